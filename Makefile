@@ -1,0 +1,44 @@
+# make train: train the embedded default and sample from it.   make test: run the tests.
+# Both build .venv first; they need python3, make and a package index, nothing else.
+
+PYTHON ?= python3
+BIN := .venv/bin
+BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.2.1)
+PYTEST_FLAGS ?= -n auto --maxprocesses=8 --dist=worksteal
+
+.PHONY: setup train test lint format wheel build-files
+
+setup: .venv/stamp
+
+.venv/stamp: setup.py
+	@$(PYTHON) -c 'import sys; sys.exit((3, 10) > sys.version_info[:2] or sys.version_info[:2] > (3, 13))' \
+	  || { echo "keras_trellis needs Python 3.10 to 3.13, and $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	            "Name another one: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[trainers,test,lint]'
+	@touch $@
+
+train: setup
+	$(BIN)/python -m trainers.lm --task=pydoc
+	$(BIN)/python -m trainers.lm --task=pydoc --mode=generate
+
+test: setup
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	git ls-files 'BUILD' '*/BUILD' 'MODULE.bazel' '*.bzl' | xargs $(BUILDIFIER) --mode=check --lint=warn
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	git ls-files 'BUILD' '*/BUILD' 'MODULE.bazel' '*.bzl' | xargs $(BUILDIFIER) --lint=fix
+
+build-files: setup
+	$(BIN)/python -m tools.build_files
+
+wheel: setup
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -1,0 +1,43 @@
+"""Packaging of `keras_trellis`; `trainers` and `configs` run from a clone and stay out of the wheel."""
+
+from pathlib import Path
+
+import setuptools
+
+EXTRAS = {
+    "trainers": [
+        "absl-py",
+        "etils[epath]",
+        # tensorflow-datasets imports it without declaring it.
+        "importlib_resources",
+        "matplotlib",
+        "ml_collections",
+        "tensorboard",
+        "tensorflow-datasets",
+        "tqdm",
+    ],
+    "test": ["hypothesis", "pytest", "pytest-xdist"],
+    "lint": ["mypy", "pre-commit", "ruff"],
+    "benchmarks": ["keras-tcn", "psutil"],
+}
+
+setuptools.setup(
+    name="keras_trellis",
+    version="0.1.0",
+    description="Trellis networks as Keras layers and models",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=setuptools.find_packages(include=["keras_trellis", "keras_trellis.*"]),
+    package_data={"keras_trellis": ["py.typed"]},
+    python_requires=">=3.10,<3.14",
+    install_requires=["keras>=3.10,<4", "numpy>=1.26", "tensorflow>=2.20,<2.22"],
+    extras_require=EXTRAS,
+    # `build/` would collide with the file BUILD where case does not distinguish file names.
+    options={"build": {"build_base": ".build"}},
+    classifiers=[
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

@@ -1,0 +1,43 @@
+"""The environment of every test: one share of the cores, quiet, no GPU, no network."""
+
+import os
+import socket
+
+import hypothesis
+import pytest
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# TensorFlow takes every core for itself, and so would each worker of pytest-xdist. The variables
+# are read when TensorFlow starts, here and in the processes that tests start.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+if _WORKERS > 1:
+    _THREADS = str(max(1, (os.cpu_count() or 1) // _WORKERS))
+    for _name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(_name, _THREADS)
+
+# Examples take as long as TensorFlow takes to trace them, and a run tells the same every time.
+hypothesis.settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch):
+    """Refuses connections beyond this machine, so that no test comes to depend on one."""
+    connect = socket.socket.connect
+
+    def guarded(self, address):
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            if address[0] not in ("127.0.0.1", "::1", "localhost"):
+                raise ConnectionRefusedError(f"a test reached for the network: {address}")
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
