@@ -1,0 +1,1 @@
+"""One file a task: values only, each with its source."""

@@ -1,0 +1,111 @@
+"""Task, preset and overrides."""
+
+import pytest
+from absl import flags
+
+from trainers import config
+
+
+def parse(*arguments: str):
+    """Returns the config of a command line, parsed with flags of its own."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string("task", None, "", flag_values=flag_values)
+    flags.DEFINE_string("preset", None, "", flag_values=flag_values)
+    config.parse(["lm", *arguments], flag_values)
+    return flag_values["config"].value
+
+
+@pytest.mark.parametrize("task", config.TASKS)
+def test_every_preset_loads_and_survives_json(task):
+    module = __import__(f"configs.{task}", fromlist=["PRESETS"])
+    for preset in module.PRESETS:
+        loaded = config.load(task, preset)
+        assert (loaded.task, loaded.preset) == (task, preset)
+        assert loaded.is_locked
+        again = config.from_json(config.to_json(loaded))
+        assert again.to_dict() == loaded.to_dict()
+        assert again.is_locked
+        assert config.load(task, preset) is not loaded
+
+
+def test_paper_is_the_default_preset_of_ptb():
+    assert config.load("ptb").preset == "paper"
+    assert config.load("ptb").model.depth == 55
+
+
+@pytest.mark.parametrize(
+    ("task", "preset", "message"),
+    [
+        ("ptbb", None, "unknown --task 'ptbb'; did you mean 'ptb'"),
+        ("qqqq", None, "expected one of ptb, pydoc, text"),
+        ("ptb", "smal", "unknown --preset 'smal'; did you mean 'small'.*--task=ptb"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(task, preset, message):
+    with pytest.raises(ValueError, match=message):
+        config.load(task, preset)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--task=ptb", "--preset=small", "--config.model.depth=7"),
+        ("--config.model.depth=7", "--task=ptb", "--preset=small"),
+        ("--config.model.depth", "7", "--preset", "small", "--task", "ptb"),
+        ("-task=text", "--config.model.depth=7", "--preset=paper", "--preset=small", "--task=ptb"),
+    ],
+)
+def test_overrides_apply_after_the_preset_whatever_the_order(arguments):
+    expected = config.load("ptb", "small")
+    expected.model.depth = 7
+    assert parse(*arguments).to_dict() == expected.to_dict()
+
+
+def test_overrides_keep_the_type_of_the_field():
+    values = parse(
+        "--task=ptb",
+        "--config.model.dilation_rate=1,2,4",
+        "--config.optimizer.learning_rate=3",
+        "--config.schedule.average=true",
+        "--config.data.history=carried",
+    )
+    assert values.model.dilation_rate == (1, 2, 4)
+    assert values.optimizer.learning_rate == 3.0
+    assert isinstance(values.optimizer.learning_rate, float)
+    assert values.schedule.average is True
+    assert values.data.history == "carried"
+
+
+@pytest.mark.parametrize(
+    ("override", "nearest"),
+    [
+        ("model.unit", "model.units"),
+        ("model.dropuot", "model.dropout"),
+        ("learning_rate", "optimizer.learning_rate"),
+        ("optimiser.clip_norm", "optimizer.clip_norm"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_nearest(override, nearest):
+    with pytest.raises(ValueError, match=f"unknown --config field .*did you mean '{nearest}'"):
+        parse("--task=ptb", f"--config.{override}=1")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model.units=many", "expected int, received 'many'"),
+        ("model.units=1.5", "expected int, received '1.5'"),
+        ("optimizer.learning_rate=fast", "expected float, received 'fast'"),
+        ("schedule.average=7", "expected bool, received '7'"),
+        ("model.dilation_rate=1,b", "expected a tuple of ints"),
+    ],
+)
+def test_a_value_of_the_wrong_type_names_field_value_and_type(override, expected):
+    with pytest.raises(ValueError, match=expected) as error:
+        parse("--task=ptb", f"--config.{override}")
+    assert override.partition("=")[0] in str(error.value)
+
+
+def test_a_config_flag_without_a_task_is_refused():
+    with pytest.raises(ValueError, match="without --task"):
+        parse("--config.model.units=3")

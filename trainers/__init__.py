@@ -1,0 +1,1 @@
+"""The trainers: `python -m trainers.lm` and what stands under it."""

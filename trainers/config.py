@@ -1,0 +1,155 @@
+"""A run's configuration: a task and a preset, then the overrides of the command line.
+
+The values live in `configs/TASK.py`, one file a task, behind `get_config(preset)` and `PRESETS`.
+This module finds them, applies `--config.FIELD=VALUE` after the preset whatever the order of the
+flags, and reads and writes the JSON that a workdir keeps.
+"""
+
+import difflib
+import importlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import ml_collections
+from absl import flags
+from ml_collections import config_flags
+
+TASKS = ("ptb", "pydoc", "text")
+
+_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
+
+
+def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
+    """Returns the locked config of a task.
+
+    Args:
+        task: One of `TASKS`.
+        preset: One of the task's `PRESETS`; None: the first of them.
+
+    Raises:
+        ValueError: The task or the preset is unknown; the message has the nearest name.
+    """
+    if task not in TASKS:
+        raise ValueError(unknown("--task", task, TASKS))
+    module = importlib.import_module(f"configs.{task}")
+    preset = preset or module.PRESETS[0]
+    if preset not in module.PRESETS:
+        raise ValueError(unknown("--preset", preset, module.PRESETS) + f" (of --task={task})")
+    config = module.get_config(preset)
+    config.unlock()
+    config.task, config.preset = task, preset
+    return config.lock()
+
+
+def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines `--config.FIELD` flags for the task and preset that `argv` names anywhere.
+
+    Without a `--task` there is no config, and nothing is defined.
+
+    Raises:
+        ValueError: Task, preset or a field is unknown; the message has the nearest name.
+    """
+    task = _last_value(argv, "task")
+    fields = [match[1] for match in map(_OVERRIDE.match, argv) if match]
+    if task is None:
+        if fields:
+            raise ValueError(f"--config.{fields[0]} was given without --task, whose field it is")
+        return
+    config = load(task, _last_value(argv, "preset"))
+    known = flatten(config)
+    for field in fields:
+        if field not in known:
+            raise ValueError(unknown("--config field", field, known))
+    config_flags.DEFINE_config_dict(
+        "config", config, "", flag_values=flag_values, sys_argv=list(argv)
+    )
+
+
+def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
+    """Parses a command line with its config flags; returns what is no flag, as absl does.
+
+    Raises:
+        ValueError: As in `define_flag`, or a value of the wrong type: the message names the
+            field, the value and the type.
+        flags.Error: Any other mistake in the flags.
+    """
+    define_flag(argv, flag_values)
+    try:
+        rest = flag_values(argv)
+    except flags.IllegalFlagValueError as error:
+        match = re.match(r"flag --config\.([^=]+)=(.*?): ", str(error), re.DOTALL)
+        if not match:
+            raise
+        raise ValueError(_wrong_type(flag_values, match[1], match[2])) from error
+    if "config" in flag_values:
+        check_tuples(flag_values["config"].value)
+    return rest
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns `{"group.field": value}` for every field below `config`."""
+    flat = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping | ml_collections.ConfigDict):
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def to_json(config: ml_collections.ConfigDict) -> str:
+    """Returns the config as JSON text, sorted, one field a line."""
+    return json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def from_json(text: str) -> ml_collections.ConfigDict:
+    """Returns the locked config that `to_json` wrote; JSON's lists are tuples again."""
+    config = ml_collections.ConfigDict(_with_tuples(json.loads(text)))
+    return config.lock()
+
+
+def check_tuples(config: ml_collections.ConfigDict) -> None:
+    """Raises ValueError where a tuple holds anything but ints, the one kind that configs have."""
+    for field, value in flatten(config).items():
+        if isinstance(value, tuple) and not all(type(item) is int for item in value):
+            raise ValueError(f"--config.{field}={value}: expected a tuple of ints")
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Returns the message that refuses `name` and offers the nearest of the known names."""
+    known = list(known)
+    leaves = {item.rpartition(".")[2]: item for item in known}
+    near = difflib.get_close_matches(name, known, 1, 0.5) or [
+        leaves[leaf] for leaf in difflib.get_close_matches(name, list(leaves), 1, 0.5)
+    ]
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+    return f"unknown {what} {name!r}; {hint}"
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_tuples(item) for name, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _wrong_type(flag_values: flags.FlagValues, field: str, value: str) -> str:
+    config = flag_values["config"].value
+    *groups, name = field.split(".")
+    for group in groups:
+        config = config[group]
+    expected = config.get_type(name).__name__
+    return f"--config.{field}={value}: expected {expected}, received {value!r}"
+
+
+def _last_value(argv: Sequence[str], name: str) -> str | None:
+    """Returns the value of `--name=value` or `--name value`, the last one given, as absl would."""
+    value = None
+    for position, argument in enumerate(argv):
+        if argument == "--":
+            break
+        match = re.fullmatch(rf"--?{name}(?:=(.*))?", argument, re.DOTALL)
+        if match:
+            value = match[1] if match[1] is not None else (*argv, None)[position + 1]
+    return value
