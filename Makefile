@@ -6,7 +6,7 @@ BIN := .venv/bin
 BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.2.1)
 PYTEST_FLAGS ?= -n auto --maxprocesses=8 --dist=worksteal
 
-.PHONY: setup train test lint format wheel build-files
+.PHONY: setup train test lint format wheel lock build-files
 
 setup: .venv/stamp
 
@@ -14,9 +14,10 @@ setup: .venv/stamp
 	@$(PYTHON) -c 'import sys; sys.exit((3, 10) > sys.version_info[:2] or sys.version_info[:2] > (3, 13))' \
 	  || { echo "keras_trellis needs Python 3.10 to 3.13, and $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 	            "Name another one: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[trainers,test,lint]'
+	@echo "Building .venv (2 GB, TensorFlow above all; a few minutes)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --upgrade pip
+	@$(BIN)/python -m pip install -qq --editable '.[trainers,test,lint,benchmarks]'
 	@touch $@
 
 train: setup
@@ -41,4 +42,9 @@ build-files: setup
 	$(BIN)/python -m tools.build_files
 
 wheel: setup
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	rm -rf dist
+	$(BIN)/python -m pip wheel -qq --no-deps --wheel-dir dist .
+
+# Bazel's requirements: what .venv holds, under Python 3.11 (MODULE.bazel).
+lock: setup
+	$(BIN)/python -m pip freeze --all --exclude-editable > requirements_lock.txt

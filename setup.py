@@ -1,4 +1,4 @@
-"""Packaging of `keras_trellis`; `trainers` and `configs` run from a clone and stay out of the wheel."""
+"""Packaging of `keras_trellis`; `trainers` and `configs` run from a clone."""
 
 from pathlib import Path
 
