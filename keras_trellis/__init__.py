@@ -1,0 +1,27 @@
+"""Trellis networks for Keras: https://arxiv.org/abs/1810.06682."""
+
+import keras
+
+if keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        "keras_trellis needs Keras on the TensorFlow backend. Received: the backend "
+        f"{keras.backend.backend()!r}. Set the environment variable KERAS_BACKEND=tensorflow "
+        "before Keras is imported."
+    )
+
+from keras_trellis.gates import Gate, GRUGate, LSTMGate, TanhGate  # noqa: E402
+from keras_trellis.layer import TrellisLayer  # noqa: E402
+from keras_trellis.receptive_field import depth_for, receptive_field  # noqa: E402
+from keras_trellis.types import Cache, State  # noqa: E402
+
+__all__ = [
+    "Cache",
+    "GRUGate",
+    "Gate",
+    "LSTMGate",
+    "State",
+    "TanhGate",
+    "TrellisLayer",
+    "depth_for",
+    "receptive_field",
+]

@@ -1,0 +1,84 @@
+"""Checks of arguments: each error names the argument, the value received, what was expected."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+
+def positive(name: str, value: Any) -> int:
+    """Returns `value` as an int if it is a positive integer, else raises ValueError."""
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    return number
+
+
+def rate(name: str, value: Any) -> float:
+    """Returns `value` as a float if it is a dropout rate in [0, 1), else raises ValueError."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0.0 <= number < 1.0:
+        raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
+    return number
+
+
+def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
+    """Returns a dilation or a sequence of them as a tuple of positive integers.
+
+    Raises:
+        ValueError: if it is empty or holds anything else.
+    """
+    try:
+        cycle = (value,) if isinstance(value, (int, str)) else tuple(value)
+    except TypeError:
+        cycle = (value,)
+    try:
+        if not cycle:
+            raise ValueError
+        return tuple(positive("dilation_rate", rate) for rate in cycle)
+    except ValueError:
+        raise ValueError(
+            "`dilation_rate` must be a positive integer or a non-empty sequence of them. "
+            f"Received: dilation_rate={value!r}"
+        ) from None
+
+
+def not_negative(name: str, value: Any) -> int:
+    """Returns `value` as an int if it is an integer of at least 0, else raises ValueError."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(f"`{name}` must be an integer of at least 0. Received: {name}={value!r}")
+    return number
+
+
+def at_most(name: str, value: Any, bound_name: str, bound: int) -> int:
+    """Returns `value`, or `bound` for None, if it is in 1, ..., bound, else raises ValueError."""
+    if value is None:
+        return bound
+    number = positive(name, value)
+    if number > bound:
+        raise ValueError(
+            f"`{name}` must be at most `{bound_name}`. "
+            f"Received: {name}={value!r}, {bound_name}={bound}"
+        )
+    return number
+
+
+def divisor(name: str, value: Any, whole_name: str, whole: int) -> int:
+    """Returns `value` if it divides `whole`, else raises ValueError."""
+    number = positive(name, value)
+    if whole % number:
+        raise ValueError(
+            f"`{name}` must divide `{whole_name}`. Received: {name}={value!r}, {whole_name}={whole}"
+        )
+    return number

@@ -1,0 +1,43 @@
+"""Dropout masks as values: drawn once a call, passed on, never kept.
+
+Masks are a pure function of a seed, and the same one whether the caller runs eagerly, in a graph
+or under XLA: the generator is named (Philox), since TensorFlow's default differs between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+_GENERATOR = "philox"
+
+
+def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
+    """Advances the generator and returns a seed, int32 [2], another one on every replica."""
+    seed = tf.cast(seed_generator.next(), tf.int32)
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return seed
+    return fold_in(seed, replica.replica_id_in_sync_group)
+
+
+def fold_in(seed: tf.Tensor, data: int | tf.Tensor) -> tf.Tensor:
+    """Returns a new seed [2] that depends on `seed` [2] and on an integer."""
+    return tf.random.fold_in(seed, data, alg=_GENERATOR)
+
+
+def dropout_mask(
+    shape: Sequence[int | tf.Tensor] | tf.Tensor, rate: float, seed: tf.Tensor, dtype: tf.DType
+) -> tf.Tensor:
+    """Returns a mask of inverted dropout: 0 with probability `rate`, else 1 / (1 - rate).
+
+    Args:
+        shape: the mask's shape.
+        rate: the probability of a zero, in [0, 1).
+        seed: int32 [2].
+        dtype: the mask's type.
+    """
+    kept = tf.random.stateless_uniform(shape, seed, alg=_GENERATOR) >= rate
+    return tf.cast(kept, dtype) * tf.cast(1.0 / (1.0 - rate), dtype)

@@ -1,0 +1,85 @@
+"""Kernels before they are used: weight normalisation, DropConnect, Theorem 1's groups.
+
+A kernel is [k, input channels, output channels]; tap k - 1 reads the present step.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def norm(kernel: tf.Tensor) -> tf.Tensor:
+    """Returns the Euclidean norm of each output channel's weights, [output channels]."""
+    return tf.sqrt(tf.reduce_sum(tf.square(kernel), axis=(0, 1)))
+
+
+def weight_normalized(kernel: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Returns scale * kernel / ||kernel||, the norm of each output channel for itself.
+
+    Source: Salimans and Kingma 2016, as used by Bai et al. 2019. A channel without weights (all
+    dropped, or outside of every group) stays zero and gets no gradient, instead of NaN.
+
+    Args:
+        kernel: the direction v, [k, input, output].
+        scale: the length g, [output].
+    """
+    squared = tf.reduce_sum(tf.square(kernel), axis=(0, 1))
+    empty = tf.equal(squared, 0)
+    inverse = tf.math.rsqrt(tf.where(empty, tf.ones_like(squared), squared))
+    return kernel * (scale * tf.where(empty, tf.zeros_like(inverse), inverse))
+
+
+def drop_past_taps(kernel: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Applies DropConnect to the taps that read the past (the only tap, if there is but one).
+
+    Args:
+        kernel: [k, input, output].
+        mask: the dropout mask, [max(k - 1, 1), input, output].
+    """
+    if kernel.shape[0] == 1:
+        return kernel * mask
+    return tf.concat([kernel[:-1] * mask, kernel[-1:]], axis=0)
+
+
+def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor:
+    """Places the input kernel of the first group among the channels of all groups.
+
+    Args:
+        kernel: [1, p, blocks * units / groups].
+        blocks: the gate's number of blocks.
+        groups: the number of groups, G.
+
+    Returns:
+        [1, p, blocks * units], zero for the groups 2 to G.
+    """
+    taps, inputs, channels = kernel.shape
+    kernel = tf.reshape(kernel, [taps, inputs, blocks, channels // blocks])
+    width = channels // blocks * (groups - 1)
+    return tf.reshape(tf.pad(kernel, [[0, 0]] * 3 + [[0, width]]), [taps, inputs, -1])
+
+
+def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor:
+    """Builds the dense hidden kernel of a mixed group convolution (Theorem 1, appendix A).
+
+    Args:
+        kernel: [(k - 1) * G + (G - 1), units / G, blocks * units / G]: for each past tap, oldest
+            first, the G blocks that connect each group to itself; then the G - 1 blocks of the
+            present tap, the one at g connecting group g to group g + 1.
+        blocks: the gate's number of blocks.
+        groups: the number of groups, G.
+
+    Returns:
+        [k, units, blocks * units], block diagonal on the past taps, block sub-diagonal on the
+        present tap.
+    """
+    count, inputs, channels = kernel.shape
+    past = (count - (groups - 1)) // groups
+    kernel = tf.reshape(kernel, [count, inputs, blocks, 1, channels // blocks])
+    present = tf.concat([kernel[past * groups :], tf.zeros_like(kernel[:1])], axis=0)
+    taps = tf.concat([kernel[: past * groups], present], axis=0)
+    taps = tf.reshape(taps, [past + 1, groups, inputs, blocks, 1, channels // blocks])
+    here = tf.eye(groups, dtype=kernel.dtype)
+    above = tf.pad(here[1:], [[0, 1], [0, 0]])
+    place = tf.stack([here] * past + [above])
+    place = tf.reshape(place, [past + 1, groups, 1, 1, groups, 1])
+    return tf.reshape(taps * place, [past + 1, groups * inputs, groups * channels])

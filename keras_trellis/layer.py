@@ -1,0 +1,776 @@
+"""`TrellisLayer`: a trellis network as a Keras layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments, gates, kernels, masks
+from keras_trellis.convolution import causal_convolution, delay, pad_left
+from keras_trellis.dropout import dropout_mask, fold_in, next_seed
+from keras_trellis.levels import iterate_levels
+from keras_trellis.receptive_field import receptive_field
+from keras_trellis.types import Cache, State
+
+
+class _Parameters(NamedTuple):
+    """What all levels of one call share, in the compute dtype; drawn and computed once a call."""
+
+    kernel: tf.Tensor
+    recurrent_kernel: tf.Tensor
+    bias: tf.Tensor | None
+    input_mask: tf.Tensor | None
+    hidden_mask: tf.Tensor | None
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class TrellisLayer(keras.layers.Layer):
+    """Trellis network: a causal convolution shared by all time steps and all levels.
+
+    Drops in where a model has `keras.layers.LSTM`:
+
+        layer = keras_trellis.TrellisLayer(512, depth=32, return_sequences=True)
+
+    Each level applies the same convolution to the hidden sequence of the level below and to the
+    input, which is injected into every level, and passes the sum through a gate:
+
+        x~_t     = sum_j Wx_j x_{t - (k-1-j) d}
+        z_t      = sum_j Wz_j h^(i)_{t - (k-1-j) d} + b + x~_t
+        s^(i+1)_t = gate(z_t, s^(i)_{t - d})
+
+    with s = (h, c) for the LSTM gate, c' = sigmoid(f) c_{t-d} + sigmoid(i) tanh(g) and
+    h' = sigmoid(o) tanh(c'). Level 0 is zero. To the left of the sequence stand zeros for the
+    input and, at every level, the initial state, repeated.
+
+    | here | paper | reference code |
+    | --- | --- | --- |
+    | `units` | q, width | `nhid + nout` |
+    | `depth` | L | `nlevels` |
+    | `kernel_size` | k | `ksize` |
+    | `dilation_rate` | d | `dilation` |
+    | `output_units` | output size | `nout` |
+    | `kernel`, `recurrent_kernel`, `bias` | W1, W2, b | `weight1`, `weight2`, `bias2` |
+    | `dropout` | input dropout | `dropouti` |
+    | `recurrent_dropout` | hidden dropout | `dropouth` |
+    | `weight_dropout` | weight dropout | `wdrop` |
+    | `auxiliary_every` (of `propagate`) | auxiliary frequency | `aux_frequency` |
+    | `initial_state`, returned states | history | `hidden` ("repackaging") |
+
+    Two kinds of memory must not be mixed up. The *state* is the paper's history: h and c of the
+    top level's last step. It is small and it is lossy: a sequence cut in two with the state
+    carried over is not the same as the whole sequence. The *cache* (`get_initial_cache`,
+    `stream`, and what `stateful=True` keeps) holds what every level needs of its past and is
+    exact: chunks equal one long pass.
+
+    Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it
+    stands. Its output is the one before it (zeros before the first valid step, or throughout
+    with `zero_output_for_mask`), and a row that is all masked keeps its initial state.
+
+    Source: Bai, Kolter, Koltun, "Trellis Networks for Sequence Modeling", ICLR 2019,
+    https://arxiv.org/abs/1810.06682.
+
+    Args:
+        units: the number of hidden channels, q.
+        depth: the number of levels, L. The variables do not depend on it.
+        kernel_size: the number of taps of the convolution, k.
+        dilation_rate: the distance between taps in steps; an integer, or a sequence of which
+            level i uses entry i % len.
+        gate: "lstm", "gru", "tanh", or a `keras_trellis.Gate`.
+        output_units: how many of the last channels of h are the output; None for all.
+        groups: 1 for a dense hidden kernel. G > 1 for the mixed group convolution of Theorem 1:
+            G groups of units / G channels; the past taps connect each group to itself, the
+            present tap connects group g - 1 to g, the input enters group 1 on the present tap.
+            It saves parameters; the product is the dense one.
+        inject_every: the input is injected into the levels i with i % inject_every == 0; the
+            bias is added at every level.
+        weight_normalization: write each kernel as g v / ||v||, per output channel, input and
+            hidden kernel each for itself. Adds `kernel_scale` and `recurrent_scale`, which start
+            at ||v||, so that it changes nothing at the start.
+        dropout: rate of the input dropout, one mask [B, 1, p] a call.
+        recurrent_dropout: rate of the variational hidden dropout: one mask [B, 1, units] a call
+            on what enters the convolution of every level, the initial state included; never on
+            the state that the gate reads.
+        weight_dropout: rate of DropConnect on the taps that read the past (all if k = 1) of both
+            kernels, one mask a call; with weight normalisation it acts on v.
+        return_sequences: whether to return the output of every step or of the last one.
+        return_state: whether to return the states too.
+        stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
+            static batch size.
+        go_backwards: whether to process the sequence backwards and return it reversed.
+        zero_output_for_mask: whether the output at a masked step is zero.
+        use_bias: whether to add a bias.
+        kernel_initializer: initializer of the input kernel.
+        recurrent_initializer: initializer of the hidden kernel.
+        bias_initializer: initializer of the bias.
+        kernel_regularizer: regularizer of the input kernel.
+        recurrent_regularizer: regularizer of the hidden kernel.
+        bias_regularizer: regularizer of the bias.
+        kernel_constraint: constraint on the input kernel.
+        recurrent_constraint: constraint on the hidden kernel.
+        bias_constraint: constraint on the bias.
+        seed: seed of the dropout masks.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Attributes:
+        kernel: [k, p, blocks * units] (groups: [1, p, blocks * units / G]).
+        recurrent_kernel: [k, units, blocks * units] (groups: see
+            `keras_trellis.kernels.expand_group_hidden`). LSTM blocks stand in Keras's order i,
+            f, c, o; tap k - 1 reads the present step.
+        bias: [blocks * units].
+
+    Raises:
+        ValueError: if an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        depth: int,
+        *,
+        kernel_size: int = 2,
+        dilation_rate: int | Sequence[int] = 1,
+        gate: str | gates.Gate = "lstm",
+        output_units: int | None = None,
+        groups: int = 1,
+        inject_every: int = 1,
+        weight_normalization: bool = False,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        weight_dropout: float = 0.0,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        stateful: bool = False,
+        go_backwards: bool = False,
+        zero_output_for_mask: bool = False,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = arguments.positive("units", units)
+        self.depth = arguments.positive("depth", depth)
+        self.kernel_size = arguments.positive("kernel_size", kernel_size)
+        self.dilation_rate = arguments.dilation_cycle(dilation_rate)
+        self.gate = gates.get(gate)
+        self.output_units = arguments.at_most("output_units", output_units, "units", self.units)
+        self.groups = arguments.divisor("groups", groups, "units", self.units)
+        self.inject_every = arguments.positive("inject_every", inject_every)
+        self.weight_normalization = bool(weight_normalization)
+        self.dropout = arguments.rate("dropout", dropout)
+        self.recurrent_dropout = arguments.rate("recurrent_dropout", recurrent_dropout)
+        self.weight_dropout = arguments.rate("weight_dropout", weight_dropout)
+        self.return_sequences = bool(return_sequences)
+        self.return_state = bool(return_state)
+        self.stateful = bool(stateful)
+        self.go_backwards = bool(go_backwards)
+        self.zero_output_for_mask = bool(zero_output_for_mask)
+        self.use_bias = bool(use_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.recurrent_regularizer = keras.regularizers.get(recurrent_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.seed = seed
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        if self.dropout or self.recurrent_dropout or self.weight_dropout:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+        self._memory = _Memory()
+
+    # Variables
+
+    def build(self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None) -> None:
+        """Creates the variables for sequences of shape [B, T, p]."""
+        inputs = sequences_shape[-1]
+        if len(sequences_shape) != 3 or inputs is None:
+            raise ValueError(
+                "`sequences` must be of shape [B, T, p] with p known. "
+                f"Received: sequences of shape {tuple(sequences_shape)}"
+            )
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: inputs})
+        self._input_units = inputs
+        channels = self.gate.blocks * self.units
+        taps, groups = self.kernel_size, self.groups
+        input_shape, hidden_shape = (taps, inputs, channels), (taps, self.units, channels)
+        if groups > 1:
+            input_shape = (1, inputs, channels // groups)
+            hidden_shape = (
+                (taps - 1) * groups + groups - 1,
+                self.units // groups,
+                channels // groups,
+            )
+        self.kernel = self._add_variable("kernel", input_shape)
+        self.recurrent_kernel = self._add_variable("recurrent_kernel", hidden_shape)
+        self.bias = self._add_variable("bias", (channels,)) if self.use_bias else None
+        if self.weight_normalization:
+            self.kernel_scale = self._add_scale("kernel_scale", self.kernel)
+            self.recurrent_scale = self._add_scale("recurrent_scale", self._hidden_direction())
+        if self.stateful:
+            self._build_memory(sequences_shape)
+
+    def _add_variable(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
+        prefix = name.removesuffix("_kernel")
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=getattr(self, f"{prefix}_initializer"),
+            regularizer=getattr(self, f"{prefix}_regularizer"),
+            constraint=getattr(self, f"{prefix}_constraint"),
+            autocast=False,  # norms are taken in the variables' precision
+        )
+
+    def _add_scale(self, name: str, kernel: Any) -> keras.Variable:
+        with tf.init_scope():
+            start = keras.ops.convert_to_numpy(kernels.norm(tf.convert_to_tensor(kernel)))
+        return self.add_weight(
+            name=name,
+            shape=start.shape,
+            initializer=lambda shape, dtype: tf.cast(start, dtype),
+            autocast=False,
+        )
+
+    def _build_memory(self, sequences_shape: Sequence[int | None]) -> None:
+        if sequences_shape[0] is None:
+            raise ValueError(
+                "With `stateful=True` the batch size must be static, as for keras.layers.LSTM. "
+                f"Received: sequences of shape {tuple(sequences_shape)}"
+            )
+        with tf.init_scope():
+            self._memory.create(self.get_initial_cache(sequences_shape[0]))
+
+    # Keras's protocol
+
+    def call(
+        self,
+        sequences: tf.Tensor | tf.RaggedTensor,
+        initial_state: Sequence[tf.Tensor] | None = None,
+        mask: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> Any:
+        """Runs the network, as `keras.layers.LSTM` does.
+
+        Args:
+            sequences: [B, T, p]; a ragged tensor counts as right padding.
+            initial_state: the states, each [B, units]; None for zeros, or with `stateful` for
+                what the last call left.
+            mask: bool [B, T], true at the valid steps.
+            training: whether dropout is applied.
+
+        Returns:
+            [B, T, output_units], or [B, output_units] of the last step without
+            `return_sequences`; with `return_state` a tuple of it and the states.
+        """
+        if isinstance(sequences, tf.RaggedTensor):
+            lengths = sequences.row_lengths()
+            sequences = sequences.to_tensor()
+            mask = tf.sequence_mask(lengths, tf.shape(sequences)[1])
+        if self.go_backwards:
+            sequences = tf.reverse(sequences, axis=[1])
+            mask = None if mask is None else tf.reverse(mask, axis=[1])
+        if self.stateful:
+            outputs, states = self._go_on(sequences, initial_state, mask, training)
+        else:
+            outputs, states, _ = self.propagate(
+                sequences, initial_state=initial_state, mask=mask, training=training
+            )
+        if mask is not None and self.zero_output_for_mask:
+            outputs = masks.zero_masked(outputs, tf.cast(mask, tf.bool))
+        if not self.return_sequences:
+            outputs = masks.last_valid(
+                outputs, None, tf.zeros_like(states[0][:, : outputs.shape[-1]])
+            )
+        return (outputs, *states) if self.return_state else outputs
+
+    def compute_output_shape(
+        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
+    ) -> Any:
+        """Returns the shape of what `call` returns."""
+        batch, time = sequences_shape[:2]
+        steps = (time,) if self.return_sequences else ()
+        shape = (batch, *steps, self.output_units)
+        if not self.return_state:
+            return shape
+        return (shape, *[(batch, self.units)] * self.gate.states)
+
+    def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
+        """Returns the mask of what `call` returns: the sequences' own, none for states."""
+        first = mask[0] if isinstance(mask, (list, tuple)) else mask
+        output_mask = first if self.return_sequences else None
+        return [output_mask, *[None] * self.gate.states] if self.return_state else output_mask
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = {
+            "units": self.units,
+            "depth": self.depth,
+            "kernel_size": self.kernel_size,
+            "dilation_rate": list(self.dilation_rate),
+            "gate": keras.saving.serialize_keras_object(self.gate),
+            "output_units": self.output_units,
+            "groups": self.groups,
+            "inject_every": self.inject_every,
+            "weight_normalization": self.weight_normalization,
+            "dropout": self.dropout,
+            "recurrent_dropout": self.recurrent_dropout,
+            "weight_dropout": self.weight_dropout,
+            "return_sequences": self.return_sequences,
+            "return_state": self.return_state,
+            "stateful": self.stateful,
+            "go_backwards": self.go_backwards,
+            "zero_output_for_mask": self.zero_output_for_mask,
+            "use_bias": self.use_bias,
+            "seed": self.seed,
+        }
+        for kind, module in (
+            ("initializer", keras.initializers),
+            ("regularizer", keras.regularizers),
+            ("constraint", keras.constraints),
+        ):
+            for prefix in ("kernel", "recurrent", "bias"):
+                name = f"{prefix}_{kind}"
+                config[name] = module.serialize(getattr(self, name))
+        return super().get_config() | config
+
+    # The network
+
+    @property
+    def receptive_field(self) -> int:
+        """The number of steps that an output depends on, its own step included."""
+        return receptive_field(
+            self.depth, kernel_size=self.kernel_size, dilation_rate=self.dilation_rate
+        )
+
+    def get_initial_state(self, batch_size: int | tf.Tensor) -> list[tf.Tensor]:
+        """Returns the zero state: one tensor [B, units] a state of the gate."""
+        return [
+            tf.zeros([batch_size, self.units], self.compute_dtype) for _ in range(self.gate.states)
+        ]
+
+    def propagate(
+        self,
+        sequences: tf.Tensor,
+        *,
+        initial_state: Sequence[tf.Tensor] | None = None,
+        mask: tf.Tensor | None = None,
+        training: bool = False,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
+    ) -> tuple[tf.Tensor, State, tf.Tensor | None]:
+        """Runs the network over whole sequences; what `call` is a shell of.
+
+        Args:
+            sequences: [B, T, p].
+            initial_state: the states, each [B, units], that stand to the left of every level;
+                None for zeros.
+            mask: bool [B, T], true at the valid steps.
+            training: whether dropout is applied.
+            auxiliary_every: n returns the outputs after the levels i with i % n == n - 1 too,
+                for deep supervision (paper, section 5.1).
+            discard: how many of the first outputs to leave out, 0 to T.
+
+        Returns:
+            outputs [B, T - discard, output_units]; the states of the top level's last valid
+            step, each [B, units]; the auxiliary outputs [B, M, T - discard, output_units],
+            M = depth // auxiliary_every, or None.
+
+        Raises:
+            ValueError: if `initial_state` does not fit, or an argument is out of its range.
+        """
+        sequences = self._prepare(sequences)
+        discard = arguments.not_negative("discard", discard)
+        stops = self._auxiliary_stops(auxiliary_every)
+        initial = self._initial_state(initial_state, tf.shape(sequences)[0])
+        plan = None if mask is None else masks.packing(mask)
+        if plan is not None:
+            sequences = masks.pack(sequences, plan)
+        parameters = self._draw_parameters(tf.shape(sequences)[0], training)
+        state, collected = self._run_levels(sequences, initial, parameters, stops)
+        states = tuple(
+            masks.last_valid(top, plan, first) for top, first in zip(state, initial, strict=True)
+        )
+        collected = [self._outputs(hidden, plan)[:, discard:] for hidden in [*collected, state[0]]]
+        auxiliary = tf.stack(collected[:-1], axis=1) if len(collected) > 1 else None
+        return collected[-1], states, auxiliary
+
+    def _prepare(self, sequences: Any) -> tf.Tensor:
+        sequences = tf.convert_to_tensor(sequences)
+        if not self.built:
+            self.build(sequences.shape)
+            self.built = True
+        if sequences.shape.rank != 3 or sequences.shape[-1] not in (None, self._input_units):
+            raise ValueError(
+                f"`sequences` must be of shape [B, T, {self._input_units}]. "
+                f"Received: sequences of shape {tuple(sequences.shape)}"
+            )
+        return tf.cast(sequences, self.compute_dtype)
+
+    def _auxiliary_stops(self, auxiliary_every: int | None) -> list[int]:
+        if auxiliary_every is None:
+            return []
+        every = arguments.at_most("auxiliary_every", auxiliary_every, "depth", self.depth)
+        return list(range(every, self.depth + 1, every))
+
+    def _initial_state(self, initial_state: Any, batch_size: tf.Tensor) -> State:
+        if initial_state is None:
+            return tuple(self.get_initial_state(batch_size))
+        if not isinstance(initial_state, (list, tuple)):
+            initial_state = [initial_state]
+        states = tuple(tf.cast(state, self.compute_dtype) for state in initial_state)
+        shapes = [tuple(state.shape) for state in states]
+        if len(states) != self.gate.states or any(
+            len(shape) != 2 or shape[1] not in (None, self.units) for shape in shapes
+        ):
+            raise ValueError(
+                f"`initial_state` must be {self.gate.states} tensor(s) of shape [B, {self.units}]"
+                f" for the gate {self.gate.name!r}. Received: initial_state of shapes {shapes}"
+            )
+        return states
+
+    def _hidden_direction(self) -> tf.Tensor:
+        kernel = tf.convert_to_tensor(self.recurrent_kernel)
+        if self.groups == 1:
+            return kernel
+        return kernels.expand_group_hidden(kernel, self.gate.blocks, self.groups)
+
+    def _draw_parameters(self, batch_size: tf.Tensor, training: bool) -> _Parameters:
+        """Computes the kernels and draws the masks of one call."""
+        rates = (self.weight_dropout, self.weight_dropout, self.dropout, self.recurrent_dropout)
+        dropped = training and any(rates)
+        seed = next_seed(self.seed_generator) if dropped else None
+
+        def mask(index: int, shape: Sequence[Any], dtype: Any) -> tf.Tensor | None:
+            if not dropped or not rates[index]:
+                return None
+            return dropout_mask(shape, rates[index], fold_in(seed, index), dtype)
+
+        def finish(kernel: tf.Tensor, index: int, scale: Any) -> tf.Tensor:
+            taps, inputs, outputs = kernel.shape
+            kernel_mask = mask(index, (max(taps - 1, 1), inputs, outputs), kernel.dtype)
+            # With groups the input kernel has no past tap to drop, whatever its size.
+            if kernel_mask is not None and (self.groups == 1 or taps == self.kernel_size):
+                kernel = kernels.drop_past_taps(kernel, kernel_mask)
+            if scale is not None:
+                kernel = kernels.weight_normalized(kernel, tf.convert_to_tensor(scale))
+            return tf.cast(kernel, self.compute_dtype)
+
+        normalized = self.weight_normalization
+        kernel = finish(
+            tf.convert_to_tensor(self.kernel), 0, self.kernel_scale if normalized else None
+        )
+        if self.groups > 1:
+            kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
+        dtype = kernel.dtype
+        return _Parameters(
+            kernel=kernel,
+            recurrent_kernel=finish(
+                self._hidden_direction(), 1, self.recurrent_scale if normalized else None
+            ),
+            bias=tf.cast(self.bias, dtype) if self.use_bias else None,
+            input_mask=mask(2, (batch_size, 1, self._input_units), dtype),
+            hidden_mask=mask(3, (batch_size, 1, self.units), dtype),
+        )
+
+    @property
+    def _cycle(self) -> tuple[int, ...]:
+        """The dilations of one turn of the cycle, as far as there are levels."""
+        return self.dilation_rate[: self.depth]
+
+    def _width(self, dilation: int) -> int:
+        """How many steps of its own past a level of this dilation reads."""
+        return max(self.kernel_size - 1, 1) * dilation
+
+    @property
+    def _input_width(self) -> int:
+        return (self.kernel_size - 1) * max(self._cycle)
+
+    def _inject(
+        self, sequences: tf.Tensor, past: tf.Tensor, parameters: _Parameters
+    ) -> dict[int, tf.Tensor]:
+        """Returns the input's part of the pre-activations, once for each distinct dilation."""
+        width = self._input_width
+        if parameters.input_mask is not None:
+            sequences = sequences * parameters.input_mask
+        padded = pad_left(past, sequences)
+        injected = {
+            dilation: causal_convolution(padded, parameters.kernel, dilation, width)
+            for dilation in set(self._cycle)
+        }
+        if parameters.bias is None or self.inject_every > 1:
+            return injected
+        return {dilation: value + parameters.bias for dilation, value in injected.items()}
+
+    def _level(
+        self,
+        padded: State,
+        injected: dict[int, tf.Tensor],
+        parameters: _Parameters,
+        level: int | tf.Tensor,
+        phase: int,
+    ) -> State:
+        """One level: from the padded state of the level below, [B, W + T, units], to its own."""
+        dilation = self._cycle[phase]
+        width = self._width(dilation)
+        hidden = padded[0]
+        if parameters.hidden_mask is not None:
+            hidden = hidden * parameters.hidden_mask
+        total = causal_convolution(hidden, parameters.recurrent_kernel, dilation, width)
+        if self.inject_every == 1:
+            total += injected[dilation]
+        else:
+            enters = tf.cast(tf.equal(level % self.inject_every, 0), total.dtype)
+            total += injected[dilation] * enters
+            total = total if parameters.bias is None else total + parameters.bias
+        blocks = tf.split(total, self.gate.blocks, axis=-1)
+        return self.gate.step(blocks, tuple(delay(each, width, dilation) for each in padded))
+
+    def _zeros(self, sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
+        """Zeros [B, steps, channels] for sequences [B, T, p]; None for T steps."""
+        batch, time = tf.unstack(tf.shape(sequences)[:2])
+        zeros = tf.zeros([batch, time if steps is None else steps, channels], sequences.dtype)
+        static = sequences.shape[1] if steps is None else steps
+        return tf.ensure_shape(zeros, [sequences.shape[0], static, channels])
+
+    def _run_levels(
+        self, sequences: tf.Tensor, initial: State, parameters: _Parameters, stops: list[int]
+    ) -> tuple[State, list[tf.Tensor]]:
+        """Runs all levels; returns the top state and the hidden state after each stop."""
+        past = self._zeros(sequences, self._input_width, self._input_units)
+        injected = self._inject(sequences, past, parameters)
+        contexts = {
+            dilation: [tf.repeat(first[:, None], self._width(dilation), 1) for first in initial]
+            for dilation in injected
+        }
+
+        def advance(state: State, level: int | tf.Tensor, phase: int) -> State:
+            padded = tuple(map(pad_left, contexts[self._cycle[phase]], state))
+            after = self._level(padded, injected, parameters, level, phase)
+            return tuple(map(_with_shape_of, after, state))
+
+        state = (self._zeros(sequences, None, self.units),) * self.gate.states
+        collected, first, period = [], 0, len(self._cycle)
+        for stop in [*stops, self.depth]:
+            state = iterate_levels(advance, state, first=first, last=stop, period=period)
+            collected.append(state[0])
+            first = stop
+        return state, collected[:-1]
+
+    def _outputs(self, hidden: tf.Tensor, plan: masks.Packing | None) -> tf.Tensor:
+        outputs = hidden[..., self.units - self.output_units :]
+        if plan is None:
+            return outputs
+        return masks.unpack(outputs, plan, tf.zeros_like(outputs[:, 0]))
+
+    # Streaming
+
+    def get_initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
+        """Returns the cache of sequences that have not begun."""
+        dtype, total = self.compute_dtype, sum(c * w for c, w in self._phase_sizes())
+        if not hasattr(self, "_input_units"):
+            raise ValueError(
+                "The layer must be built before its cache is known: call it once, or "
+                "`layer.build([None, None, p])`."
+            )
+        return Cache(
+            inputs=tf.zeros([batch_size, self._input_width, self._input_units], dtype),
+            levels=tuple(
+                tf.zeros([batch_size, total, self.units], dtype) for _ in range(self.gate.states)
+            ),
+            state=tuple(self.get_initial_state(batch_size)),
+            steps=tf.zeros([batch_size], tf.int32),
+        )
+
+    def stream(
+        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, Cache]:
+        """Goes on with sequences whose past is in `cache`; chunks equal one long pass.
+
+        Args:
+            sequences: the next steps, [B, n, p].
+            cache: what the last call returned, or `get_initial_cache(B)`. It is not changed.
+            mask: bool [B, n]; a masked step leaves its row's cache untouched.
+
+        Returns:
+            outputs [B, n, output_units] and the new cache.
+        """
+        return self._stream(sequences, cache, mask, training=False)
+
+    def _stream(
+        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, Cache]:
+        sequences = self._prepare(sequences)
+        plan = None if mask is None else masks.packing(mask)
+        count = tf.shape(sequences)[1] if plan is None else plan.count
+        if plan is not None:
+            sequences = masks.pack(sequences, plan)
+        parameters = self._draw_parameters(tf.shape(sequences)[0], training)
+        injected = self._inject(sequences, cache.inputs, parameters)
+        state, levels = self._stream_levels(sequences, cache, injected, parameters, plan)
+        outputs = state[0][..., self.units - self.output_units :]
+        if plan is not None:
+            outputs = masks.unpack(outputs, plan, self._last_output(cache))
+        return outputs, Cache(
+            inputs=_keep(pad_left(cache.inputs, sequences), self._input_width, plan),
+            levels=levels,
+            state=tuple(map(lambda top, old: masks.last_valid(top, plan, old), state, cache.state)),
+            steps=cache.steps + count,
+        )
+
+    def _last_output(self, cache: Cache) -> tf.Tensor:
+        """The output before the chunk: zeros where no valid step has been seen."""
+        output = cache.state[0][:, self.units - self.output_units :]
+        return tf.where(tf.expand_dims(cache.steps > 0, -1), output, tf.zeros_like(output))
+
+    def _phase_sizes(self) -> list[tuple[int, int]]:
+        """For each place in the cycle: the number of its levels, the cached steps of each."""
+        period = len(self._cycle)
+        return [
+            (len(range(phase, self.depth, period)), self._width(dilation))
+            for phase, dilation in enumerate(self._cycle)
+        ]
+
+    def _stream_levels(
+        self,
+        sequences: tf.Tensor,
+        cache: Cache,
+        injected: dict[int, tf.Tensor],
+        parameters: _Parameters,
+        plan: masks.Packing | None,
+    ) -> tuple[State, State]:
+        """Runs all levels on their cached past; returns the top state and the new past."""
+        sizes, period = self._phase_sizes(), len(self._cycle)
+        pasts = [_split_levels(levels, sizes) for levels in cache.levels]
+        futures = [
+            [tf.TensorArray(sequences.dtype, count) for count, _ in sizes] for _ in cache.levels
+        ]
+
+        def advance(carry: Any, level: int | tf.Tensor, phase: int) -> Any:
+            state, futures = carry
+            turn, width = level // period, sizes[phase][1]
+            padded = tuple(
+                pad_left(tf.gather(past[phase], turn, axis=1), each)
+                for past, each in zip(pasts, state, strict=True)
+            )
+            futures = [list(future) for future in futures]
+            for future, each in zip(futures, padded, strict=True):
+                future[phase] = future[phase].write(turn, _keep(each, width, plan))
+            after = self._level(padded, injected, parameters, level, phase)
+            return tuple(map(_with_shape_of, after, state)), futures
+
+        state = (self._zeros(sequences, None, self.units),) * self.gate.states
+        state, futures = iterate_levels(
+            advance, (state, futures), first=0, last=self.depth, period=period
+        )
+        return state, tuple(_join_levels(future, self.units) for future in futures)
+
+    # A stateful layer's memory
+
+    def _go_on(
+        self, sequences: tf.Tensor, initial_state: Any, mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, State]:
+        sequences = self._prepare(sequences)
+        cache = self._memory.read()
+        if sequences.shape[0] not in (None, cache.steps.shape[0]):
+            raise ValueError(
+                "With `stateful=True` every batch must have the size that the layer was built "
+                f"for, {cache.steps.shape[0]}. Received: sequences of shape "
+                f"{tuple(sequences.shape)}"
+            )
+        if initial_state is not None:
+            cache = self._cache_of_state(self._initial_state(initial_state, cache.steps.shape[0]))
+        outputs, cache = self._stream(sequences, cache, mask, training)
+        self._memory.write(cache)
+        return outputs, cache.state
+
+    def _cache_of_state(self, state: State) -> Cache:
+        """The cache of sequences that have not begun and have this state to their left."""
+        empty = self.get_initial_cache(tf.shape(state[0])[0])
+        steps = empty.levels[0].shape[1]
+        levels = tuple(tf.repeat(tf.expand_dims(each, 1), steps, axis=1) for each in state)
+        return empty._replace(levels=levels, state=state)
+
+    def reset_state(self) -> None:
+        """Forgets what a stateful layer has seen."""
+        if self.stateful and self.built:
+            self._memory.reset()
+
+    def reset_states(self) -> None:
+        """The older name of `reset_state`."""
+        self.reset_state()
+
+
+class _Memory(tf.Module):
+    """The variables that hold a stateful layer's cache.
+
+    They are not among the layer's weights, as an LSTM's are not: the weights of a layer trained
+    without state fit the same layer with it.
+    """
+
+    def create(self, cache: Cache) -> None:
+        self._cache = tf.nest.map_structure(self._variable, cache)
+
+    @staticmethod
+    def _variable(value: tf.Tensor) -> tf.Variable:
+        # Under a strategy every replica goes on with its own rows.
+        return tf.Variable(
+            value,
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    def read(self) -> Cache:
+        return tf.nest.map_structure(lambda variable: variable.read_value(), self._cache)
+
+    def write(self, cache: Cache) -> None:
+        tf.nest.map_structure(lambda variable, value: variable.assign(value), self._cache, cache)
+
+    def reset(self) -> None:
+        tf.nest.map_structure(
+            lambda variable: variable.assign(tf.zeros_like(variable)), self._cache
+        )
+
+
+def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(tensor, other.shape)  # a loop's variables must keep their static shape
+
+
+def _keep(padded: tf.Tensor, width: int, plan: masks.Packing | None) -> tf.Tensor:
+    """The last `width` valid steps of the past and the chunk together, [B, width, C]."""
+    if plan is None:
+        return padded[:, tf.shape(padded)[1] - width :]
+    places = tf.expand_dims(plan.count, 1) + tf.range(width)
+    return tf.gather(padded, places, axis=1, batch_dims=1)
+
+
+def _split_levels(levels: tf.Tensor, sizes: Sequence[tuple[int, int]]) -> list[tf.Tensor]:
+    """Cached steps [B, S, units] -> for each place in the cycle [B, levels, steps, units]."""
+    parts = tf.split(levels, [count * width for count, width in sizes], axis=1)
+    return [
+        tf.reshape(part, [tf.shape(part)[0], count, width, part.shape[-1]])
+        for part, (count, width) in zip(parts, sizes, strict=True)
+    ]
+
+
+def _join_levels(arrays: Sequence[tf.TensorArray], units: int) -> tf.Tensor:
+    """The inverse of `_split_levels`, from one [B, steps, units] a level."""
+    parts = []
+    for array in arrays:
+        part = tf.transpose(array.stack(), [1, 0, 2, 3])
+        parts.append(tf.reshape(part, [tf.shape(part)[0], -1, units]))
+    return tf.concat(parts, axis=1)

@@ -1,0 +1,36 @@
+"""The two kinds of memory of a trellis network: the state and the cache."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+State = tuple[tf.Tensor, ...]
+"""One tensor a state of the gate, the hidden state first: (h, c) for the LSTM gate.
+
+Inside the network each is [B, T, units]; carried from call to call (the paper's
+"history") each is [B, units], the top level's last step.
+"""
+
+
+class Cache(NamedTuple):
+    """What a trellis network must remember to go on exactly where it stopped.
+
+    All tensors are dense and batch-first, so that rows can be gathered, reordered or sent over
+    a wire. Treat a cache as a value: `TrellisLayer.stream` takes one and returns the next.
+
+    Attributes:
+        inputs: the last inputs, [B, (kernel_size - 1) * largest dilation, p].
+        levels: for each state of the gate what the levels still need of their own past, [B, S,
+            units]. A level of dilation d holds max(kernel_size - 1, 1) * d steps, S is their sum
+            over the levels. Levels stand in the order of their place in the dilation cycle, then
+            from the lowest up: with one dilation for all levels simply from the lowest up.
+        state: the state of the top level's last valid step, each [B, units].
+        steps: the number of valid steps seen so far, [B], int32.
+    """
+
+    inputs: tf.Tensor
+    levels: State
+    state: State
+    steps: tf.Tensor
