@@ -1,0 +1,579 @@
+"""TrellisLM: a trellis network between an embedding and a softmax that share their word vectors."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments, dropout, generation, heads
+from keras_trellis.layer import TrellisLayer
+
+__all__ = ["LossTerms", "TrellisLM"]
+
+_FIXED_LAYER_ARGUMENTS = (
+    "return_sequences",
+    "return_state",
+    "stateful",
+    "go_backwards",
+    "zero_output_for_mask",
+)
+_SEED_STREAM = 1000
+
+
+class LossTerms(NamedTuple):
+    """The terms of the paper's loss: scalars, weighted, each a mean over the scored positions.
+
+    Attributes:
+        prediction: nll of the targets.
+        auxiliary: `auxiliary_weight` times the sum over the auxiliary levels of their nll.
+        activation: `activation_weight` times the mean square of the dropped outputs (AR).
+        temporal: `temporal_weight` times the mean square of the step from one raw output to the
+            next (TAR).
+    """
+
+    prediction: tf.Tensor
+    auxiliary: tf.Tensor
+    activation: tf.Tensor
+    temporal: tf.Tensor
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class TrellisLM(keras.Model):
+    """A language model over token ids: embedding, `TrellisLayer`, tied softmax.
+
+    As a Keras model it maps ids `[B, T]` to logits `[B, T, V]` for the token after each.
+    `compile()` without a loss trains the paper's whole loss, the sum of `loss_terms`, on
+    `fit(ids, next_ids)`:
+
+        model = TrellisLM(10_000, 1400, depth=55, embedding_units=400, recurrent_dropout=0.28)
+        model.compile(keras.optimizers.Adam(1e-3))
+        model.fit(ids, next_ids)
+
+    `evaluate` then reports that loss too, with dropout off. A loss given to `compile` sees the
+    logits `model(ids)` alone: no auxiliary levels, no activation terms.
+
+    Dropout. All masks are drawn once a call and scaled by 1 / (1 - rate): `embedding_dropout`
+    drops whole words of the table, in the whole batch; `dropout` (input) and `output_dropout` are
+    variational, one mask `[B, 1, channels]` for all steps, and for the auxiliary outputs one a
+    level. The softmax uses the table undropped.
+
+    Ids and targets must lie in [0, vocabulary_size). Outside of it they are an error on a CPU,
+    except that negative ids count from the end of the table; on an accelerator and under XLA
+    nothing is checked.
+
+    Args:
+        vocabulary_size: V, the number of tokens.
+        units: channels of the hidden state, the output's included.
+        depth: levels of the trellis network.
+        embedding_units: E, the size of a word vector.
+        head: `"tied"` or a `keras_trellis.heads.Head`.
+        output_units: channels of the hidden state that the head gets. None: `embedding_units`,
+            which the tied softmax needs.
+        embedding_dropout: fraction of the vocabulary to drop from the embedding table.
+        output_dropout: fraction of the output channels to drop.
+        auxiliary_every: f: the outputs after level i join the loss where i mod f = f - 1,
+            counting from 0.
+        auxiliary_weight: weight of each of them (paper: lambda).
+        activation_weight: weight of the activation term (AR: alpha).
+        temporal_weight: weight of the temporal term (TAR: beta).
+        embeddings_initializer: of the table; None: uniform in [-0.1, 0.1], the paper's.
+        untrained_input_id: a token whose word vector learns as a target only: no gradient reaches
+            it through the input. The released code does so, by way of torch's `padding_idx=-1`,
+            to the last word of the vocabulary.
+        seed: integer that all dropout masks derive from; None: drawn at random.
+        **kwargs: arguments of `TrellisLayer` (`kernel_size`, `dropout`, `weight_normalization`
+            ...) and of every Keras model (`name`, `dtype`, `trainable`).
+
+    Raises:
+        ValueError: an argument out of range, or one of `TrellisLayer` that has no meaning here.
+
+    Source: Bai et al. (2019), sections 4.3 (auxiliary losses, dropout) and 5; AR and TAR: Merity
+        et al.
+    (2017), "Revisiting activation regularization for language RNNs".
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        units: int,
+        depth: int,
+        *,
+        embedding_units: int,
+        head: str | heads.Head = "tied",
+        output_units: int | None = None,
+        embedding_dropout: float = 0.0,
+        output_dropout: float = 0.0,
+        auxiliary_every: int | None = None,
+        auxiliary_weight: float = 0.0,
+        activation_weight: float = 0.0,
+        temporal_weight: float = 0.0,
+        embeddings_initializer: Any = None,
+        untrained_input_id: int | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        _refuse_layer_arguments(kwargs)
+        base = {name: kwargs.pop(name) for name in ("name", "dtype", "trainable") if name in kwargs}
+        super().__init__(**base)
+        self.vocabulary_size = arguments.positive("vocabulary_size", vocabulary_size)
+        self.embedding_units = arguments.positive("embedding_units", embedding_units)
+        self.embedding_dropout = arguments.rate("embedding_dropout", embedding_dropout)
+        self.output_dropout = arguments.rate("output_dropout", output_dropout)
+        self.auxiliary_weight = _weight("auxiliary_weight", auxiliary_weight)
+        self.activation_weight = _weight("activation_weight", activation_weight)
+        self.temporal_weight = _weight("temporal_weight", temporal_weight)
+        self.auxiliary_every = _auxiliary_every(auxiliary_every, auxiliary_weight, depth)
+        self.untrained_input_id = untrained_input_id
+        self.seed = seed
+        self.supports_masking = True
+        if self.embedding_dropout or self.output_dropout:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+        if embeddings_initializer is None:
+            embeddings_initializer = keras.initializers.RandomUniform(-0.1, 0.1)
+        self.embedding = keras.layers.Embedding(
+            self.vocabulary_size,
+            self.embedding_units,
+            embeddings_initializer=embeddings_initializer,
+            dtype=self.dtype_policy,
+            name="embedding",
+        )
+        self.trellis = TrellisLayer(
+            units,
+            depth,
+            output_units=self.embedding_units if output_units is None else output_units,
+            return_sequences=True,
+            seed=seed,
+            dtype=self.dtype_policy,
+            name="trellis",
+            **kwargs,
+        )
+        self.head = heads.get(head, dtype=self.dtype_policy, name="head")
+        self._build_parts()
+
+    def _build_parts(self) -> None:
+        """Creates all variables, so that no method has to ask whether it is the first one."""
+        self.embedding.build((None, None))
+        self.trellis.build((None, None, self.embedding_units))
+        if not self.head.built:
+            self.head.build(
+                (None, None, self.trellis.output_units),
+                (self.vocabulary_size, self.embedding_units),
+            )
+        self.built = True
+
+    @property
+    def receptive_field(self) -> int:
+        """How many tokens, the present one included, a prediction can depend on."""
+        return self.trellis.receptive_field
+
+    def call(self, ids: tf.Tensor, mask: Any = None, training: bool = False) -> tf.Tensor:
+        """Returns the logits of the next token at each position.
+
+        Args:
+            ids: integers `[B, T]`.
+            mask: None, or booleans `[B, T]`: False is skipped, as in `keras.layers.LSTM`.
+            training: whether to drop.
+
+        Returns:
+            `[B, T, V]` in at least float32; log-probabilities where the head has no logits.
+        """
+        ids = _integers("ids", ids)
+        embedded = self._embed(ids, mask, training)
+        outputs, _, _ = self.trellis.propagate(embedded, mask=mask, training=training)
+        return self.head.logits(
+            self._drop_outputs(outputs, training), self.embedding.embeddings, training=training
+        )
+
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
+        """`[B, T]` -> `[B, T, V]`."""
+        return (*input_shape, self.vocabulary_size)
+
+    def loss_terms(
+        self,
+        ids: tf.Tensor,
+        targets: tf.Tensor,
+        *,
+        initial_state: Any = None,
+        mask: Any = None,
+        sample_weight: Any = None,
+        training: bool = False,
+        discard: int = 0,
+    ) -> tuple[LossTerms, Any]:
+        """Returns the terms of the paper's loss and the new state.
+
+        Args:
+            ids: integers `[B, T]`.
+            targets: integers `[B, T]`, the token after each; not read where it is not scored.
+            initial_state: None (zeros), or a state that an earlier call returned. Gradients flow
+                through it: to carry history as the paper does, pass it through `tf.stop_gradient`.
+            mask: None, or booleans `[B, T]`; masked steps are skipped and not scored.
+            sample_weight: None, or weights `[B]` or `[B, T]` of the positions; means are weighted
+                means.
+            training: whether to drop.
+            discard: how many positions at the start are context only, not scored.
+
+        Returns:
+            `LossTerms`, of which the sum is the loss, and the state after the last step.
+        """
+        sums, weights, states = self._loss_sums(
+            ids,
+            targets,
+            initial_state=initial_state,
+            mask=mask,
+            sample_weight=sample_weight,
+            training=training,
+            discard=discard,
+        )
+        return LossTerms(*map(tf.math.divide_no_nan, sums, weights)), states
+
+    def score(
+        self,
+        ids: tf.Tensor,
+        targets: tf.Tensor,
+        *,
+        initial_state: Any = None,
+        cache: Any = None,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns each target's negative log-likelihood in nats, and the memory to go on with.
+
+        Args:
+            ids: integers `[B, T]`.
+            targets: integers `[B, T]`, the token after each.
+            initial_state: the paper's history, small and lossy; None: zeros.
+            cache: the exact memory instead of it: a text scored in chunks is scored as in one pass.
+            mask: None, or booleans `[B, T]`; masked steps are skipped, and have nll 0.
+
+        Returns:
+            nll `[B, T]` in at least float32, and the new cache where one was given, else the new
+            state.
+
+        Raises:
+            ValueError: both kinds of memory are given, or ids or targets are not integers.
+        """
+        if cache is not None and initial_state is not None:
+            raise ValueError(
+                "`score` takes `initial_state` or `cache`, not both. Received: both of them"
+            )
+        ids, targets = _integers("ids", ids), _integers("targets", targets)
+        embedded = self._embed(ids, mask)
+        if cache is not None:
+            outputs, memory = self.trellis.stream(embedded, cache, mask=mask)
+        else:
+            outputs, memory, _ = self.trellis.propagate(
+                embedded, initial_state=initial_state, mask=mask
+            )
+        targets = _where_valid(mask, targets)
+        return _where_valid(mask, self._nll(outputs, targets)), memory
+
+    def get_initial_state(self, batch_size: int) -> Any:
+        """Returns the state of no history: a list of zeros `[B, units]`."""
+        return self.trellis.get_initial_state(batch_size)
+
+    def get_initial_cache(self, batch_size: int) -> Any:
+        """Returns the cache of no history, for `score`, `prefill` and `step`."""
+        return self.trellis.get_initial_cache(batch_size)
+
+    def prefill(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+        """Reads a chunk of text at once.
+
+        Args:
+            ids: integers `[B, T]`, T >= 1.
+            cache: from `get_initial_cache`, or of what came before.
+            mask: None, or booleans `[B, T]` with at least one True a row: False is padding.
+
+        Returns:
+            log-probabilities `[B, V]` of the token after each row's last valid one, and the new
+            cache.
+        """
+        ids = _integers("ids", ids)
+        outputs, cache = self.trellis.stream(self._embed(ids, mask), cache, mask=mask)
+        # A masked step has the output of the valid one before it, so the last is right for every
+        # row.
+        return self.head.log_probs(outputs[:, -1], self.embedding.embeddings), cache
+
+    def step(self, ids: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
+        """Reads one token a row, at a cost that does not grow with the text.
+
+        Args:
+            ids: integers `[B]`.
+            cache: of what came before.
+
+        Returns:
+            log-probabilities `[B, V]` of the next token, and the new cache.
+        """
+        return self.prefill(tf.convert_to_tensor(ids)[:, None], cache)
+
+    def generate(
+        self,
+        ids: tf.Tensor,
+        max_length: int,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        strip_prompt: bool = False,
+    ) -> tf.Tensor:
+        """Continues prompts of equal length.
+
+        The same arguments and seed give the same text; a row's text does not depend on the rows
+        after it.
+
+        Args:
+            ids: integers `[B, T]`, T >= 1, the prompts.
+            max_length: length of the result, the prompt included.
+            temperature: divides the log-probabilities; 0 takes the most probable token each time.
+            top_k: None, or from how many of the most probable tokens to choose.
+            top_p: None, or choose from the fewest tokens that have this probability together, in
+                (0, 1].
+            seed: None (at random), or an integer.
+            stop_token_ids: tokens that end a row: what follows is filled with that token.
+            strip_prompt: whether to return the continuation alone.
+
+        Returns:
+            ids `[B, max_length]`, or `[B, max_length - T]`, in the dtype of `ids`.
+
+        Raises:
+            ValueError: an argument out of range, an empty prompt or one longer than `max_length`.
+        """
+        ids = _integers("ids", ids)
+        generation.check_sampling(temperature, top_k, top_p)
+        generation.check_generation(ids, max_length, stop_token_ids, self.vocabulary_size)
+        new_tokens = max_length - ids.shape[1]
+        seeds = generation.row_seeds(seed, ids.shape[0])
+        if new_tokens == 0:
+            return ids[:, :0] if strip_prompt else ids
+        continuation = self._continuation()(
+            ids,
+            tf.constant(new_tokens),
+            seeds,
+            tf.constant(temperature, tf.float32),
+            None if top_k is None else tf.constant(min(top_k, self.vocabulary_size)),
+            None if top_p is None else tf.constant(top_p, tf.float32),
+            tf.constant(stop_token_ids or (), tf.int32),
+        )
+        continuation = tf.cast(continuation, ids.dtype)
+        return continuation if strip_prompt else tf.concat([ids, continuation], axis=1)
+
+    def _continuation(self) -> Any:
+        """The graph behind `generate`, traced once whatever the lengths."""
+        if getattr(self, "_continuation_function", None) is None:
+            self._continuation_function = tf.function(self._continue, reduce_retracing=True)
+        return self._continuation_function
+
+    def _continue(self, ids, steps, seeds, temperature, top_k, top_p, stop_token_ids):
+        cache = self.get_initial_cache(tf.shape(ids)[0])
+        log_probs, cache = self.prefill(ids, cache)
+        tokens, _ = generation.generate(
+            self.step,
+            log_probs,
+            cache,
+            steps=steps,
+            seeds=seeds,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            stop_token_ids=stop_token_ids,
+        )
+        return tokens
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> tf.Tensor:
+        """Returns the paper's whole loss, or what `compile(loss=...)` asks for.
+
+        Keras calls this after `y_pred = model(x)`. The whole loss needs more than the logits, so
+        it runs the network itself; in a compiled step nothing but metrics reads `y_pred`, and
+        where there are none TensorFlow prunes that other pass from the graph.
+        """
+        if self.loss is not None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        if y is None:
+            raise ValueError(
+                "compile() without a loss trains the language model's own loss, which needs the "
+                "next token at each position: fit(ids, targets). Received: y=None"
+            )
+        sums, weights, _ = self._loss_sums(x, y, sample_weight=sample_weight, training=training)
+        terms = map(tf.math.divide_no_nan, sums, map(_global_sum, weights))
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        penalties = [heads.at_least_float32(penalty) / replicas for penalty in self.losses]
+        return tf.add_n([*terms, *penalties])
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        layer = self.trellis.get_config()
+        for name in ("name", "trainable", "dtype", *_FIXED_LAYER_ARGUMENTS):
+            layer.pop(name, None)
+        config = {
+            "vocabulary_size": self.vocabulary_size,
+            "embedding_units": self.embedding_units,
+            "head": keras.saving.serialize_keras_object(self.head),
+            "embedding_dropout": self.embedding_dropout,
+            "output_dropout": self.output_dropout,
+            "auxiliary_every": self.auxiliary_every,
+            "auxiliary_weight": self.auxiliary_weight,
+            "activation_weight": self.activation_weight,
+            "temporal_weight": self.temporal_weight,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embedding.embeddings_initializer
+            ),
+            "untrained_input_id": self.untrained_input_id,
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **layer, **config}
+
+    def _embed(self, ids: tf.Tensor, mask: Any = None, training: bool = False) -> tf.Tensor:
+        """Word vectors `[B, T, E]` in the compute dtype; in training, without the words dropped."""
+        ids = _where_valid(mask, ids)
+        embedded = self.embedding(ids)
+        if self.untrained_input_id is not None:
+            untrained = tf.expand_dims(ids == self.untrained_input_id, -1)
+            embedded = tf.where(untrained, tf.stop_gradient(embedded), embedded)
+        if not (training and self.embedding_dropout):
+            return embedded
+        words = self._mask((self.vocabulary_size, 1), self.embedding_dropout, embedded.dtype)
+        return embedded * tf.gather(words, ids)
+
+    def _drop_outputs(self, outputs: tf.Tensor, training: bool) -> tf.Tensor:
+        """Variational dropout of `[..., T, E]`: one mask for all steps."""
+        if not (training and self.output_dropout):
+            return outputs
+        shape = tf.tensor_scatter_nd_update(tf.shape(outputs), [[outputs.shape.rank - 2]], [1])
+        return outputs * self._mask(shape, self.output_dropout, outputs.dtype)
+
+    def _mask(self, shape: Any, rate: float, dtype: tf.DType) -> tf.Tensor:
+        # The layer's generator may start from the same seed: folding sets the two apart.
+        seed = dropout.fold_in(dropout.next_seed(self.seed_generator), _SEED_STREAM)
+        return dropout.dropout_mask(shape, rate, seed, dtype)
+
+    def _nll(self, features: tf.Tensor, targets: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.head.nll(features, targets, self.embedding.embeddings, training=training)
+
+    def _loss_sums(
+        self,
+        ids: Any,
+        targets: Any,
+        *,
+        initial_state: Any = None,
+        mask: Any = None,
+        sample_weight: Any = None,
+        training: bool,
+        discard: int = 0,
+    ) -> tuple[LossTerms, LossTerms, Any]:
+        """The loss terms as weighted sums, the sums of those weights, and the new state.
+
+        Sums, because a mean over the replicas' rows is not the mean of the replicas' means.
+        """
+        ids, targets = _integers("ids", ids), _integers("targets", targets)
+        raw, states, auxiliary = self.trellis.propagate(
+            self._embed(ids, mask, training),
+            initial_state=initial_state,
+            mask=mask,
+            training=training,
+            auxiliary_every=self.auxiliary_every if self.auxiliary_weight else None,
+            discard=discard,
+        )
+        dropped = self._drop_outputs(raw, training)
+        weights = _position_weights(targets, mask, sample_weight, raw.dtype)[:, discard:]
+        targets = _where_valid(weights != 0, targets[:, discard:])
+        pairs = weights[:, 1:] * weights[:, :-1]
+        zero = tf.zeros((), weights.dtype)
+        total = tf.reduce_sum(weights)
+
+        def prediction():
+            return tf.reduce_sum(weights * self._nll(dropped, targets, training))
+
+        def auxiliary_levels():
+            nll = self._nll(self._drop_outputs(auxiliary, training), targets[:, None], training)
+            return self.auxiliary_weight * tf.reduce_sum(weights[:, None] * nll)
+
+        def activation():
+            return self.activation_weight * tf.reduce_sum(weights * _mean_square(dropped))
+
+        def temporal():
+            steps = _mean_square(raw[:, 1:] - raw[:, :-1])
+            return self.temporal_weight * tf.reduce_sum(pairs * steps)
+
+        sums = LossTerms(
+            prediction(),
+            auxiliary_levels() if self.auxiliary_weight else zero,
+            activation() if self.activation_weight else zero,
+            temporal() if self.temporal_weight else zero,
+        )
+        return sums, LossTerms(total, total, total, tf.reduce_sum(pairs)), states
+
+
+def _integers(name: str, value: Any) -> tf.Tensor:
+    value = tf.convert_to_tensor(value)
+    if not value.dtype.is_integer:
+        raise ValueError(f"`{name}` must be integers. Received: {name} of dtype {value.dtype.name}")
+    return value
+
+
+def _where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
+    """Zeros where the mask says so: what stands in padding, be it -1, must reach nothing."""
+    return values if mask is None else tf.where(mask, values, tf.zeros_like(values))
+
+
+def _mean_square(values: tf.Tensor) -> tf.Tensor:
+    """`[..., E]` -> `[...]` in at least float32."""
+    return tf.reduce_mean(tf.square(heads.at_least_float32(values)), axis=-1)
+
+
+def _position_weights(
+    targets: tf.Tensor, mask: Any, sample_weight: Any, dtype: tf.DType
+) -> tf.Tensor:
+    """How much each position counts, `[B, T]` in at least float32."""
+    dtype = tf.float64 if dtype == tf.float64 else tf.float32
+    weights = tf.ones(tf.shape(targets), dtype)
+    if sample_weight is not None:
+        sample_weight = tf.cast(sample_weight, dtype)
+        if sample_weight.shape.rank == 1:
+            sample_weight = sample_weight[:, None]
+        weights *= sample_weight
+    return _where_valid(mask, weights)
+
+
+def _global_sum(value: tf.Tensor) -> tf.Tensor:
+    """The sum over all replicas, where this is one of several."""
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return value
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def _refuse_layer_arguments(names: Any) -> None:
+    for name in _FIXED_LAYER_ARGUMENTS:
+        if name in names:
+            raise ValueError(
+                f"`{name}` is an argument of TrellisLayer that a language model does not take. "
+                f"Received: {name}={names[name]!r}"
+            )
+
+
+def _auxiliary_every(every: int | None, weight: float, depth: int) -> int | None:
+    if every is not None:
+        return arguments.at_most("auxiliary_every", every, "depth", depth)
+    if weight:
+        raise ValueError(
+            "`auxiliary_weight` needs `auxiliary_every`, which says which levels it is for. "
+            f"Received: auxiliary_weight={weight!r}, auxiliary_every=None"
+        )
+    return None
+
+
+def _weight(name: str, value: Any) -> float:
+    if not (isinstance(value, numbers.Real) and 0 <= value < float("inf")):
+        raise ValueError(f"`{name}` must be a number >= 0. Received: {name}={value!r}")
+    return float(value)
