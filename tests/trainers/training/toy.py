@@ -1,0 +1,174 @@
+"""A small task for the loop's tests: an embedding with dropout and a carried state.
+
+Run as a program, it trains in the folder that it is given; the tests stop it in all manner of ways.
+"""
+
+import argparse
+import json
+import os
+import signal
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainers.training import loop, optimizers, schedules, workdir
+
+VOCABULARY, WIDTH, WINDOW = 11, 4, 3
+
+
+@keras.saving.register_keras_serializable("tests")
+class Model(keras.Model):
+    """state' = tanh(embedding(id) + state W), the output of each step softmaxed."""
+
+    def __init__(self, dropout=0.0, seed=0):
+        super().__init__(dtype="float64")
+        generator = np.random.default_rng(seed)
+
+        def weight(*shape):
+            values = generator.normal(size=shape)
+            return self.add_weight(
+                shape=shape, initializer=lambda *_, **__: tf.constant(values), dtype="float64"
+            )
+
+        self.table = weight(VOCABULARY, WIDTH)
+        self.recurrent = weight(WIDTH, WIDTH)
+        self.decoder = weight(WIDTH, VOCABULARY)
+        self.dropout = dropout
+        self.seeds = keras.random.SeedGenerator(seed)
+        self.built = True
+
+    def call(self, ids, state, training=False):
+        inputs = tf.gather(self.table.value, ids)
+        if training and self.dropout:
+            inputs = keras.random.dropout(inputs, self.dropout, seed=self.seeds)
+        logits = []
+        for t in range(inputs.shape[1]):
+            state = tf.tanh(inputs[:, t] + tf.matmul(state, self.recurrent))
+            logits.append(tf.matmul(state, self.decoder))
+        return tf.stack(logits, 1), state
+
+
+class Task:
+    """Predicts random ids; the last window of an epoch is shorter than the others."""
+
+    unit = "tokens"
+
+    def __init__(self, batch_size=4, steps_per_epoch=5, dropout=0.0, seed=0, bad_step=None):
+        self.model = Model(dropout, seed)
+        self.steps_per_epoch = steps_per_epoch
+        self.batch_size = batch_size
+        self.bad_step = bad_step
+        self.traces = 0
+        length = steps_per_epoch * WINDOW
+        generator = np.random.default_rng(1)
+        self.ids = generator.integers(0, VOCABULARY, (batch_size, length)).astype("int32")
+
+    def windows(self, first_step):
+        step = first_step
+        while True:
+            start = step % self.steps_per_epoch * WINDOW
+            ids = self.ids[:, start : start + WINDOW + 1]
+            weights = np.full(ids[:, 1:].shape, 1.0)
+            if self.bad_step is not None and step >= self.bad_step:
+                weights *= np.nan
+            yield ids[:, :-1], ids[:, 1:], weights
+            step += 1
+
+    def dataset(self, first_step):
+        ids = tf.TensorSpec([self.batch_size, None], "int32")
+        weights = tf.TensorSpec([self.batch_size, None], "float64")
+        return tf.data.Dataset.from_generator(
+            lambda: self.windows(first_step), output_signature=(ids, ids, weights)
+        )
+
+    def initial_state(self):
+        return (tf.zeros([self.batch_size, WIDTH], "float64"),)
+
+    def loss(self, batch, state):
+        self.traces += 1
+        ids, targets, weights = batch
+        logits, state = self.model(ids, state[0], training=True)
+        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits) * weights
+        prediction = tf.reduce_sum(nll)
+        penalty = 0.1 * tf.reduce_sum(tf.square(logits))
+        metrics = {"prediction": prediction, "penalty": penalty}
+        return prediction + penalty, tf.size(targets), (state,), metrics
+
+    def evaluate(self):
+        logits, _ = self.model(self.ids[:, :-1], tf.zeros([self.batch_size, WIDTH], "float64"))
+        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(self.ids[:, 1:], logits)
+        return {"loss": float(tf.reduce_mean(nll))}
+
+    def display(self, metrics):
+        loss = metrics["prediction"] if "prediction" in metrics else metrics["loss"]
+        return {"loss": loss, "perplexity": float(np.exp(loss))}
+
+
+def optimizer_of(name):
+    """The optimizer of a name, with arguments of some effect."""
+    if name == "adam":
+        return optimizers.Adam(0.01, weight_decay=1e-3)
+    return optimizers.SGD(1.0, weight_decay=1e-3, averages=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--optimizer", default="sgd")
+    parser.add_argument("--dropout", type=float, default=0.3)
+    parser.add_argument("--every", type=int, default=2)
+    parser.add_argument("--bad_step", type=int)
+    parser.add_argument("--signal", default="SIGKILL")
+    parser.add_argument("--signal_at", type=int)
+    args = parser.parse_args()
+    if args.replicas > 1:
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * args.replicas,
+        )
+    loop.deterministic(3)
+    strategy = loop.get_strategy("mirrored" if args.replicas > 1 else "none")
+    with strategy.scope():
+        task = Task(4, args.steps, args.dropout, bad_step=args.bad_step)
+        optimizer = optimizer_of(args.optimizer)
+    if args.signal_at is not None:
+        _stop_at(task, args.signal_at, getattr(signal, args.signal))
+    config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
+    with workdir.open_workdir(args.workdir, config, may_change=["training.epochs"]) as folder:
+        result = loop.train(
+            task,
+            optimizer,
+            schedules.Schedule(patience=1, average=args.optimizer == "sgd"),
+            folder,
+            epochs=args.epochs,
+            clip_norm=0.3,
+            log_every_steps=2,
+            checkpoint_every_steps=args.every,
+            strategy=strategy,
+        )
+        if result.finished:
+            folder.finish(result._asdict())
+    variables = task.model.variables + optimizer.variables
+    values = [variable.numpy().tolist() for variable in variables]
+    print(json.dumps({"result": result._asdict(), "variables": values, "traces": task.traces}))
+
+
+def _stop_at(task, step, number):
+    """Has the data of a step send the process a signal."""
+    windows = task.windows
+
+    def stopping(first_step):
+        for index, window in enumerate(windows(first_step), first_step):
+            if index == step:
+                os.kill(os.getpid(), number)
+            yield window
+
+    task.windows = stopping
+
+
+if __name__ == "__main__":
+    main()

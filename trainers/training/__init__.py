@@ -1,0 +1,1 @@
+"""The training loop of all tasks, and what it stands on."""

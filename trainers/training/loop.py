@@ -1,0 +1,498 @@
+"""The training loop of all tasks.
+
+A task is the batch of a step, the loss sum and its weight, the carried state, and how to evaluate:
+the loop never asks which one it runs. Batches and masks are functions of the seed and the step, so
+a checkpoint is variables and a step, and a run resumed is the run that never stopped.
+"""
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainers.training import checkpoints, optimizers, progress, schedules
+from trainers.training.workdir import Workdir
+
+Nest = Any
+Metrics = dict[str, Any]
+
+
+class Task(Protocol):
+    """What the loop trains.
+
+    Attributes:
+        model: built, under the strategy's scope.
+        steps_per_epoch: batches an epoch.
+        unit: what a batch's weight counts, in the plural, such as "tokens".
+    """
+
+    model: keras.Model
+    steps_per_epoch: int
+    unit: str
+
+    def dataset(self, first_step: int) -> tf.data.Dataset:
+        """The global batches from that step of the run on, without an end.
+
+        A function of the seed and the step. Each tensor has the global batch as its first
+        dimension; the sequences of a batch keep their places from batch to batch.
+        """
+
+    def initial_state(self) -> Nest:
+        """The state that an epoch begins with: [global batch, ...] tensors, or ()."""
+
+    def loss(
+        self, batch: Nest, state: Nest
+    ) -> tuple[tf.Tensor, tf.Tensor, Nest, dict[str, tf.Tensor]]:
+        """The training loss of a replica's share of a batch.
+
+        Returns:
+            The loss summed over what it scores; the number of those (its weight); the state for
+            the next batch; further metrics, each summed like the loss.
+        """
+
+    def evaluate(self) -> dict[str, float]:
+        """Metrics of the model on the validation data; "loss" decides which epoch is the best."""
+
+    def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """What people read, of a training step's mean metrics or of `evaluate`'s.
+
+        A step's are those of `loss`, and "total_loss" and "gradient_norm". The result has the same
+        names for both; the first is the one that the curves show.
+        """
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss or the gradient is NaN or infinite: the run cannot go on.
+
+    Attributes:
+        step: the step, counted from 1, at which it was first so.
+    """
+
+    def __init__(self, step: int, what: str):
+        super().__init__(f"{what} at step {step}")
+        self.step = step
+
+
+class Result(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        finished: whether it came to its end; otherwise it was interrupted, and can be resumed.
+        step: steps done.
+        epochs: epochs done.
+        best_loss: the best validation loss; infinite before the first evaluation.
+        best_epoch: its epoch, counted from 1; 0 before the first evaluation.
+    """
+
+    finished: bool
+    step: int
+    epochs: int
+    best_loss: float
+    best_epoch: int
+
+
+def deterministic(seed: int) -> None:
+    """Seeds all generators and has TensorFlow choose deterministic kernels.
+
+    To be called before anything else of TensorFlow: two runs in processes of the same build with
+    the same number of threads then agree bit for bit.
+    """
+    keras.utils.set_random_seed(seed)
+    tf.config.experimental.enable_op_determinism()
+
+
+def get_strategy(name: str) -> tf.distribute.Strategy:
+    """Returns the strategy of a name.
+
+    Args:
+        name: "none": one device; "mirrored": the visible GPUs or, where there are none, the
+            logical CPUs.
+
+    Raises:
+        ValueError: another name.
+    """
+    if name == "none":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        devices = [device.name for device in tf.config.list_logical_devices(kind)]
+        return tf.distribute.MirroredStrategy(devices)
+    raise ValueError(f'distribute must be "none" or "mirrored"; received {name!r}')
+
+
+class Trainer:
+    """The steps of a run: gradients summed over the replicas, then clipped, then applied.
+
+    Args:
+        task: what to train.
+        optimizer: made under the strategy's scope; built here.
+        clip_norm: the global norm that the gradient of the mean loss is clipped to, or None.
+        strategy: how batches are spread over devices; None: the present one.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        optimizer: optimizers.Optimizer,
+        *,
+        clip_norm: float | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+    ):
+        if clip_norm is not None and not clip_norm > 0:
+            raise ValueError(f"clip_norm must be None or above 0; received {clip_norm}")
+        self.task = task
+        self.optimizer = optimizer
+        self.clip_norm = clip_norm
+        self.strategy = strategy or tf.distribute.get_strategy()
+        with self.strategy.scope():
+            optimizer.build(task.model.trainable_variables)
+
+    def batches(self, first_step: int) -> Iterator[Nest]:
+        """The batches from a step on, spread over the replicas in order.
+
+        Raises:
+            ValueError: the batch size does not divide by the number of replicas.
+        """
+        dataset = self.task.dataset(first_step)
+        count = self.strategy.num_replicas_in_sync
+        if count == 1:
+            return iter(dataset)
+        for spec in tf.nest.flatten(dataset.element_spec):
+            self._check_batch_size(spec.shape[0])
+        # The replicas take one element each, in turn.
+        shares = dataset.map(lambda *batch: tf.nest.map_structure(_split(count), batch)).unbatch()
+        shares = shares.map(lambda *batch: batch[0] if len(batch) == 1 else batch)
+        shares = shares.prefetch(count)
+        return iter(self.strategy.distribute_datasets_from_function(lambda _: shares))
+
+    def spread(self, state: Nest) -> Nest:
+        """Cuts [global batch, ...] tensors into the replicas' shares."""
+        count = self.strategy.num_replicas_in_sync
+        if count == 1:
+            return state
+
+        def shares(tensor):
+            self._check_batch_size(tensor.shape[0])
+            parts = tf.split(tensor, count)
+            return self.strategy.experimental_distribute_values_from_function(
+                lambda context: parts[context.replica_id_in_sync_group]
+            )
+
+        return tf.nest.map_structure(shares, state)
+
+    def gather(self, state: Nest) -> Nest:
+        """Puts the replicas' shares together again."""
+        local = self.strategy.experimental_local_results
+        return tf.nest.map_structure(lambda value: tf.concat(local(value), 0), state)
+
+    def step(self, batch: Nest, state: Nest) -> tuple[Metrics, Nest]:
+        """Trains on one batch.
+
+        Args:
+            batch: one of `batches`.
+            state: `spread`, or that of the step before.
+
+        Returns:
+            Scalar tensors: the task's metrics and "total_loss", each its mean over the global
+            batch, "gradient_norm" before clipping, and "weight"; and the state for the next step.
+        """
+        metrics, state = self._step(batch, state)
+        return {
+            k: self.strategy.experimental_local_results(v)[0] for k, v in metrics.items()
+        }, state
+
+    @tf.function(autograph=False)
+    def _step(self, batch, state):
+        return self.strategy.run(self._replica_step, args=(batch, state))
+
+    def _replica_step(self, batch, state):
+        variables = self.task.model.trainable_variables
+        with tf.GradientTape() as tape:
+            loss, weight, state, metrics = self.task.loss(batch, state)
+        gradients = tape.gradient(
+            loss, [v.value for v in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        # Dense, as torch's are: the norm is that of the summed rows of an embedding, and weight
+        # decay and Adam's moments move every row.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        weight = tf.cast(weight, loss.dtype)
+        replicas = tf.distribute.get_replica_context()
+        sums, weight, gradients = replicas.all_reduce(
+            tf.distribute.ReduceOp.SUM, [{**metrics, "total_loss": loss}, weight, gradients]
+        )
+        gradients = [gradient / tf.cast(weight, gradient.dtype) for gradient in gradients]
+        gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
+        # `apply` sums over the replicas, once more.
+        count = self.strategy.num_replicas_in_sync
+        self.optimizer.apply(
+            [gradient / count for gradient in gradients] if count > 1 else gradients
+        )
+        means = {name: value / tf.cast(weight, value.dtype) for name, value in sums.items()}
+        state = tf.nest.map_structure(tf.stop_gradient, state)
+        return {**means, "gradient_norm": norm, "weight": weight}, state
+
+    def _check_batch_size(self, batch_size: int | None) -> None:
+        count = self.strategy.num_replicas_in_sync
+        if batch_size is not None and batch_size % count:
+            raise ValueError(
+                f"batch_size must divide by the number of replicas, {count}; received {batch_size}"
+            )
+
+
+def _split(count):
+    return lambda tensor: tf.stack(tf.split(tensor, count))
+
+
+def train(
+    task: Task,
+    optimizer: optimizers.Optimizer,
+    schedule: schedules.Schedule,
+    workdir: Workdir,
+    *,
+    epochs: int,
+    clip_norm: float | None = None,
+    log_every_steps: int = 20,
+    checkpoint_every_steps: int | None = None,
+    strategy: tf.distribute.Strategy | None = None,
+) -> Result:
+    """Trains to the end, or until SIGTERM or Ctrl-C; goes on where the folder's run stopped.
+
+    Args:
+        task: what to train.
+        optimizer: made under the strategy's scope.
+        schedule: changes the optimizer after an epoch.
+        workdir: where checkpoints and records go.
+        epochs: the length of the run.
+        clip_norm: the global norm that gradients are clipped to, or None.
+        log_every_steps: how often metrics are told and recorded.
+        checkpoint_every_steps: how often a checkpoint is written, beside that of each epoch; None:
+            no others.
+        strategy: how batches are spread over devices; None: the present one.
+
+    Returns:
+        How the run ended. The best epoch's weights are read by `checkpoints.load_best`.
+
+    Raises:
+        NonFiniteLossError: the loss or the gradient was NaN or infinite; the checkpoints are
+            those from before.
+        ValueError: an argument is out of range.
+    """
+    for argument, value in (
+        ("epochs", epochs),
+        ("log_every_steps", log_every_steps),
+        ("checkpoint_every_steps", checkpoint_every_steps or 1),
+    ):
+        if value < 1:
+            raise ValueError(f"{argument} must be at least 1; received {value}")
+    trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
+    run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
+    with StopSignals() as signals, contextlib.closing(run.progress):
+        return run.run(signals)
+
+
+class StopSignals:
+    """Notes SIGTERM and Ctrl-C instead of dying of them; a second one does its usual work.
+
+    Attributes:
+        received: the name of the signal that came, or None.
+    """
+
+    def __init__(self):
+        self.received: str | None = None
+        self._former: dict[int, Any] = {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():  # Python allows no other
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._former[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        self._former = {}
+
+    def _note(self, number, _):
+        self.received = signal.Signals(number).name
+        self.__exit__()
+
+
+class _Means:
+    """Means of metrics over steps, each with its weight; in float64, in the order of the steps."""
+
+    def __init__(self, sums: Mapping[str, float] | None = None):
+        self.sums = dict(sums or {})
+
+    @property
+    def weight(self) -> float:
+        return self.sums.get("weight", 0.0)
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            weight = 1.0 if name == "weight" else metrics["weight"]
+            self.sums[name] = self.sums.get(name, 0.0) + weight * value
+
+    def values(self) -> dict[str, float]:
+        return {k: v / self.weight for k, v in self.sums.items() if k != "weight"}
+
+
+class _Run:
+    """A run under way: what a checkpoint holds, and the steps to the run's end."""
+
+    def __init__(self, trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps):
+        self.trainer: Trainer = trainer
+        self.task: Task = trainer.task
+        self.schedule: schedules.Schedule = schedule
+        self.epochs: int = epochs
+        self.log_every_steps: int = log_every_steps
+        self.checkpoint_every_steps: int | None = checkpoint_every_steps
+        self.step = 0
+        self.losses: list[float] = []  # of the validation data, one an epoch
+        self.best = (math.inf, 0)  # loss, epoch
+        self.state: Nest = trainer.spread(self.task.initial_state())
+        self.epoch_means = _Means()
+        self.interval_means = _Means()
+        self.pending: list[Metrics] = []  # on the device still
+        self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
+        self.saved_step = self._restore()
+        self.progress = progress.Progress(
+            workdir.path,
+            display=self.task.display,
+            unit=self.task.unit,
+            epochs=epochs,
+            steps_per_epoch=self.task.steps_per_epoch,
+            step=self.step,
+        )
+        self.checkpoints.announce = self.progress.say
+
+    def run(self, signals: StopSignals) -> Result:
+        """Trains to the end or the first signal."""
+        if self.saved_step is not None:
+            self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
+        batches = None
+        while len(self.losses) < self.epochs and not signals.received:
+            batches = batches or self.trainer.batches(self.step)
+            self._train_epoch(batches, signals)
+            if not signals.received:
+                self._fetch()
+                with self.progress.pause():
+                    self._end_epoch()
+        if signals.received:
+            self._interrupt(signals.received)
+        return Result(not signals.received, self.step, len(self.losses), *self.best)
+
+    def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
+        start = len(self.losses) * self.task.steps_per_epoch
+        end = start + self.task.steps_per_epoch
+        if self.step == start:
+            self.state = self.trainer.spread(self.task.initial_state())
+            self.epoch_means = _Means()
+        while self.step < end and not signals.received:
+            metrics, self.state = self.trainer.step(next(batches), self.state)
+            self.pending.append(metrics)
+            self.step += 1
+            if self.progress.advance():  # time for the run can be told, given a result
+                self._fetch()
+                self.progress.tell_time()
+            if self.step % self.log_every_steps == 0:
+                self._log()
+            every = self.checkpoint_every_steps
+            if every and self.step % every == 0 and self.step < end:
+                self._fetch()
+                with self.progress.pause():
+                    self._save()
+
+    def _end_epoch(self) -> None:
+        began = time.monotonic()
+        epoch = len(self.losses) + 1
+        variables = self.task.model.trainable_variables
+        with self.trainer.optimizer.evaluation_weights(variables):
+            validation = self.task.evaluate()
+            loss = validation["loss"]
+            if not math.isfinite(loss):
+                raise NonFiniteLossError(self.step, f"validation loss {loss}")
+            best = loss < self.best[0]
+            weights = checkpoints.variable_arrays("model", self.task.model.variables)
+            if best and self.checkpoints.save_best(weights):
+                self.best = (loss, epoch)
+        self.losses.append(loss)
+        seconds = time.monotonic() - began
+        self.progress.epoch(self.epoch_means.values(), validation, best=best, seconds=seconds)
+        if change := self.schedule.after_epoch(self.losses, self.trainer.optimizer):
+            self.progress.say(change)
+        self._save()
+
+    def _fetch(self) -> None:
+        """Waits for the steps so far, and adds up their metrics.
+
+        The only place that reads results of the device: at each interval, not at each step. It
+        comes before every checkpoint, so that none is written of a run that has gone wrong.
+        """
+        first = self.step - len(self.pending) + 1
+        for step, metrics in enumerate(self.pending, first):
+            values = {name: float(value) for name, value in metrics.items()}
+            loss, norm = values["total_loss"], values["gradient_norm"]
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                raise NonFiniteLossError(step, f"loss {loss}, gradient norm {norm}")
+            self.epoch_means.add(values)
+            self.interval_means.add(values)
+        self.pending = []
+
+    def _log(self) -> None:
+        self._fetch()
+        means, self.interval_means = self.interval_means, _Means()
+        rate = float(self.trainer.optimizer.learning_rate.numpy())
+        self.progress.interval(means.values(), means.weight, rate)
+
+    def _interrupt(self, name: str) -> None:
+        self._fetch()
+        if self.saved_step != self.step:
+            self._save()
+        self.progress.say(
+            f"stopped by {name} after step {self.step}; "
+            f"the same command goes on from step {self.saved_step or 0}"
+        )
+
+    def _save(self) -> None:
+        if self.checkpoints.save(self.step, self._arrays()):
+            self.saved_step = self.step
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        state = tf.nest.flatten(self.trainer.gather(self.state))
+        return {
+            **checkpoints.variable_arrays("model", self.task.model.variables),
+            **checkpoints.variable_arrays("optimizer", self.trainer.optimizer.variables),
+            **{f"state/{i}": tensor.numpy() for i, tensor in enumerate(state)},
+            **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
+            "losses": np.array(self.losses, "float64"),
+            "best": np.array(self.best, "float64"),
+        }
+
+    def _restore(self) -> int | None:
+        """Sets everything to the newest checkpoint; returns its step, or None without one."""
+        found = self.checkpoints.restore()
+        if found is None:
+            return None
+        self.step, arrays = found
+        checkpoints.assign_variables("model", self.task.model.variables, arrays)
+        checkpoints.assign_variables("optimizer", self.trainer.optimizer.variables, arrays)
+        former = self.task.initial_state()
+        state = [
+            tf.convert_to_tensor(checkpoints.as_dtype(arrays[f"state/{i}"], tensor.dtype))
+            for i, tensor in enumerate(tf.nest.flatten(former))
+        ]
+        self.state = self.trainer.spread(tf.nest.pack_sequence_as(former, state))
+        prefix = "sums/"
+        self.epoch_means = _Means(
+            {k.removeprefix(prefix): float(v) for k, v in arrays.items() if k.startswith(prefix)}
+        )
+        self.losses = arrays["losses"].tolist()
+        self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
+        return self.step

@@ -1,0 +1,222 @@
+"""Optimizers by torch's formulas, which the paper's recipes are written for.
+
+Keras's own differ: its Adam scales epsilon, its weight decay is decoupled from the gradient, its
+clipping has no 1e-6. Everything that changes during a run stands in `variables`, so that a
+checkpoint of them is the whole optimizer.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+
+import keras
+import tensorflow as tf
+
+
+def clip_by_global_norm(
+    gradients: Sequence[tf.Tensor], clip_norm: float | None
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Scales gradients down to a global norm: g * min(1, clip_norm / (norm + 1e-6)).
+
+    Args:
+        gradients: dense tensors.
+        clip_norm: the norm to clip to; None leaves the gradients as they are.
+
+    Returns:
+        The clipped gradients, and the norm that they had before.
+    """
+    norm = tf.linalg.global_norm(gradients)
+    if clip_norm is None:
+        return list(gradients), norm
+    scale = tf.minimum(tf.ones_like(norm), clip_norm / (norm + 1e-6))
+    return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm
+
+
+class Optimizer(keras.optimizers.Optimizer):
+    """Adds weight_decay * variable to the gradient, which is clipped before it comes here."""
+
+    def __init__(self, learning_rate: float, weight_decay: float = 0.0, name: str | None = None):
+        for argument, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{argument} must be finite and not negative; received {value}")
+        super().__init__(learning_rate=lambda: self.rate, name=name)
+        # Keras would hold it in float32, too coarse for a run in float64.
+        self.rate = self.add_variable(
+            shape=(), dtype="float64", aggregation="only_first_replica", name="learning_rate"
+        )
+        self.learning_rate = learning_rate
+        # Not `weight_decay`: Keras would apply that one, decoupled.
+        self.coupled_weight_decay = weight_decay
+
+    @property
+    def learning_rate(self) -> keras.Variable:
+        """The learning rate, a variable that can be set to a number."""
+        return self.rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self.rate.assign(tf.constant(value, "float64"))
+
+    @property
+    def averaging(self) -> bool:
+        """Whether evaluation takes averaged weights."""
+        return False
+
+    def start_averaging(self) -> None:
+        """Switches averaging on from the next step.
+
+        Raises:
+            ValueError: this optimizer has no averages.
+        """
+        raise ValueError(
+            f"{type(self).__name__} keeps no averages; expected SGD with averages=True"
+        )
+
+    @contextlib.contextmanager
+    def evaluation_weights(self, variables: Sequence[keras.Variable]) -> Iterator[None]:
+        """Sets `variables`, which `build` was given, to what is to be evaluated; then back."""
+        yield
+
+    def get_config(self) -> dict:
+        """The constructor's arguments, the learning rate as it is now."""
+        return {
+            "learning_rate": float(self.rate.numpy()),
+            "weight_decay": self.coupled_weight_decay,
+            "name": self.name,
+        }
+
+    def _coupled(self, gradient: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
+        gradient = tf.cast(gradient, variable.dtype)
+        if self.coupled_weight_decay:
+            gradient += self.coupled_weight_decay * variable
+        return gradient
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, which may average its iterates from some step on.
+
+    The averages are those of torch's ASGD with t0 = 0 and lambd = 0: at the n-th averaged step the
+    new iterate has the weight 1 / max(1, n - 1), so 1, 1, 1/2, 1/3, ...
+
+    Args:
+        learning_rate: the learning rate.
+        weight_decay: times the variable, added to the gradient.
+        averages: whether to keep the variables that `start_averaging` needs.
+        name: the optimizer's name.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        averages: bool = False,
+        name: str | None = None,
+    ):
+        super().__init__(learning_rate, weight_decay, name)
+        self.averages: list = []
+        self.keeps_averages = averages
+        # The number of iterations before the first averaged one; -1: not averaging.
+        self.averaged_from = self.add_variable(
+            shape=(), dtype="int64", aggregation="only_first_replica", name="averaged_from"
+        )
+        self.averaged_from.assign(-1)
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Makes the averages, one a variable."""
+        if self.built:
+            return
+        super().build(variables)
+        if self.keeps_averages:
+            self.averages = [self.add_variable_from_reference(v, "average") for v in variables]
+
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """One step for one variable."""
+        rate = tf.cast(learning_rate, variable.dtype)
+        self.assign_sub(variable, rate * self._coupled(gradient, variable))
+        if self.keeps_averages:
+            average = self.averages[self._get_variable_index(variable)]
+            keras.ops.cond(
+                self.averaged_from >= 0,
+                lambda: self._update_average(average, variable),
+                lambda: None,
+            )
+
+    def _update_average(self, average, variable) -> None:
+        # `iterations` counts the steps before this one, so this is n - 1.
+        before = tf.cast(self.iterations - self.averaged_from, variable.dtype)
+        weight = 1.0 / tf.maximum(before, tf.ones_like(before))
+        self.assign(average, (1.0 - weight) * average + weight * variable)
+
+    @property
+    def averaging(self) -> bool:
+        """Whether evaluation takes averaged weights."""
+        return bool(self.averaged_from.numpy() >= 0)
+
+    def start_averaging(self) -> None:
+        """Switches averaging on from the next step."""
+        if not self.keeps_averages:
+            super().start_averaging()
+        self.averaged_from.assign(self.iterations)
+
+    @contextlib.contextmanager
+    def evaluation_weights(self, variables: Sequence[keras.Variable]) -> Iterator[None]:
+        """Sets `variables` to their averages where averaging has started; then back."""
+        if not self.averaging:
+            yield
+            return
+        kept = [variable.numpy() for variable in variables]
+        try:
+            for variable, average in zip(variables, self.averages, strict=True):
+                variable.assign(average.numpy())
+            yield
+        finally:
+            for variable, value in zip(variables, kept, strict=True):
+                variable.assign(value)
+
+    def get_config(self) -> dict:
+        """The constructor's arguments, the learning rate as it is now."""
+        return {**super().get_config(), "averages": self.keeps_averages}
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2015): m^ / (sqrt(v^) + epsilon), both corrected for their bias first.
+
+    Args:
+        learning_rate: the learning rate.
+        weight_decay: times the variable, added to the gradient (not AdamW's).
+        name: the optimizer's name.
+    """
+
+    beta_1, beta_2, epsilon = 0.9, 0.999, 1e-8
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Makes the two moments, one of each a variable."""
+        if self.built:
+            return
+        super().build(variables)
+        self.means = [self.add_variable_from_reference(v, "mean") for v in variables]
+        self.squares = [self.add_variable_from_reference(v, "square") for v in variables]
+
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """One step for one variable, in one pass over the memory."""
+        index = self._get_variable_index(variable)
+        # In float64: 1 - 0.999 has lost four digits in float32. The fused kernel has the
+        # corrections inside epsilon's sum; given as here they come out as in the equation.
+        step = tf.cast(self.iterations + 1, "float64")
+        mean_correction = 1.0 - tf.pow(tf.constant(self.beta_1, "float64"), step)
+        root_correction = tf.sqrt(1.0 - tf.pow(tf.constant(self.beta_2, "float64"), step))
+        rate = tf.cast(learning_rate, "float64") * root_correction / mean_correction
+        dtype = variable.dtype
+        zero = tf.zeros([], dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self.means[index].handle,
+            v=self.squares[index].handle,
+            beta1_power=zero,
+            beta2_power=zero,
+            lr=tf.cast(rate, dtype),
+            beta1=tf.constant(self.beta_1, dtype),
+            beta2=tf.constant(self.beta_2, dtype),
+            epsilon=tf.cast(self.epsilon * root_correction, dtype),
+            grad=self._coupled(gradient, variable),
+        )

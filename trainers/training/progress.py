@@ -1,0 +1,308 @@
+"""What a run shows and records: a bar or lines, metrics.csv, TensorBoard events, curves.png.
+
+Nothing here decides anything: a record that cannot be written is told once and left out.
+"""
+
+import contextlib
+import csv
+import datetime
+import io
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+import tqdm
+from etils import epath
+from matplotlib import figure
+
+from trainers.training import workdir
+
+METRICS, CURVES, EVENTS = "metrics.csv", "curves.png", "tensorboard"
+INTERVAL, EPOCH, VALIDATION = "train_interval", "train_epoch", "validation"
+Metrics = Mapping[str, float]
+
+
+class Table:
+    """A CSV file that rows are appended to, and that drops those of steps computed again."""
+
+    def __init__(self, path: epath.Path, *, last_step: int):
+        """Opens the table of a run that goes on after `last_step`."""
+        self.path = path
+        self.fields: list[str] = []
+        self.rows: list[dict[str, str]] = []
+        if path.exists():
+            self._read(last_step)
+        if self.rows:
+            self._rewrite()
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Adds a row; a field not seen before becomes a column."""
+        if any(r["kind"] == row["kind"] and r["step"] == str(row["step"]) for r in self.rows[-3:]):
+            return  # of a run that was stopped between a record and its checkpoint
+        self.rows.append({field: str(value) for field, value in row.items()})
+        if self.fields and set(row) <= set(self.fields):
+            with self.path.open("a") as file:
+                csv.DictWriter(file, self.fields, lineterminator="\n").writerow(self.rows[-1])
+            return
+        self.fields += [field for field in row if field not in self.fields]
+        self._rewrite()
+
+    def _read(self, last_step: int) -> None:
+        reader = csv.DictReader(io.StringIO(self.path.read_text()))
+        self.fields = list(reader.fieldnames or [])
+        for row in reader:
+            # The last line of a process that was killed may be half a line.
+            whole = None not in row and None not in row.values()
+            if whole and row["step"].isdigit() and int(row["step"]) <= last_step:
+                self.rows.append(row)
+
+    def _rewrite(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.fields, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        workdir.write_atomically(self.path, lambda file: file.write(text.getvalue().encode()))
+
+
+class Progress:
+    """Tells and records how a run goes.
+
+    Args:
+        folder: the run's folder.
+        display: turns metrics into those that people read, the first of them the curve's.
+        unit: what a step's weight counts, such as "tokens".
+        epochs: the length of the run.
+        steps_per_epoch: the length of an epoch.
+        step: the step that the run goes on from.
+        out: where to; a bar where that is a terminal, lines elsewhere.
+    """
+
+    def __init__(
+        self,
+        folder: epath.Path,
+        *,
+        display: Callable[[Metrics], Metrics],
+        unit: str,
+        epochs: int,
+        steps_per_epoch: int,
+        step: int,
+        out: Any = None,
+    ):
+        self.folder = folder
+        self.display = display
+        self.unit = unit
+        self.epochs = epochs
+        self.steps_per_epoch = steps_per_epoch
+        self.out = out or sys.stdout
+        self.step = step
+        self._clock = _Clock()
+        self._time_told = False
+        self._failed = False
+        with self._tolerant():
+            self._table = Table(folder / METRICS, last_step=step)
+        with self._tolerant():
+            self._events = tf.summary.create_file_writer(str(folder / EVENTS))
+        self._bar = tqdm.tqdm(
+            total=epochs * steps_per_epoch,
+            initial=step,
+            file=self.out,
+            disable=not self.out.isatty(),
+            unit="step",
+            dynamic_ncols=True,
+            bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
+        )
+
+    def say(self, line: str) -> None:
+        """Prints a line, above the bar where there is one."""
+        self._bar.clear()
+        print(line, file=self.out, flush=True)
+        self._bar.refresh()
+
+    def advance(self) -> bool:
+        """Counts a step; returns whether `tell_time` is due."""
+        self.step += 1
+        self._bar.update()
+        self._clock.tick()
+        return not self._time_told and self._clock.settled
+
+    def tell_time(self) -> None:
+        """Prints what an epoch and the run will take, after the first steps of this process.
+
+        Their results are to be there: a device may only have been asked for them.
+        """
+        if not self._clock.running:
+            self._clock.start()
+            return
+        self._time_told = True
+        epoch = self._clock.seconds_per_step() * self.steps_per_epoch
+        self.say(
+            f"about {_duration(epoch)} an epoch, {_duration(self._seconds_left())} to the end of "
+            f"epoch {self.epochs}, evaluation not counted"
+        )
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Keeps what is done within it out of the rates."""
+        self._clock.stop()
+        try:
+            yield
+        finally:
+            self._clock.resume()
+
+    def interval(self, metrics: Metrics, weight: float, learning_rate: float) -> None:
+        """Tells the mean metrics of the steps since the last call, `weight` their tokens."""
+        rate = self._clock.lap(weight)
+        shown = self.display(metrics)
+        summary = (
+            f"{_text(shown)}, learning rate {learning_rate:g}, {rate:,.0f} {self.unit}/s, "
+            f"{_duration(self._seconds_left())} left"
+        )
+        self._bar.set_postfix_str(summary)
+        if self._bar.disable:
+            self.say(
+                f"epoch {self._epoch()}/{self.epochs}, "
+                f"step {self.step}/{self.epochs * self.steps_per_epoch}: {summary}"
+            )
+        rates = {"learning_rate": learning_rate, f"{self.unit}_per_second": round(rate, 1)}
+        self._record(INTERVAL, {**rates, **metrics, **shown})
+
+    def epoch(self, train: Metrics, validation: Metrics, *, best: bool, seconds: float) -> None:
+        """Tells the epoch that ended: mean metrics of its steps, and those of the evaluation."""
+        train_shown, validation_shown = self.display(train), self.display(validation)
+        self.say(
+            f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
+            f"validation {_text(validation_shown)}{' (best so far)' if best else ''}; "
+            f"evaluated in {_duration(seconds)}"
+        )
+        self._record(EPOCH, {**train, **train_shown})
+        self._record(VALIDATION, {**validation, **validation_shown})
+        with self._tolerant():
+            self._events.flush()
+        with self._tolerant():
+            draw_curves(
+                self._table.rows,
+                self.steps_per_epoch,
+                next(iter(train_shown)),
+                self.folder / CURVES,
+            )
+
+    def close(self) -> None:
+        """Ends the bar and the records."""
+        self._bar.close()
+        with self._tolerant():
+            self._events.close()
+
+    def _epoch(self) -> int:
+        return -(-self.step // self.steps_per_epoch)
+
+    def _seconds_left(self) -> float:
+        return self._clock.seconds_per_step() * (self.epochs * self.steps_per_epoch - self.step)
+
+    def _record(self, kind: str, values: Metrics) -> None:
+        epoch = round(self.step / self.steps_per_epoch, 4)
+        with self._tolerant():
+            self._table.append({"kind": kind, "step": self.step, "epoch": epoch, **values})
+        with self._tolerant(), self._events.as_default():
+            for name, value in values.items():
+                tf.summary.scalar(f"{kind}/{name}", value, step=self.step)
+
+    @contextlib.contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        """Lets no full disk stop the run; AttributeError: what could not be opened."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError, AttributeError) as error:
+            if not self._failed:
+                self.say(f"records in {self.folder} are incomplete from here on ({error})")
+            self._failed = True
+
+
+class _Clock:
+    """Seconds a step, without the first step, which traces and compiles, and without pauses."""
+
+    _SETTLED_STEPS, _SETTLED_SECONDS = 10, 5.0
+
+    def __init__(self):
+        self.running = False
+        self._steps = self._timed_steps = 0
+        self._seconds = 0.0  # up to the last stop
+        self._since = math.inf  # the last start; infinite while stopped
+        self._last_lap = (0, 0, 0.0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there are steps enough to go by, or the first one is done."""
+        if not self.running:
+            return True
+        return self._timed_steps >= self._SETTLED_STEPS or self._elapsed() >= self._SETTLED_SECONDS
+
+    def start(self) -> None:
+        self.running = True
+        self._since = time.monotonic()
+
+    def stop(self) -> None:
+        self._seconds, self._since = self._elapsed(), math.inf
+
+    def resume(self) -> None:
+        if self.running:
+            self._since = time.monotonic()
+
+    def tick(self) -> None:
+        self._steps += 1
+        self._timed_steps += self.running
+
+    def seconds_per_step(self) -> float:
+        """The mean over all timed steps."""
+        return self._elapsed() / max(1, self._timed_steps)
+
+    def lap(self, weight: float) -> float:
+        """The weight a second of the steps since the last lap, which had `weight` in all."""
+        now = (self._steps, self._timed_steps, self._elapsed())
+        steps, timed, seconds = (b - a for a, b in zip(self._last_lap, now, strict=True))
+        self._last_lap = now
+        return weight / steps * timed / seconds if timed else 0.0
+
+    def _elapsed(self) -> float:
+        return self._seconds + max(0.0, time.monotonic() - self._since)
+
+
+def draw_curves(
+    rows: list[dict[str, str]], steps_per_epoch: int, metric: str, path: epath.Path
+) -> None:
+    """Draws the training and validation curves of a metric against the epoch.
+
+    Args:
+        rows: those of a `Table`.
+        steps_per_epoch: the length of an epoch.
+        metric: the column to draw.
+        path: the picture's.
+    """
+    picture = figure.Figure(figsize=(8, 5), layout="constrained")
+    axes = picture.subplots()
+    styles = {
+        INTERVAL: ("train, each interval", dict(color="tab:blue", alpha=0.25, linewidth=0.8)),
+        EPOCH: ("train, each epoch", dict(color="tab:blue", marker="o", markersize=3)),
+        VALIDATION: ("validation", dict(color="tab:orange", marker="o", markersize=3)),
+    }
+    for kind, (label, style) in styles.items():
+        chosen = [row for row in rows if row["kind"] == kind and row.get(metric)]
+        epochs = [int(row["step"]) / steps_per_epoch for row in chosen]
+        axes.plot(epochs, [float(row[metric]) for row in chosen], label=label, **style)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(metric)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    picture_bytes = io.BytesIO()
+    picture.savefig(picture_bytes, format="png", dpi=120)
+    workdir.write_atomically(path, lambda file: file.write(picture_bytes.getvalue()))
+
+
+def _text(metrics: Metrics) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else str(datetime.timedelta(seconds=round(seconds)))

@@ -1,0 +1,68 @@
+"""When the learning rate falls, or averaging starts: a function of the validation losses so far.
+
+It has no state of its own: what it has done stands in the optimizer's variables.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from trainers.training import optimizers
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Lowers the learning rate at given epochs and at plateaus.
+
+    A plateau is an epoch whose validation loss is above the best of all epochs before it but the
+    last `patience` (the rule of the authors' scripts). Nothing changes any more once averaging has
+    started.
+
+    Attributes:
+        factor: what the learning rate is multiplied by.
+        minimum: the learning rate from which on it stays.
+        patience: of the plateau rule; None switches the rule off.
+        epochs: the epochs, counted from 1, after which the learning rate falls whatever the loss.
+        average: whether the first plateau starts averaging instead.
+    """
+
+    factor: float = 0.25
+    minimum: float = 0.0
+    patience: int | None = None
+    epochs: tuple[int, ...] = ()
+    average: bool = False
+
+    def __post_init__(self):
+        if not 0 < self.factor < 1:
+            raise ValueError(f"factor must be between 0 and 1; received {self.factor}")
+        if self.minimum < 0:
+            raise ValueError(f"minimum must not be negative; received {self.minimum}")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience must be None or at least 1; received {self.patience}")
+
+    def after_epoch(self, losses: Sequence[float], optimizer: optimizers.Optimizer) -> str | None:
+        """Changes the optimizer for the next epoch.
+
+        Args:
+            losses: the validation loss of each epoch so far, the last one's included.
+            optimizer: one of `optimizers`.
+
+        Returns:
+            What it did, in words, or None.
+        """
+        plateau = self._plateau(losses)
+        if optimizer.averaging or not (plateau or len(losses) in self.epochs):
+            return None
+        if plateau and self.average:
+            optimizer.start_averaging()
+            return "a plateau: weights are averaged from here on"
+        rate = float(optimizer.learning_rate.numpy())
+        if rate <= self.minimum:
+            return None
+        optimizer.learning_rate = rate * self.factor
+        return f"learning rate {rate:g} -> {rate * self.factor:g}"
+
+    def _plateau(self, losses: Sequence[float]) -> bool:
+        if self.patience is None:
+            return False
+        before, loss = losses[:-1], losses[-1]
+        return len(before) > self.patience and loss > min(before[: -self.patience])

@@ -1,0 +1,182 @@
+"""The folder of a run: its lock, its config, its result.
+
+A folder holds one run. `config.json` says which, `lock` is held by the process at work,
+`result.json` stands there once the run has finished.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any
+
+from etils import epath
+
+CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
+
+
+class WorkdirError(Exception):
+    """The folder cannot be used for this run; the message says why, and what to do."""
+
+
+def write_atomically(path: epath.Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Writes a file whole or not at all.
+
+    Args:
+        path: where the file shall stand; one that stands there is replaced.
+        write: writes the contents to the open file that it is given.
+
+    Raises:
+        OSError: it could not be written; what stood at `path` still does.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            write(file)
+            file.flush()
+            with contextlib.suppress(AttributeError, OSError):  # a stream may have no descriptor
+                os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            part.unlink(missing_ok=True)
+        raise
+
+
+class Workdir:
+    """The folder of a run, held by this process.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: epath.Path):
+        self.path = path
+
+    def result(self) -> dict | None:
+        """What `finish` was given, or None for a run that has not finished."""
+        file = self.path / RESULT
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Marks the run as finished, with its final result."""
+        _write_json(self.path / RESULT, result)
+
+
+@contextlib.contextmanager
+def open_workdir(
+    path: epath.PathLike, config: Mapping[str, Any], *, may_change: Sequence[str] = ()
+) -> Iterator[Workdir]:
+    """Prepares a folder for a run, new or resumed, and holds it until the context is left.
+
+    Args:
+        path: the folder; made where it does not exist.
+        config: the run's whole config, nested mappings of what JSON holds.
+        may_change: the fields, dotted, which a resumed run may have changed, such as
+            "training.epochs".
+
+    Yields:
+        The folder.
+
+    Raises:
+        WorkdirError: another process is at work in it, it belongs to another model or recipe, or
+            it holds files that are none of a run's.
+    """
+    folder = epath.Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise WorkdirError(f"{folder} is a file; expected a folder for the run")
+    if not (folder / CONFIG).exists():
+        _refuse_foreign(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        if (folder / CONFIG).exists():
+            _refuse_other_run(folder, config, may_change)
+        _write_json(folder / CONFIG, config)
+        yield Workdir(folder)
+
+
+def read_config(path: epath.PathLike) -> dict:
+    """Returns the config of the run in a folder.
+
+    Raises:
+        WorkdirError: there is no run in it.
+    """
+    file = epath.Path(path) / CONFIG
+    if not file.exists():
+        raise WorkdirError(f"{path} holds no run: {CONFIG} is missing; train one there first")
+    try:
+        config = json.loads(file.read_text())
+    except ValueError as error:
+        raise WorkdirError(f"{file} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise WorkdirError(f"{file} is not the config of a run: it holds no fields")
+    return config
+
+
+def _write_json(path: epath.Path, value: Mapping[str, Any]) -> None:
+    text = json.dumps(value, indent=2, default=list) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _refuse_foreign(folder: epath.Path) -> None:
+    """A folder without a config must be empty, but for a lock whose run never began."""
+    found = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
+    if foreign := [name for name in found if name not in (LOCK, f".{CONFIG}.part")]:
+        raise WorkdirError(
+            f"{folder} holds files but no run ({CONFIG} is missing): {', '.join(foreign[:5])}; "
+            "choose an empty or a new folder"
+        )
+
+
+def _refuse_other_run(
+    folder: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]
+) -> None:
+    was = _flat(read_config(folder))
+    now = _flat(json.loads(json.dumps(config, default=list)))
+    missing = "(none)"
+    differing = [
+        f"  {field}: {was.get(field, missing)!r} there, {now.get(field, missing)!r} here"
+        for field in {**was, **now}
+        if field not in may_change and was.get(field, missing) != now.get(field, missing)
+    ]
+    if differing:
+        raise WorkdirError(
+            f"{folder} belongs to another run, whose config differs:\n"
+            + "\n".join(differing)
+            + "\ngo on with that run's values, or choose another folder"
+        )
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+@contextlib.contextmanager
+def _locked(folder: epath.Path) -> Iterator[None]:
+    """Holds the folder's lock, which the system releases however the process ends."""
+    try:
+        file = open(os.fspath(folder / LOCK), "a+")
+    except FileNotFoundError:  # an object store has no locks
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise WorkdirError(
+                f"another run (process {holder}) is at work in {folder}; "
+                "wait for it, stop it, or choose another folder"
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
