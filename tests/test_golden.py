@@ -1,0 +1,149 @@
+"""The released code's own numbers: every file of the folder of golden vectors.
+
+The folder is `TRELLIS_GOLDEN`, by default `../shared/golden` beside the repository. Each file is
+one small run of the released code in float64; what it holds goes by the `kind` in its config.
+"""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis import convert
+try:
+    from tests.golden_training import check_training_run
+except ImportError:
+    check_training_run = None
+
+FOLDER = pathlib.Path(
+    os.environ.get("TRELLIS_GOLDEN")
+    or pathlib.Path(__file__).parents[1] / ".." / "shared" / "golden"
+)
+FILES = sorted(FOLDER.glob("*.npz"))
+TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
+
+if not FILES:
+    pytest.skip(
+        f"no golden vectors in {FOLDER}; TRELLIS_GOLDEN names the folder", allow_module_level=True
+    )
+
+
+def part(arrays, prefix):
+    return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+
+
+def assert_equal(actual, expected, tolerance, what):
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(actual), expected, rtol=tolerance, atol=tolerance, err_msg=what
+    )
+
+
+def assert_variables_equal(gradients, expected, tolerance):
+    """Compares gradients with those that conversion has put into the variables of `expected`."""
+    assert len(gradients) == len(expected.trainable_variables)
+    for gradient, variable in zip(gradients, expected.trainable_variables, strict=True):
+        assert_equal(gradient, variable.numpy(), tolerance, variable.path)
+
+
+def check_core(arrays, config, dtype):
+    tolerance = TOLERANCE[dtype]
+    arguments = {
+        "depth": config["num_layers"],
+        "dilation_rate": config["dilations"],
+        "output_units": config["output_size"],
+        "dtype": dtype,
+    }
+    layer = convert.layer_from_torch(part(arrays, "param."), **arguments)
+    inputs = [
+        tf.constant(arrays[name], dtype) for name in ("inputs", "initial_hidden", "initial_cell")
+    ]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs, (hidden, cell), auxiliary = layer.propagate(
+            inputs[0], initial_state=inputs[1:], auxiliary_every=config["aux_frequency"]
+        )
+        results = {
+            "outputs": outputs,
+            "hidden": hidden,
+            "cell": cell,
+        }
+        if config["aux_frequency"]:
+            results["aux"] = auxiliary
+        loss = tf.add_n(
+            [
+                tf.reduce_sum(value * tf.constant(arrays[f"cotangent_{name}"], dtype))
+                for name, value in results.items()
+            ]
+        )
+    gradients, input_gradients = tape.gradient(loss, [layer.trainable_variables, inputs])
+    for name, value in results.items():
+        name = {"hidden": "final_hidden", "cell": "final_cell"}.get(name, name)
+        assert_equal(value, arrays[name], tolerance, name)
+    assert_equal(loss, arrays["loss"], tolerance, "loss")
+    for name, gradient in zip(
+        ("inputs", "initial_hidden", "initial_cell"), input_gradients, strict=True
+    ):
+        assert_equal(gradient, arrays[f"grad_{name}"], tolerance, f"grad_{name}")
+    expected = convert.layer_from_torch(part(arrays, "grad."), **arguments)
+    assert_variables_equal(gradients, expected, tolerance)
+
+
+def check_language_model(arrays, config, dtype):
+    tolerance = TOLERANCE[dtype]
+    arguments = {
+        "depth": config["num_layers"],
+        "dilation_rate": config["dilations"],
+        "auxiliary_every": config["aux_frequency"],
+        "auxiliary_weight": config["aux_weight"],
+        "dtype": dtype,
+    }
+    model = convert.language_model_from_torch(part(arrays, "param."), **arguments)
+    ids, targets = arrays["ids"], arrays["targets"]
+    state = [arrays["initial_hidden"], arrays["initial_cell"]]
+    with tf.GradientTape() as tape:
+        terms, final = model.loss_terms(ids, targets, initial_state=state)
+        loss = tf.add_n(terms)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    outputs, _, _ = model.trellis.propagate(model.embedding(ids), initial_state=state)
+    log_probs = model.head.log_probs(outputs, model.embedding.embeddings)
+    nll, scored = model.score(ids, targets, initial_state=state)
+    assert_equal(log_probs, arrays["log_probs"], tolerance, "log_probs")
+    assert_equal(nll, arrays["nll"], tolerance, "nll")
+    assert_equal(terms.prediction, np.mean(arrays["nll"]), tolerance, "prediction")
+    if config["aux_frequency"]:
+        auxiliary = config["aux_weight"] * np.sum(arrays["aux_nll"])
+        assert_equal(terms.auxiliary, auxiliary, tolerance, "auxiliary")
+    assert_equal(loss, arrays["total_loss"], tolerance, "total_loss")
+    for states in (final, scored):
+        assert_equal(states[0], arrays["final_hidden"], tolerance, "final_hidden")
+        assert_equal(states[1], arrays["final_cell"], tolerance, "final_cell")
+    expected = convert.language_model_from_torch(part(arrays, "grad."), **arguments)
+    assert_variables_equal(gradients, expected, tolerance)
+
+
+def check_in_both_precisions(check):
+    def run(arrays, config):
+        for dtype in TOLERANCE:
+            check(arrays, config, dtype)
+
+    return run
+
+
+CHECKS = {
+    "core": check_in_both_precisions(check_core),
+    "lm": check_in_both_precisions(check_language_model),
+    "training": check_training_run,
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_golden(path):
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "config"}
+        config = json.loads(str(file["config"]))
+    if CHECKS.get(config["kind"]) is None or config.get("num_experts"):
+        pytest.skip("built by a later issue")
+    CHECKS[config["kind"]](arrays, config)
