@@ -1,4 +1,4 @@
-"""Weights from elsewhere: the authors' PyTorch code.
+"""Weights from elsewhere: the authors' PyTorch code, and Keras's RNN layers (Theorem 1).
 
 The released code names its parameters `full_conv.weight1 [4 * hidden, input, k]` (on the input),
 `full_conv.weight2 [4 * hidden, hidden, k]` (on the hidden state) and `full_conv.bias2 [4 *
@@ -17,8 +17,9 @@ import numpy as np
 
 from keras_trellis.language_model import TrellisLM
 from keras_trellis.layer import TrellisLayer
+from keras_trellis.theorem1 import layer_from_rnn
 
-__all__ = ["language_model_from_torch", "layer_from_torch"]
+__all__ = ["language_model_from_torch", "layer_from_rnn", "layer_from_torch"]
 
 # Blocks i, o, g, f there; i, f, c, o in Keras.
 _GATES = [0, 3, 2, 1]
