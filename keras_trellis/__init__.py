@@ -9,7 +9,9 @@ if keras.backend.backend() != "tensorflow":
         "before Keras is imported."
     )
 
+from keras_trellis import convert, heads  # noqa: E402
 from keras_trellis.gates import Gate, GRUGate, LSTMGate, TanhGate  # noqa: E402
+from keras_trellis.language_model import LossTerms, TrellisLM  # noqa: E402
 from keras_trellis.layer import TrellisLayer  # noqa: E402
 from keras_trellis.receptive_field import depth_for, receptive_field  # noqa: E402
 from keras_trellis.types import Cache, State  # noqa: E402
@@ -19,9 +21,13 @@ __all__ = [
     "GRUGate",
     "Gate",
     "LSTMGate",
+    "LossTerms",
     "State",
     "TanhGate",
+    "TrellisLM",
     "TrellisLayer",
+    "convert",
     "depth_for",
+    "heads",
     "receptive_field",
 ]
