@@ -38,7 +38,7 @@ class Task(Protocol):
     unit: str
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
-        """The global batches from that step of the run on, without an end.
+        """The global batches from that step of the run on, at least to the run's end.
 
         A function of the seed and the step. Each tensor has the global batch as its first
         dimension; the sequences of a batch keep their places from batch to batch.
@@ -63,8 +63,8 @@ class Task(Protocol):
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """What people read, of a training step's mean metrics or of `evaluate`'s.
 
-        A step's are those of `loss`, and "total_loss" and "gradient_norm". The result has the same
-        names for both; the first is the one that the curves show.
+        A step's are those of `loss`, its sum as "loss", and "gradient_norm". The result has the
+        same names for both; the first is the one that the curves show.
         """
 
 
@@ -200,7 +200,7 @@ class Trainer:
             state: `spread`, or that of the step before.
 
         Returns:
-            Scalar tensors: the task's metrics and "total_loss", each its mean over the global
+            Scalar tensors: the task's metrics and "loss", each its mean over the global
             batch, "gradient_norm" before clipping, and "weight"; and the state for the next step.
         """
         metrics, state = self._step(batch, state)
@@ -225,7 +225,7 @@ class Trainer:
         weight = tf.cast(weight, loss.dtype)
         replicas = tf.distribute.get_replica_context()
         sums, weight, gradients = replicas.all_reduce(
-            tf.distribute.ReduceOp.SUM, [{**metrics, "total_loss": loss}, weight, gradients]
+            tf.distribute.ReduceOp.SUM, [{**metrics, "loss": loss}, weight, gradients]
         )
         gradients = [gradient / tf.cast(weight, gradient.dtype) for gradient in gradients]
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
@@ -438,7 +438,7 @@ class _Run:
         first = self.step - len(self.pending) + 1
         for step, metrics in enumerate(self.pending, first):
             values = {name: float(value) for name, value in metrics.items()}
-            loss, norm = values["total_loss"], values["gradient_norm"]
+            loss, norm = values["loss"], values["gradient_norm"]
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise NonFiniteLossError(step, f"loss {loss}, gradient norm {norm}")
             self.epoch_means.add(values)
