@@ -101,8 +101,8 @@ class Task:
         return {"loss": float(tf.reduce_mean(nll))}
 
     def display(self, metrics):
-        loss = metrics["prediction"] if "prediction" in metrics else metrics["loss"]
-        return {"loss": loss, "perplexity": float(np.exp(loss))}
+        nll = metrics.get("prediction", metrics["loss"])
+        return {"perplexity": float(np.exp(nll)), "loss": metrics["loss"]}
 
 
 def optimizer_of(name):

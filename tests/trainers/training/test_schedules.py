@@ -1,0 +1,46 @@
+"""When the learning rate falls, by the rule of the authors' scripts."""
+
+import pytest
+
+from trainers.training import optimizers, schedules
+
+
+def rates(schedule, losses, optimizer=None):
+    """The learning rate after each epoch."""
+    optimizer = optimizer or optimizers.SGD(16.0)
+    after = []
+    for epoch in range(1, len(losses) + 1):
+        schedule.after_epoch(losses[:epoch], optimizer)
+        after.append(float(optimizer.learning_rate.numpy()))
+    return after
+
+
+def test_a_plateau_is_a_loss_above_the_best_before_the_last_patience_epochs():
+    losses = [5.0, 4.0, 4.5, 4.2, 4.1, 3.9, 3.95]
+    # Epoch 4 is above the best of epochs 1 and 2, or 1 alone: the last `patience` do not count.
+    assert rates(schedules.Schedule(patience=1), losses) == [16, 16, 16, 4, 1, 1, 1]
+    assert rates(schedules.Schedule(patience=2), losses) == [16, 16, 16, 16, 4, 4, 4]
+    assert rates(schedules.Schedule(), losses) == [16.0] * 7
+
+
+def test_the_learning_rate_stays_at_the_minimum():
+    losses = [1.0] + [2.0] * 6
+    assert rates(schedules.Schedule(patience=1, minimum=1.0), losses) == [16, 16, 4, 1, 1, 1, 1]
+    assert rates(schedules.Schedule(patience=1, minimum=0.5), losses)[-2:] == [0.25, 0.25]
+
+
+def test_given_epochs_lower_it_whatever_the_loss():
+    assert rates(schedules.Schedule(epochs=(2, 3)), [3.0, 2.0, 1.0, 0.5]) == [16, 4, 1, 1]
+
+
+def test_the_first_plateau_may_start_averaging_instead():
+    optimizer = optimizers.SGD(16.0, averages=True)
+    schedule = schedules.Schedule(patience=1, average=True, epochs=(5,))
+    assert rates(schedule, [1.0, 2.0, 2.0, 2.0, 2.0], optimizer) == [16.0] * 5
+    assert optimizer.averaging
+
+
+@pytest.mark.parametrize("arguments", [{"factor": 1.0}, {"patience": 0}, {"minimum": -1.0}])
+def test_bad_arguments_are_named(arguments):
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))} .* received"):
+        schedules.Schedule(**arguments)

@@ -1,0 +1,120 @@
+"""The folder of a run: one process, one run, nobody else's files."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from etils import epath
+
+from trainers.training import workdir
+
+CONFIG = {"task": "toy", "model": {"units": 4, "dilation_rate": (1, 2)}, "training": {"epochs": 2}}
+
+
+def changed(**groups):
+    return {**CONFIG, **groups}
+
+
+def test_a_new_folder_gets_the_config(tmp_path):
+    with workdir.open_workdir(tmp_path / "a" / "b", CONFIG) as folder:
+        assert folder.result() is None
+        config = workdir.read_config(folder.path)
+    assert config == {**CONFIG, "model": {"units": 4, "dilation_rate": [1, 2]}}
+
+
+def test_another_run_at_work_is_refused_with_its_process(tmp_path):
+    program = (
+        "import sys; from trainers.training import workdir\n"
+        "with workdir.open_workdir(sys.argv[1], {}): print('held', flush=True); input()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        message = f"process {holder.pid}.*{tmp_path}"
+        with pytest.raises(workdir.WorkdirError, match=message):
+            with workdir.open_workdir(tmp_path, {}):
+                pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    with workdir.open_workdir(tmp_path, {}):  # the system has released the lock
+        pass
+
+
+def test_another_recipe_is_refused_field_by_field(tmp_path):
+    with workdir.open_workdir(tmp_path, CONFIG):
+        pass
+    other = changed(model={"units": 8, "depth": 3, "dilation_rate": (1, 2)})
+    with pytest.raises(workdir.WorkdirError) as error:
+        with workdir.open_workdir(tmp_path, other):
+            pass
+    assert "model.units: 4 there, 8 here" in str(error.value)
+    assert "model.depth: '(none)' there, 3 here" in str(error.value)
+    assert "dilation_rate" not in str(error.value)
+
+
+def test_fields_that_may_change_are_taken_over(tmp_path):
+    with workdir.open_workdir(tmp_path, CONFIG):
+        pass
+    longer = changed(training={"epochs": 9})
+    with pytest.raises(workdir.WorkdirError, match=r"training\.epochs: 2 there, 9 here"):
+        with workdir.open_workdir(tmp_path, longer):
+            pass
+    with workdir.open_workdir(tmp_path, longer, may_change=["training.epochs"]):
+        pass
+    assert workdir.read_config(tmp_path)["training"]["epochs"] == 9
+
+
+def test_a_folder_of_other_files_is_left_alone(tmp_path):
+    (tmp_path / "metrics.csv").write_text("mine")
+    with pytest.raises(workdir.WorkdirError, match=r"no run.*metrics\.csv"):
+        with workdir.open_workdir(tmp_path, CONFIG):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.csv"]
+
+
+@pytest.mark.parametrize("content", ["not JSON", "[1]", json.dumps({"editor": "mine"})])
+def test_a_foreign_config_is_left_alone(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(workdir.WorkdirError):
+        with workdir.open_workdir(tmp_path, CONFIG):
+            pass
+    assert (tmp_path / "config.json").read_text() == content
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(workdir.WorkdirError, match="is a file"):
+        with workdir.open_workdir(tmp_path / "file", CONFIG):
+            pass
+
+
+def test_a_finished_run_says_so(tmp_path):
+    with workdir.open_workdir(tmp_path, CONFIG) as folder:
+        folder.finish({"epochs": 2, "test": {"perplexity": 3.5}})
+    with workdir.open_workdir(tmp_path, CONFIG) as folder:
+        assert folder.result() == {"epochs": 2, "test": {"perplexity": 3.5}}
+
+
+def test_no_run_to_read(tmp_path):
+    with pytest.raises(workdir.WorkdirError, match="holds no run"):
+        workdir.read_config(tmp_path)
+
+
+def test_a_write_that_fails_leaves_the_former_file(tmp_path):
+    path = epath.Path(tmp_path / "file")
+    workdir.write_atomically(path, lambda file: file.write(b"former"))
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        workdir.write_atomically(path, fail)
+    assert path.read_bytes() == b"former"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
