@@ -1,4 +1,4 @@
-"""A trellis network in NumPy float64, from the equations of Bai, Kolter and Koltun (2019), section 3.
+"""A trellis network in NumPy float64, from the equations of Bai, Kolter and Koltun (2019), sec. 3.
 
 Slow and without cleverness: loops over levels and time, dense kernels only. The layer is held
 against it.
@@ -14,7 +14,7 @@ class Masks(NamedTuple):
     """What dropout multiplies in one call; None: nothing.
 
     inputs broadcasts to [B, T, p], hidden to [B, T, units]; kernel and recurrent_kernel have the
-    shape of the variable they multiply.
+    shape of the dense kernels.
     """
 
     inputs: np.ndarray | None = None
@@ -27,7 +27,7 @@ NO_MASKS = Masks()
 
 
 class Result(NamedTuple):
-    """The outputs [B, T, output_units], states of [B, units] each, auxiliary [B, M, T, output_units]."""
+    """Outputs [B, T, output_units], states [B, units], auxiliary [B, M, T, output_units]."""
 
     outputs: np.ndarray
     states: tuple[np.ndarray, ...]
@@ -142,12 +142,12 @@ def trellis(
     """
     step, blocks, n_states = GATES[gate] if isinstance(gate, str) else gate
     taps = len(kernel) if taps is None else taps
-    if masks.kernel is not None:
-        kernel = kernel * masks.kernel
-    if masks.recurrent_kernel is not None:
-        recurrent_kernel = recurrent_kernel * masks.recurrent_kernel
     wx = dense_kernel(kernel, taps, units, blocks, groups)
     wz = dense_recurrent_kernel(recurrent_kernel, taps, units, blocks, groups)
+    if masks.kernel is not None:
+        wx = wx * masks.kernel
+    if masks.recurrent_kernel is not None:
+        wz = wz * masks.recurrent_kernel
     if kernel_scale is not None:
         wx, wz = normalize(wx, kernel_scale), normalize(wz, recurrent_scale)
 

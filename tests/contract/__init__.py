@@ -1,0 +1,1 @@
+"""What every public layer and model promises."""

@@ -1,0 +1,1240 @@
+"""TrellisLayer against a NumPy network, `keras.layers.LSTM`'s conventions, and itself."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import hypothesis
+import hypothesis.strategies as st
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_trellis
+from tests import numpy_reference
+
+P = 3  # input channels
+UNITS = 6
+N_STATES = {"lstm": 2, "gru": 1, "tanh": 1}
+BLOCKS = {"lstm": 4, "gru": 4, "tanh": 1}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_float64():
+    """Models and wrappers round what passes through them to their own format."""
+    before = keras.config.dtype_policy(), keras.config.floatx()
+    keras.config.set_dtype_policy("float64")
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_dtype_policy(before[0])
+    keras.config.set_floatx(before[1])
+
+
+def tuple_of(dilation_rate):
+    return (dilation_rate,) if isinstance(dilation_rate, int) else tuple(dilation_rate)
+
+
+def randomize(layer, seed=0, scale=0.4):
+    """Gives every variable random values; those of norms and gains stay positive."""
+    rng = np.random.default_rng(seed)
+    for variable in layer.trainable_variables:
+        values = scale * rng.normal(size=variable.shape)
+        variable.assign(np.abs(values) + 0.3 if variable.path.endswith("_scale") else values)
+    return layer
+
+
+def make(units=UNITS, depth=3, p=P, seed=0, batch=None, **arguments):
+    """A built layer in float64 with random variables."""
+    arguments = {"return_sequences": True, **arguments}
+    layer = keras_trellis.TrellisLayer(units, depth, **arguments)
+    layer.build((batch, None, p))
+    return randomize(layer, seed)
+
+
+def draw_inputs(batch=2, steps=5, p=P, seed=1):
+    return np.random.default_rng(seed).normal(size=(batch, steps, p))
+
+
+def draw_state(layer_or_gate="lstm", batch=2, units=UNITS, seed=2):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(batch, units)) for _ in range(N_STATES[layer_or_gate])]
+
+
+def dense_scales(layer, arguments):
+    """The gains of both dense kernels [blocks * units], or None."""
+    if not arguments.get("weight_normalization"):
+        return None, None
+    scales = [np.asarray(layer.kernel_scale), np.asarray(layer.recurrent_scale)]
+    groups, blocks = arguments.get("groups", 1), BLOCKS[arguments.get("gate", "lstm")]
+    if groups > 1 and scales[0].size < blocks * UNITS:  # the input enters the first group alone
+        dense = np.zeros((blocks, UNITS))
+        dense[:, : UNITS // groups] = scales[0].reshape(blocks, UNITS // groups)
+        scales[0] = dense.reshape(-1)
+    return scales
+
+
+def reference(layer, arguments, sequences, mask=None, masks=numpy_reference.NO_MASKS, **call):
+    """What the equations give for the layer's variables and the arguments it was made of."""
+    kernel_scale, recurrent_scale = dense_scales(layer, arguments)
+    names = ("gate", "groups", "inject_every", "output_units")
+    run = numpy_reference.trellis
+    positional = [sequences]
+    if mask is not None:
+        run = numpy_reference.masked_trellis
+        positional.append(mask)
+    return run(
+        *positional,
+        np.asarray(layer.kernel),
+        np.asarray(layer.recurrent_kernel),
+        np.asarray(layer.bias) if arguments.get("use_bias", True) else None,
+        units=UNITS,
+        depth=arguments.get("depth", 3),
+        taps=arguments.get("kernel_size", 2),
+        dilations=tuple_of(arguments.get("dilation_rate", 1)),
+        kernel_scale=kernel_scale,
+        recurrent_scale=recurrent_scale,
+        masks=masks,
+        **{name: arguments[name] for name in names if name in arguments},
+        **call,
+    )
+
+
+def assert_close(actual, expected, tolerance=1e-10):
+    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
+    assert len(actual) == len(expected)
+    for a, e in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance)
+
+
+@st.composite
+def architectures(draw, gates=("lstm", "gru", "tanh")):
+    """Arguments of a layer, every one that changes the equations."""
+    return dict(
+        depth=draw(st.integers(1, 5)),
+        gate=draw(st.sampled_from(gates)),
+        kernel_size=draw(st.integers(1, 3)),
+        dilation_rate=draw(st.sampled_from([1, 2, (1, 2), (3, 1, 2), (9,), (1, 20)])),
+        groups=draw(st.sampled_from([1, 1, 2, 3])),
+        inject_every=draw(st.integers(1, 3)),
+        output_units=draw(st.sampled_from([None, 1, 4, UNITS])),
+        weight_normalization=draw(st.booleans()),
+        use_bias=draw(st.booleans()),
+    )
+
+
+def draw_masks(rng, batch, steps):
+    """Masks that a user may send: padding on the right, on the left, holes, a row without steps."""
+    mask = rng.random((batch, steps)) < 0.6
+    if batch > 1:
+        mask[0] = np.arange(steps) < rng.integers(0, steps + 1)
+    if batch > 2:
+        mask[1] = False
+    return mask
+
+
+# The equations.
+
+
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(
+    arguments=architectures(),
+    batch=st.integers(1, 3),
+    steps=st.integers(0, 7),
+    carried=st.booleans(),
+    auxiliary_every=st.sampled_from([None, 1, 2]),
+    discard=st.integers(0, 2),
+)
+def test_equations(arguments, batch, steps, carried, auxiliary_every, discard):
+    layer = make(**arguments)
+    x = draw_inputs(batch, steps)
+    state = draw_state(arguments["gate"], batch) if carried else None
+    if auxiliary_every:
+        auxiliary_every = min(auxiliary_every, arguments["depth"])
+    call = dict(initial_state=state, auxiliary_every=auxiliary_every, discard=min(discard, steps))
+    outputs, states, auxiliary = layer.propagate(x, **call)
+    expected = reference(layer, arguments, x, **call)
+    assert_close(outputs, expected.outputs)
+    assert_close(tuple(states), expected.states)
+    assert (auxiliary is None) == (expected.auxiliary is None)
+    if auxiliary is not None:
+        assert_close(auxiliary, expected.auxiliary)
+
+
+@pytest.mark.parametrize("gate", N_STATES)
+def test_call_is_propagate(gate):
+    arguments = dict(gate=gate, output_units=4)
+    x, state = draw_inputs(), draw_state(gate)
+    every = make(return_state=True, **arguments)
+    last = make(return_sequences=False, **arguments)
+    expected = reference(every, arguments, x, initial_state=state)
+    assert_close(list(every(x, initial_state=state)), [expected.outputs, *expected.states])
+    assert_close(last(x, initial_state=state), expected.outputs[:, -1])
+    assert_close(last(x), reference(last, arguments, x).outputs[:, -1])
+
+
+@pytest.mark.parametrize("return_sequences", [False, True])
+@pytest.mark.parametrize("return_state", [False, True])
+@pytest.mark.parametrize("gate", N_STATES)
+def test_what_is_returned(return_sequences, return_state, gate):
+    layer = make(
+        gate=gate, return_sequences=return_sequences, return_state=return_state, output_units=4
+    )
+    returned = layer(draw_inputs())
+    if return_state:
+        returned, *states = returned
+        assert [tuple(s.shape) for s in states] == [(2, UNITS)] * N_STATES[gate]
+    assert tuple(returned.shape) == ((2, 5, 4) if return_sequences else (2, 4))
+
+
+@pytest.mark.parametrize("container", [list, tuple])
+def test_initial_state_comes_in_any_sequence(container):
+    layer = make()
+    x, state = draw_inputs(), draw_state()
+    expected = reference(layer, {}, x, initial_state=state).outputs
+    assert_close(layer(x, initial_state=container(state)), expected)
+    assert_close(layer(x, initial_state=container(tf.constant(s) for s in state)), expected)
+
+
+def test_initial_state_of_a_gate_with_one_state_may_stand_alone():
+    layer = make(gate="gru")
+    x, (h,) = draw_inputs(), draw_state("gru")
+    assert_close(layer(x, initial_state=tf.constant(h)), layer(x, initial_state=[h]))
+
+
+def test_states_of_one_call_start_the_next():
+    layer = make(return_state=True)
+    x = draw_inputs(steps=8)
+    _, *states = layer(x[:, :4])
+    expected = reference(layer, {}, x[:, :4]).states
+    second = reference(layer, {}, x[:, 4:], initial_state=expected)
+    assert_close(list(layer(x[:, 4:], initial_state=states)), [second.outputs, *second.states])
+
+
+@pytest.mark.parametrize("gate", N_STATES)
+def test_get_initial_state(gate):
+    layer = make(gate=gate)
+    states = layer.get_initial_state(4)
+    assert_close(list(states), [np.zeros((4, UNITS))] * N_STATES[gate])
+    x = draw_inputs(4)
+    assert_close(layer(x, initial_state=states), layer(x))
+    dynamic = tf.function(
+        lambda n: layer.get_initial_state(n), input_signature=[tf.TensorSpec([], tf.int32)]
+    )
+    assert_close(list(dynamic(4)), list(states))
+
+
+def test_no_step_gives_no_output_and_the_initial_state():
+    layer = make(return_state=True)
+    state = draw_state()
+    outputs, *states = layer(draw_inputs(steps=0), initial_state=state)
+    assert outputs.shape == (2, 0, UNITS)
+    assert_close(states, state)
+    outputs, _, auxiliary = layer.propagate(draw_inputs(steps=0), auxiliary_every=1)
+    assert auxiliary.shape == (2, 3, 0, UNITS)
+
+
+def test_no_row():
+    layer = make(return_state=True)
+    outputs, *states = layer(np.zeros((0, 5, P)))
+    assert outputs.shape == (0, 5, UNITS)
+    assert [s.shape for s in states] == [(0, UNITS)] * 2
+
+
+@pytest.mark.parametrize("kernel_size", [1, 2, 3])
+@pytest.mark.parametrize("weight_normalization", [False, True])
+def test_the_number_of_variables_does_not_depend_on_depth(kernel_size, weight_normalization):
+    arguments = dict(kernel_size=kernel_size, weight_normalization=weight_normalization)
+    shallow, deep = make(depth=1, **arguments), make(depth=9, dilation_rate=(1, 2), **arguments)
+    expected = {
+        "kernel": (kernel_size, P, 4 * UNITS),
+        "recurrent_kernel": (kernel_size, UNITS, 4 * UNITS),
+        "bias": (4 * UNITS,),
+    }
+    if weight_normalization:
+        expected |= {"kernel_scale": (4 * UNITS,), "recurrent_scale": (4 * UNITS,)}
+    for layer in (shallow, deep):
+        assert {v.name: tuple(v.shape) for v in layer.trainable_variables} == expected
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("kernel_size", [1, 2])
+def test_weight_normalization_changes_nothing_at_the_start(groups, kernel_size):
+    arguments = dict(groups=groups, kernel_size=kernel_size, return_sequences=True)
+    arguments |= dict(bias_initializer="random_normal")
+    normed = keras_trellis.TrellisLayer(UNITS, 3, weight_normalization=True, **arguments)
+    plain = keras_trellis.TrellisLayer(UNITS, 3, **arguments)
+    x = draw_inputs()
+    normed(x), plain(x)
+    for name in ("kernel", "recurrent_kernel", "bias"):
+        getattr(plain, name).assign(getattr(normed, name))
+    assert_close(normed(x), plain(x))
+    normed.kernel.assign(3 * normed.kernel)  # a direction: its length is of no account
+    normed.recurrent_kernel.assign(2 * normed.recurrent_kernel)
+    assert_close(normed(x), plain(x))
+    normed.recurrent_scale.assign(2 * normed.recurrent_scale)
+    plain.recurrent_kernel.assign(2 * plain.recurrent_kernel)
+    assert_close(normed(x), plain(x))
+
+
+def test_weights_that_are_set_keep_the_normalized_kernel_defined():
+    layer = make(weight_normalization=True)
+    layer.kernel.assign(np.zeros(layer.kernel.shape))
+    got = gradients(layer, draw_inputs(), 1.0)
+    assert all(np.isfinite(g).all() for g in got)
+
+
+# How far an output looks back, and that it never looks ahead.
+
+
+@pytest.mark.parametrize("gate", ["lstm", "gru"])
+@pytest.mark.parametrize("kernel_size", [1, 2, 3])
+@pytest.mark.parametrize("dilation_rate", [1, 3, (1, 2), (4, 1, 2)])
+def test_receptive_field(gate, kernel_size, dilation_rate):
+    layer = make(gate=gate, depth=4, kernel_size=kernel_size, dilation_rate=dilation_rate)
+    dilations = list(itertools.islice(itertools.cycle(tuple_of(dilation_rate)), 4))
+    reach = 1 + (kernel_size - 1) * sum(dilations) if kernel_size > 1 else 1 + sum(dilations[1:])
+    assert layer.receptive_field == reach
+    steps = reach + 4
+    x = tf.constant(draw_inputs(1, steps))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        last = tf.reduce_sum(layer(x)[:, -1])
+    used = np.abs(tape.gradient(last, x).numpy()[0]).max(-1) > 0
+    assert used.any() and steps - used.argmax() == reach
+
+
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(arguments=architectures(), at=st.integers(0, 11))
+def test_nan_goes_neither_back_nor_beyond_the_receptive_field(arguments, at):
+    layer = make(**arguments)
+    x = draw_inputs(1, 12)
+    x[0, at] = np.nan
+    outputs = np.asarray(layer(x))[0]
+    assert np.isfinite(outputs[:at]).all()
+    assert np.isfinite(outputs[at + layer.receptive_field :]).all()
+    assert not np.isfinite(outputs[at]).all()
+
+
+# Masks.
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(
+    arguments=architectures(),
+    batch=st.integers(1, 4),
+    steps=st.integers(1, 7),
+    carried=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_masked_steps_are_skipped(arguments, batch, steps, carried, seed):
+    layer = make(return_state=True, **arguments)
+    x = draw_inputs(batch, steps)
+    mask = draw_masks(np.random.default_rng(seed), batch, steps)
+    state = draw_state(arguments["gate"], batch) if carried else None
+    expected = reference(layer, arguments, x, mask, initial_state=state)
+    x[~mask] = np.nan
+    assert_close(
+        list(layer(x, initial_state=state, mask=mask)), [expected.outputs, *expected.states]
+    )
+
+
+MASK = np.array(
+    [
+        [True, True, True, False, False, False],
+        [False, False, True, True, True, True],
+        [False, True, False, True, True, False],
+        [False, False, False, False, False, False],
+        [True, True, True, True, True, True],
+    ]
+)
+
+
+def lstm(**arguments):
+    layer = keras.layers.LSTM(UNITS, **arguments)
+    layer.build((None, None, P))
+    return randomize(layer)
+
+
+@pytest.fixture(params=["keras.layers.LSTM", "TrellisLayer"])
+def make_either(request):
+    """The conventions of masks hold for both layers."""
+    if request.param == "TrellisLayer":
+        return lambda **arguments: make(**{"return_sequences": False, **arguments})
+    return lstm
+
+
+@pytest.mark.parametrize("zero_output_for_mask", [False, True])
+def test_outputs_at_masked_steps(make_either, zero_output_for_mask):
+    layer = make_either(return_sequences=True, zero_output_for_mask=zero_output_for_mask)
+    x, state = draw_inputs(5, 6), draw_state(batch=5)
+    outputs = np.asarray(layer(x, mask=MASK, initial_state=state))
+    for row, valid in enumerate(MASK):
+        alone = (
+            np.asarray(
+                layer(x[row : row + 1, valid], initial_state=[s[row : row + 1] for s in state])
+            )[0]
+            if valid.any()
+            else np.zeros((0, UNITS))
+        )
+        assert_close(outputs[row, valid], alone)
+        last = np.zeros(UNITS)
+        for t, is_valid in enumerate(valid):
+            if is_valid:
+                last = outputs[row, t]
+            else:
+                assert_close(outputs[row, t], np.zeros(UNITS) if zero_output_for_mask else last)
+
+
+def test_states_of_masked_rows(make_either):
+    layer = make_either(return_state=True)
+    x, state = draw_inputs(5, 6), draw_state(batch=5)
+    returned = [np.asarray(r) for r in layer(x, mask=MASK, initial_state=state)]
+    for row, valid in enumerate(MASK):
+        if not valid.any():
+            assert_close([r[row] for r in returned], [np.zeros(UNITS), *[s[row] for s in state]])
+            continue
+        alone = layer(x[row : row + 1, valid], initial_state=[s[row : row + 1] for s in state])
+        assert_close([r[row] for r in returned], [np.asarray(a)[0] for a in alone])
+
+
+def test_go_backwards(make_either):
+    x, state = draw_inputs(5, 6), draw_state(batch=5)
+    forwards = make_either(return_sequences=True, return_state=True)
+    backwards = make_either(return_sequences=True, return_state=True, go_backwards=True)
+    assert_close(
+        list(backwards(x, initial_state=state)), list(forwards(x[:, ::-1], initial_state=state))
+    )
+    expected = list(forwards(x[:, ::-1], mask=MASK[:, ::-1], initial_state=state))
+    assert_close(list(backwards(x, mask=MASK, initial_state=state)), expected)
+
+
+@pytest.mark.parametrize("return_sequences", [False, True])
+@pytest.mark.parametrize("return_state", [False, True])
+def test_shape_and_mask_are_computed_as_in_keras(return_sequences, return_state):
+    arguments = dict(return_sequences=return_sequences, return_state=return_state)
+    ours, theirs = make(**arguments), lstm(**arguments)
+    for shape in [(2, 5, P), (None, None, P), (4, None, P)]:
+        assert tf.nest.map_structure(str, _as_lists(ours.compute_output_shape(shape))) == (
+            tf.nest.map_structure(str, _as_lists(theirs.compute_output_shape(shape)))
+        )
+    x, mask = tf.constant(draw_inputs(5, 6)), tf.constant(MASK)
+    got, expected = ours.compute_mask(x, mask), theirs.compute_mask(x, mask)
+    assert_same_masks(got, expected)
+    assert_same_masks(ours.compute_mask(x, None), theirs.compute_mask(x, None))
+
+
+def assert_same_masks(got, expected):
+    assert isinstance(got, list) == isinstance(expected, list)
+    got, expected = (m if isinstance(m, list) else [m] for m in (got, expected))
+    for g, e in zip(got, expected, strict=True):
+        assert (g is None) == (e is None)
+        assert e is None or np.array_equal(g, e)
+
+
+def _as_lists(nest):
+    return [_as_lists(n) if isinstance(n, (list, tuple)) else n for n in nest]
+
+
+def gradients(layer, x, cotangent, **call):
+    """Gradients of sum(outputs * cotangent) + sum(states) for inputs and variables."""
+    x = tf.constant(x)
+    variables = [v.value for v in layer.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        returned = layer(x, **call)
+        outputs, *states = returned if layer.return_state else [returned]
+        loss = tf.reduce_sum(outputs * cotangent) + sum(tf.reduce_sum(s) for s in states)
+    return [g.numpy() for g in tape.gradient(loss, [x, *variables])]
+
+
+@pytest.mark.parametrize("gate", N_STATES)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradients_are_those_of_each_row_alone_and_nan_in_padding_reaches_none(gate, groups):
+    layer = make(
+        return_state=True,
+        gate=gate,
+        groups=groups,
+        dilation_rate=(1, 2),
+        weight_normalization=True,
+    )
+    x, state = draw_inputs(5, 6), draw_state(gate, 5)
+    cotangent = np.random.default_rng(3).normal(size=(5, 6, UNITS)) * MASK[..., None]
+    expected_x = np.zeros_like(x)
+    expected = 0
+    for row, valid in enumerate(MASK):
+        one = slice(row, row + 1)
+        if valid.any():
+            dx, *dv = gradients(
+                layer, x[one, valid], cotangent[one, valid], initial_state=[s[one] for s in state]
+            )
+            expected_x[one, valid] = dx
+            expected = [e + d for e, d in zip(expected, dv, strict=True)] if expected else dv
+    x[~MASK] = np.nan
+    dx, *dv = gradients(layer, x, cotangent, initial_state=state, mask=MASK)
+    assert_close(dx, expected_x)
+    assert_close(dv, expected)
+
+
+def test_an_output_repeated_at_masked_steps_passes_its_gradient_on():
+    layer = make(return_state=True)
+    x = draw_inputs(1, 4)
+    mask = np.array([[True, True, False, False]])
+    cotangent = np.random.default_rng(3).normal(size=(1, 4, UNITS))
+    folded = cotangent[:, :2].copy()
+    folded[:, 1] += cotangent[:, 2:].sum(1)
+    expected = gradients(layer, x[:, :2], folded)
+    got = gradients(layer, x, cotangent, mask=mask)
+    assert_close([got[0][:, :2], *got[1:]], expected)
+    assert_close(got[0][:, 2:], np.zeros((1, 2, P)))
+
+
+@pytest.mark.parametrize("discard", [0, 2])
+def test_masks_in_propagate(discard):
+    arguments = dict(output_units=4, dilation_rate=(1, 2))
+    layer = make(**arguments)
+    x, state = draw_inputs(5, 6), draw_state(batch=5)
+    whole = layer.propagate(x, initial_state=state, mask=MASK, auxiliary_every=1)
+    expected = reference(layer, arguments, x, MASK, initial_state=state)
+    outputs, states, auxiliary = layer.propagate(
+        x, initial_state=state, mask=MASK, auxiliary_every=1, discard=discard
+    )
+    assert_close(outputs, expected.outputs[:, discard:])
+    assert_close(tuple(states), expected.states)
+    assert_close(auxiliary, whole[2][:, :, discard:])
+    assert_close(auxiliary[:, -1], outputs)
+    shallow = make(depth=1, **arguments)
+    first = reference(shallow, dict(arguments, depth=1), x, MASK, initial_state=state).outputs
+    assert_close(auxiliary[:, 0], first[:, discard:])
+
+
+def test_masking_layer_and_embedding_reach_it():
+    ids = np.array([[5, 2, 0, 0], [1, 0, 3, 0], [0, 0, 0, 0]])
+    embedding = keras.layers.Embedding(7, P, mask_zero=True)
+    layer = make()
+    model = keras.Sequential([embedding, layer])
+    expected = reference(layer, {}, np.asarray(embedding(ids)), ids != 0).outputs
+    assert_close(model(ids), expected)
+    x = np.asarray(draw_inputs(3, 4))
+    x[ids == 0] = -1.0
+    model = keras.Sequential([keras.layers.Masking(-1.0), layer])
+    assert_close(model(x), reference(layer, {}, x, ids != 0).outputs)
+
+
+def test_ragged_input_counts_as_right_padding():
+    layer = make(return_state=True)
+    x = draw_inputs(4, 5)
+    lengths = [3, 0, 5, 1]
+    mask = np.arange(5) < np.array(lengths)[:, None]
+    ragged = tf.RaggedTensor.from_tensor(x, lengths)
+    expected = reference(layer, {}, x, mask)
+    assert_close(list(layer(ragged)), [expected.outputs, *expected.states])
+    traced = tf.function(
+        layer.__call__,
+        input_signature=[tf.RaggedTensorSpec([None, None, P], tf.float64, ragged_rank=1)],
+    )
+    assert_close(list(traced(ragged)), [expected.outputs, *expected.states])
+    state = draw_state(batch=4)
+    expected = reference(layer, {}, x, mask, initial_state=state)
+    assert_close(list(layer(ragged, initial_state=state)), [expected.outputs, *expected.states])
+
+
+# Streams and stateful layers: chunks are one long pass.
+
+
+def stream(layer, x, cuts, mask=None):
+    """Outputs of a stream cut at `cuts`, beside the last cache."""
+    cache = layer.get_initial_cache(len(x))
+    outputs = []
+    for start, end in itertools.pairwise([0, *cuts, x.shape[1]]):
+        chunk_mask = None if mask is None else mask[:, start:end]
+        chunk, cache = layer.stream(x[:, start:end], cache, mask=chunk_mask)
+        assert chunk.shape[1] == end - start
+        outputs.append(chunk)
+    return np.concatenate(outputs, axis=1), cache
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(
+    arguments=architectures(), steps=st.integers(1, 9), data=st.data(), masked=st.booleans()
+)
+def test_chunks_are_one_long_pass(arguments, steps, data, masked):
+    cuts = sorted(data.draw(st.lists(st.integers(0, steps), max_size=4)))
+    layer = make(**arguments)
+    x = draw_inputs(3, steps)
+    mask = draw_masks(np.random.default_rng(steps), 3, steps) if masked else None
+    expected = reference(layer, arguments, x, mask).outputs
+    valid = np.ones((3, steps), bool) if mask is None else mask
+    x[~valid] = np.nan
+    outputs, _ = stream(layer, x, cuts, mask)
+    assert_close(outputs[valid], expected[valid])
+
+
+def test_a_masked_step_leaves_the_cache_of_its_row_untouched():
+    layer = make(dilation_rate=(1, 3), kernel_size=3)
+    x = draw_inputs(3, 7)
+    _, cache = layer.stream(x[:, :5], layer.get_initial_cache(3))
+    mask = np.array([[False, False], [True, False], [True, True]])
+    x[:, 5:][~mask] = np.nan
+    _, after = layer.stream(x[:, 5:], cache, mask=mask)
+    _, shorter = layer.stream(x[:, 5:6], cache)
+    for before, got, one in zip(*map(tf.nest.flatten, (cache, after, shorter)), strict=True):
+        assert before.shape == got.shape and before.shape[0] == 3  # dense, batch first
+        assert np.array_equal(before[0], got[0])
+        assert_close(got[1], one[1])
+        assert np.isfinite(got).all()
+
+
+def test_the_cache_is_bounded_and_static():
+    layer = make(dilation_rate=(1, 2))
+    spec = tf.nest.map_structure(lambda t: (t.shape, t.dtype), layer.get_initial_cache(2))
+    _, cache = stream(layer, draw_inputs(2, 9), [4])
+    assert tf.nest.map_structure(lambda t: (t.shape, t.dtype), cache) == spec
+
+
+def test_stream_in_graph_with_unknown_sizes_and_one_trace():
+    arguments = dict(dilation_rate=(1, 2), return_sequences=True)
+    layer = make(**arguments)
+    x = draw_inputs(2, 9)
+    cache = layer.get_initial_cache(2)
+    specs = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), cache)
+    traced = tf.function(
+        layer.stream, input_signature=[tf.TensorSpec([None, None, P], tf.float64), specs]
+    )
+    expected = reference(layer, arguments, x).outputs
+    for start, end in [(0, 4), (4, 5), (5, 5), (5, 9)]:
+        outputs, cache = traced(x[:, start:end], cache)
+        assert_close(outputs, expected[:, start:end])
+    assert traced.experimental_get_tracing_count() == 1
+
+
+def test_stateful_batches_are_one_long_pass():
+    arguments = dict(dilation_rate=(1, 3), gate="lstm")
+    layer = make(stateful=True, batch=2, **arguments)
+    x = draw_inputs(2, 9)
+    expected = reference(layer, arguments, x).outputs
+    for _ in range(2):
+        assert_close(layer(x[:, :4]), expected[:, :4])
+        assert_close(layer(x[:, 4:5]), expected[:, 4:5])
+        assert_close(layer(x[:, 5:]), expected[:, 5:])
+        layer.reset_states()
+    layer(x)
+    layer.reset_state()
+    assert_close(layer(x), expected)
+
+
+def test_stateful_batches_with_masks():
+    layer = make(stateful=True, batch=5)
+    x, mask = draw_inputs(5, 6), MASK
+    expected = reference(layer, {}, x, mask).outputs
+    outputs = np.concatenate(
+        [layer(x[:, :3], mask=mask[:, :3]), layer(x[:, 3:], mask=mask[:, 3:])], axis=1
+    )
+    assert_close(outputs[mask], expected[mask])
+
+
+def test_stateful_in_a_model():
+    layer = keras_trellis.TrellisLayer(UNITS, 3, stateful=True, return_sequences=True)
+    inputs = keras.Input(batch_shape=(2, None, P))
+    model = keras.Model(inputs, layer(inputs))
+    randomize(layer)
+    x = draw_inputs(2, 8)
+    expected = reference(layer, {}, x).outputs
+    for _ in range(2):
+        assert_close(model.predict(x[:, :4], verbose=0, batch_size=2), expected[:, :4])
+        assert_close(model.predict(x[:, 4:], verbose=0, batch_size=2), expected[:, 4:])
+        layer.reset_state()
+
+
+# Keras's models and wrappers.
+
+
+@pytest.mark.parametrize("merge_mode", ["concat", "sum", None])
+@pytest.mark.parametrize("return_sequences", [False, True])
+def test_bidirectional(merge_mode, return_sequences):
+    arguments = dict(return_sequences=return_sequences)
+    wrapper = keras.layers.Bidirectional(
+        keras_trellis.TrellisLayer(UNITS, 3, **arguments), merge_mode=merge_mode
+    )
+    x = draw_inputs(5, 6)
+    wrapper(x)
+    forward, backward = wrapper.forward_layer, wrapper.backward_layer
+    randomize(forward, 1), randomize(backward, 2)
+    for mask in (None, MASK):
+        backwards_mask = None if mask is None else mask[:, ::-1]
+        expected = [
+            reference(forward, {}, x, mask).outputs,
+            reference(backward, {}, x[:, ::-1], backwards_mask).outputs,
+        ]
+        if not return_sequences:
+            expected = [e[:, -1] for e in expected]
+        else:
+            expected[1] = expected[1][:, ::-1]
+            if mask is not None:
+                expected = [e * mask[..., None] for e in expected]
+        got = wrapper(x, mask=mask)
+        if merge_mode == "concat":
+            assert_close(got, np.concatenate(expected, -1))
+        elif merge_mode == "sum":
+            assert_close(got, expected[0] + expected[1])
+        else:
+            assert_close(list(got), expected)
+
+
+def test_bidirectional_states():
+    wrapper = keras.layers.Bidirectional(keras_trellis.TrellisLayer(UNITS, 3, return_state=True))
+    x = draw_inputs()
+    _, *states = wrapper(x)
+    expected = reference(wrapper.forward_layer, {}, x).states
+    expected += reference(wrapper.backward_layer, {}, x[:, ::-1]).states
+    assert_close(states, list(expected))
+
+
+def test_functional_model_of_unknown_sizes_with_symbolic_state():
+    layer = make(return_state=True, output_units=4)
+    inputs = keras.Input((None, P))
+    state = [keras.Input((UNITS,)) for _ in range(2)]
+    outputs, *states = layer(inputs, initial_state=state)
+    assert outputs.shape == (None, None, 4)
+    assert [s.shape for s in states] == [(None, UNITS)] * 2
+    model = keras.Model([inputs, *state], [outputs, *states])
+    for batch, steps in [(2, 5), (3, 1)]:
+        x, values = draw_inputs(batch, steps), draw_state(batch=batch)
+        expected = reference(layer, dict(output_units=4), x, initial_state=values)
+        assert_close(list(model([x, *values])), [expected.outputs, *expected.states])
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    assert_close(list(clone([x, *values])), [expected.outputs, *expected.states])
+
+
+def test_unknown_sizes_in_a_function_and_one_trace():
+    layer = make(return_state=True, dilation_rate=(1, 9))
+    traced = tf.function(
+        lambda x, mask: layer(x, mask=mask),
+        input_signature=[
+            tf.TensorSpec([None, None, P], tf.float64),
+            tf.TensorSpec([None, None], tf.bool),
+        ],
+    )
+    for batch, steps in [(2, 5), (3, 1), (1, 0)]:
+        x, mask = draw_inputs(batch, steps), np.ones((batch, steps), bool)
+        expected = reference(layer, dict(dilation_rate=(1, 9)), x, mask)
+        assert_close(list(traced(x, mask)), [expected.outputs, *expected.states])
+    assert traced.experimental_get_tracing_count() == 1
+
+
+def test_fit_and_time_distributed():
+    model = keras.Sequential(
+        [
+            keras.Input((None,)),
+            keras.layers.Embedding(11, 4, mask_zero=True),
+            keras_trellis.TrellisLayer(
+                8,
+                3,
+                return_sequences=True,
+                dropout=0.1,
+                recurrent_dropout=0.1,
+                weight_dropout=0.1,
+                seed=1,
+            ),
+            keras_trellis.TrellisLayer(8, 3, weight_normalization=True),
+            keras.layers.Dense(1),
+        ]
+    )
+    keras.utils.set_random_seed(0)
+    ids = np.random.default_rng(0).integers(0, 11, (32, 6))
+    targets = ids.sum(1, keepdims=True) / 30.0
+    model.compile(keras.optimizers.Adam(0.02), "mse")
+    history = model.fit(ids, targets, epochs=6, batch_size=16, verbose=0).history["loss"]
+    assert history[-1] < 0.7 * history[0]
+    layer = make(return_sequences=False)
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, P))
+    got = keras.layers.TimeDistributed(layer)(x)
+    assert_close(got[:, 1], layer(x[:, 1]))
+
+
+# Dropout. Gates without a nonlinearity make the masks readable from the outputs.
+
+
+@keras.saving.register_keras_serializable("tests")
+class LinearGate(keras_trellis.Gate):
+    """h' = the pre-activation."""
+
+    name, blocks, states = "linear", 1, 1
+
+    def step(self, blocks, shifted_state):
+        return (blocks[0],)
+
+
+@keras.saving.register_keras_serializable("tests")
+class ShiftGate(keras_trellis.Gate):
+    """h' = h_{t-d}, whatever the convolution says."""
+
+    name, blocks, states = "shift", 1, 1
+
+    def step(self, blocks, shifted_state):
+        return (shifted_state[0] + 0 * blocks[0],)
+
+
+def linear(units, p, kernel, recurrent_kernel, **arguments):
+    """A layer of linear gates without bias; each kernel a list of taps, or of numbers."""
+    arguments = dict(use_bias=False, return_sequences=True) | arguments
+    layer = keras_trellis.TrellisLayer(
+        units, kernel_size=len(kernel), gate=LinearGate(), **arguments
+    )
+    layer.build((None, None, p))
+    layer.kernel.assign([tap * np.ones((p, units)) for tap in kernel])
+    layer.recurrent_kernel.assign([tap * np.ones((units, units)) for tap in recurrent_kernel])
+    return layer
+
+
+def assert_is_dropped(mask, rate, undropped=1.0):
+    """Holds zeros at about the rate, and else the value that keeps the mean."""
+    mask = np.asarray(mask)
+    kept = undropped / (1 - rate)
+    assert np.all((mask == 0) | np.isclose(mask, kept, rtol=1e-6))
+    assert abs((mask == 0).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / mask.size) + 1e-9
+
+
+def test_input_dropout_is_one_mask_for_all_steps():
+    p = 30
+    layer = linear(p, p, [0, np.eye(p)], [0, 0], depth=1, dropout=0.3, seed=1)
+    mask = np.asarray(layer(np.ones((20, 4, p)), training=True))
+    assert_is_dropped(mask[:, 0], 0.3)
+    for t in range(4):
+        assert np.array_equal(mask[:, t], mask[:, 0])
+    assert not np.array_equal(mask[0], mask[1])
+    again = np.asarray(layer(np.ones((20, 4, p)), training=True))
+    assert not np.array_equal(mask, again)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_recurrent_dropout_is_one_mask_for_all_steps_and_levels(depth):
+    q = 30
+    layer = linear(
+        q, q, [0, np.eye(q)], [0, np.eye(q)], depth=depth, inject_every=depth,
+        recurrent_dropout=0.3, seed=1,
+    )  # fmt: skip
+    mask = np.asarray(layer(np.ones((20, 4, q)), training=True))
+    assert_is_dropped(mask[:, 0] != 0, 0.3, undropped=0.7)
+    # The first level reads zeros; each other one multiplies by the same mask.
+    np.testing.assert_allclose(mask.max(), 0.7 ** -(depth - 1), rtol=1e-6)
+    for t in range(4):
+        assert np.array_equal(mask[:, t], mask[:, 0])
+    assert not np.array_equal(mask[0], mask[1])
+
+
+def test_recurrent_dropout_drops_the_history_that_enters_the_convolution():
+    q = 30
+    layer = linear(q, q, [0, 0], [np.eye(q), 0], depth=1, recurrent_dropout=0.3, seed=1)
+    outputs = layer(np.ones((20, 2, q)), initial_state=[np.ones((20, q))], training=True)
+    assert_is_dropped(outputs[:, 0], 0.3)
+    assert not np.asarray(outputs[:, 1]).any()
+
+
+def test_no_dropout_touches_the_state_that_the_gate_shifts():
+    layer = keras_trellis.TrellisLayer(
+        UNITS, 2, gate=ShiftGate(), return_sequences=True,
+        dropout=0.5, recurrent_dropout=0.5, weight_dropout=0.5, seed=1,
+    )  # fmt: skip
+    (h,) = draw_state("gru")
+    outputs = layer(draw_inputs(steps=4), initial_state=[h], training=True)
+    assert_close(outputs[:, 0], h)
+    assert_close(outputs[:, 1], h)
+    assert not np.asarray(outputs[:, 2:]).any()
+
+
+def test_weight_dropout_drops_the_past_taps_of_the_input_kernel():
+    p, q = 20, 30
+    layer = linear(q, p, [1, 1, 1], [0, 0, 0], depth=1, weight_dropout=0.4, seed=1)
+    x = np.zeros((p, 3, p))
+    x[:, 0] = np.eye(p)
+    taps = np.asarray(layer(x, training=True))  # [p, 3, q]: present, one back, two back
+    assert np.array_equal(taps[:, 0], np.ones((p, q)))
+    assert_is_dropped(taps[:, 1], 0.4)
+    assert_is_dropped(taps[:, 2], 0.4)
+    assert not np.array_equal(taps[:, 1], taps[:, 2])
+
+
+def test_weight_dropout_drops_the_past_taps_of_the_recurrent_kernel():
+    q = 24
+    layer = linear(q, q, [0, 0], [1, 1], depth=1, weight_dropout=0.4, seed=1)
+    x = np.zeros((q, 1, q))
+    past = layer(x, initial_state=[np.eye(q)], training=True)
+    assert_is_dropped(past[:, 0], 0.4)
+    layer = linear(
+        q, q, [0, np.eye(q)], [0, 1], depth=2, inject_every=2, weight_dropout=0.4, seed=1
+    )
+    present = layer(np.eye(q)[:, None], training=True)
+    assert np.array_equal(present[:, 0], np.ones((q, q)))
+
+
+def test_weight_dropout_drops_the_only_tap_there_is():
+    q = 24
+    layer = linear(q, q, [1], [0], depth=1, weight_dropout=0.4, seed=1)
+    assert_is_dropped(layer(np.eye(q)[:, None], training=True)[:, 0], 0.4)
+    layer = linear(q, q, [np.eye(q)], [1], depth=2, inject_every=2, weight_dropout=0.4, seed=1)
+    two = np.asarray(layer(np.eye(q)[:, None], training=True)[:, 0])  # both kernels' masks
+    assert_is_dropped(two[two.any(axis=1)] * 0.6, 0.4)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kernel_size", [1, 2, 3])
+@pytest.mark.parametrize("weight_normalization", [False, True])
+def test_equations_with_the_masks_that_were_drawn(
+    monkeypatch, groups, kernel_size, weight_normalization
+):
+    drawn = []
+    draw = keras_trellis.dropout.dropout_mask
+
+    def record(*positional, **named):
+        drawn.append(draw(*positional, **named))
+        return drawn[-1]
+
+    monkeypatch.setattr(keras_trellis.layer, "dropout_mask", record)
+    arguments = dict(
+        groups=groups, kernel_size=kernel_size, dilation_rate=(1, 2), depth=4,
+        weight_normalization=weight_normalization,
+    )  # fmt: skip
+    layer = make(
+        dropout=0.3, recurrent_dropout=0.4, weight_dropout=0.5, return_state=True, **arguments
+    )
+    batch, x, state = 5, draw_inputs(5, 6), draw_state(batch=5)
+    returned = layer(x, initial_state=state, training=True)
+    by_shape = {tuple(m.shape): m.numpy() for m in drawn}
+    taps, columns = max(kernel_size - 1, 1), 4 * UNITS
+    kernel = np.ones((kernel_size, P, columns))
+    if groups == 1:
+        kernel[:taps] = by_shape[taps, P, columns]
+    elif kernel_size == 1:
+        kernel = numpy_reference.dense_kernel(by_shape[1, P, columns // 2], 1, UNITS, 4, 2)
+    recurrent_kernel = np.ones((kernel_size, UNITS, columns))
+    recurrent_kernel[:taps] = by_shape[taps, UNITS, columns]
+    masks = numpy_reference.Masks(
+        by_shape[batch, 1, P], by_shape[batch, 1, UNITS], kernel, recurrent_kernel
+    )
+    expected = reference(layer, arguments, x, masks=masks, initial_state=state)
+    assert_close(list(returned), [expected.outputs, *expected.states])
+    assert_close(layer(x)[0], reference(layer, arguments, x).outputs)  # none when not training
+
+
+DROPPING = dict(dropout=0.3, recurrent_dropout=0.3, weight_dropout=0.3)
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropout_acts_in_training_alone(name):
+    layer = make(**{name: 0.4}, seed=1)
+    x = draw_inputs()
+    expected = reference(layer, {}, x).outputs
+    for _ in range(2):
+        assert_close(layer(x), expected)
+        assert_close(layer(x, training=False), expected)
+    first, second = layer(x, training=True), layer(x, training=True)
+    for dropped in (first, second):
+        assert not np.allclose(np.asarray(dropped), expected)
+    assert not np.allclose(np.asarray(first), np.asarray(second))
+
+
+def test_seeds_repeat_eager_in_a_graph_and_under_xla():
+    x = draw_inputs()
+
+    def run(wrap=lambda f: f, seed=7):
+        layer = make(**DROPPING)
+        copy = keras_trellis.TrellisLayer.from_config(layer.get_config() | {"seed": seed})
+        copy.build((None, None, P))
+        randomize(copy)
+        call = wrap(lambda x: copy(x, training=True))
+        return [np.asarray(call(tf.constant(x))) for _ in range(2)]
+
+    expected = run()
+    assert_close(run(), expected)
+    assert_close(run(tf.function), expected)
+    assert_close(run(lambda f: tf.function(f, jit_compile=True)), expected)
+    assert not np.allclose(run(seed=8)[0], expected[0])
+    keras.utils.set_random_seed(3)
+    first = run(seed=None)
+    assert not np.allclose(run(seed=None)[0], first[0])
+    keras.utils.set_random_seed(3)
+    assert_close(run(seed=None), first)
+
+
+def test_everything_dropped_stays_finite():
+    layer = make(weight_normalization=True, weight_dropout=0.999, recurrent_dropout=0.999, seed=1)
+    got = gradients(layer, draw_inputs(), 1.0, training=True)
+    assert all(np.isfinite(g).all() for g in got)
+
+
+REPLICAS = """
+import numpy as np
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import keras_trellis
+
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+x = np.random.default_rng(0).normal(size=(4, 6, 20)).astype("float32")
+for name in ("dropout", "recurrent_dropout", "weight_dropout"):
+    with strategy.scope():
+        layer = keras_trellis.TrellisLayer(20, 3, return_sequences=True, seed=1, **{name: 0.5})
+        layer.build((None, None, 20))
+    run = tf.function(lambda: strategy.run(lambda: layer(x, training=True)))
+    calls = [strategy.experimental_local_results(run()) for _ in range(3)]
+    masks = [np.asarray(replica) for call in calls for replica in call]
+    assert len(masks) == 6
+    for i, mask in enumerate(masks):
+        for other in masks[:i]:
+            assert not np.allclose(mask, other), name
+print("all masks differ")
+"""
+
+
+def test_no_two_replicas_share_a_mask():
+    done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True)
+    assert done.stdout.strip().endswith("all masks differ"), done.stderr[-2000:]
+
+
+# A gate of the user's own.
+
+
+@keras.saving.register_keras_serializable("tests")
+class LeakyGate(keras_trellis.Gate):
+    """Three states: h' = tanh(a) m', m' = r m_{t-d} + (1 - r) sigmoid(b), n' = n_{t-d} + m'."""
+
+    name, blocks, states = "leaky", 2, 3
+
+    def __init__(self, rate, **arguments):
+        super().__init__(**arguments)
+        self.rate = rate
+
+    def get_config(self):
+        return super().get_config() | {"rate": self.rate}
+
+    def step(self, blocks, shifted_state):
+        a, b = blocks
+        _, m, n = shifted_state
+        m = self.rate * m + (1 - self.rate) * self.recurrent_activation(b)
+        return self.activation(a) * m, m, n + m
+
+
+def leaky(blocks, shifted):
+    m = 0.8 * shifted[1] + (1 - 0.8) * numpy_reference.sigmoid(blocks[1])
+    return np.tanh(blocks[0]) * m, m, shifted[2] + m
+
+
+def test_a_gate_of_the_users_own(tmp_path):
+    layer = make(gate=LeakyGate(0.8), return_state=True, dilation_rate=(1, 2), depth=4)
+    x = draw_inputs()
+    state = [np.random.default_rng(i).normal(size=(2, UNITS)) for i in range(3)]
+    arguments = dict(gate=(leaky, 2, 3), dilation_rate=(1, 2), depth=4)
+    expected = reference(layer, arguments, x, initial_state=state)
+    assert_close(list(layer(x, initial_state=state)), [expected.outputs, *expected.states])
+    assert layer.compute_output_shape((2, 5, P)) == ((2, 5, UNITS), *[(2, UNITS)] * 3)
+    outputs, _ = stream(layer, x, [2])
+    assert_close(outputs, reference(layer, arguments, x).outputs)
+    model = keras.Sequential([keras.Input((None, P)), layer])
+    model.layers[0].return_state = False
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras").layers[-1]
+    assert isinstance(again.gate, LeakyGate) and again.gate.rate == 0.8
+    assert_close(again(x), layer(x))
+
+
+def test_a_gate_that_returns_the_wrong_number_of_states_is_told():
+    class Short(LeakyGate):
+        def step(self, blocks, shifted_state):
+            return super().step(blocks, shifted_state)[:2]
+
+    with pytest.raises(ValueError):
+        make(gate=Short(0.5))(draw_inputs())
+
+
+# Number formats.
+
+
+@pytest.mark.parametrize(
+    "dtype, compute, variable, tolerance",
+    [
+        ("float32", "float32", "float32", 1e-5),
+        ("float64", "float64", "float64", 1e-10),
+        ("mixed_bfloat16", "bfloat16", "float32", 0.1),
+        ("mixed_float16", "float16", "float32", 0.02),
+    ],
+)
+@pytest.mark.parametrize("gate", N_STATES)
+def test_number_formats(dtype, compute, variable, tolerance, gate):
+    arguments = dict(gate=gate, dilation_rate=(1, 2), weight_normalization=True)
+    layer = make(return_state=True, dtype=dtype, **arguments)
+    assert {v.dtype for v in layer.variables if "seed" not in v.path} == {variable}
+    x, state = draw_inputs(5, 6), draw_state(gate, 5)
+    returned = layer(x, initial_state=state, mask=MASK)
+    assert {r.dtype.name for r in returned} == {compute}
+    expected = reference(layer, arguments, x, MASK, initial_state=state)
+    returned = [tf.cast(r, tf.float64) for r in returned]
+    assert_close(returned, [expected.outputs, *expected.states], tolerance)
+    cache = layer.get_initial_cache(5)
+    assert {c.dtype.name for c in tf.nest.flatten(cache) if c.dtype.is_floating} == {compute}
+    chunk, cache = layer.stream(x, cache)
+    assert_close(tf.cast(chunk, tf.float64), reference(layer, arguments, x).outputs, tolerance)
+    assert {s.dtype.name for s in layer.get_initial_state(2)} == {compute}
+
+
+def test_integer_and_numpy_inputs_are_cast():
+    layer = make(dtype="float32")
+    x = np.arange(2 * 4 * P).reshape(2, 4, P) % 3
+    assert_close(layer(x), layer(x.astype("float32")))
+    assert_close(layer(x.astype("float64")), layer(x.astype("float32")))
+
+
+# Arguments and configuration.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(),
+        dict(
+            kernel_size=3, dilation_rate=(1, 2), gate="gru", output_units=4, groups=2,
+            inject_every=2, weight_normalization=True, dropout=0.1, recurrent_dropout=0.2,
+            weight_dropout=0.3, return_sequences=True, return_state=True, go_backwards=True,
+            zero_output_for_mask=True, use_bias=False, seed=5,
+            kernel_initializer=keras.initializers.RandomNormal(0.01, seed=1),
+            recurrent_initializer="orthogonal", bias_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(1e-3), recurrent_regularizer="l1",
+            bias_regularizer="l2", kernel_constraint="max_norm",
+            recurrent_constraint=keras.constraints.UnitNorm(), bias_constraint="non_neg",
+            name="here", trainable=False,
+        ),
+    ],
+    ids=["defaults", "everything"],
+)  # fmt: skip
+def test_config_round_trip(arguments):
+    layer = keras_trellis.TrellisLayer(UNITS, 4, **arguments)
+    config = layer.get_config()
+    for name, value in arguments.items():
+        if name == "gate" or isinstance(value, (int, float, bool, tuple)):
+            assert name in config
+    copy = keras_trellis.TrellisLayer.from_config(config)
+    assert copy.get_config() == config
+    serialized = keras.saving.serialize_keras_object(layer)
+    assert serialized["registered_name"].startswith("keras_trellis")
+    assert keras.saving.deserialize_keras_object(serialized).get_config() == config
+    x = draw_inputs().astype("float32")
+    layer(x), copy(x)
+    copy.set_weights(layer.get_weights())
+    assert_close(
+        tf.nest.flatten(copy(x, mask=np.ones((2, 5), bool))),
+        tf.nest.flatten(layer(x, mask=np.ones((2, 5), bool))),
+    )
+
+
+def test_config_is_json():
+    layer = keras_trellis.TrellisLayer(UNITS, 4, dilation_rate=(1, 2), gate="gru")
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    assert keras.saving.deserialize_keras_object(config).get_config() == layer.get_config()
+
+
+def test_saved_model_reloads_without_custom_objects(tmp_path):
+    model = keras.Sequential([keras.Input((None, P)), make(dtype="float32", dropout=0.1)])
+    x = draw_inputs().astype("float32")
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert np.array_equal(again(x), model(x))
+    again.save_weights(tmp_path / "model.weights.h5")
+    model.layers[-1].kernel.assign(np.zeros(model.layers[-1].kernel.shape))
+    model.load_weights(tmp_path / "model.weights.h5")
+    assert np.array_equal(again(x), model(x))
+
+
+def test_regularizers_and_constraints_act():
+    layer = keras_trellis.TrellisLayer(
+        UNITS, 3, kernel_regularizer=keras.regularizers.L2(1.0),
+        recurrent_regularizer=keras.regularizers.L2(10.0), bias_constraint="non_neg",
+        bias_regularizer=keras.regularizers.L1(1.0), bias_initializer="ones",
+    )  # fmt: skip
+    layer(draw_inputs())
+    expected = np.sum(np.asarray(layer.kernel) ** 2)
+    expected += 10 * np.sum(np.asarray(layer.recurrent_kernel) ** 2)
+    expected += np.abs(np.asarray(layer.bias)).sum()
+    assert_close(sum(float(loss) for loss in layer.losses), expected)
+    assert layer.bias.constraint is not None
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("units", 0), ("units", -3), ("units", 2.5), ("units", "six"),
+        ("depth", 0), ("depth", -1), ("depth", 1.5), ("depth", None),
+        ("kernel_size", 0), ("kernel_size", 1.5),
+        ("dilation_rate", 0), ("dilation_rate", ()), ("dilation_rate", (1, 0)),
+        ("dilation_rate", (1, -2)), ("dilation_rate", 1.5), ("dilation_rate", "wide"),
+        ("gate", "lstn"), ("gate", 7),
+        ("output_units", UNITS + 1), ("output_units", 0), ("output_units", -1),
+        ("groups", 0), ("groups", 4), ("groups", UNITS + 1), ("groups", 1.5),
+        ("inject_every", 0), ("inject_every", -1),
+        ("dropout", 1.2), ("dropout", -0.1), ("dropout", 1.0), ("dropout", "much"),
+        ("recurrent_dropout", 1.2), ("recurrent_dropout", -0.1),
+        ("weight_dropout", 1.2), ("weight_dropout", -0.1),
+    ],
+)  # fmt: skip
+def test_bad_arguments(name, value):
+    arguments = {"units": UNITS, "depth": 3, name: value}
+    with pytest.raises(ValueError, match=name) as error:
+        keras_trellis.TrellisLayer(**arguments)
+    assert str(value) in str(error.value)
+
+
+def test_unknown_gate_names_those_there_are():
+    with pytest.raises(ValueError, match="lstm.*gru.*tanh|gru.*lstm.*tanh"):
+        keras_trellis.TrellisLayer(UNITS, 3, gate="lstn")
+
+
+@pytest.mark.parametrize(
+    "state, said",
+    [
+        ([np.zeros((2, UNITS))], "1"),
+        ([np.zeros((2, UNITS))] * 3, "3"),
+        ([np.zeros((2, UNITS + 1))] * 2, str(UNITS + 1)),
+        ([np.zeros((3, UNITS))] * 2, r"3, 6"),
+        ([np.zeros((2, 1, UNITS))] * 2, r"2, 1, 6"),
+    ],
+)
+def test_bad_states(state, said):
+    with pytest.raises(ValueError, match="initial_state") as error:
+        make()(draw_inputs(), initial_state=state)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (2, 5, P, 1), (2, 5, None)])
+def test_bad_input_shapes_at_build(shape):
+    with pytest.raises(ValueError) as error:
+        keras_trellis.TrellisLayer(UNITS, 3).build(shape)
+    assert str(shape) in str(error.value)
+
+
+def test_bad_calls():
+    layer = make()
+    x = draw_inputs()
+    with pytest.raises(ValueError):
+        layer(draw_inputs(p=P + 1))
+    with pytest.raises(ValueError, match="mask"):
+        layer(x, mask=np.ones((2, 4), bool))
+    with pytest.raises(ValueError, match="auxiliary_every.*0"):
+        layer.propagate(x, auxiliary_every=0)
+    with pytest.raises(ValueError, match="discard.*-1"):
+        layer.propagate(x, discard=-1)
+    with pytest.raises(ValueError, match="auxiliary_every.*4"):
+        layer.propagate(x, auxiliary_every=4)  # deeper than the layer: no output at all
+    with pytest.raises(ValueError, match="cache"):
+        layer.stream(x, layer.get_initial_cache(3))
+    other = make(depth=5, dilation_rate=3)
+    with pytest.raises(ValueError, match="cache"):
+        layer.stream(x, other.get_initial_cache(2))
+
+
+def test_stateful_refuses_another_batch_size():
+    layer = make(stateful=True, batch=2)
+    layer(draw_inputs(2))
+    with pytest.raises(ValueError, match="batch.*3|3.*batch"):
+        layer(draw_inputs(3))
