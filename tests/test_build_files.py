@@ -95,7 +95,8 @@ def repository(tmp_path):
         "keras_trellis/gates.py": "import numpy as np",
         "configs/__init__.py": "",
         "configs/ptb.py": "",
-        "trainers/data/text.py": "import os.path\nfrom absl import flags",
+        "trainers/data/sums.tsv": "",
+        "trainers/data/text.py": "import os.path\nfrom absl import flags\nFILE = 'sums.tsv'",
         "trainers/lm.py": "import importlib\n"
         "import keras_trellis.gates\n"
         "from trainers.data import text\n"
@@ -118,7 +119,9 @@ def test_targets_of_a_small_repository(repository):
         in texts[Path("keras_trellis/BUILD")]
     )
     assert 'deps = ["@pypi//numpy"]' in texts[Path("keras_trellis/BUILD")]
-    assert 'deps = ["@pypi//absl_py"]' in texts[Path("trainers/data/BUILD")]
+    assert (
+        'data = ["sums.tsv"],\n    deps = ["@pypi//absl_py"]' in texts[Path("trainers/data/BUILD")]
+    )
     assert texts[Path("trainers/BUILD")].endswith(
         "py_binary(\n"
         '    name = "lm",\n'

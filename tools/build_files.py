@@ -104,6 +104,13 @@ def _first_party(name: str, modules: dict[str, Path]) -> Path:
     return modules[prefix]
 
 
+def data_files(path: Path, root: Path = ROOT) -> list[str]:
+    """Returns the data files beside a file that its source names."""
+    source = (root / path).read_text(encoding="utf-8")
+    beside = sorted((root / path).parent.glob("*.tsv"))
+    return [file.name for file in beside if file.name in source]
+
+
 def rule(path: Path, root: Path = ROOT) -> str:
     """Returns the rule of a file's target."""
     if path.name.startswith("test_"):
@@ -123,6 +130,7 @@ def target(path: Path, files: list[Path], root: Path = ROOT) -> str:
     if path.parts[0] == "tests" and kind != "pytest_test":
         lines.append("    testonly = True,")
     lines.append(f'    srcs = ["{path.name}"],')
+    lines += _attribute("data", data_files(path, root))
     lines += _attribute("deps", sorted(labels, key=_buildifier_order))
     return "\n".join([*lines, ")\n"])
 
