@@ -94,7 +94,9 @@ class Checkpoints:
 
     def _write(self, path: epath.Path, arrays: Mapping[str, np.ndarray]) -> bool:
         try:
-            workdir.write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+            workdir.write_atomically(
+                path, lambda file: np.savez(file, allow_pickle=False, **arrays)
+            )
         except _UNWRITABLE as error:
             full = getattr(error, "errno", None) == errno.ENOSPC
             self.announce(f"{'the disk is full: ' if full else ''}{path} not written ({error})")

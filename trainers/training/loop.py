@@ -151,6 +151,7 @@ class Trainer:
         self.optimizer = optimizer
         self.clip_norm = clip_norm
         self.strategy = strategy or tf.distribute.get_strategy()
+        self.replicas = self.strategy.num_replicas_in_sync
         with self.strategy.scope():
             optimizer.build(task.model.trainable_variables)
 
@@ -161,26 +162,22 @@ class Trainer:
             ValueError: the batch size does not divide by the number of replicas.
         """
         dataset = self.task.dataset(first_step)
-        count = self.strategy.num_replicas_in_sync
-        if count == 1:
+        if self.replicas == 1:
             return iter(dataset)
         for spec in tf.nest.flatten(dataset.element_spec):
             self._check_batch_size(spec.shape[0])
         # The replicas take one element each, in turn.
-        shares = dataset.map(lambda *batch: tf.nest.map_structure(_split(count), batch)).unbatch()
-        shares = shares.map(lambda *batch: batch[0] if len(batch) == 1 else batch)
-        shares = shares.prefetch(count)
+        shares = dataset.map(self._split).unbatch().prefetch(self.replicas)
         return iter(self.strategy.distribute_datasets_from_function(lambda _: shares))
 
     def spread(self, state: Nest) -> Nest:
         """Cuts [global batch, ...] tensors into the replicas' shares."""
-        count = self.strategy.num_replicas_in_sync
-        if count == 1:
+        if self.replicas == 1:
             return state
 
         def shares(tensor):
             self._check_batch_size(tensor.shape[0])
-            parts = tf.split(tensor, count)
+            parts = tf.split(tensor, self.replicas)
             return self.strategy.experimental_distribute_values_from_function(
                 lambda context: parts[context.replica_id_in_sync_group]
             )
@@ -223,31 +220,29 @@ class Trainer:
         # decay and Adam's moments move every row.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         weight = tf.cast(weight, loss.dtype)
-        replicas = tf.distribute.get_replica_context()
-        sums, weight, gradients = replicas.all_reduce(
+        sums, weight, gradients = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.SUM, [{**metrics, "loss": loss}, weight, gradients]
         )
         gradients = [gradient / tf.cast(weight, gradient.dtype) for gradient in gradients]
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
         # `apply` sums over the replicas, once more.
-        count = self.strategy.num_replicas_in_sync
         self.optimizer.apply(
-            [gradient / count for gradient in gradients] if count > 1 else gradients
+            [gradient / self.replicas for gradient in gradients] if self.replicas > 1 else gradients
         )
         means = {name: value / tf.cast(weight, value.dtype) for name, value in sums.items()}
         state = tf.nest.map_structure(tf.stop_gradient, state)
         return {**means, "gradient_norm": norm, "weight": weight}, state
 
+    def _split(self, *batch):
+        shares = tf.nest.map_structure(lambda x: tf.stack(tf.split(x, self.replicas)), batch)
+        return shares if len(shares) > 1 else shares[0]
+
     def _check_batch_size(self, batch_size: int | None) -> None:
-        count = self.strategy.num_replicas_in_sync
-        if batch_size is not None and batch_size % count:
+        if batch_size is not None and batch_size % self.replicas:
             raise ValueError(
-                f"batch_size must divide by the number of replicas, {count}; received {batch_size}"
+                f"batch_size must divide by the number of replicas, {self.replicas}; "
+                f"received {batch_size}"
             )
-
-
-def _split(count):
-    return lambda tensor: tf.stack(tf.split(tensor, count))
 
 
 def train(
@@ -284,12 +279,13 @@ def train(
             those from before.
         ValueError: an argument is out of range.
     """
-    for argument, value in (
-        ("epochs", epochs),
-        ("log_every_steps", log_every_steps),
-        ("checkpoint_every_steps", checkpoint_every_steps or 1),
-    ):
-        if value < 1:
+    counts = {
+        "epochs": epochs,
+        "log_every_steps": log_every_steps,
+        "checkpoint_every_steps": checkpoint_every_steps,
+    }
+    for argument, value in counts.items():
+        if value is not None and value < 1:
             raise ValueError(f"{argument} must be at least 1; received {value}")
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)

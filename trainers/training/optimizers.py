@@ -8,6 +8,7 @@ checkpoint of them is the whole optimizer.
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -39,9 +40,9 @@ class Optimizer(keras.optimizers.Optimizer):
         for argument, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{argument} must be finite and not negative; received {value}")
-        super().__init__(learning_rate=lambda: self.rate, name=name)
+        super().__init__(learning_rate=lambda: self.learning_rate, name=name)
         # Keras would hold it in float32, too coarse for a run in float64.
-        self.rate = self.add_variable(
+        self.rate: keras.Variable = self.add_variable(
             shape=(), dtype="float64", aggregation="only_first_replica", name="learning_rate"
         )
         self.learning_rate = learning_rate
@@ -129,7 +130,7 @@ class SGD(Optimizer):
         if self.keeps_averages:
             self.averages = [self.add_variable_from_reference(v, "average") for v in variables]
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """One step for one variable."""
         rate = tf.cast(learning_rate, variable.dtype)
         self.assign_sub(variable, rate * self._coupled(gradient, variable))
@@ -141,7 +142,7 @@ class SGD(Optimizer):
                 lambda: None,
             )
 
-    def _update_average(self, average, variable) -> None:
+    def _update_average(self, average: keras.Variable, variable: tf.Variable) -> None:
         # `iterations` counts the steps before this one, so this is n - 1.
         before = tf.cast(self.iterations - self.averaged_from, variable.dtype)
         weight = 1.0 / tf.maximum(before, tf.ones_like(before))
@@ -197,7 +198,7 @@ class Adam(Optimizer):
         self.means = [self.add_variable_from_reference(v, "mean") for v in variables]
         self.squares = [self.add_variable_from_reference(v, "square") for v in variables]
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """One step for one variable, in one pass over the memory."""
         index = self._get_variable_index(variable)
         # In float64: 1 - 0.999 has lost four digits in float32. The fused kernel has the

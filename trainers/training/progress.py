@@ -282,7 +282,7 @@ def draw_curves(
     """
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
-    styles = {
+    styles: dict[str, tuple[str, dict[str, Any]]] = {
         INTERVAL: ("train, each interval", dict(color="tab:blue", alpha=0.25, linewidth=0.8)),
         EPOCH: ("train, each epoch", dict(color="tab:blue", marker="o", markersize=3)),
         VALIDATION: ("validation", dict(color="tab:orange", marker="o", markersize=3)),

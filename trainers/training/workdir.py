@@ -134,11 +134,10 @@ def _refuse_other_run(
 ) -> None:
     was = _flat(read_config(folder))
     now = _flat(json.loads(json.dumps(config, default=list)))
-    missing = "(none)"
     differing = [
-        f"  {field}: {was.get(field, missing)!r} there, {now.get(field, missing)!r} here"
+        f"  {field}: {was.get(field, 'nothing')} there, {now.get(field, 'nothing')} here"
         for field in {**was, **now}
-        if field not in may_change and was.get(field, missing) != now.get(field, missing)
+        if field not in may_change and (field not in was or was[field] != now.get(field))
     ]
     if differing:
         raise WorkdirError(

@@ -54,7 +54,7 @@ def test_another_recipe_is_refused_field_by_field(tmp_path):
         with workdir.open_workdir(tmp_path, other):
             pass
     assert "model.units: 4 there, 8 here" in str(error.value)
-    assert "model.depth: '(none)' there, 3 here" in str(error.value)
+    assert "model.depth: nothing there, 3 here" in str(error.value)
     assert "dilation_rate" not in str(error.value)
 
 

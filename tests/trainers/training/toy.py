@@ -136,7 +136,7 @@ def main():
         task = Task(4, args.steps, args.dropout, bad_step=args.bad_step)
         optimizer = optimizer_of(args.optimizer)
     if args.signal_at is not None:
-        _stop_at(task, args.signal_at, getattr(signal, args.signal))
+        send_at(task, args.signal_at, getattr(signal, args.signal))
     config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
     with workdir.open_workdir(args.workdir, config, may_change=["training.epochs"]) as folder:
         result = loop.train(
@@ -157,17 +157,17 @@ def main():
     print(json.dumps({"result": result._asdict(), "variables": values, "traces": task.traces}))
 
 
-def _stop_at(task, step, number):
-    """Has the data of a step send the process a signal."""
-    windows = task.windows
+def send_at(task, call, number):
+    """Has a call of the task's `display`, counted from 1, send the process a signal."""
+    display, calls = task.display, []
 
-    def stopping(first_step):
-        for index, window in enumerate(windows(first_step), first_step):
-            if index == step:
-                os.kill(os.getpid(), number)
-            yield window
+    def sending(metrics):
+        calls.append(metrics)
+        if len(calls) == call:
+            os.kill(os.getpid(), number)
+        return display(metrics)
 
-    task.windows = stopping
+    task.display = sending
 
 
 if __name__ == "__main__":

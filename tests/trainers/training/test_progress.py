@@ -1,0 +1,128 @@
+"""What a run shows and records."""
+
+import csv
+import io
+
+import pytest
+from etils import epath
+
+from trainers.training import progress
+
+
+class Terminal(io.StringIO):
+    """A file that says it is one."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return epath.Path(tmp_path)
+
+
+def begin(folder, out, step=0):
+    return progress.Progress(
+        folder,
+        display=lambda metrics: {"perplexity": 2 ** metrics["loss"], "loss": metrics["loss"]},
+        unit="tokens",
+        epochs=3,
+        steps_per_epoch=4,
+        step=step,
+        out=out,
+    )
+
+
+def go(shown, steps):
+    """Tells of steps as the loop does: an interval every two, an epoch every four."""
+    for _ in range(steps):
+        if shown.advance():
+            shown.tell_time()
+        if shown.step % 2 == 0:
+            shown.interval({"loss": 8 / shown.step, "gradient_norm": 0.5}, 64.0, 0.002)
+        if shown.step % 4 == 0:
+            with shown.pause():
+                validation = {"loss": 9 / shown.step}
+                shown.epoch({"loss": 8.5 / shown.step}, validation, best=True, seconds=1.0)
+
+
+def rows(folder):
+    return list(csv.DictReader(io.StringIO((folder / progress.METRICS).read_text())))
+
+
+def test_lines_where_there_is_no_terminal(folder):
+    out = io.StringIO()
+    shown = begin(folder, out)
+    go(shown, 12)
+    shown.close()
+    lines = out.getvalue().splitlines()
+    assert "\r" not in out.getvalue()
+    assert lines[0].startswith("epoch 1/3, step 2/12: perplexity 16, loss 4, learning rate 0.002, ")
+    assert lines[0].endswith(" left")
+    assert "tokens/s" in lines[0]
+    assert "epoch 1/3: train perplexity 4.362, loss 2.125; validation perplexity" in out.getvalue()
+    assert "an epoch, 0.0 s to the end of epoch 3" in out.getvalue()
+
+
+def test_a_bar_where_there_is_one(folder):
+    out = Terminal()
+    shown = begin(folder, out)
+    go(shown, 4)
+    shown.close()
+    assert "4/12" in out.getvalue()
+    assert "perplexity 4, loss 2, learning rate 0.002, " in out.getvalue()
+    assert "\nepoch 1/3: train" in out.getvalue().replace("\r", "\n")
+
+
+def test_the_table_has_a_row_an_interval_and_two_an_epoch(folder):
+    shown = begin(folder, io.StringIO())
+    go(shown, 4)
+    shown.close()
+    kinds = [(row["kind"], row["step"], row["epoch"], row["loss"]) for row in rows(folder)]
+    assert kinds == [
+        ("train_interval", "2", "0.5", "4.0"),
+        ("train_interval", "4", "1.0", "2.0"),
+        ("train_epoch", "4", "1.0", "2.125"),
+        ("validation", "4", "1.0", "2.25"),
+    ]
+    assert rows(folder)[0]["learning_rate"] == "0.002"
+    assert rows(folder)[0]["gradient_norm"] == "0.5"
+    assert (folder / progress.CURVES).read_bytes().startswith(b"\x89PNG")
+    assert list((folder / progress.EVENTS).iterdir())
+
+
+def test_steps_computed_again_have_one_row(folder):
+    shown = begin(folder, io.StringIO())
+    go(shown, 8)
+    shown.close()
+    whole = rows(folder)
+    with (folder / progress.METRICS).open("a") as file:
+        file.write("train_interval,10,2.")  # killed while writing
+    again = begin(folder, io.StringIO(), step=5)
+    assert [row["step"] for row in rows(folder)] == ["2", "4", "4", "4"]
+    go(again, 3)
+    again.close()
+    ignored = {"tokens_per_second"}
+    assert [{k: v for k, v in row.items() if k not in ignored} for row in rows(folder)] == [
+        {k: v for k, v in row.items() if k not in ignored} for row in whole
+    ]
+
+
+def test_a_row_of_an_epoch_that_was_told_but_not_saved_stays_one_row(folder):
+    go(begin(folder, io.StringIO()), 4)
+    again = begin(folder, io.StringIO(), step=4)
+    again.epoch({"loss": 2.125}, {"loss": 2.25}, best=True, seconds=1.0)
+    assert [row["kind"] for row in rows(folder)][2:] == ["train_epoch", "validation"]
+
+
+def test_a_full_disk_is_told_once_and_stops_nothing(folder, monkeypatch):
+    out = io.StringIO()
+    shown = begin(folder, out)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(progress.workdir, "write_atomically", full)
+    go(shown, 8)
+    shown.close()
+    assert out.getvalue().count("No space left on device") == 1
