@@ -41,6 +41,15 @@ class LossTerms(NamedTuple):
     temporal: tf.Tensor
 
 
+class _Features(NamedTuple):
+    """What the loss terms are made of, after `discard`."""
+
+    raw: tf.Tensor
+    dropped: tf.Tensor
+    auxiliary: tf.Tensor | None
+    states: Any
+
+
 @keras.saving.register_keras_serializable("keras_trellis")
 class TrellisLM(keras.Model):
     """A language model over token ids: embedding, `TrellisLayer`, tied softmax.
@@ -181,12 +190,10 @@ class TrellisLM(keras.Model):
         Returns:
             `[B, T, V]` in at least float32; log-probabilities where the head has no logits.
         """
-        ids = _integers("ids", ids)
-        embedded = self._embed(ids, mask, training)
+        embedded = self._embed(_integers("ids", ids), mask, training)
         outputs, _, _ = self.trellis.propagate(embedded, mask=mask, training=training)
-        return self.head.logits(
-            self._drop_outputs(outputs, training), self.embedding.embeddings, training=training
-        )
+        outputs = self._drop_outputs(outputs, training)
+        return self.head.logits(outputs, self.embedding.embeddings, training=training)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
         """`[B, T]` -> `[B, T, V]`."""
@@ -219,16 +226,11 @@ class TrellisLM(keras.Model):
         Returns:
             `LossTerms`, of which the sum is the loss, and the state after the last step.
         """
-        sums, weights, states = self._loss_sums(
-            ids,
-            targets,
-            initial_state=initial_state,
-            mask=mask,
-            sample_weight=sample_weight,
-            training=training,
-            discard=discard,
+        features = self._features(
+            ids, initial_state=initial_state, mask=mask, training=training, discard=discard
         )
-        return LossTerms(*map(tf.math.divide_no_nan, sums, weights)), states
+        sums, weights = self._loss_sums(features, targets, mask, sample_weight, training)
+        return LossTerms(*map(tf.math.divide_no_nan, sums, weights)), features.states
 
     def score(
         self,
@@ -383,32 +385,50 @@ class TrellisLM(keras.Model):
         )
         return tokens
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> tf.Tensor:
-        """Returns the paper's whole loss, or what `compile(loss=...)` asks for.
-
-        Keras calls this after `y_pred = model(x)`. The whole loss needs more than the logits, so
-        it runs the network itself; in a compiled step nothing but metrics reads `y_pred`, and
-        where there are none TensorFlow prunes that other pass from the graph.
-        """
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """One step of `fit`: on the loss given to `compile`, else on the model's own whole loss."""
         if self.loss is not None:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
-        if y is None:
+            return super().train_step(data)
+        with tf.GradientTape() as tape:
+            loss, logits = self._whole_loss(data, training=True)
+            scaled = self.optimizer.scale_loss(loss)
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(
+            zip(tape.gradient(scaled, variables), variables, strict=True)
+        )
+        return self._update_metrics(data, loss, logits)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """One step of `evaluate`: the loss that `train_step` trains, with dropout off."""
+        if self.loss is not None:
+            return super().test_step(data)
+        return self._update_metrics(data, *self._whole_loss(data, training=False))
+
+    def _whole_loss(self, data: Any, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """This replica's share of the loss of a batch, and the logits.
+
+        Nothing but metrics reads the logits; without any, the graph is pruned of them.
+        """
+        ids, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if targets is None:
             raise ValueError(
                 "compile() without a loss trains the language model's own loss, which needs the "
                 "next token at each position: fit(ids, targets). Received: y=None"
             )
-        sums, weights, _ = self._loss_sums(x, y, sample_weight=sample_weight, training=training)
+        features = self._features(ids, training=training)
+        sums, weights = self._loss_sums(features, targets, None, sample_weight, training)
         terms = map(tf.math.divide_no_nan, sums, map(_global_sum, weights))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         penalties = [heads.at_least_float32(penalty) / replicas for penalty in self.losses]
-        return tf.add_n([*terms, *penalties])
+        logits = self.head.logits(features.dropped, self.embedding.embeddings, training=training)
+        return tf.add_n([*terms, *penalties]), logits
+
+    def _update_metrics(self, data: Any, loss: tf.Tensor, logits: tf.Tensor) -> dict[str, Any]:
+        ids, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(_global_sum(loss), sample_weight=tf.shape(ids)[0])
+        return self.compute_metrics(ids, targets, logits, sample_weight=sample_weight)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -460,58 +480,55 @@ class TrellisLM(keras.Model):
     def _nll(self, features: tf.Tensor, targets: tf.Tensor, training: bool = False) -> tf.Tensor:
         return self.head.nll(features, targets, self.embedding.embeddings, training=training)
 
-    def _loss_sums(
+    def _features(
         self,
         ids: Any,
-        targets: Any,
         *,
         initial_state: Any = None,
         mask: Any = None,
-        sample_weight: Any = None,
-        training: bool,
+        training: bool = False,
         discard: int = 0,
-    ) -> tuple[LossTerms, LossTerms, Any]:
-        """The loss terms as weighted sums, the sums of those weights, and the new state.
-
-        Sums, because a mean over the replicas' rows is not the mean of the replicas' means.
-        """
-        ids, targets = _integers("ids", ids), _integers("targets", targets)
+    ) -> _Features:
         raw, states, auxiliary = self.trellis.propagate(
-            self._embed(ids, mask, training),
+            self._embed(_integers("ids", ids), mask, training),
             initial_state=initial_state,
             mask=mask,
             training=training,
             auxiliary_every=self.auxiliary_every if self.auxiliary_weight else None,
             discard=discard,
         )
-        dropped = self._drop_outputs(raw, training)
+        if auxiliary is not None:
+            auxiliary = self._drop_outputs(auxiliary, training)
+        return _Features(raw, self._drop_outputs(raw, training), auxiliary, states)
+
+    def _loss_sums(
+        self, features: _Features, targets: Any, mask: Any, sample_weight: Any, training: bool
+    ) -> tuple[LossTerms, LossTerms]:
+        """The loss terms as weighted sums over positions, and the sums of those weights.
+
+        Sums, because a mean over all replicas is not the mean of the replicas' means.
+        """
+        raw, dropped, auxiliary, _ = features
+        targets = _integers("targets", targets)
+        discard = tf.shape(targets)[1] - tf.shape(raw)[1]
         weights = _position_weights(targets, mask, sample_weight, raw.dtype)[:, discard:]
         targets = _where_valid(weights != 0, targets[:, discard:])
         pairs = weights[:, 1:] * weights[:, :-1]
-        zero = tf.zeros((), weights.dtype)
+        sums = dict.fromkeys(LossTerms._fields, tf.zeros((), weights.dtype))
+        sums["prediction"] = tf.reduce_sum(weights * self._nll(dropped, targets, training))
+        if auxiliary is not None:
+            nll = self._nll(auxiliary, targets[:, None], training)
+            sums["auxiliary"] = self.auxiliary_weight * tf.reduce_sum(weights[:, None] * nll)
+        if self.activation_weight:
+            sums["activation"] = self.activation_weight * tf.reduce_sum(
+                weights * _mean_square(dropped)
+            )
+        if self.temporal_weight:
+            sums["temporal"] = self.temporal_weight * tf.reduce_sum(
+                pairs * _mean_square(raw[:, 1:] - raw[:, :-1])
+            )
         total = tf.reduce_sum(weights)
-
-        def prediction():
-            return tf.reduce_sum(weights * self._nll(dropped, targets, training))
-
-        def auxiliary_levels():
-            nll = self._nll(self._drop_outputs(auxiliary, training), targets[:, None], training)
-            return self.auxiliary_weight * tf.reduce_sum(weights[:, None] * nll)
-
-        def activation():
-            return self.activation_weight * tf.reduce_sum(weights * _mean_square(dropped))
-
-        def temporal():
-            steps = _mean_square(raw[:, 1:] - raw[:, :-1])
-            return self.temporal_weight * tf.reduce_sum(pairs * steps)
-
-        sums = LossTerms(
-            prediction(),
-            auxiliary_levels() if self.auxiliary_weight else zero,
-            activation() if self.activation_weight else zero,
-            temporal() if self.temporal_weight else zero,
-        )
-        return sums, LossTerms(total, total, total, tf.reduce_sum(pairs)), states
+        return LossTerms(**sums), LossTerms(total, total, total, tf.reduce_sum(pairs))
 
 
 def _integers(name: str, value: Any) -> tf.Tensor:
