@@ -42,6 +42,8 @@ class Checkpoints:
         self.keep = keep
         self.announce = announce
         self.folder.mkdir(parents=True, exist_ok=True)
+        for part in self.folder.glob(".*.part"):  # of a process that was killed while writing
+            part.unlink(missing_ok=True)
 
     def steps(self) -> list[int]:
         """The steps that there are checkpoints of, in order."""

@@ -374,7 +374,8 @@ class _Run:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
         batches = None
         while len(self.losses) < self.epochs and not signals.received:
-            batches = batches or self.trainer.batches(self.step)
+            if batches is None:
+                batches = self.trainer.batches(self.step)
             self._train_epoch(batches, signals)
             if not signals.received:
                 self._fetch()
@@ -415,8 +416,7 @@ class _Run:
             if not math.isfinite(loss):
                 raise NonFiniteLossError(self.step, f"validation loss {loss}")
             best = loss < self.best[0]
-            weights = checkpoints.variable_arrays("model", self.task.model.variables)
-            if best and self.checkpoints.save_best(weights):
+            if best and self.checkpoints.save_best(self._weights()):
                 self.best = (loss, epoch)
         self.losses.append(loss)
         seconds = time.monotonic() - began
@@ -463,13 +463,16 @@ class _Run:
     def _arrays(self) -> dict[str, np.ndarray]:
         state = tf.nest.flatten(self.trainer.gather(self.state))
         return {
-            **checkpoints.variable_arrays("model", self.task.model.variables),
+            **self._weights(),
             **checkpoints.variable_arrays("optimizer", self.trainer.optimizer.variables),
             **{f"state/{i}": tensor.numpy() for i, tensor in enumerate(state)},
             **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
         }
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        return checkpoints.variable_arrays("model", self.task.model.variables)
 
     def _restore(self) -> int | None:
         """Sets everything to the newest checkpoint; returns its step, or None without one."""

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 from etils import epath
-from matplotlib import figure
+from matplotlib import figure, ticker
 
 from trainers.training import workdir
 
@@ -157,7 +157,7 @@ class Progress:
         rate = self._clock.lap(weight)
         shown = self.display(metrics)
         summary = (
-            f"{_text(shown)}, learning rate {learning_rate:g}, {rate:,.0f} {self.unit}/s, "
+            f"{_text(shown)}, lr {learning_rate:g}, {rate:,.0f} {self.unit}/s, "
             f"{_duration(self._seconds_left())} left"
         )
         self._bar.set_postfix_str(summary)
@@ -282,17 +282,27 @@ def draw_curves(
     """
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
-    styles: dict[str, tuple[str, dict[str, Any]]] = {
-        INTERVAL: ("train, each interval", dict(color="tab:blue", alpha=0.25, linewidth=0.8)),
-        EPOCH: ("train, each epoch", dict(color="tab:blue", marker="o", markersize=3)),
-        VALIDATION: ("validation", dict(color="tab:orange", marker="o", markersize=3)),
-    }
-    for kind, (label, style) in styles.items():
+    # An epoch's mean stands in its middle. Kind, label, shift, style:
+    curves: list[tuple[str, str, float, dict[str, Any]]] = [
+        (INTERVAL, "train", 0.0, dict(color="tab:blue", alpha=0.35, linewidth=0.8)),
+        (EPOCH, "train, mean of an epoch", -0.5, dict(color="tab:blue", marker=".")),
+        (VALIDATION, "validation", 0.0, dict(color="tab:orange", marker=".")),
+    ]
+    drawn: list[float] = []
+    for kind, label, shift, style in curves:
         chosen = [row for row in rows if row["kind"] == kind and row.get(metric)]
-        epochs = [int(row["step"]) / steps_per_epoch for row in chosen]
-        axes.plot(epochs, [float(row[metric]) for row in chosen], label=label, **style)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(metric)
+        values = [float(row[metric]) for row in chosen]
+        epochs = [int(row["step"]) / steps_per_epoch + shift for row in chosen]
+        if values:
+            axes.plot(epochs, values, label=f"{label}, last {values[-1]:.4g}", **style)
+        drawn += values
+    if drawn and min(drawn) > 0 and max(drawn) > 5 * min(drawn):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
+    axes.set(xlabel="epoch", ylabel=metric)
+    axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend()
     picture_bytes = io.BytesIO()

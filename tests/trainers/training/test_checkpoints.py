@@ -68,6 +68,12 @@ def test_a_damaged_checkpoint_costs_the_last_interval(store, told, damage):
     assert files(store) == ["step-00000010.npz", "step-00000015.npz"]
 
 
+def test_what_a_killed_process_was_writing_is_removed(store):
+    (store.folder / ".step-00000030.npz.part").write_bytes(b"half of it")
+    checkpoints.Checkpoints(store.folder)
+    assert not files(store)
+
+
 def test_nothing_but_damaged_checkpoints(store, told):
     store.save(10, arrays(10))
     cut_short(store.folder / "step-00000010.npz")

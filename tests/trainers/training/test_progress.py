@@ -57,7 +57,7 @@ def test_lines_where_there_is_no_terminal(folder):
     shown.close()
     lines = out.getvalue().splitlines()
     assert "\r" not in out.getvalue()
-    assert lines[0].startswith("epoch 1/3, step 2/12: perplexity 16, loss 4, learning rate 0.002, ")
+    assert lines[0].startswith("epoch 1/3, step 2/12: perplexity 16, loss 4, lr 0.002, ")
     assert lines[0].endswith(" left")
     assert "tokens/s" in lines[0]
     assert "epoch 1/3: train perplexity 4.362, loss 2.125; validation perplexity" in out.getvalue()
@@ -70,7 +70,7 @@ def test_a_bar_where_there_is_one(folder):
     go(shown, 4)
     shown.close()
     assert "4/12" in out.getvalue()
-    assert "perplexity 4, loss 2, learning rate 0.002, " in out.getvalue()
+    assert "perplexity 4, loss 2, lr 0.002, " in out.getvalue()
     assert "\nepoch 1/3: train" in out.getvalue().replace("\r", "\n")
 
 

@@ -17,7 +17,6 @@ from trainers.training import loop, optimizers, schedules, workdir
 VOCABULARY, WIDTH, WINDOW = 11, 4, 3
 
 
-@keras.saving.register_keras_serializable("tests")
 class Model(keras.Model):
     """state' = tanh(embedding(id) + state W), the output of each step softmaxed."""
 
@@ -116,12 +115,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--dropout", type=float, default=0.3)
-    parser.add_argument("--every", type=int, default=2)
-    parser.add_argument("--bad_step", type=int)
     parser.add_argument("--signal", default="SIGKILL")
     parser.add_argument("--signal_at", type=int)
     args = parser.parse_args()
@@ -133,7 +129,7 @@ def main():
     loop.deterministic(3)
     strategy = loop.get_strategy("mirrored" if args.replicas > 1 else "none")
     with strategy.scope():
-        task = Task(4, args.steps, args.dropout, bad_step=args.bad_step)
+        task = Task(dropout=args.dropout)
         optimizer = optimizer_of(args.optimizer)
     if args.signal_at is not None:
         send_at(task, args.signal_at, getattr(signal, args.signal))
@@ -147,7 +143,7 @@ def main():
             epochs=args.epochs,
             clip_norm=0.3,
             log_every_steps=2,
-            checkpoint_every_steps=args.every,
+            checkpoint_every_steps=2,
             strategy=strategy,
         )
         if result.finished:
