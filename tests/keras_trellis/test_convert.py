@@ -1,0 +1,122 @@
+"""Released weights: the golden tests hold the numbers, these the names and shapes."""
+
+import numpy as np
+import pytest
+
+from keras_trellis import convert
+
+V, E, UNITS, K = 7, 3, 5, 2
+
+
+def layer_arrays(normalized=False, prefix="", suffix=""):
+    rng = np.random.default_rng(0)
+    shapes = {"weight1": (4 * UNITS, E, K), "weight2": (4 * UNITS, UNITS, K)}
+    arrays = {f"{prefix}full_conv.bias2": rng.normal(size=4 * UNITS)}
+    for name, shape in shapes.items():
+        direction = "_v" if normalized else ""
+        arrays[f"{prefix}full_conv.{name}{direction}{suffix}"] = rng.normal(size=shape)
+        if normalized:
+            arrays[f"{prefix}full_conv.{name}_g"] = rng.normal(size=(4 * UNITS, 1, 1))
+    return arrays
+
+
+def model_arrays(**arguments):
+    table = np.random.default_rng(1).normal(size=(V, E))
+    arrays = {"encoder.weight": table, "decoder.weight": table, "decoder.bias": np.arange(V) / 7}
+    for prefix in ("tnet.module.", "network.0.module."):
+        arrays.update(layer_arrays(prefix=prefix, suffix="_raw", **arguments))
+    return arrays
+
+
+def convert_layer(arrays, output_units=E):
+    return convert.layer_from_torch(
+        arrays, depth=4, dilation_rate=[1, 2], output_units=output_units, dtype="float64"
+    )
+
+
+def convert_model(arrays, **arguments):
+    return convert.language_model_from_torch(
+        arrays, depth=4, dilation_rate=1, dtype="float64", **arguments
+    )
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("suffix", ["", "_raw"])
+def test_sizes_are_inferred(normalized, suffix):
+    layer = convert_layer(layer_arrays(normalized, suffix=suffix))
+    config = layer.get_config()
+    expected = {
+        "units": UNITS,
+        "depth": 4,
+        "kernel_size": K,
+        "dilation_rate": (1, 2),
+        "output_units": E,
+        "weight_normalization": normalized,
+    }
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_kernel_layout_and_gate_order():
+    arrays = layer_arrays()
+    layer = convert_layer(arrays)
+    gates = dict(zip("iogf", np.split(arrays["full_conv.weight1"], 4), strict=True))
+    for name, block in zip("ifgo", np.split(layer.kernel.numpy(), 4, axis=-1), strict=True):
+        np.testing.assert_array_equal(block, gates[name].transpose(2, 1, 0))
+
+
+def test_language_model():
+    arrays = model_arrays(normalized=True)
+    model = convert_model(arrays, auxiliary_every=2, auxiliary_weight=0.5, output_dropout=0.1)
+    config = model.get_config()
+    assert (config["vocabulary_size"], config["embedding_units"]) == (V, E)
+    assert (config["auxiliary_weight"], config["output_dropout"]) == (0.5, 0.1)
+    assert config["untrained_input_id"] == V - 1
+    np.testing.assert_array_equal(model.head.bias, arrays["decoder.bias"])
+    np.testing.assert_array_equal(model.embedding.embeddings, arrays["encoder.weight"])
+    alone = {name: array for name, array in arrays.items() if not name.startswith("network.")}
+    for one, other in zip(model.get_weights(), convert_model(alone).get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def changed(arrays, **changes):
+    arrays = {**arrays, **{name.replace("__", "."): value for name, value in changes.items()}}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"full_conv__bias2": None}, "without .'bias2'."),
+        ({"full_conv__extra": np.zeros(3)}, "unknown .'extra'."),
+        ({"other": np.zeros(3)}, "unknown .'other'."),
+        ({"full_conv__bias2": np.zeros(3)}, r"'bias2'.*\(20,\). Received: \(3,\)"),
+        ({"full_conv__weight1": np.zeros((20, 3, 3))}, r"'weight1'.*Received: \(20, 3, 3\)"),
+        ({"full_conv__weight2": np.zeros((24, 5, 2))}, r"'weight2'.*Received: \(24, 5, 2\)"),
+        ({"full_conv__weight2": np.zeros((20, 5))}, r"'weight2'.*Received: \(20, 5\)"),
+        ({"full_conv__bias2_raw": np.ones(20)}, "bias2'.* are one tensor"),
+    ],
+)
+def test_bad_layer_arrays(changes, message):
+    with pytest.raises(ValueError, match=message):
+        convert_layer(changed(layer_arrays(), **changes))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"encoder__weight": None}, "without .'encoder.weight'."),
+        ({"mixsoft__prior__bias": np.zeros(3)}, "unknown .'mixsoft.prior.bias'."),
+        ({"decoder__bias": np.zeros(3)}, r"'decoder.bias'.*\(7,\). Received: \(3,\)"),
+        ({"decoder__weight": np.zeros((V, E))}, "'decoder.weight'.* are one tensor"),
+        ({"network__0__module__full_conv__bias2": np.ones(20)}, "bias2'.* are one tensor"),
+        ({"encoder__weight": np.zeros((V, 9))}, r"'encoder.weight'.*Received: \(7, 9\)"),
+    ],
+)
+def test_bad_language_model_arrays(changes, message):
+    with pytest.raises(ValueError, match=message):
+        convert_model(changed(model_arrays(), **changes))
+
+
+def test_output_units_beyond_the_hidden_ones():
+    with pytest.raises(ValueError, match="output_units"):
+        convert_layer(layer_arrays(), output_units=UNITS + 1)

@@ -1,0 +1,110 @@
+"""Output heads against NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis import heads
+
+V, E = 11, 4
+
+
+def make(dtype="float64"):
+    head = heads.TiedSoftmax(dtype=dtype)
+    head.build((None, None, E), (V, E))
+    head.bias.assign(np.random.default_rng(0).normal(size=V))
+    return head
+
+
+def draw(*shape, seed=1):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+TABLE = draw(V, E, seed=2)
+
+
+def log_softmax(logits):
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 5), (2, 3, 5), (0, 5), (2, 0)])
+def test_tied_softmax_against_numpy(shape):
+    """Logits = features table^T + bias, for features of any rank."""
+    head, features = make(), draw(*shape, E)
+    logits = features @ TABLE.T + head.bias.numpy()
+    targets = np.random.default_rng(3).integers(0, V, shape)
+    expected = -np.take_along_axis(log_softmax(logits), targets[..., None], -1)[..., 0]
+    np.testing.assert_allclose(head.logits(tf.constant(features), TABLE), logits, atol=1e-12)
+    np.testing.assert_allclose(
+        head.log_probs(tf.constant(features), TABLE), log_softmax(logits), atol=1e-12
+    )
+    nll = head.nll(tf.constant(features), tf.constant(targets), TABLE)
+    np.testing.assert_allclose(nll, expected, atol=1e-12)
+
+
+def test_auxiliary_outputs_share_their_targets():
+    head, features = make(), draw(2, 3, 5, E)
+    targets = np.random.default_rng(3).integers(0, V, (2, 5))
+    together = head.nll(tf.constant(features), targets[:, None], TABLE)
+    apart = [head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)]
+    np.testing.assert_allclose(together, np.stack(apart, axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_softmax_in_float32_under_mixed_precision(policy):
+    """The product is in half precision, the softmax is not: its sum is 1 to float32's precision."""
+    head = make(policy)
+    features = tf.cast(30 * draw(6, E), head.compute_dtype)
+    for name in ("logits", "log_probs"):
+        assert getattr(head, name)(features, TABLE).dtype == tf.float32
+    log_probs = head.log_probs(features, TABLE)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-6)
+    assert head.nll(features, tf.zeros(6, tf.int32), TABLE).dtype == tf.float32
+
+
+def test_bias_keeps_its_precision_within_a_mixed_precision_call():
+    head = make("mixed_bfloat16")
+    head.bias.assign(np.full(V, 1 + 2**-12))
+    features = tf.zeros((1, E), tf.bfloat16)
+    np.testing.assert_array_equal(head(features, tf.constant(TABLE)), np.full((1, V), 1 + 2**-12))
+
+
+def test_call_is_logits_and_works_in_a_functional_model():
+    features, table = keras.Input((None, E)), keras.Input(batch_shape=(V, E))
+    outputs = heads.TiedSoftmax()(features, table)
+    assert outputs.shape == (None, None, V)
+    model = keras.Model([features, table], outputs)
+    x = draw(V, 3, E).astype("float32")
+    np.testing.assert_allclose(model([x, TABLE.astype("float32")]), x @ TABLE.T, atol=1e-5)
+
+
+class Uniform(heads.Head):
+    """A head without logits or an nll of its own."""
+
+    def log_probs(self, features, table, training=False):
+        return tf.fill(tf.concat([tf.shape(features)[:-1], [V]], 0), -np.log(V))
+
+
+def test_a_head_needs_log_probs_alone():
+    head = Uniform()
+    features = tf.zeros((2, 3, 5, E))
+    np.testing.assert_allclose(head.nll(features, tf.zeros((2, 1, 5), tf.int32), None), np.log(V))
+    np.testing.assert_allclose(head.logits(features, None), head.log_probs(features, None))
+
+
+def test_get():
+    head = heads.TiedSoftmax(name="mine", dtype="float64")
+    assert heads.get(head) is head
+    assert isinstance(heads.get("tied", name="head"), heads.TiedSoftmax)
+    copy = heads.get(keras.saving.serialize_keras_object(head))
+    assert copy.get_config() == head.get_config()
+    for wrong in ("softmax", None, 3, keras.layers.Dense(3)):
+        with pytest.raises(ValueError, match="`head` must be one of .*Received: head="):
+            heads.get(wrong)
+
+
+def test_sizes_that_do_not_fit():
+    with pytest.raises(ValueError, match="output_units=5, embedding_units=4"):
+        heads.TiedSoftmax().build((None, None, 5), (V, 4))
