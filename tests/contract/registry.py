@@ -1,0 +1,169 @@
+"""Every public layer and model, and how a test runs it: new ones are added here alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_trellis import TrellisLayer, heads
+from keras_trellis.language_model import TrellisLM
+
+CHANNELS = 3
+VOCABULARY = 11
+
+
+class Outputs(NamedTuple):
+    """What a run gives: tensors [B, T, ...] and, where the mask has a last valid step, [B, ...]."""
+
+    steps: list[tf.Tensor]
+    rows: list[tf.Tensor] = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """How a test runs one public class.
+
+    Attributes:
+        cls: the class that the entry stands for.
+        make: builds it under a dtype policy; the variables are randomised afterwards.
+        draw: (generator, batch, steps) -> inputs, an array [B, T, ...].
+        padding: what may stand at masked steps without reaching anything.
+        run: (object, inputs, mask or None) -> Outputs.
+        get_initial_cache: (object, batch) -> cache.
+        stream: (object, inputs, cache, mask or None) -> (the steps of Outputs, as many of the
+            first as streaming has; cache).
+        as_model: object -> a keras.Model over inputs of unknown sizes, for saving and predicting;
+            None for what is no model by itself.
+    """
+
+    cls: type
+    make: Callable[[str], Any]
+    draw: Callable[[np.random.Generator, int, int], np.ndarray]
+    padding: float
+    run: Callable[[Any, Any, Any], Outputs]
+    get_initial_cache: Callable[[Any, int], Any] = lambda obj, batch: ()
+    stream: Callable[[Any, Any, Any, Any], tuple[list[tf.Tensor], Any]] | None = None
+    as_model: Callable[[Any], keras.Model] | None = None
+
+    def built(self, policy: str = "float64") -> Any:
+        """The object with random variables, the same ones under every policy."""
+        obj = self.make(policy)
+        rng = np.random.default_rng(0)
+        for variable in obj.trainable_variables:
+            values = 0.4 * rng.normal(size=variable.shape)
+            variable.assign(np.abs(values) + 0.3 if "_scale" in variable.path else values)
+        return obj
+
+
+def _sequences(rng: np.random.Generator, batch: int, steps: int) -> np.ndarray:
+    return rng.normal(size=(batch, steps, CHANNELS))
+
+
+def _ids(rng: np.random.Generator, batch: int, steps: int) -> np.ndarray:
+    return rng.integers(0, VOCABULARY, (batch, steps)).astype("int32")
+
+
+# TrellisLayer
+
+
+def _layer(**arguments: Any) -> Entry:
+    def make(policy: str) -> TrellisLayer:
+        layer = TrellisLayer(
+            6, 3, return_sequences=True, return_state=True, dtype=policy, **arguments
+        )
+        layer.build((None, None, CHANNELS))
+        return layer
+
+    def run(layer: TrellisLayer, x: Any, mask: Any) -> Outputs:
+        outputs, *states = layer(x, mask=mask)
+        return Outputs([outputs], states)
+
+    def stream(layer: TrellisLayer, x: Any, cache: Any, mask: Any) -> Any:
+        outputs, cache = layer.stream(x, cache, mask=mask)
+        return [outputs], cache
+
+    def as_model(layer: TrellisLayer) -> keras.Model:
+        inputs = keras.Input((None, CHANNELS), dtype=layer.compute_dtype)
+        return keras.Model(inputs, layer(inputs)[0], dtype=layer.dtype_policy)
+
+    return Entry(
+        cls=TrellisLayer,
+        make=make,
+        draw=_sequences,
+        padding=np.nan,
+        run=run,
+        get_initial_cache=TrellisLayer.get_initial_cache,
+        stream=stream,
+        as_model=as_model,
+    )
+
+
+# TrellisLM
+
+
+def _language_model(**arguments: Any) -> Entry:
+    def make(policy: str) -> TrellisLM:
+        return TrellisLM(VOCABULARY, 7, 3, embedding_units=4, dtype=policy, **arguments)
+
+    def targets(ids: Any) -> Any:
+        return (3 * ids + 1) % VOCABULARY  # a function of each id alone, as padding demands
+
+    def run(model: TrellisLM, ids: Any, mask: Any) -> Outputs:
+        nll, states = model.score(ids, targets(ids), mask=mask)
+        return Outputs([nll, model(ids, mask=mask)], list(states))
+
+    def stream(model: TrellisLM, ids: Any, cache: Any, mask: Any) -> Any:
+        nll, cache = model.score(ids, targets(ids), cache=cache, mask=mask)
+        return [nll], cache
+
+    return Entry(
+        cls=TrellisLM,
+        make=make,
+        draw=_ids,
+        padding=-1,
+        run=run,
+        get_initial_cache=TrellisLM.get_initial_cache,
+        stream=stream,
+        as_model=lambda model: model,
+    )
+
+
+# Heads: features in, distributions out; each step for itself.
+
+
+def _head(cls: type, **arguments: Any) -> Entry:
+    table = np.random.default_rng(5).normal(size=(VOCABULARY, CHANNELS))
+
+    def make(policy: str) -> heads.Head:
+        head = cls(dtype=policy, **arguments)
+        head.build((None, None, CHANNELS), table.shape)
+        return head
+
+    def run(head: heads.Head, features: Any, mask: Any) -> Outputs:
+        features = tf.cast(features, head.compute_dtype)
+        targets = tf.range(tf.shape(features)[1])[None] % VOCABULARY
+        targets = tf.zeros_like(features[..., 0], tf.int32) + targets
+        words = tf.constant(table, head.compute_dtype)
+        return Outputs([head.log_probs(features, words), head.nll(features, targets, words)])
+
+    return Entry(cls=cls, make=make, draw=_sequences, padding=np.nan, run=run)
+
+
+REGISTRY = {
+    "TrellisLayer": _layer(dilation_rate=(2, 9)),
+    "TrellisLayer gru, dilated, groups": _layer(
+        gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4
+    ),
+    "TrellisLayer tanh, one tap, weight normalisation": _layer(
+        gate="tanh", kernel_size=1, weight_normalization=True, inject_every=2
+    ),
+    "TrellisLM": _language_model(dilation_rate=(1, 2), weight_normalization=True),
+    "TiedSoftmax": _head(heads.TiedSoftmax),
+}
+
+WITHOUT_CONTRACT = {heads.Head: "the interface of heads: it has no distribution of its own"}
