@@ -370,7 +370,7 @@ class _Run:
 
     def run(self, signals: StopSignals) -> Result:
         """Trains to the end or the first signal."""
-        if self.saved_step is not None:
+        if self.saved_step is not None and len(self.losses) < self.epochs:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
         batches = None
         while len(self.losses) < self.epochs and not signals.received:

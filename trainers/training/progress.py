@@ -33,22 +33,24 @@ class Table:
         self.path = path
         self.fields: list[str] = []
         self.rows: list[dict[str, str]] = []
+        self._current = False  # whether the file holds `rows`
         if path.exists():
             self._read(last_step)
-        if self.rows:
-            self._rewrite()
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Adds a row; a field not seen before becomes a column."""
         if any(r["kind"] == row["kind"] and r["step"] == str(row["step"]) for r in self.rows[-3:]):
             return  # of a run that was stopped between a record and its checkpoint
         self.rows.append({field: str(value) for field, value in row.items()})
-        if self.fields and set(row) <= set(self.fields):
+        appendable = self._current and set(row) <= set(self.fields)
+        self._current = False
+        if appendable:
             with self.path.open("a") as file:
                 csv.DictWriter(file, self.fields, lineterminator="\n").writerow(self.rows[-1])
-            return
-        self.fields += [field for field in row if field not in self.fields]
-        self._rewrite()
+        else:
+            self.fields += [field for field in row if field not in self.fields]
+            self._rewrite()
+        self._current = True
 
     def _read(self, last_step: int) -> None:
         reader = csv.DictReader(io.StringIO(self.path.read_text()))
@@ -101,10 +103,7 @@ class Progress:
         self._clock = _Clock()
         self._time_told = False
         self._failed = False
-        with self._tolerant():
-            self._table = Table(folder / METRICS, last_step=step)
-        with self._tolerant():
-            self._events = tf.summary.create_file_writer(str(folder / EVENTS))
+        self._table = Table(folder / METRICS, last_step=step)
         self._bar = tqdm.tqdm(
             total=epochs * steps_per_epoch,
             initial=step,
@@ -114,6 +113,9 @@ class Progress:
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
         )
+        self._events = tf.summary.create_noop_writer()
+        with self._tolerant():
+            self._events = tf.summary.create_file_writer(str(folder / EVENTS))
 
     def say(self, line: str) -> None:
         """Prints a line, above the bar where there is one."""
@@ -211,10 +213,10 @@ class Progress:
 
     @contextlib.contextmanager
     def _tolerant(self) -> Iterator[None]:
-        """Lets no full disk stop the run; AttributeError: what could not be opened."""
+        """Lets no full disk stop the run."""
         try:
             yield
-        except (OSError, tf.errors.OpError, AttributeError) as error:
+        except (OSError, tf.errors.OpError) as error:
             if not self._failed:
                 self.say(f"records in {self.folder} are incomplete from here on ({error})")
             self._failed = True
