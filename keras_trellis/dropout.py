@@ -39,5 +39,19 @@ def dropout_mask(
         seed: int32 [2].
         dtype: the mask's type.
     """
-    kept = tf.random.stateless_uniform(shape, seed, alg=_GENERATOR) >= rate
-    return tf.cast(kept, dtype) * tf.cast(1.0 / (1.0 - rate), dtype)
+    kept = uniform_bits(shape, seed) >= tf.constant(int(rate * 2**32), tf.uint32)
+    return tf.cast(kept, dtype) * tf.constant(1.0 / (1.0 - rate), dtype)
+
+
+def uniform_bits(shape: Sequence[int | tf.Tensor] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns uniform uint32 numbers.
+
+    Integers, because XLA makes other floats of the generator's bits than TensorFlow's kernels.
+
+    Args:
+        shape: the result's shape.
+        seed: int32 [2].
+    """
+    return tf.random.stateless_uniform(
+        shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg=_GENERATOR
+    )

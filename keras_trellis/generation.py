@@ -217,14 +217,11 @@ def _gumbel(seeds: tf.Tensor, step: Any, size: tf.Tensor, dtype: tf.DType) -> tf
     """Standard Gumbel noise `[B, size]`: row b a function of `seeds[b]` and `step`."""
 
     def row(seed: tf.Tensor) -> tf.Tensor:
-        seed = dropout.fold_in(seed, tf.cast(step, seed.dtype))
-        # Uniform in (0, 1): the logarithms stay finite at both ends.
-        uniform = tf.random.stateless_uniform(
-            [size], seed, minval=dtype.as_numpy_dtype(tiny), dtype=dtype, alg="philox"
-        )
-        return -tf.math.log(-tf.math.log(uniform))
+        bits = dropout.uniform_bits([size], dropout.fold_in(seed, tf.cast(step, seed.dtype)))
+        # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
+        parts = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), dtype)
+        return -tf.math.log(-tf.math.log((parts + 0.5) * 2.0**-23))
 
-    tiny = np.finfo(dtype.as_numpy_dtype).tiny
     return tf.map_fn(row, seeds, fn_output_signature=tf.TensorSpec([None], dtype))
 
 

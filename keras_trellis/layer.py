@@ -395,8 +395,8 @@ class TrellisLayer(keras.layers.Layer):
         sequences = self._prepare(sequences)
         discard = arguments.not_negative("discard", discard)
         stops = self._auxiliary_stops(auxiliary_every)
-        initial = self._initial_state(initial_state, tf.shape(sequences)[0])
-        plan = None if mask is None else masks.packing(mask)
+        initial = self._initial_state(initial_state, sequences)
+        plan = self._packing(mask, sequences)
         if plan is not None:
             sequences = masks.pack(sequences, plan)
         parameters = self._draw_parameters(tf.shape(sequences)[0], training)
@@ -426,21 +426,34 @@ class TrellisLayer(keras.layers.Layer):
         every = arguments.at_most("auxiliary_every", auxiliary_every, "depth", self.depth)
         return list(range(every, self.depth + 1, every))
 
-    def _initial_state(self, initial_state: Any, batch_size: tf.Tensor) -> State:
+    def _initial_state(self, initial_state: Any, sequences: tf.Tensor) -> State:
         if initial_state is None:
-            return tuple(self.get_initial_state(batch_size))
+            return tuple(self.get_initial_state(tf.shape(sequences)[0]))
         if not isinstance(initial_state, (list, tuple)):
             initial_state = [initial_state]
         states = tuple(tf.cast(state, self.compute_dtype) for state in initial_state)
-        shapes = [tuple(state.shape) for state in states]
-        if len(states) != self.gate.states or any(
-            len(shape) != 2 or shape[1] not in (None, self.units) for shape in shapes
+        expected = tf.TensorShape([sequences.shape[0], self.units])
+        if len(states) != self.gate.states or not all(
+            state.shape.rank == 2 and state.shape.is_compatible_with(expected) for state in states
         ):
             raise ValueError(
-                f"`initial_state` must be {self.gate.states} tensor(s) of shape [B, {self.units}]"
-                f" for the gate {self.gate.name!r}. Received: initial_state of shapes {shapes}"
+                f"`initial_state` must be {self.gate.states} tensor(s) of shape "
+                f"{expected.as_list()} for the gate {self.gate.name!r}. Received: initial_state "
+                f"of shapes {[state.shape.as_list() for state in states]}"
             )
         return states
+
+    @staticmethod
+    def _packing(mask: Any, sequences: tf.Tensor) -> masks.Packing | None:
+        if mask is None:
+            return None
+        mask = tf.convert_to_tensor(mask)
+        if mask.shape.rank != 2 or not mask.shape.is_compatible_with(sequences.shape[:2]):
+            raise ValueError(
+                f"`mask` must be of shape {sequences.shape[:2].as_list()}, as the sequences. "
+                f"Received: mask of shape {mask.shape}"
+            )
+        return masks.packing(mask)
 
     def _hidden_direction(self) -> tf.Tensor:
         kernel = tf.convert_to_tensor(self.recurrent_kernel)
@@ -574,7 +587,9 @@ class TrellisLayer(keras.layers.Layer):
         outputs = hidden[..., self.units - self.output_units :]
         if plan is None:
             return outputs
-        return masks.unpack(outputs, plan, tf.zeros_like(outputs[:, 0]))
+        return masks.unpack(
+            outputs, plan, tf.zeros([tf.shape(outputs)[0], self.output_units], outputs.dtype)
+        )
 
     # Streaming
 
@@ -614,7 +629,8 @@ class TrellisLayer(keras.layers.Layer):
         self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
     ) -> tuple[tf.Tensor, Cache]:
         sequences = self._prepare(sequences)
-        plan = None if mask is None else masks.packing(mask)
+        self._check_cache(cache, sequences.shape[0])
+        plan = self._packing(mask, sequences)
         count = tf.shape(sequences)[1] if plan is None else plan.count
         if plan is not None:
             sequences = masks.pack(sequences, plan)
@@ -630,6 +646,24 @@ class TrellisLayer(keras.layers.Layer):
             state=tuple(map(lambda top, old: masks.last_valid(top, plan, old), state, cache.state)),
             steps=cache.steps + count,
         )
+
+    def _check_cache(self, cache: Any, batch_size: int | None) -> None:
+        steps = sum(count * width for count, width in self._phase_sizes())
+        states = self.gate.states
+        expected = Cache(
+            inputs=tf.TensorShape([batch_size, self._input_width, self._input_units]),
+            levels=(tf.TensorShape([batch_size, steps, self.units]),) * states,
+            state=(tf.TensorShape([batch_size, self.units]),) * states,
+            steps=tf.TensorShape([batch_size]),
+        )
+        wanted = tf.nest.flatten(expected)
+        shapes = [getattr(each, "shape", None) for each in tf.nest.flatten(cache)]
+        fits = isinstance(cache, Cache) and len(shapes) == len(wanted)
+        if not fits or not all(map(tf.TensorShape.is_compatible_with, wanted, shapes)):
+            raise ValueError(
+                f"`cache` must be what `get_initial_cache({batch_size})` or `stream` returns, of "
+                f"shapes {wanted}. Received: {type(cache).__name__} of shapes {shapes}"
+            )
 
     def _last_output(self, cache: Cache) -> tf.Tensor:
         """The output before the chunk: zeros where no valid step has been seen."""
@@ -692,7 +726,7 @@ class TrellisLayer(keras.layers.Layer):
                 f"{tuple(sequences.shape)}"
             )
         if initial_state is not None:
-            cache = self._cache_of_state(self._initial_state(initial_state, cache.steps.shape[0]))
+            cache = self._cache_of_state(self._initial_state(initial_state, sequences))
         outputs, cache = self._stream(sequences, cache, mask, training)
         self._memory.write(cache)
         return outputs, cache.state
@@ -703,6 +737,11 @@ class TrellisLayer(keras.layers.Layer):
         steps = empty.levels[0].shape[1]
         levels = tuple(tf.repeat(tf.expand_dims(each, 1), steps, axis=1) for each in state)
         return empty._replace(levels=levels, state=state)
+
+    @property
+    def states(self) -> list[tf.Tensor] | None:
+        """The state that a stateful layer goes on from, as `keras.layers.LSTM.states`."""
+        return list(self._memory.read().state) if self.stateful and self.built else None
 
     def reset_state(self) -> None:
         """Forgets what a stateful layer has seen."""

@@ -44,6 +44,7 @@ def depth_for(steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence
         ValueError: if an argument is not positive.
     """
     steps = positive("steps", steps)
+    kernel_size = positive("kernel_size", kernel_size)
     cycle = dilation_cycle(dilation_rate)
     # Whole turns of the cycle by division, so that a million steps cost no million iterations.
     reach = max(kernel_size - 1, 1) * sum(cycle)
