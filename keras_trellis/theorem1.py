@@ -91,7 +91,7 @@ def _common_gate(layers: Sequence[RNN]) -> Gate:
         if not layer.built:
             raise _refusal("be built (call the model once)", layer)
         if layer.go_backwards:
-            raise _refusal("run forwards", layer)
+            raise _refusal("have go_backwards=False", layer)
         if isinstance(layer, keras.layers.GRU) and not layer.reset_after:
             raise _refusal("have reset_after=True if they are GRUs", layer)
     first = layers[0]
