@@ -55,6 +55,49 @@ def test_it_is_exact_up_to_these_steps_only():
     assert (difference[:STEPS] < 1e-12).all() and (difference[STEPS:] > 1e-9).all()
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "SimpleRNN"])
+def test_states_are_those_of_the_layers_side_by_side(kind):
+    layers = stack(kind, 3, return_state=True)
+    layer = convert.layer_from_rnn(layers, STEPS)
+    rng = np.random.default_rng(2)
+    kinds = 2 if kind == "LSTM" else 1
+    carried = [[rng.normal(size=(2, 4)) for _ in range(kinds)] for _ in layers]
+    x = values = rng.normal(size=(2, STEPS, P))
+    states = []
+    for rnn, state in zip(layers, carried, strict=True):
+        values, *state = rnn(values, initial_state=state)
+        states.append([np.asarray(each) for each in state])
+    outputs, got, _ = layer.propagate(x, initial_state=side_by_side(carried))
+    np.testing.assert_allclose(outputs, values, rtol=0, atol=1e-12)
+    for each, expected in zip(got, side_by_side(states), strict=True):
+        np.testing.assert_allclose(each, expected, rtol=0, atol=1e-12)
+
+
+def side_by_side(states):
+    return [np.concatenate(each, axis=-1) for each in zip(*states, strict=True)]
+
+
+@pytest.mark.parametrize("return_sequences", [True, False])
+@pytest.mark.parametrize("return_state", [True, False])
+def test_it_returns_what_the_top_layer_returns(return_sequences, return_state):
+    layers = stack("LSTM", 1)
+    arguments = dict(return_sequences=return_sequences, return_state=return_state)
+    layers += built([keras.layers.LSTM(4, dtype="float64", **arguments)], 4)
+    x = np.random.default_rng(1).normal(size=(2, STEPS, P))
+    got, expected = convert.layer_from_rnn(layers, STEPS)(x), layers[1](layers[0](x))
+    if return_state:
+        got, expected = got[0], expected[0]
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
+
+
+def test_one_layer_may_stand_alone_and_keeps_its_format():
+    (rnn,) = stack("LSTM", 1, dtype="float32")
+    layer = convert.layer_from_rnn(rnn, STEPS)
+    x = np.random.default_rng(1).normal(size=(2, STEPS, P)).astype("float32")
+    assert layer.compute_dtype == "float32"
+    np.testing.assert_allclose(layer(x), rnn(x), rtol=0, atol=1e-5)
+
+
 def test_masked_steps():
     layers = stack("GRU", 2)
     layer = convert.layer_from_rnn(layers, STEPS)
@@ -91,7 +134,7 @@ def test_other_activations(kind):
         np.testing.assert_allclose(layer.propagate(x)[0], run(layers, x), rtol=1e-12, atol=1e-12)
 
 
-def test_a_converted_layer_saves_and_trains(tmp_path):
+def test_a_converted_layer_has_a_configuration():
     layer = convert.layer_from_rnn(stack("LSTM", 2), STEPS)
     x = np.random.default_rng(1).normal(size=(2, STEPS, P))
     expected = layer.propagate(x)[0]
@@ -115,7 +158,7 @@ REFUSED = {
         3,
     ),
     "go_backwards": lambda: (stack("LSTM", 1, go_backwards=True), 3),
-    "build": lambda: ([keras.layers.LSTM(2)], 3),
+    "built": lambda: ([keras.layers.LSTM(2)], 3),
     "Dense": lambda: ([keras.layers.Dense(3)], 3),
     "LSTM|GRU": lambda: ([*stack("LSTM", 1), *built([keras.layers.GRU(4)], 4)], 3),
 }

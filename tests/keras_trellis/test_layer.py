@@ -567,8 +567,9 @@ def test_chunks_are_one_long_pass(arguments, steps, data, masked):
     expected = reference(layer, arguments, x, mask).outputs
     valid = np.ones((3, steps), bool) if mask is None else mask
     x[~valid] = np.nan
-    outputs, _ = stream(layer, x, cuts, mask)
-    assert_close(outputs[valid], expected[valid])
+    outputs, cache = stream(layer, x, cuts, mask)
+    assert_close(outputs, expected)  # at masked steps too: the one before, in whatever chunk
+    assert np.array_equal(cache.steps, valid.sum(axis=1))
 
 
 def test_a_masked_step_leaves_the_cache_of_its_row_untouched():
@@ -627,11 +628,12 @@ def test_stateful_batches_are_one_long_pass():
 def test_stateful_batches_with_masks():
     layer = make(stateful=True, batch=5)
     x, mask = draw_inputs(5, 6), MASK
-    expected = reference(layer, {}, x, mask).outputs
-    outputs = np.concatenate(
-        [layer(x[:, :3], mask=mask[:, :3]), layer(x[:, 3:], mask=mask[:, 3:])], axis=1
-    )
-    assert_close(outputs[mask], expected[mask])
+    for state in (None, draw_state(batch=5)):
+        expected = reference(layer, {}, x, mask, initial_state=state).outputs
+        first = layer(x[:, :3], mask=mask[:, :3], initial_state=state)
+        second = layer(x[:, 3:], mask=mask[:, 3:])
+        assert_close(np.concatenate([first, second], axis=1), expected)
+        layer.reset_state()
 
 
 def test_stateful_in_a_model():
@@ -645,6 +647,45 @@ def test_stateful_in_a_model():
         assert_close(model.predict(x[:, :4], verbose=0, batch_size=2), expected[:, :4])
         assert_close(model.predict(x[:, 4:], verbose=0, batch_size=2), expected[:, 4:])
         layer.reset_state()
+
+
+def test_stateful_with_an_initial_state_starts_from_it():
+    layer = make(stateful=True, batch=2, return_state=True)
+    x, state = draw_inputs(2, 8), draw_state()
+    layer(draw_inputs(2, 3, seed=9))
+    expected = reference(layer, {}, x, initial_state=state)
+    first, *_ = layer(x[:, :3], initial_state=state)
+    second, *states = layer(x[:, 3:])
+    assert_close([first, second], [expected.outputs[:, :3], expected.outputs[:, 3:]])
+    assert_close([states, layer.states], [expected.states, expected.states])
+
+
+def test_what_a_stateful_layer_remembers_is_no_weight():
+    layer, stateful = make(), make(stateful=True, batch=2)
+    stateful(draw_inputs())
+    stateful.set_weights(layer.get_weights())
+    stateful.reset_state()
+    assert_close(stateful(draw_inputs()), layer(draw_inputs()))
+    assert layer.states is None
+
+
+def test_a_stateful_model_trains_and_saves(tmp_path):
+    model = keras.Sequential(
+        [
+            keras.Input(batch_shape=(4, 5, P)),
+            keras_trellis.TrellisLayer(UNITS, 2, stateful=True, dropout=0.1),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("sgd", "mse")
+    x = draw_inputs(8, 5)
+    model.fit(x, x[:, 0, :1], batch_size=4, shuffle=False, verbose=0)
+    assert np.abs(model.layers[0].states[0]).max() > 0
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    model.layers[0].reset_state()
+    assert_close(again(x[:4]), model(x[:4]))
+    assert_close(again(x[4:]), model(x[4:]))
 
 
 # Keras's models and wrappers.
@@ -706,6 +747,16 @@ def test_functional_model_of_unknown_sizes_with_symbolic_state():
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     assert_close(list(clone([x, *values])), [expected.outputs, *expected.states])
+
+
+def test_functional_model_with_a_symbolic_mask():
+    layer = make()
+    inputs, mask = keras.Input((None, P)), keras.Input((None,), dtype="bool")
+    model = keras.Model([inputs, mask], layer(inputs, mask=mask))
+    x = draw_inputs(5, 6)
+    expected = reference(layer, {}, x, MASK).outputs
+    assert_close(model([x, MASK]), expected)
+    assert_close(model.predict([x, MASK], verbose=0), expected)
 
 
 def test_unknown_sizes_in_a_function_and_one_trace():
