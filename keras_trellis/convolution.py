@@ -44,4 +44,7 @@ def causal_convolution(
     size, inputs, outputs = kernel.shape
     taps = [delay(padded, width, (size - 1 - tap) * dilation) for tap in range(size)]
     joined = taps[0] if size == 1 else tf.concat(taps, axis=-1)
-    return tf.tensordot(joined, tf.reshape(kernel, [size * inputs, outputs]), axes=1)
+    # Not tf.tensordot: with unknown sizes XLA cannot take its gradient in a loop.
+    rows = tf.reshape(joined, [-1, size * inputs])
+    products = tf.matmul(rows, tf.reshape(kernel, [size * inputs, outputs]))
+    return tf.reshape(products, tf.concat([tf.shape(joined)[:-1], [outputs]], axis=0))

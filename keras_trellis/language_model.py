@@ -183,14 +183,17 @@ class TrellisLM(keras.Model):
         """Returns the logits of the next token at each position.
 
         Args:
-            ids: integers `[B, T]`.
+            ids: integers `[B, T]`; floats are cast, as `keras.layers.Embedding` does, because Keras
+                itself calls with floats when it builds metrics under a distribution strategy.
             mask: None, or booleans `[B, T]`: False is skipped, as in `keras.layers.LSTM`.
             training: whether to drop.
 
         Returns:
             `[B, T, V]` in at least float32; log-probabilities where the head has no logits.
         """
-        embedded = self._embed(_integers("ids", ids), mask, training)
+        ids = tf.convert_to_tensor(ids)
+        ids = ids if ids.dtype.is_integer else tf.cast(ids, tf.int32)
+        embedded = self._embed(ids, mask, training)
         outputs, _, _ = self.trellis.propagate(embedded, mask=mask, training=training)
         outputs = self._drop_outputs(outputs, training)
         return self.head.logits(outputs, self.embedding.embeddings, training=training)

@@ -49,7 +49,7 @@ def test_sizes_are_inferred(normalized, suffix):
         "units": UNITS,
         "depth": 4,
         "kernel_size": K,
-        "dilation_rate": (1, 2),
+        "dilation_rate": [1, 2],
         "output_units": E,
         "weight_normalization": normalized,
     }
