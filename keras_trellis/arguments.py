@@ -37,13 +37,10 @@ def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
     """
     try:
         cycle = (value,) if isinstance(value, (int, str)) else tuple(value)
-    except TypeError:
-        cycle = (value,)
-    try:
         if not cycle:
             raise ValueError
-        return tuple(positive("dilation_rate", rate) for rate in cycle)
-    except ValueError:
+        return tuple(positive("dilation_rate", each) for each in cycle)
+    except (TypeError, ValueError):
         raise ValueError(
             "`dilation_rate` must be a positive integer or a non-empty sequence of them. "
             f"Received: dilation_rate={value!r}"

@@ -28,14 +28,14 @@ def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
     Raises:
         ValueError: not `temperature >= 0`, `top_k >= 1` and integral, `0 < top_p <= 1`.
     """
-    if not (isinstance(temperature, numbers.Real) and 0 <= temperature < float("inf")):
+    if not (isinstance(temperature, numbers.Real) and 0 <= float(temperature) < float("inf")):
         raise ValueError(
             "`temperature` must be a number >= 0 (0: the most probable token). "
             f"Received: temperature={temperature!r}"
         )
-    if top_k is not None and not (isinstance(top_k, numbers.Integral) and top_k >= 1):
+    if top_k is not None and not (isinstance(top_k, numbers.Integral) and int(top_k) >= 1):
         raise ValueError(f"`top_k` must be None or an integer >= 1. Received: top_k={top_k!r}")
-    if top_p is not None and not (isinstance(top_p, numbers.Real) and 0 < top_p <= 1):
+    if top_p is not None and not (isinstance(top_p, numbers.Real) and 0 < float(top_p) <= 1):
         raise ValueError(f"`top_p` must be None or in (0, 1]. Received: top_p={top_p!r}")
 
 

@@ -266,6 +266,7 @@ class TrellisLM(keras.Model):
             )
         ids, targets = _integers("ids", ids), _integers("targets", targets)
         embedded = self._embed(ids, mask)
+        memory: Any
         if cache is not None:
             outputs, memory = self.trellis.stream(embedded, cache, mask=mask)
         else:
@@ -594,6 +595,6 @@ def _auxiliary_every(every: int | None, weight: float, depth: int) -> int | None
 
 
 def _weight(name: str, value: Any) -> float:
-    if not (isinstance(value, numbers.Real) and 0 <= value < float("inf")):
+    if not (isinstance(value, numbers.Real) and 0 <= float(value) < float("inf")):
         raise ValueError(f"`{name}` must be a number >= 0. Received: {name}={value!r}")
     return float(value)

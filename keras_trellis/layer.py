@@ -125,6 +125,8 @@ class TrellisLayer(keras.layers.Layer):
         ValueError: if an argument is out of its range.
     """
 
+    built: bool
+
     def __init__(
         self,
         units: int,
@@ -217,7 +219,7 @@ class TrellisLayer(keras.layers.Layer):
             )
         self.kernel = self._add_variable("kernel", input_shape)
         self.recurrent_kernel = self._add_variable("recurrent_kernel", hidden_shape)
-        self.bias = self._add_variable("bias", (channels,)) if self.use_bias else None
+        self.bias: Any = self._add_variable("bias", (channels,)) if self.use_bias else None
         if self.weight_normalization:
             self.kernel_scale = self._add_scale("kernel_scale", self.kernel)
             self.recurrent_scale = self._add_scale("recurrent_scale", self._hidden_direction())
@@ -412,7 +414,6 @@ class TrellisLayer(keras.layers.Layer):
         sequences = tf.convert_to_tensor(sequences)
         if not self.built:
             self.build(sequences.shape)
-            self.built = True
         if sequences.shape.rank != 3 or sequences.shape[-1] not in (None, self._input_units):
             raise ValueError(
                 f"`sequences` must be of shape [B, T, {self._input_units}]. "

@@ -49,7 +49,6 @@ def depth_for(steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence
     # Whole turns of the cycle by division, so that a million steps cost no million iterations.
     reach = max(kernel_size - 1, 1) * sum(cycle)
     depth = max(1, (steps - 1) // reach * len(cycle) - len(cycle))
-    options = {"kernel_size": kernel_size, "dilation_rate": cycle}
-    while receptive_field(depth, **options) < steps:
+    while receptive_field(depth, kernel_size=kernel_size, dilation_rate=cycle) < steps:
         depth += 1
     return depth

@@ -8,7 +8,7 @@ whose present tap is block sub-diagonal (each layer's input from the layer below
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import keras
 import numpy as np
@@ -17,7 +17,9 @@ from keras_trellis import arguments
 from keras_trellis.gates import Gate, GRUGate, LSTMGate, TanhGate
 from keras_trellis.layer import TrellisLayer
 
-RNN = keras.layers.LSTM | keras.layers.GRU | keras.layers.SimpleRNN
+RNN: TypeAlias = keras.layers.Layer
+
+_KINDS = (keras.layers.LSTM, keras.layers.GRU, keras.layers.SimpleRNN)
 
 
 class _Blocks(NamedTuple):
@@ -86,7 +88,7 @@ def _common_gate(layers: Sequence[RNN]) -> Gate:
     if not layers:
         raise ValueError("`layers` must hold at least one RNN layer. Received: layers=[]")
     for layer in layers:
-        if not isinstance(layer, RNN):
+        if not isinstance(layer, _KINDS):
             raise _refusal("each be a keras.layers.LSTM, GRU or SimpleRNN", layer)
         if not layer.built:
             raise _refusal("be built (call the model once)", layer)

@@ -29,13 +29,15 @@ class Task(Protocol):
 
     Attributes:
         model: built, under the strategy's scope.
-        steps_per_epoch: batches an epoch.
         unit: what a batch's weight counts, in the plural, such as "tokens".
     """
 
     model: keras.Model
-    steps_per_epoch: int
     unit: str
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches an epoch."""
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """The global batches from that step of the run on, at least to the run's end.
