@@ -71,7 +71,7 @@ def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict
     if folder.exists():
         try:
             return _read(folder, source)
-        except (ValueError, KeyError, OSError) as error:
+        except Exception as error:  # Whatever is wrong with it, it can be made again.
             logging.warning("Encoding %s again: %s cannot be used: %s", source.name, folder, error)
     with _replaced(folder, cache_dir) as temporary:
         _write(temporary, source)
@@ -102,10 +102,14 @@ def _replaced(folder: pathlib.Path, cache_dir: epath.PathLike) -> Iterator[pathl
         new = temporary / "new"
         new.mkdir()
         yield new
-        if folder.exists():
+        # Where another process is faster, its files will do.
+        with contextlib.suppress(FileNotFoundError):
             folder.rename(temporary / "old")
-        with contextlib.suppress(FileExistsError):  # Another process was faster: its files will do.
+        try:
             new.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -1,0 +1,147 @@
+"""Tests of loading corpora by name; those of real data need the folder of TRELLIS_DATA."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from trainers.data import corpora, penn_treebank
+
+DATA = pathlib.Path(
+    os.environ.get("TRELLIS_DATA", pathlib.Path(__file__).parents[4] / "shared" / "data")
+)
+FILES = {"train.txt": "a b a\n\nc a\n", "valid.txt": "b a\n", "test.txt": "c\nnew a\n"}
+
+needs_ptb = pytest.mark.skipif(
+    not (DATA / "ptb").is_dir(), reason=f"no Penn Treebank in {DATA / 'ptb'} (TRELLIS_DATA)"
+)
+
+
+def _write(folder, files=FILES):
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ptb(tmp_path_factory):
+    return corpora.load("ptb", DATA / "ptb", tmp_path_factory.mktemp("cache"))
+
+
+@needs_ptb
+def test_ptb_counts(ptb):
+    assert ptb.vocabulary.size == 10_000
+    assert (len(ptb.train), len(ptb.validation), len(ptb.test)) == (929_589, 73_760, 82_430)
+
+
+@needs_ptb
+@pytest.mark.parametrize("split", list(penn_treebank.FILES))
+def test_ptb_keeps_token_order(ptb, split):
+    words = (DATA / "ptb" / penn_treebank.FILES[split]).read_text().replace("\n", "<eos>").split()
+    assert [ptb.vocabulary.tokens[index] for index in getattr(ptb, split)] == words
+
+
+@needs_ptb
+def test_ptb_vocabulary_is_in_order_of_first_appearance(ptb):
+    _, first = np.unique(ptb.train, return_index=True)
+    assert len(first) == ptb.vocabulary.size
+    assert (np.diff(first) > 0).all()
+
+
+@needs_ptb
+def test_ptb_from_the_cache_alone(tmp_path):
+    corpora.load("ptb", DATA / "ptb", tmp_path)
+    assert len(corpora.load("ptb", None, tmp_path).train) == 929_589
+
+
+def test_text(tmp_path):
+    corpus = corpora.load("text", _write(tmp_path), tmp_path / "cache")
+    assert corpus.name == "text"
+    assert corpus.vocabulary.tokens == ("a", "b", "<eos>", "c", "<unk>")
+    np.testing.assert_array_equal(corpus.train, [0, 1, 0, 2, 2, 3, 0, 2])
+    np.testing.assert_array_equal(corpus.test, [3, 2, 4, 0, 2])
+    assert corpus.validation.dtype == np.int32
+
+
+def test_edited_text_is_read_again(tmp_path):
+    corpora.load("text", _write(tmp_path), tmp_path / "cache")
+    (tmp_path / "valid.txt").write_text("c c c\n")
+    corpus = corpora.load("text", tmp_path, tmp_path / "cache")
+    np.testing.assert_array_equal(corpus.validation, [3, 3, 3, 2])
+
+
+def test_unknown_words_that_training_never_shows(tmp_path, caplog):
+    corpora.load("text", _write(tmp_path), tmp_path / "cache")
+    assert "1 of 5 test tokens are not in the training text" in caplog.text
+    assert "validation tokens" not in caplog.text
+    caplog.clear()
+    _write(tmp_path, {"train.txt": "a b c <unk>\n"})
+    corpora.load("text", tmp_path, tmp_path / "cache")
+    assert "not in the training text" not in caplog.text
+
+
+def test_pydoc(tmp_path):
+    corpus = corpora.load("pydoc", cache_dir=tmp_path)
+    assert 30_000 < len(corpus.train) < 200_000
+    assert 1_000 < corpus.vocabulary.size < 5_000
+    for ids in (corpus.train, corpus.validation, corpus.test):
+        assert 0 < np.mean(ids == corpus.vocabulary.unknown_id) < 0.12
+
+
+def test_default_cache_is_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    corpora.load("pydoc")
+    assert list((tmp_path / ".cache" / "keras_trellis" / "encoded").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("task", "nearest"), [("ptd", "ptb"), ("pydocs", "pydoc"), ("txt", "text"), (None, "")]
+)
+def test_unknown_task(task, nearest):
+    with pytest.raises(ValueError, match=f"task={task!r}.*did you mean '{nearest}.*ptb, pydoc"):
+        corpora.load(task)
+
+
+def test_text_without_a_folder(tmp_path):
+    with pytest.raises(ValueError, match="data_dir=None; expected a folder of train.txt, valid"):
+        corpora.load("text", cache_dir=tmp_path)
+
+
+def test_text_folder_is_missing(tmp_path):
+    with pytest.raises(ValueError, match="data_dir='.*no' is no folder; expected.*train.txt"):
+        corpora.load("text", tmp_path / "no", tmp_path)
+
+
+def test_text_file_is_missing(tmp_path):
+    (_write(tmp_path) / "valid.txt").unlink()
+    with pytest.raises(ValueError, match="data_dir='.*' lacks valid.txt; expected a folder of"):
+        corpora.load("text", tmp_path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_training_text_is_empty(tmp_path, content):
+    _write(tmp_path, FILES | {"train.txt": content})
+    with pytest.raises(ValueError, match="data_dir='.*': train.txt holds no words"):
+        corpora.load("text", tmp_path, tmp_path / "cache")
+
+
+def test_text_is_not_utf8(tmp_path):
+    (_write(tmp_path) / "test.txt").write_bytes("déjà vu\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="data_dir='.*': test.txt is not UTF-8.*0xe9 at offset 1"):
+        corpora.load("text", tmp_path, tmp_path / "cache")
+
+
+def test_pydoc_takes_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="data_dir='.*' has no use: task 'pydoc'"):
+        corpora.load("pydoc", tmp_path, tmp_path)
+
+
+def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
+    with pytest.raises(ValueError, match="is no folder; expected a folder of ptb.train.txt"):
+        corpora.load("ptb", tmp_path / "no", tmp_path)
+
+
+def test_ptb_without_network_is_told_with_ways_out(tmp_path):
+    with pytest.raises(OSError, match="cannot be downloaded from https.*ptb.train.txt.*Ways out"):
+        corpora.load("ptb", None, tmp_path)

@@ -1,0 +1,111 @@
+"""Tests of streams and windows."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from trainers.data import streams
+
+
+@st.composite
+def _windows(draw):
+    window = draw(st.integers(1, 12))
+    discard = draw(st.integers(0, window - 1))
+    return streams.Windows(draw(st.integers(discard + 2, 60)), window, discard)
+
+
+@given(length=st.integers(2, 50), batch_size=st.integers(1, 10))
+def test_streams_are_contiguous_views(length, batch_size):
+    assume(length // batch_size >= 2)
+    ids = np.arange(length, dtype=np.int32)
+    cut = streams.contiguous_streams(ids, batch_size)
+    assert cut.shape == (batch_size, length // batch_size)
+    assert np.shares_memory(cut, ids)
+    np.testing.assert_array_equal(cut.ravel(), ids[: cut.size])
+
+
+@given(windows=_windows())
+def test_every_target_is_scored_once(windows):
+    scored = np.zeros(windows.length, int)
+    for index in range(windows.count):
+        start, stop = windows.bounds(index)
+        scored[start + 1 + windows.discard : stop + 1] += 1
+    np.testing.assert_array_equal(scored[: windows.discard + 1], 0)
+    np.testing.assert_array_equal(scored[windows.discard + 1 :], 1)
+
+
+@given(windows=_windows())
+def test_windows_are_those_of_a_plain_loop(windows):
+    """The loop lays windows as the released word-level script does."""
+    last = windows.length - 1
+    expected = []
+    start = 0
+    while start < last:
+        if last - start > windows.discard:
+            expected.append((start, start + min(windows.window, last - start)))
+        start += windows.window - windows.discard
+    assert [windows.bounds(index) for index in range(windows.count)] == expected
+    assert windows.locate(3 * windows.count) == (3, 0)
+
+
+@settings(max_examples=20)
+@given(windows=_windows(), epochs=st.integers(1, 3), data=st.data())
+def test_dataset_goes_on_from_any_step(windows, epochs, data):
+    cut = streams.contiguous_streams(np.arange(3 * windows.length, dtype=np.int32), 3)
+    total = epochs * windows.count
+    first = data.draw(st.integers(0, total))
+    dataset = streams.windows_dataset(cut, windows, epochs=epochs, first_step=first)
+    assert int(dataset.cardinality()) == total - first
+    batches = list(dataset.as_numpy_iterator())
+    assert len(batches) == total - first
+    for step, (ids, targets) in enumerate(batches, first):
+        start, stop = windows.bounds(step % windows.count)
+        np.testing.assert_array_equal(ids, cut[:, start:stop])
+        np.testing.assert_array_equal(targets, ids + 1)
+        assert ids.dtype == targets.dtype == np.int32
+
+
+def test_dataset_reads_a_memory_map(tmp_path):
+    np.save(tmp_path / "ids.npy", np.arange(20, dtype=np.int32))
+    ids = np.load(tmp_path / "ids.npy", mmap_mode="r")
+    cut = streams.contiguous_streams(ids, 1)
+    dataset = streams.windows_dataset(cut, streams.Windows(20, 8))
+    assert [spec.shape.as_list() for spec in dataset.element_spec] == [[1, None]] * 2
+    joined = np.concatenate([batch for batch, _ in dataset.as_numpy_iterator()], axis=1)
+    np.testing.assert_array_equal(joined, np.arange(19)[None])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "message"),
+    [(0, "batch_size=0; expected at least 1"), (6, "batch_size=6 .*expected at most 5")],
+)
+def test_bad_batch_size(batch_size, message):
+    with pytest.raises(ValueError, match=message):
+        streams.contiguous_streams(np.arange(10, dtype=np.int32), batch_size)
+
+
+@pytest.mark.parametrize(
+    ("length", "window", "discard", "message"),
+    [
+        (10, 0, 0, "window=0; expected at least 1"),
+        (10, 4, 4, "discard=4; expected from 0 to window - 1 = 3"),
+        (10, 4, -1, "discard=-1"),
+        (4, 8, 3, "length=4: .* expected at least 5 tokens"),
+    ],
+)
+def test_bad_windows(length, window, discard, message):
+    with pytest.raises(ValueError, match=message):
+        streams.Windows(length, window, discard)
+
+
+@pytest.mark.parametrize("first_step", [-1, 4])
+def test_bad_first_step(first_step):
+    cut = np.zeros((2, 10), np.int32)
+    with pytest.raises(ValueError, match=f"first_step={first_step}; expected from 0 to 3"):
+        streams.windows_dataset(cut, streams.Windows(10, 3), first_step=first_step)
+
+
+def test_windows_of_other_streams():
+    with pytest.raises(ValueError, match="windows.length=9; expected the streams' length 10"):
+        streams.windows_dataset(np.zeros((2, 10), np.int32), streams.Windows(9, 3))

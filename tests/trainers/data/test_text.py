@@ -1,0 +1,41 @@
+"""Tests of reading text files."""
+
+import pytest
+from etils import epath
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainers.data import text
+
+# Multi-byte characters, Windows line ends, other white space, blank lines.
+PIECES = st.sampled_from(["word", "é", "語", " ", "\n", "\r\n", "\t", "\u00a0", "<unk>"])
+
+
+def _read(path):
+    return [token for chunk in text.read_tokens(epath.Path(path), "file") for token in chunk]
+
+
+@given(content=st.lists(PIECES).map("".join), block=st.integers(1, 8))
+def test_equals_reading_lines_whatever_the_block(content, block, tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "file.txt"
+    path.write_bytes(content.encode())
+    with path.open(encoding="utf-8") as lines:
+        expected = [token for line in lines for token in [*line.split(), "<eos>"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "_BLOCK_BYTES", block)
+        assert _read(path) == expected
+
+
+def test_byte_order_mark_is_no_part_of_the_first_word(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_bytes("\ufeffone two".encode())
+    assert _read(path) == ["one", "two", "<eos>"]
+
+
+@pytest.mark.parametrize("block", [4, 1 << 20])
+def test_not_utf8(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(text, "_BLOCK_BYTES", block)
+    path = tmp_path / "file.txt"
+    path.write_bytes(b"one two caf\xe9 three\n")
+    with pytest.raises(ValueError, match="file is not UTF-8 text: byte 0xe9 at offset 11"):
+        _read(path)

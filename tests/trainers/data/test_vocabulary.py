@@ -1,0 +1,105 @@
+"""Tests of the vocabulary."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainers.data.vocabulary import Vocabulary, split_tokens
+
+WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1)
+
+
+def _vocabulary(*lines, minimum_count=1):
+    return Vocabulary.from_chunks([split_tokens(line) for line in lines], minimum_count)
+
+
+def test_order_is_first_appearance():
+    vocabulary = _vocabulary("the cat <unk>\n", "a cat\n")
+    assert vocabulary.tokens == ("the", "cat", "<unk>", "<eos>", "a")
+    assert vocabulary.size == 5
+    assert (vocabulary.unknown_id, vocabulary.eos_id) == (2, 3)
+
+
+def test_unknown_is_appended_where_the_text_lacks_it():
+    vocabulary = _vocabulary("a b\n")
+    assert vocabulary.tokens == ("a", "b", "<eos>", "<unk>")
+    np.testing.assert_array_equal(vocabulary.encode(["b", "never"]), [1, 3])
+
+
+def test_minimum_count_turns_rare_words_to_unknown():
+    vocabulary = _vocabulary("a b a\n", minimum_count=2)
+    assert vocabulary.tokens == ("a", "<eos>", "<unk>")
+
+
+def test_encode_text_and_decode():
+    vocabulary = _vocabulary("a b\n")
+    ids = vocabulary.encode_text("b  a\n\nb what")
+    assert ids.dtype == np.int32
+    np.testing.assert_array_equal(ids, [1, 0, 2, 2, 1, 3])
+    assert vocabulary.decode(ids) == "b a\n\nb <unk>"
+    assert vocabulary.decode([]) == ""
+    assert vocabulary.encode_text("").dtype == np.int32
+
+
+@given(lines=st.lists(st.lists(WORDS, max_size=5), max_size=5))
+def test_decode_undoes_encode(lines):
+    text = "\n".join(" ".join(line) for line in lines)
+    vocabulary = _vocabulary(text)
+    assert split_tokens(vocabulary.decode(vocabulary.encode_text(text))) == split_tokens(text)
+
+
+@given(words=st.lists(WORDS))
+def test_save_and_load(words, tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.txt"
+    vocabulary = Vocabulary.from_chunks([words])
+    vocabulary.save(path)
+    assert Vocabulary.load(path).tokens == vocabulary.tokens
+    assert [file.name for file in path.parent.iterdir()] == ["vocabulary.txt"]
+
+
+def test_failed_save_leaves_the_former_file(tmp_path, monkeypatch):
+    path = tmp_path / "vocabulary.txt"
+    _vocabulary("a\n").save(path)
+
+    def fail(*_):
+        raise OSError("full")
+
+    monkeypatch.setattr(type(_epath(path)), "replace", fail)
+    with pytest.raises(OSError, match="full"):
+        _vocabulary("b\n").save(path)
+    assert Vocabulary.load(path).tokens[0] == "a"
+
+
+def _epath(path):
+    from etils import epath
+
+    return epath.Path(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\n<unk>\n<eos>\na\n", "'a' a second time"),
+        (b"a\n\n<unk>\n<eos>\n", r"tokens\[1\] is ''"),
+        (b"a\n<eos>\n", "lack '<unk>'"),
+        (b"", r"tokens\[0\] is ''"),
+        (b"\xff\n", "utf-8"),
+    ],
+)
+def test_load_refuses_what_is_no_vocabulary(tmp_path, content, message):
+    path = tmp_path / "vocabulary.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"vocabulary.txt.*{message}"):
+        Vocabulary.load(path)
+
+
+@pytest.mark.parametrize("ids", [[4], [-1], np.array([0, 9])])
+def test_decode_refuses_ids_out_of_range(ids):
+    with pytest.raises(ValueError, match=f"ids hold {ids[-1]}; expected ids from 0 to 3"):
+        _vocabulary("a b\n").decode(ids)
+
+
+def test_encode_refuses_text():
+    with pytest.raises(ValueError, match="encode_text"):
+        _vocabulary("a b\n").encode("a b")
