@@ -13,10 +13,15 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import convert
+
 try:
     from tests.golden_training import check_training_run
 except ImportError:
-    check_training_run = None
+
+    def check_training_run(arrays, config):
+        """Stands in until there is a trainer to run."""
+        pytest.skip("needs tests/golden_training.py")
+
 
 FOLDER = pathlib.Path(
     os.environ.get("TRELLIS_GOLDEN")
@@ -144,6 +149,6 @@ def test_golden(path):
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files if name != "config"}
         config = json.loads(str(file["config"]))
-    if CHECKS.get(config["kind"]) is None or config.get("num_experts"):
+    if config["kind"] not in CHECKS or config.get("num_experts"):
         pytest.skip("built by a later issue")
     CHECKS[config["kind"]](arrays, config)
