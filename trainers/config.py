@@ -2,12 +2,11 @@
 
 The values live in `configs/TASK.py`, one file a task, behind `get_config(preset)` and `PRESETS`.
 This module finds them, applies `--config.FIELD=VALUE` after the preset whatever the order of the
-flags, and reads and writes the JSON that a workdir keeps.
+flags, and reads what a workdir keeps of it.
 """
 
 import difflib
 import importlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -52,7 +51,7 @@ def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
         ValueError: Task, preset or a field is unknown; the message has the nearest name.
     """
     task = _last_value(argv, "task")
-    fields = [match[1] for match in map(_OVERRIDE.match, argv) if match]
+    fields = overridden(argv)
     if task is None:
         if fields:
             raise ValueError(f"--config.{fields[0]} was given without --task, whose field it is")
@@ -88,6 +87,11 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
     return rest
 
 
+def overridden(argv: Sequence[str]) -> list[str]:
+    """Returns the fields that a command line overrides, such as "model.units"."""
+    return [match[1] for match in map(_OVERRIDE.match, argv) if match]
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns `{"group.field": value}` for every field below `config`."""
     flat = {}
@@ -99,15 +103,9 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def to_json(config: ml_collections.ConfigDict) -> str:
-    """Returns the config as JSON text, sorted, one field a line."""
-    return json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n"
-
-
-def from_json(text: str) -> ml_collections.ConfigDict:
-    """Returns the locked config that `to_json` wrote; JSON's lists are tuples again."""
-    config = ml_collections.ConfigDict(_with_tuples(json.loads(text)))
-    return config.lock()
+def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
+    """Returns the locked config of what a JSON file held; its lists are tuples again."""
+    return ml_collections.ConfigDict(_with_tuples(dict(values))).lock()
 
 
 def check_tuples(config: ml_collections.ConfigDict) -> None:

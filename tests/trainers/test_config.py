@@ -1,5 +1,7 @@
 """Task, preset and overrides."""
 
+import json
+
 import pytest
 from absl import flags
 
@@ -22,7 +24,7 @@ def test_every_preset_loads_and_survives_json(task):
         loaded = config.load(task, preset)
         assert (loaded.task, loaded.preset) == (task, preset)
         assert loaded.is_locked
-        again = config.from_json(config.to_json(loaded))
+        again = config.from_dict(json.loads(json.dumps(loaded.to_dict())))
         assert again.to_dict() == loaded.to_dict()
         assert again.is_locked
         assert config.load(task, preset) is not loaded

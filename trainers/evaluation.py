@@ -1,0 +1,162 @@
+"""The two evaluation protocols of a language model.
+
+`exact`: every target is scored once (all tokens but the first, which has no context), with the
+whole of the past that the model can see. `trellisnet`: the protocol of the authors' scripts
+(streams, windows, discarded targets), so that a number can stand beside the paper's.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainers.data import streams
+
+PROTOCOLS = ("exact", "trellisnet")
+
+
+class Score(NamedTuple):
+    """Total negative log-likelihood, in nats, of a number of scored tokens."""
+
+    nll: float
+    tokens: int
+
+    @property
+    def mean(self) -> float:
+        """Nats a token."""
+        return self.nll / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """`exp(mean)`."""
+        return perplexity(self.mean)
+
+
+def perplexity(nats: float) -> float:
+    """Returns `exp(nats)`, infinity where that is beyond a float."""
+    return math.exp(nats) if nats < 700 else math.inf
+
+
+class Pieces(NamedTuple):
+    """A stream cut for the protocol `exact`: rows `ids` and `targets` [B, n]; what is scored."""
+
+    ids: np.ndarray
+    targets: np.ndarray
+    scored: np.ndarray  # bool [B, n]
+
+
+class Evaluator:
+    """Scores id arrays with a model's present weights.
+
+    Args:
+        model: A language model with `score`, `get_initial_state`, `get_initial_cache`,
+            `receptive_field` (None: unbounded, so that `exact` takes one row).
+        data: The config's group `data`: `window`, `horizon` and `history` of `trellisnet`.
+        settings: The config's group `evaluation`: `batch_size`, the number of streams of
+            `trellisnet`; `exact_batch_size` and `exact_chunk`, which change no number.
+    """
+
+    def __init__(self, model: keras.Model, data: Any, settings: Any) -> None:
+        self._model = model
+        self._data = data
+        self._settings = settings
+        self._through_cache = tf.function(self._score_with_cache)
+        self._through_state = tf.function(self._score_with_state)
+
+    def score(self, protocol: str, ids: np.ndarray) -> Score:
+        """Returns the score of a stream of ids [N] under one of `PROTOCOLS`."""
+        if protocol not in PROTOCOLS:
+            raise ValueError(f"protocol must be one of {PROTOCOLS}, received {protocol!r}")
+        return getattr(self, protocol)(ids)
+
+    def exact(self, ids: np.ndarray) -> Score:
+        """Scores each of the N - 1 targets once, with the exact history."""
+        batch_size, chunk = self._settings.exact_batch_size, self._settings.exact_chunk
+        pieces = cut(ids, batch_size, self._model.receptive_field, chunk)
+        cache = self._model.get_initial_cache(len(pieces.ids))
+        total = 0.0
+        for start in range(0, pieces.ids.shape[1], chunk):
+            columns = slice(start, start + chunk)
+            nll, cache = self._through_cache(*(part[:, columns] for part in pieces), cache)
+            total += float(nll)
+        return Score(total, int(pieces.scored.sum()))
+
+    def trellisnet(self, ids: np.ndarray) -> Score:
+        """Scores as the authors' script: only what has `horizon` steps of its window before it."""
+        rows = streams.contiguous_streams(ids, self._settings.batch_size)
+        windows = streams.Windows(rows.shape[1], self._data.window, self._data.horizon)
+        state = self._model.get_initial_state(len(rows))
+        total, tokens = 0.0, 0
+        for index in range(windows.count):
+            start, stop = windows.bounds(index)
+            nll, carried = self._through_state(
+                rows[:, start:stop], rows[:, start + 1 : stop + 1], state
+            )
+            state = carried if self._data.history == "carried" else state
+            total += float(nll)
+            tokens += len(rows) * (stop - start - windows.discard)
+        return Score(total, tokens)
+
+    def _score_with_cache(
+        self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, cache: Any
+    ) -> tuple[tf.Tensor, Any]:
+        nll, cache = self._model.score(ids, targets, cache=cache)
+        return _total(tf.where(scored, nll, 0)), cache
+
+    def _score_with_state(
+        self, ids: tf.Tensor, targets: tf.Tensor, state: Any
+    ) -> tuple[tf.Tensor, Any]:
+        nll, state = self._model.score(ids, targets, initial_state=state)
+        return _total(nll[:, self._data.horizon :]), state
+
+
+def cut(ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: int) -> Pieces:
+    """Cuts a stream in rows of one length that together score each target once.
+
+    Each row but the first starts `receptive_field - 1` tokens before its first scored target's
+    input, so that this target sees what it would see in one pass; the first row begins at the
+    stream's own beginning. The end is padded to whole chunks, unscored.
+
+    Args:
+        ids: The stream [N].
+        batch_size: At most this many rows; fewer where the stream is too short for them.
+        receptive_field: Steps that an output reaches back, its own included; None: all.
+        chunk: Steps a call; rows are a multiple of it long.
+
+    Raises:
+        ValueError: The stream has fewer than two tokens.
+    """
+    targets = len(ids) - 1
+    if targets < 1:
+        raise ValueError(f"ids: expected at least 2 tokens, received {len(ids)}")
+    warmup = 0 if receptive_field is None else receptive_field - 1
+    rows = 1 if receptive_field is None else max(1, min(batch_size, (targets - warmup) // chunk))
+    share = math.ceil(max(targets - warmup, 1) / rows)
+    length = math.ceil((warmup + share) / chunk) * chunk
+    starts = share * np.arange(rows)
+    positions = starts[:, None] + np.arange(length)
+    inside = positions < np.minimum(starts + warmup + share, targets)[:, None]
+    scored = inside & ((np.arange(length) >= warmup) | (starts == 0)[:, None])
+    positions = np.where(inside, positions, 0)
+    return Pieces(np.asarray(ids)[positions], np.asarray(ids)[positions + 1], scored)
+
+
+def describe(name: str, scores: dict[str, Score]) -> str:
+    """Returns one line: a perplexity and a token count for each protocol."""
+    parts = [
+        f"{protocol} {score.perplexity:.2f} ({score.tokens:,} tokens)"
+        for protocol, score in scores.items()
+    ]
+    return f"{name} perplexity: " + ", ".join(parts)
+
+
+def _total(nll: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(nll, tf.float64))  # a corpus has more tokens than float32 counts
+
+
+def score_all(evaluator: Evaluator, ids: np.ndarray, protocols: Sequence[str]) -> dict[str, Score]:
+    """Returns `{protocol: score}` for each of the protocols."""
+    return {protocol: evaluator.score(protocol, ids) for protocol in protocols}

@@ -1,0 +1,144 @@
+"""Language modelling as a task of the training loop."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from keras_trellis import TrellisLM
+from trainers import evaluation
+from trainers.baselines import LSTMLanguageModel
+from trainers.data import streams
+
+MODELS = {"trellis": TrellisLM, "lstm": LSTMLanguageModel}
+HISTORIES = ("zero", "carried")
+INITIALIZED = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
+
+
+class LanguageModeling:
+    """The loop's `Task` for a language model on contiguous streams.
+
+    The validation loss, which chooses the best model and drives the plateau rule, is that of the
+    protocol `trellisnet`: the rule's published constants belong to it, and it takes every kind of
+    model in large batches.
+
+    Args:
+        model: A language model, built.
+        config: The run's config.
+        train: Training ids [N].
+        validation: Validation ids [N'].
+
+    Raises:
+        ValueError: The texts are too short for the config's windows, or its fields do not go
+            together.
+    """
+
+    unit = "tokens"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        config: ml_collections.ConfigDict,
+        train: np.ndarray,
+        validation: np.ndarray,
+    ) -> None:
+        check_data(config.data)
+        self.model = model
+        self.evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
+        self._config = config
+        self._streams = streams.contiguous_streams(train, config.data.batch_size)
+        self._windows = streams.Windows(
+            self._streams.shape[1], config.data.window, config.data.horizon
+        )
+        self._validation = validation
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Windows in a pass over the training streams."""
+        return self._windows.count
+
+    def dataset(self, first_step: int) -> tf.data.Dataset:
+        """Returns the batches (ids, targets), each [B, T], from a global step to the run's end."""
+        return streams.windows_dataset(
+            self._streams,
+            self._windows,
+            epochs=self._config.training.epochs,
+            first_step=first_step,
+        )
+
+    def initial_state(self) -> Any:
+        """Returns what an epoch begins with: zero states [B, units], or () without history."""
+        if self._config.data.history == "zero":
+            return ()
+        return self.model.get_initial_state(self._config.data.batch_size)
+
+    def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
+        """Returns the loss summed over the scored targets, their number, the state, its terms.
+
+        Args:
+            batch: (ids, targets), this replica's rows of them.
+            state: This replica's rows of the carried state, or ().
+        """
+        ids, targets = batch
+        horizon = self._config.data.horizon
+        terms, carried = self.model.loss_terms(
+            ids, targets, initial_state=state or None, training=True, discard=horizon
+        )
+        total = tf.add_n(list(terms))
+        scored = tf.cast(tf.size(targets[:, horizon:]), total.dtype)
+        sums = {name: term * scored for name, term in terms._asdict().items()}
+        carried = tf.nest.pack_sequence_as(state, tf.nest.flatten(carried)) if state else ()
+        return total * scored, scored, carried, sums
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the validation loss of the model's present weights, in nats a token."""
+        return {"loss": self.evaluator.trellisnet(self._validation).mean}
+
+    def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Returns perplexity and loss; in training, that of the prediction beside the whole."""
+        nats = metrics.get("prediction", metrics["loss"])
+        return {"perplexity": evaluation.perplexity(nats), "loss": metrics["loss"]}
+
+
+def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> keras.Model:
+    """Returns the model of a config, built.
+
+    Raises:
+        ValueError: The model's kind, the history or an argument of the model is not valid.
+    """
+    arguments = config.model.to_dict()
+    kind = arguments.pop("kind")
+    if kind not in MODELS:
+        raise ValueError(f"config.model.kind must be one of {tuple(MODELS)}, received {kind!r}")
+    deviation = arguments.pop("initial_deviation", None)
+    for name in INITIALIZED if deviation else ():
+        # One object each: an initializer draws the same numbers each time.
+        arguments[name] = keras.initializers.RandomNormal(stddev=deviation)
+    return MODELS[kind](vocabulary_size, seed=config.seed, **arguments)
+
+
+def check_data(data: ml_collections.ConfigDict) -> None:
+    """Raises ValueError where the fields of the group `data` do not go together."""
+    if data.history not in HISTORIES:
+        raise ValueError(
+            f"config.data.history must be one of {HISTORIES}, received {data.history!r}"
+        )
+    if not 0 <= data.horizon < data.window:
+        raise ValueError(
+            f"config.data.horizon must be in 0 to window - 1 = {data.window - 1}, "
+            f"received {data.horizon}"
+        )
+    if data.history == "carried" and data.horizon:
+        raise ValueError(
+            "config.data.history='carried' takes config.data.horizon=0 (windows that overlap "
+            f"have no state to go on from), received {data.horizon}"
+        )
+
+
+def parameters(model: keras.Model) -> int:
+    """Returns the number of trainable parameters."""
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)

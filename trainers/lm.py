@@ -1,0 +1,113 @@
+"""Trains, evaluates and samples language models.
+
+    python -m trainers.lm --task=ptb --preset=small --data_dir=DIR
+    python -m trainers.lm --task=ptb --preset=small --data_dir=DIR --mode=evaluate
+    python -m trainers.lm --task=ptb --preset=small --mode=generate --prompt="the company"
+
+`--config.FIELD=VALUE` changes a field of the preset, whatever the order of the flags.
+"""
+
+import sys
+
+from absl import app, flags, logging
+from etils import epath
+
+from trainers import config as configs
+from trainers import evaluation, runs
+from trainers.training.loop import NonFiniteLossError
+from trainers.training.workdir import WorkdirError
+
+FLAGS = flags.FLAGS
+MODES = ("train", "evaluate", "generate")
+
+flags.DEFINE_string("task", None, f"What to train on: {', '.join(configs.TASKS)}.")
+flags.DEFINE_string("preset", None, "A preset of the task; its first one by default.")
+flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
+flags.DEFINE_string("workdir", None, "The folder of the run; runs/TASK-PRESET by default.")
+flags.DEFINE_enum("mode", "train", MODES, "What to do; all but train take a workdir's model.")
+flags.DEFINE_enum(
+    "distribute", None, ("none", "mirrored"), "Mirrored over the GPUs where there are some."
+)
+flags.DEFINE_enum("protocol", None, evaluation.PROTOCOLS, "Of the evaluation; both by default.")
+flags.DEFINE_string("prompt", "", "The text to go on from; by default a new line begins.")
+flags.DEFINE_integer("max_length", 200, "Length of the text in tokens, the prompt's included.")
+flags.DEFINE_float("temperature", 1.0, "Divides the log-probabilities; 0: the likeliest token.")
+flags.DEFINE_integer("top_k", None, "Sample from that many of the likeliest tokens.")
+flags.DEFINE_float("top_p", None, "Sample from the fewest tokens that have this probability.")
+flags.DEFINE_integer("seed", None, "Of the sampling; by default another text each time.")
+
+_APPLIES = {
+    "data_dir": ("train", "evaluate"),
+    "distribute": ("train",),
+    "protocol": ("evaluate",),
+    **dict.fromkeys(
+        ("prompt", "max_length", "temperature", "top_k", "top_p", "seed"), ("generate",)
+    ),
+}
+_ERRORS = (ValueError, OSError, WorkdirError, flags.Error)
+
+
+def main(argv: list[str]) -> int:
+    """Runs one mode; returns the exit status."""
+    try:
+        if len(argv) > 1:
+            raise ValueError(f"arguments {argv[1:]} are no flags; expected --FLAG=VALUE only")
+        {"train": _train, "evaluate": _evaluate, "generate": _generate}[FLAGS.mode]()
+    except NonFiniteLossError as error:
+        return _fail(f"{error}; the last good checkpoint is kept in {_workdir()}", 1)
+    except _ERRORS as error:
+        return _fail(str(error), 2)
+    return 0
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    try:
+        rest = configs.parse(argv)
+        _check_flags(argv)
+    except _ERRORS as error:
+        sys.exit(_fail(str(error), 2))
+    return rest
+
+
+def _train() -> None:
+    runs.train(FLAGS.config, _workdir(), FLAGS.data_dir, FLAGS.distribute)
+
+
+def _evaluate() -> None:
+    protocols = (FLAGS.protocol,) if FLAGS.protocol else evaluation.PROTOCOLS
+    runs.evaluate(_workdir(), FLAGS.data_dir, protocols)
+
+
+def _generate() -> None:
+    sampling = {name: FLAGS[name].value for name in ("temperature", "top_k", "top_p", "seed")}
+    print(runs.generate(_workdir(), FLAGS.prompt, FLAGS.max_length, **sampling))
+
+
+def _workdir() -> epath.Path:
+    if FLAGS.workdir:
+        return epath.Path(FLAGS.workdir)
+    return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
+
+
+def _check_flags(argv: list[str]) -> None:
+    """Refuses flags that the mode has no use for, and a run without a name."""
+    for name, modes in _APPLIES.items():
+        if FLAGS[name].present and FLAGS.mode not in modes:
+            raise ValueError(f"--{name} has no use in --mode={FLAGS.mode}, only in {modes[0]}")
+    if FLAGS.mode != "train" and (fields := configs.overridden(argv)):
+        raise ValueError(
+            f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
+        )
+    if FLAGS.task is None and (FLAGS.mode == "train" or not FLAGS.workdir):
+        raise ValueError(f"--task is missing; expected one of {', '.join(configs.TASKS)}")
+
+
+def _fail(message: str, status: int) -> int:
+    logging.debug("The error's origin:", exc_info=True)  # with --verbosity=1
+    print(f"error: {message}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse_flags)

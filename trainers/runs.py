@@ -1,0 +1,216 @@
+"""What `trainers.lm` does: train a run, evaluate it, sample from it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import ml_collections
+import numpy as np
+import tensorflow as tf
+from etils import epath
+
+from trainers import config as configs
+from trainers import evaluation, language_modeling, memory
+from trainers.data import corpora
+from trainers.data.vocabulary import Vocabulary
+from trainers.training import checkpoints, loop, optimizers, schedules
+from trainers.training.workdir import Workdir, WorkdirError, open_workdir, read_config
+
+# What a resumed run may change; none of it changes a step.
+MAY_CHANGE = tuple(
+    f"training.{field}" for field in ("epochs", "log_every_steps", "checkpoint_every_steps")
+)
+NEED_GPU = ("paper", "released")
+VOCABULARY = "vocabulary.txt"
+
+
+def train(
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    data_dir: str | None = None,
+    distribute: str | None = None,
+) -> None:
+    """Trains a run to its end or an interruption; goes on where an earlier call stopped.
+
+    At the end the best model by validation loss is scored under both protocols, and the test set
+    is read, once.
+
+    Args:
+        config: The run's config.
+        path: The run's folder.
+        data_dir: The folder of the corpus's text files.
+        distribute: "none", "mirrored"; None: "mirrored" where there is a GPU.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The config, the corpus or the folder cannot be used.
+        loop.NonFiniteLossError: The loss is NaN or infinite.
+    """
+    loop.deterministic(config.seed)
+    gpus = tf.config.list_physical_devices("GPU")
+    strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
+    corpus = corpora.load(config.task, data_dir)
+    with open_workdir(path, config.to_dict(), may_change=MAY_CHANGE) as folder:
+        if _is_finished(folder, config):
+            return
+        _keep_vocabulary(path, corpus.vocabulary)
+        with strategy.scope():
+            model = language_modeling.build(config, corpus.vocabulary.size)
+            optimizer = _optimizer(config)
+        task = language_modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
+        _introduce(config, model, corpus, path, has_gpu=bool(gpus))
+        result = loop.train(
+            task,
+            optimizer,
+            schedules.Schedule(**config.schedule.to_dict()),
+            folder,
+            clip_norm=config.optimizer.clip_norm,
+            strategy=strategy,
+            **config.training.to_dict(),
+        )
+        if result.finished:
+            checkpoints.load_best(path, model)
+            _finish(folder, config, task.evaluator, corpus, result)
+
+
+def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -> None:
+    """Prints the perplexity of a run's best model on validation and test data.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The corpus or the folder cannot be used.
+    """
+    config = load_config(path)
+    corpus = corpora.load(config.task, data_dir)
+    _check_vocabulary(path, corpus.vocabulary)
+    model = language_modeling.build(config, corpus.vocabulary.size)
+    checkpoints.load_best(path, model)
+    evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
+    for split in ("validation", "test"):
+        scores = {each: evaluator.score(each, getattr(corpus, split)) for each in protocols}
+        print(evaluation.describe(split, scores), flush=True)
+
+
+def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:
+    """Returns a text that a run's best model goes on with from a prompt.
+
+    Args:
+        path: The run's folder.
+        prompt: The text to begin with; where it is empty, the end of a line.
+        max_length: Length of the text in tokens, the prompt's included.
+        **sampling: `temperature`, `top_k`, `top_p` and `seed` of `TrellisLM.generate`.
+
+    Raises:
+        ValueError, WorkdirError: An argument is out of range, or the folder cannot be used.
+    """
+    config = load_config(path)
+    if config.model.kind != "trellis":
+        raise ValueError(
+            f"{path} holds a model of kind {config.model.kind!r}; expected 'trellis' to generate"
+        )
+    vocabulary = Vocabulary.load(path / VOCABULARY)
+    model = language_modeling.build(config, vocabulary.size)
+    checkpoints.load_best(path, model)
+    ids = vocabulary.encode_text(prompt)
+    ids = ids if len(ids) else np.array([vocabulary.eos_id], np.int32)
+    tokens = model.generate(ids[None], max_length, **sampling)
+    return vocabulary.decode(np.asarray(tokens)[0]).strip()
+
+
+def load_config(path: epath.Path) -> ml_collections.ConfigDict:
+    """Returns the config of the run in a folder."""
+    return configs.from_dict(read_config(path))
+
+
+def _optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
+    settings = config.optimizer
+    arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
+    if settings.name == "sgd":
+        return optimizers.SGD(**arguments, averages=config.schedule.average)
+    if settings.name == "adam":
+        return optimizers.Adam(**arguments)
+    raise ValueError(f"config.optimizer.name must be 'sgd' or 'adam', received {settings.name!r}")
+
+
+def _is_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
+    """Says so where the run has come to the end that its config asks for."""
+    result = folder.result()
+    if result is None or result["epochs"] < config.training.epochs:
+        return False
+    print(f"{folder.path} holds a finished run; more --config.training.epochs would go on")
+    print(result["summary"])
+    return True
+
+
+def _introduce(
+    config: ml_collections.ConfigDict,
+    model: keras.Model,
+    corpus: corpora.Corpus,
+    path: epath.Path,
+    *,
+    has_gpu: bool,
+) -> None:
+    parameters = language_modeling.parameters(model)
+    estimate = memory.training_bytes(config, parameters, corpus.vocabulary.size)
+    print(f"{config.task}, preset {config.preset}, in {path}")
+    print(
+        f"{len(corpus.train):,} training tokens, {corpus.vocabulary.size:,} words; "
+        f"{parameters:,} parameters; about {estimate / 2**30:.1f} GiB of memory in training",
+        flush=True,
+    )
+    if not has_gpu and config.preset in NEED_GPU:
+        print(
+            f"there is no GPU here, and the preset {config.preset} is made for one; "
+            "--preset=small is made for a CPU",
+            flush=True,
+        )
+
+
+def _keep_vocabulary(path: epath.Path, vocabulary: Vocabulary) -> None:
+    if (path / VOCABULARY).exists():
+        _check_vocabulary(path, vocabulary)
+    else:
+        vocabulary.save(path / VOCABULARY)
+
+
+def _check_vocabulary(path: epath.Path, vocabulary: Vocabulary) -> None:
+    """Raises WorkdirError where a run's words are not those of the corpus."""
+    kept = Vocabulary.load(path / VOCABULARY)
+    if kept.tokens != vocabulary.tokens:
+        raise WorkdirError(
+            f"{path} belongs to another training text: it has {kept.size} words, and the corpus "
+            f"{vocabulary.size}, or others; give that text by --data_dir"
+        )
+
+
+def _finish(
+    folder: Workdir,
+    config: ml_collections.ConfigDict,
+    evaluator: evaluation.Evaluator,
+    corpus: corpora.Corpus,
+    result: loop.Result,
+) -> None:
+    """Scores the best model, reads the test set, and prints and keeps the final line."""
+    scores = {
+        split: {
+            protocol: evaluator.score(protocol, getattr(corpus, split))
+            for protocol in evaluation.PROTOCOLS
+        }
+        for split in ("validation", "test")
+    }
+    summary = f"best of epoch {result.best_epoch}: " + "; ".join(
+        evaluation.describe(split, scores[split]) for split in scores
+    )
+    folder.finish(
+        {
+            "epochs": result.epochs,
+            "best_epoch": result.best_epoch,
+            "summary": summary,
+            "scores": {
+                split: {
+                    protocol: {**score._asdict(), "perplexity": score.perplexity}
+                    for protocol, score in each.items()
+                }
+                for split, each in scores.items()
+            },
+        }
+    )
+    print(summary, flush=True)
