@@ -1,0 +1,207 @@
+"""Contenders that take turns, each in a process of its own.
+
+A process of its own gives each contender its memory and its thread pool for itself. Taking turns,
+A B C A B C ..., lets what else the machine does fall on all of them alike, so that ratios taken
+round by round hold where times do not.
+"""
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Contender(NamedTuple):
+    """What a worker runs, and what is known of it beforehand.
+
+    Attributes:
+        step: runs one step and returns when it is done.
+        facts: numbers for the result; they must pickle.
+    """
+
+    step: Callable[[], Any]
+    facts: dict[str, Any]
+
+
+class Reading(NamedTuple):
+    """One step: its time, and the most memory that it held above the process at rest.
+
+    At rest is after building and tracing, before the first step. The memory is None on systems
+    without Linux's /proc.
+    """
+
+    seconds: float
+    bytes: int | None
+
+
+class Result(NamedTuple):
+    """A contender's facts, and its readings by round."""
+
+    facts: dict[str, Any]
+    readings: list[Reading]
+
+
+class LeftOutError(Exception):
+    """A contender cannot run here; the message says why."""
+
+
+# Takes what `measure` was given, and imports what it needs only when it is called.
+Build = Callable[[Any], Contender]
+
+
+def measure(
+    builds: Mapping[str, Build], setting: Any, *, threads: int, warmup: int, rounds: int
+) -> tuple[dict[str, Result], dict[str, str]]:
+    """Runs contenders in turn.
+
+    Args:
+        builds: for each name a function of `setting`, found by name in an importable module.
+        setting: what the contenders are built for; it must pickle.
+        threads: how many cores, and how many threads a pool, each contender gets.
+        warmup: how many rounds go before those that count.
+        rounds: how many rounds count.
+
+    Returns:
+        The results, and for each contender that cannot run the reason.
+    """
+    workers = {name: _Worker(build, setting, threads) for name, build in builds.items()}
+    results: dict[str, Result] = {}
+    left_out: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def leaving_out(name: str) -> Iterator[None]:
+        try:
+            yield
+        except LeftOutError as reason:
+            left_out[name] = str(reason)
+            results.pop(name, None)
+            workers.pop(name).stop()
+
+    for name in builds:
+        with leaving_out(name):
+            results[name] = Result(workers[name].receive(), [])
+    for count in range(warmup + rounds):
+        print(f"\rround {count + 1} of {warmup + rounds}", end="", file=sys.stderr, flush=True)
+        for name in list(workers):
+            with leaving_out(name):
+                results[name].readings.append(workers[name].step())
+    print(file=sys.stderr)
+    for worker in workers.values():
+        worker.stop()
+    counted = {
+        name: result._replace(readings=result.readings[warmup:]) for name, result in results.items()
+    }
+    return counted, left_out
+
+
+class _Worker:
+    """A contender's process, seen from here."""
+
+    def __init__(self, build: Build, setting: Any, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, build, setting, threads), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def step(self) -> Reading:
+        return self.receive("step")
+
+    def receive(self, word: str | None = None) -> Any:
+        """Sends a word, if any, and returns the answer, or the facts if there was none yet."""
+        try:
+            if word is not None:
+                self._connection.send(word)
+            reply = self._connection.recv()
+        except (EOFError, ConnectionError):
+            self._process.join()
+            code = self._process.exitcode
+            raise LeftOutError(f"its process ended with exit code {code}") from None
+        if isinstance(reply, LeftOutError):
+            raise reply
+        return reply
+
+    def stop(self) -> None:
+        self._connection.close()  # ends the loop of `_serve`
+        self._process.join()
+
+
+def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> None:
+    """Builds a contender, sends its facts, and a reading for every word that it receives."""
+    limit_threads(threads)
+    try:
+        contender = build(setting)
+        gc.collect()
+        rest = _memory("VmRSS")
+        connection.send(contender.facts)
+        while connection.recv():
+            connection.send(_read(contender.step, rest))
+    except EOFError:
+        pass
+    except LeftOutError as reason:
+        connection.send(reason)
+    except ModuleNotFoundError as error:
+        connection.send(LeftOutError(f"not installed: {error}"))
+    except Exception as error:  # one contender's failure must not cost the others' figures
+        connection.send(LeftOutError(f"it failed: {type(error).__name__}: {error}"))
+
+
+def _read(step: Callable[[], Any], rest: int | None) -> Reading:
+    _forget_peak()
+    start = time.perf_counter()
+    step()
+    seconds = time.perf_counter() - start
+    peak = _memory("VmHWM")
+    return Reading(seconds, None if peak is None or rest is None else max(peak - rest, 0))
+
+
+def limit_threads(threads: int) -> None:
+    """Gives this process so many cores, and pools of so many threads; before any import."""
+    if hasattr(os, "sched_setaffinity"):  # pools beside a framework's main one obey only this
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    os.environ.update(dict.fromkeys(names, str(threads)))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+
+def available_cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory(field: str) -> int | None:
+    """Returns a size out of /proc/self/status, in bytes.
+
+    Not `getrusage`: its peak may be that of the process from which this one was started, and
+    cannot be set back.
+    """
+    for line in _lines("/proc/self/status"):
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _lines(path: str) -> Iterable[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return ()
+
+
+def _forget_peak() -> None:
+    """Sets the process's peak back to what it holds now (Linux's proc(5), clear_refs)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass  # the peak is then that of the process's life: tracing and compiling count too

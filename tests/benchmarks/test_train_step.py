@@ -1,0 +1,133 @@
+"""The benchmark of the training step, at a tiny size."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+import keras_trellis
+from benchmarks import train_step
+from benchmarks.train_step import Sizes
+from benchmarks.workers import Reading, Result
+from tools.build_files import ROOT
+
+TINY = ("--batch_size=2", "--time_steps=5", "--input_units=3", "--units=4", "--depth=3")
+SIZES = Sizes(2, 5, 3, 4, 3, 2, (1, 2), 1, None)
+WITHOUT_GPU = """
+import torch
+
+class TrellisNet(torch.nn.Module):
+    def __init__(self, ninp, nhid, nout, nlevels, kernel_size, wnorm, dilation):
+        super().__init__()
+        self.full_conv = torch.nn.Module()
+        self.full_conv.weight1 = torch.nn.Parameter(torch.ones(4 * nout, ninp, kernel_size))
+        self.full_conv.weight2 = torch.nn.Parameter(torch.ones(4 * nout, nout, kernel_size))
+
+    def forward(self, X, hc, aux):
+        assert X.shape == (2, 3, 5) and hc[0].shape == (2, 4, 1) and not aux
+        return X * torch.zeros(1).cuda() * self.full_conv.weight1.sum(), hc, None
+"""
+
+
+def run(*flags):
+    command = [sys.executable, "-m", "benchmarks.train_step", *TINY, *flags]
+    return subprocess.run(
+        [*command, "--threads=1", "--warmup=1", "--rounds=2"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def needs(module):
+    return pytest.mark.skipif(
+        importlib.util.find_spec(module) is None, reason=f"{module} is not installed"
+    )
+
+
+def measured(tmp_path, *flags):
+    path = tmp_path / "result.json"
+    done = run(f"--json={path}", *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(path.read_text()), done.stdout
+
+
+def test_rows_and_reasons(tmp_path):
+    contenders = ("lstm", "products_tensorflow", "authors")
+    found, text = measured(tmp_path, *(f"--only={name}" for name in contenders))
+    rows = {row["name"]: row for row in found["rows"]}
+    assert list(rows) == ["trellis", "lstm", "products_tensorflow"]
+    assert all(len(row["seconds"]) == 2 and row["gflops_per_second"] > 0 for row in rows.values())
+    assert rows["trellis"]["time_to_ours"] == {"min": 1.0, "median": 1.0, "max": 1.0}
+    assert rows["trellis"]["receptive_field"] == 4 and rows["lstm"]["receptive_field"] is None
+    assert rows["lstm"]["parameters"] == 4 * (3 * 4 + 4 * 4 + 4)
+    assert found["sizes"]["threads"] == 1 and "tensorflow" in found["versions"]
+    assert "Left out: the authors' code: it needs --reference_dir=DIR" in text
+    assert "| keras.layers.LSTM | " in text
+
+
+@needs("tcn")
+def test_keras_tcn(tmp_path):
+    found, _ = measured(tmp_path, "--only=tcn")
+    assert [row["name"] for row in found["rows"]] == ["trellis", "tcn"]
+    assert found["rows"][1]["receptive_field"] >= found["rows"][0]["receptive_field"]
+
+
+@needs("torch")
+def test_code_that_names_the_gpu_runs_from_its_clone(tmp_path):
+    (tmp_path / "TrellisNet").mkdir()
+    (tmp_path / "TrellisNet" / "trellisnet.py").write_text(WITHOUT_GPU)
+    flags = ("--only=authors", "--only=products_torch", f"--reference_dir={tmp_path}")
+    found, _ = measured(tmp_path, *flags)
+    assert [row["name"] for row in found["rows"]] == ["trellis", "authors", "products_torch"]
+    assert found["rows"][0]["flops"] == found["rows"][1]["flops"]
+    # The stand-in has no bias: 4 * 4 numbers.
+    assert found["rows"][0]["parameters"] == found["rows"][1]["parameters"] + 16
+
+
+@pytest.mark.parametrize("flag", ["--dilation_rate=0", "--dilation_rate=", "--threads=4096"])
+def test_bad_flags_are_named(flag):
+    done = run(flag)
+    assert done.returncode != 0
+    assert flag in done.stdout + done.stderr
+
+
+def test_work_is_that_of_the_products():
+    facts = SIZES.trellis_facts(2 * 3 * 16, 2 * 4 * 16, 0)
+    # Two dilations' input products and the hidden products above level 0, for 10 positions, each
+    # forward and for two gradients, 2 operations a multiplication.
+    assert facts["flops"] == 3 * 2 * 10 * (2 * 96 + 2 * 128)
+
+
+@pytest.mark.parametrize("kernel_size", [1, 2, 3])
+@pytest.mark.parametrize("dilations", [(1,), (1, 2, 4, 8, 16)])
+def test_receptive_field_is_the_package_s(kernel_size, dilations):
+    sizes = Sizes(2, 5, 3, 4, 3, kernel_size, dilations, 1, None)
+    expected = keras_trellis.receptive_field(3, kernel_size=kernel_size, dilation_rate=dilations)
+    assert sizes.receptive_field() == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "dilations"), [(1, [1]), (3, [1]), (4, [1, 2]), (21, [1, 2, 4, 8])]
+)
+def test_tcn_dilations(steps, dilations):
+    assert train_step.tcn_dilations(steps, 2) == dilations
+
+
+def test_ratios_are_taken_round_by_round():
+    facts = {"flops": 10, "receptive_field": 1, "parameters": 1}
+    results = {
+        "trellis": Result(facts, [Reading(1.0, 5), Reading(4.0, 7), Reading(2.0, None)]),
+        "lstm": Result(facts, [Reading(2.0, None), Reading(2.0, None), Reading(2.0, None)]),
+        "products_tensorflow": Result({"flops": 10}, [Reading(0.5, 1)] * 3),
+        "products_torch": Result({"flops": 10}, [Reading(1.0, 1), Reading(0.25, 1), Reading(1, 1)]),
+    }
+    found = train_step.row("lstm", results)
+    assert found["time_to_ours"] == {"min": 0.5, "median": 1.0, "max": 2.0}
+    assert found["share_of_products"] == {"min": 0.125, "median": 0.25, "max": 0.25}
+    assert found["peak_bytes"] is None
+    assert train_step.row("trellis", results)["peak_bytes"] == 7
+    assert "time_to_ours" not in train_step.row("products_torch", results)
