@@ -55,7 +55,7 @@ def train(
         _keep_vocabulary(path, corpus.vocabulary)
         with strategy.scope():
             model = language_modeling.build(config, corpus.vocabulary.size)
-            optimizer = _optimizer(config)
+            optimizer = optimizer_of(config)
         task = language_modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
         _introduce(config, model, corpus, path, has_gpu=bool(gpus))
         result = loop.train(
@@ -120,7 +120,12 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
     return configs.from_dict(read_config(path))
 
 
-def _optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
+def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
+    """Returns the optimizer of a config.
+
+    Raises:
+        ValueError: Its name is unknown, or a value is out of range.
+    """
     settings = config.optimizer
     arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
     if settings.name == "sgd":

@@ -1,0 +1,110 @@
+"""The released code's training runs, followed step by step by the trainer's own task and loop."""
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from keras_trellis import convert
+from trainers import runs
+from trainers.language_modeling import LanguageModeling
+from trainers.training import loop
+
+TOLERANCE = 1e-8
+LOSSES = ("prediction", "auxiliary", "activation", "temporal")
+
+
+def check_training_run(arrays, config):
+    """Runs a `training_*` file's recipe and compares all that it recorded.
+
+    Args:
+        arrays: The file's arrays.
+        config: Its sizes and its recipe.
+    """
+    if config["num_experts"]:
+        pytest.skip("the mixture of softmaxes is built by a later issue")
+    recipe = _recipe(arrays, config)
+    model = _model(arrays, config, "param.")
+    task = LanguageModeling(
+        model, recipe, arrays["train_ids"].reshape(-1), arrays["evaluation_ids"].reshape(-1)
+    )
+    optimizer = runs.optimizer_of(recipe)
+    trainer = loop.Trainer(task, optimizer, clip_norm=config["clip_norm"])
+    batches, state = trainer.batches(0), task.initial_state()
+    evaluations = [task.evaluate()["loss"]]
+    for step in range(config["steps"] + config["averaged_steps"]):
+        if config["averaged_steps"] and step == config["steps"]:
+            optimizer.start_averaging()
+        if step % task.steps_per_epoch == 0:
+            state = task.initial_state()
+        metrics, state = trainer.step(next(batches), state)
+        _check_step(metrics, arrays, step)
+        if step + 1 == config["steps"]:
+            evaluations.append(task.evaluate()["loss"])
+    _check_parameters(model, arrays, config, "final.")
+    if config["averaged_steps"]:
+        evaluations.append(task.evaluate()["loss"])
+        with optimizer.evaluation_weights(model.trainable_variables):
+            _check_parameters(model, arrays, config, "average.")
+            evaluations.append(task.evaluate()["loss"])
+    _assert_close(evaluations, arrays["evaluation_losses"], "evaluation_losses")
+
+
+def _recipe(arrays, config):
+    """The trainer's config of a file's recipe."""
+    steps = config["steps"] + config["averaged_steps"]
+    return ConfigDict(
+        {
+            "data": {
+                "batch_size": len(arrays["train_ids"]),
+                "window": config["window"],
+                "horizon": config["discarded"],
+                "history": config["history"],
+            },
+            "optimizer": {
+                "name": config["optimizer"].lower(),
+                "learning_rate": config["learning_rate"],
+                "weight_decay": config["weight_decay"],
+            },
+            "schedule": {"average": bool(config["averaged_steps"])},
+            "training": {"epochs": steps},
+            "evaluation": {"batch_size": len(arrays["evaluation_ids"])},
+        }
+    )
+
+
+def _model(arrays, config, prefix):
+    state_dict = {
+        name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)
+    }
+    # The tied decoder is named once in an average.
+    state_dict.setdefault("decoder.weight", state_dict["encoder.weight"])
+    return convert.language_model_from_torch(
+        state_dict,
+        depth=config["num_layers"],
+        dilation_rate=config["dilations"],
+        auxiliary_every=config["aux_frequency"],
+        auxiliary_weight=config["aux_weight"],
+        activation_weight=config["activation_weight"],
+        temporal_weight=config["temporal_weight"],
+        dtype="float64",
+    )
+
+
+def _check_step(metrics, arrays, step):
+    for name in LOSSES:
+        _assert_close(metrics[name], arrays[f"{name}_loss"][step], f"{name}_loss, step {step}")
+    _assert_close(metrics["loss"], arrays["total_loss"][step], f"total_loss, step {step}")
+    _assert_close(
+        metrics["gradient_norm"], arrays["gradient_norm"][step], f"gradient_norm, step {step}"
+    )
+
+
+def _check_parameters(model, arrays, config, prefix):
+    expected = _model(arrays, config, prefix).trainable_variables
+    assert len(model.trainable_variables) == len(expected)
+    for variable, other in zip(model.trainable_variables, expected, strict=True):
+        _assert_close(variable.numpy(), other.numpy(), f"{prefix} {variable.path}")
+
+
+def _assert_close(actual, expected, what):
+    np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)

@@ -1,0 +1,123 @@
+"""Both protocols against one pass over the stream, and against each other."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from ml_collections import ConfigDict
+
+from keras_trellis import TrellisLM
+from trainers import evaluation
+
+VOCABULARY = 17
+
+
+@pytest.fixture(scope="module")
+def model():
+    return TrellisLM(
+        VOCABULARY,
+        units=6,
+        depth=4,
+        embedding_units=5,
+        dilation_rate=(1, 2),
+        dtype="float64",
+        seed=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return np.random.default_rng(0).integers(0, VOCABULARY, 401).astype(np.int32)
+
+
+def one_pass(model, ids):
+    """The total nll of every target, by one call over the whole stream."""
+    nll, _ = model.score(ids[None, :-1], ids[None, 1:], initial_state=model.get_initial_state(1))
+    return float(tf.reduce_sum(nll))
+
+
+def evaluator(model, *, window=20, horizon=7, history="zero", batch_size=3, rows=1, chunk=64):
+    return evaluation.Evaluator(
+        model,
+        ConfigDict({"window": window, "horizon": horizon, "history": history}),
+        ConfigDict({"batch_size": batch_size, "exact_batch_size": rows, "exact_chunk": chunk}),
+    )
+
+
+@pytest.mark.parametrize(("rows", "chunk"), [(1, 400), (1, 64), (3, 50), (8, 16), (50, 7)])
+def test_exact_scores_each_target_once_whatever_the_batch_and_chunk(model, ids, rows, chunk):
+    score = evaluator(model, rows=rows, chunk=chunk).exact(ids)
+    assert score.tokens == len(ids) - 1
+    np.testing.assert_allclose(score.nll, one_pass(model, ids), rtol=1e-9)
+    np.testing.assert_allclose(score.perplexity, np.exp(score.nll / 400), rtol=1e-12)
+
+
+@given(
+    length=st.integers(2, 300),
+    batch_size=st.integers(1, 9),
+    receptive_field=st.one_of(st.none(), st.integers(1, 60)),
+    chunk=st.integers(1, 40),
+)
+def test_cut_covers_each_target_once_with_its_whole_history(
+    length, batch_size, receptive_field, chunk
+):
+    ids = np.arange(length)
+    pieces = evaluation.cut(ids, batch_size, receptive_field, chunk)
+    np.testing.assert_array_equal(np.sort(pieces.targets[pieces.scored]), ids[1:])
+    np.testing.assert_array_equal(pieces.targets[pieces.scored], pieces.ids[pieces.scored] + 1)
+    assert pieces.ids.shape[1] % chunk == 0
+    for row, scored in zip(pieces.ids, pieces.scored, strict=True):
+        first = np.flatnonzero(scored)[0]
+        history = length if receptive_field is None else receptive_field
+        assert first == min(row[first], first) and (row[0] == 0 or first >= history - 1)
+        last = np.flatnonzero(scored)[-1]
+        np.testing.assert_array_equal(np.diff(row[: last + 1]), 1)
+
+
+def test_exact_refuses_a_stream_without_targets(model):
+    with pytest.raises(ValueError, match="at least 2 tokens, received 1"):
+        evaluator(model).exact(np.zeros(1, np.int32))
+
+
+def test_trellisnet_with_zero_history_discards_the_horizon(model, ids):
+    """Written out: streams of 133 tokens; windows 13 apart; the first 7 outputs unscored."""
+    streams = ids[: 3 * 133].reshape(3, 133)
+    total, tokens = 0.0, 0
+    for start in range(0, 132, 13):
+        stop = min(start + 20, 132)
+        if start + 7 >= 132:
+            continue
+        nll, _ = model.score(
+            streams[:, start:stop],
+            streams[:, start + 1 : stop + 1],
+            initial_state=model.get_initial_state(3),
+        )
+        total += float(tf.reduce_sum(nll[:, 7:]))
+        tokens += 3 * (stop - start - 7)
+    score = evaluator(model).trellisnet(ids)
+    assert score.tokens == tokens == 3 * (132 - 7)
+    np.testing.assert_allclose(score.nll, total, rtol=1e-9)
+
+
+def test_trellisnet_with_carried_history_goes_on_from_the_last_state(model, ids):
+    streams, state, total = ids[: 3 * 133].reshape(3, 133), model.get_initial_state(3), 0.0
+    for start in range(0, 132, 20):
+        stop = min(start + 20, 132)
+        nll, state = model.score(
+            streams[:, start:stop], streams[:, start + 1 : stop + 1], initial_state=state
+        )
+        total += float(tf.reduce_sum(nll))
+    score = evaluator(model, horizon=0, history="carried").trellisnet(ids)
+    assert score.tokens == 3 * 132
+    np.testing.assert_allclose(score.nll, total, rtol=1e-9)
+
+
+def test_an_unknown_protocol_is_refused(model, ids):
+    with pytest.raises(ValueError, match="protocol must be one of .*received 'exakt'"):
+        evaluator(model).score("exakt", ids)
+
+
+def test_description_has_perplexity_and_tokens():
+    scores = {"exact": evaluation.Score(np.log(50.0) * 1200, 1200)}
+    assert evaluation.describe("test", scores) == "test perplexity: exact 50.00 (1,200 tokens)"
