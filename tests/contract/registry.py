@@ -10,8 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import TrellisLayer, heads
-from keras_trellis.language_model import TrellisLM
+from keras_trellis import TrellisLayer, TrellisLM, heads
 
 CHANNELS = 3
 VOCABULARY = 11
@@ -155,7 +154,7 @@ def _head(cls: type, **arguments: Any) -> Entry:
 
 
 REGISTRY = {
-    "TrellisLayer": _layer(dilation_rate=(2, 9)),
+    "TrellisLayer": _layer(),
     "TrellisLayer gru, dilated, groups": _layer(
         gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4
     ),

@@ -970,6 +970,25 @@ def test_equations_with_the_masks_that_were_drawn(
     assert_close(layer(x)[0], reference(layer, arguments, x).outputs)  # none when not training
 
 
+def test_the_masks_of_one_call_are_independent():
+    q = 40
+    arguments = dict(use_bias=False, return_sequences=True, seed=1)
+    layer = linear(
+        q, q, [0, np.eye(q)], [0, np.eye(q)], depth=2, inject_every=2,
+        dropout=0.5, recurrent_dropout=0.5, **arguments,
+    )  # fmt: skip
+    product = layer(np.ones((20, 1, q)), training=True)
+    assert_is_dropped(product, 0.75)  # of two equal masks: 0.5
+    # Row b reads row b of the input kernel's past tap, and of the recurrent one's.
+    layer = linear(q, q, [1, 0], [1, 0], depth=1, weight_dropout=0.5, **arguments)
+    x = np.zeros((q, 2, q))
+    x[:, 0] = np.eye(q)
+    both = layer(x, initial_state=[np.eye(q)], training=True)
+    recurrent, entering = np.asarray(both[:, 0]), np.asarray(both[:, 1])
+    assert_is_dropped(recurrent, 0.5)
+    assert_is_dropped(recurrent * entering, 0.75)
+
+
 DROPPING = dict(dropout=0.3, recurrent_dropout=0.3, weight_dropout=0.3)
 
 
