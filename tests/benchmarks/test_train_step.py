@@ -13,7 +13,10 @@ from benchmarks.train_step import Sizes
 from benchmarks.workers import Reading, Result
 from tools.build_files import ROOT
 
-TINY = ("--batch_size=2", "--time_steps=5", "--input_units=3", "--units=4", "--depth=3")
+TINY = (
+    *("--batch_size=2", "--time_steps=5", "--input_units=3", "--units=4", "--depth=3"),
+    *("--threads=1", "--warmup=1", "--rounds=2"),
+)
 SIZES = Sizes(2, 5, 3, 4, 3, 2, (1, 2), 1, None)
 WITHOUT_GPU = """
 import torch
@@ -34,7 +37,7 @@ class TrellisNet(torch.nn.Module):
 def run(*flags):
     command = [sys.executable, "-m", "benchmarks.train_step", *TINY, *flags]
     return subprocess.run(
-        [*command, "--threads=1", "--warmup=1", "--rounds=2"],
+        command,
         cwd=ROOT,
         capture_output=True,
         text=True,
