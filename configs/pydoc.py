@@ -20,12 +20,7 @@ def small() -> dict:
     """A few minutes on two CPU cores."""
     config = ptb.small()
     config["task"] = "pydoc"
-    config["model"].update(
-        units=256,
-        output_units=256,
-        embedding_units=256,
-        depth=8,
-        auxiliary_every=4,
-    )
-    config["training"].update(epochs=12)
+    config["model"].update(embedding_dropout=0.1, dropout=0.3, output_dropout=0.4)
+    config["schedule"].update(epochs=(16, 20))
+    config["training"].update(epochs=24)
     return config
