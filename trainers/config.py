@@ -133,7 +133,7 @@ def _with_tuples(value: Any) -> Any:
 
 
 def _wrong_type(flag_values: flags.FlagValues, field: str, value: str) -> str:
-    config = flag_values["config"].value
+    config: Any = flag_values["config"].value
     *groups, name = field.split(".")
     for group in groups:
         config = config[group]
