@@ -107,7 +107,7 @@ def _layer(**arguments: Any) -> Entry:
 
 def _language_model(**arguments: Any) -> Entry:
     def make(policy: str) -> TrellisLM:
-        return TrellisLM(VOCABULARY, 7, 3, embedding_units=4, dtype=policy, **arguments)
+        return TrellisLM(VOCABULARY, 7, 2, embedding_units=4, dtype=policy, **arguments)
 
     def targets(ids: Any) -> Any:
         return (3 * ids + 1) % VOCABULARY  # a function of each id alone, as padding demands
