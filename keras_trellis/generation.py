@@ -78,7 +78,9 @@ def filter_log_probs(log_probs: tf.Tensor, *, top_k: Any = None, top_p: Any = No
     if top_p is not None:
         probabilities = tf.nn.softmax(_only(kept, ordered))
         before = tf.cumsum(probabilities, axis=-1, exclusive=True)
-        kept &= before < _column(top_p, ordered.dtype)
+        top_p = _column(top_p, ordered.dtype)
+        # The sum may round to 1 before the last token: 1 keeps all of them whatever it says.
+        kept &= (before < top_p) | (top_p >= 1)
     least = tf.reduce_min(tf.where(kept, ordered, ordered.dtype.max), axis=-1, keepdims=True)
     return _only(log_probs >= least, log_probs)
 

@@ -73,10 +73,6 @@ class Head(keras.layers.Layer):
         """Returns `logits`."""
         return self.logits(features, table, training)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return super().get_config()
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TiedSoftmax(Head):

@@ -92,7 +92,7 @@ class TrellisLM(keras.Model):
         embeddings_initializer: of the table; None: uniform in [-0.1, 0.1], the paper's.
         untrained_input_id: a token whose word vector learns as a target only: no gradient reaches
             it through the input. The released code does so, by way of torch's `padding_idx=-1`,
-            to the last word of the vocabulary.
+            to the last word of the vocabulary. A negative id counts from the end.
         seed: integer that all dropout masks derive from; None: drawn at random.
         **kwargs: arguments of `TrellisLayer` (`kernel_size`, `dropout`, `weight_normalization`
             ...) and of every Keras model (`name`, `dtype`, `trainable`).
@@ -101,8 +101,7 @@ class TrellisLM(keras.Model):
         ValueError: an argument out of range, or one of `TrellisLayer` that has no meaning here.
 
     Source: Bai et al. (2019), sections 4.3 (auxiliary losses, dropout) and 5; AR and TAR: Merity
-        et al.
-    (2017), "Revisiting activation regularization for language RNNs".
+    et al. (2017), "Revisiting activation regularization for language RNNs".
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class TrellisLM(keras.Model):
         self.activation_weight = _weight("activation_weight", activation_weight)
         self.temporal_weight = _weight("temporal_weight", temporal_weight)
         self.auxiliary_every = _auxiliary_every(auxiliary_every, auxiliary_weight, depth)
-        self.untrained_input_id = untrained_input_id
+        self.untrained_input_id = _token("untrained_input_id", untrained_input_id, vocabulary_size)
         self.seed = seed
         self.supports_masking = True
         if self.embedding_dropout or self.output_dropout:
@@ -229,6 +228,12 @@ class TrellisLM(keras.Model):
         Returns:
             `LossTerms`, of which the sum is the loss, and the state after the last step.
         """
+        ids = _integers("ids", ids)
+        if ids.shape[1] is not None and discard >= ids.shape[1]:
+            raise ValueError(
+                f"`discard` must leave some of the {ids.shape[1]} positions to score. "
+                f"Received: discard={discard}"
+            )
         features = self._features(
             ids, initial_state=initial_state, mask=mask, training=training, discard=discard
         )
@@ -368,7 +373,7 @@ class TrellisLM(keras.Model):
         return continuation if strip_prompt else tf.concat([ids, continuation], axis=1)
 
     def _continuation(self) -> Any:
-        """The graph behind `generate`, traced once whatever the lengths."""
+        """The graph behind `generate`, the length of the result does not retrace it."""
         if getattr(self, "_continuation_function", None) is None:
             self._continuation_function = tf.function(self._continue, reduce_retracing=True)
         return self._continuation_function
@@ -517,7 +522,7 @@ class TrellisLM(keras.Model):
         discard = tf.shape(targets)[1] - tf.shape(raw)[1]
         weights = _position_weights(targets, mask, sample_weight, raw.dtype)[:, discard:]
         targets = _where_valid(weights != 0, targets[:, discard:])
-        pairs = weights[:, 1:] * weights[:, :-1]
+        pairs = tf.minimum(weights[:, 1:], weights[:, :-1])
         sums = dict.fromkeys(LossTerms._fields, tf.zeros((), weights.dtype))
         sums["prediction"] = tf.reduce_sum(weights * self._nll(dropped, targets, training))
         if auxiliary is not None:
@@ -542,9 +547,23 @@ def _integers(name: str, value: Any) -> tf.Tensor:
     return value
 
 
+def _token(name: str, value: Any, vocabulary_size: int) -> int | None:
+    """Returns an id of the vocabulary; a negative one counts from the end, None stays."""
+    if value is None:
+        return None
+    if not (
+        isinstance(value, numbers.Integral) and -vocabulary_size <= int(value) < vocabulary_size
+    ):
+        raise ValueError(
+            f"`{name}` must be None or a token id of a vocabulary of {vocabulary_size}. "
+            f"Received: {name}={value!r}"
+        )
+    return int(value) % vocabulary_size
+
+
 def _where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
     """Zeros where the mask says so: what stands in padding, be it -1, must reach nothing."""
-    return values if mask is None else tf.where(mask, values, tf.zeros_like(values))
+    return values if mask is None else tf.where(tf.cast(mask, tf.bool), values, 0)
 
 
 def _mean_square(values: tf.Tensor) -> tf.Tensor:

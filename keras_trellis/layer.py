@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, gates, kernels, masks
+from keras_trellis import arguments, gates, kernels, masks, streaming
 from keras_trellis.convolution import causal_convolution, delay, pad_left
 from keras_trellis.dropout import dropout_mask, fold_in, next_seed
 from keras_trellis.levels import iterate_levels
@@ -193,7 +193,7 @@ class TrellisLayer(keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=3)
         if self.dropout or self.recurrent_dropout or self.weight_dropout:
             self.seed_generator = keras.random.SeedGenerator(seed)
-        self._memory = _Memory()
+        self._memory = streaming.Memory()
 
     # Variables
 
@@ -395,7 +395,7 @@ class TrellisLayer(keras.layers.Layer):
             ValueError: if `initial_state` does not fit, or an argument is out of its range.
         """
         sequences = self._prepare(sequences)
-        discard = arguments.not_negative("discard", discard)
+        discard = _checked_discard(discard, sequences.shape[1])
         stops = self._auxiliary_stops(auxiliary_every)
         initial = self._initial_state(initial_state, sequences)
         plan = self._packing(mask, sequences)
@@ -511,16 +511,17 @@ class TrellisLayer(keras.layers.Layer):
 
     @property
     def _input_width(self) -> int:
-        return (self.kernel_size - 1) * max(self._cycle)
+        # With groups the input enters on the present tap alone.
+        return 0 if self.groups > 1 else (self.kernel_size - 1) * max(self._cycle)
 
     def _inject(
         self, sequences: tf.Tensor, past: tf.Tensor, parameters: _Parameters
     ) -> dict[int, tf.Tensor]:
         """Returns the input's part of the pre-activations, once for each distinct dilation."""
         width = self._input_width
-        if parameters.input_mask is not None:
-            sequences = sequences * parameters.input_mask
         padded = pad_left(past, sequences)
+        if parameters.input_mask is not None:
+            padded = padded * parameters.input_mask
         injected = {
             dilation: causal_convolution(padded, parameters.kernel, dilation, width)
             for dilation in set(self._cycle)
@@ -642,7 +643,7 @@ class TrellisLayer(keras.layers.Layer):
         if plan is not None:
             outputs = masks.unpack(outputs, plan, self._last_output(cache))
         return outputs, Cache(
-            inputs=_keep(pad_left(cache.inputs, sequences), self._input_width, plan),
+            inputs=streaming.keep(pad_left(cache.inputs, sequences), self._input_width, plan),
             levels=levels,
             state=tuple(map(lambda top, old: masks.last_valid(top, plan, old), state, cache.state)),
             steps=cache.steps + count,
@@ -689,7 +690,7 @@ class TrellisLayer(keras.layers.Layer):
     ) -> tuple[State, State]:
         """Runs all levels on their cached past; returns the top state and the new past."""
         sizes, period = self._phase_sizes(), len(self._cycle)
-        pasts = [_split_levels(levels, sizes) for levels in cache.levels]
+        pasts = [streaming.split_levels(levels, sizes) for levels in cache.levels]
         futures = [
             [tf.TensorArray(sequences.dtype, count) for count, _ in sizes] for _ in cache.levels
         ]
@@ -703,7 +704,7 @@ class TrellisLayer(keras.layers.Layer):
             )
             futures = [list(future) for future in futures]
             for future, each in zip(futures, padded, strict=True):
-                future[phase] = future[phase].write(turn, _keep(each, width, plan))
+                future[phase] = future[phase].write(turn, streaming.keep(each, width, plan))
             after = self._level(padded, injected, parameters, level, phase)
             return tuple(map(_with_shape_of, after, state)), futures
 
@@ -711,7 +712,7 @@ class TrellisLayer(keras.layers.Layer):
         state, futures = iterate_levels(
             advance, (state, futures), first=0, last=self.depth, period=period
         )
-        return state, tuple(_join_levels(future, self.units) for future in futures)
+        return state, tuple(streaming.join_levels(future, self.units) for future in futures)
 
     # A stateful layer's memory
 
@@ -754,63 +755,14 @@ class TrellisLayer(keras.layers.Layer):
         self.reset_state()
 
 
-class _Memory(tf.Module):
-    """The variables that hold a stateful layer's cache.
-
-    They are not among the layer's weights, as an LSTM's are not: the weights of a layer trained
-    without state fit the same layer with it.
-    """
-
-    def create(self, cache: Cache) -> None:
-        self._cache = tf.nest.map_structure(self._variable, cache)
-
-    @staticmethod
-    def _variable(value: tf.Tensor) -> tf.Variable:
-        # Under a strategy every replica goes on with its own rows.
-        return tf.Variable(
-            value,
-            trainable=False,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+def _checked_discard(discard: int, steps: int | None) -> int:
+    discard = arguments.not_negative("discard", discard)
+    if steps is not None and discard > steps:
+        raise ValueError(
+            f"`discard` must be at most the number of steps, {steps}. Received: discard={discard}"
         )
-
-    def read(self) -> Cache:
-        return tf.nest.map_structure(lambda variable: variable.read_value(), self._cache)
-
-    def write(self, cache: Cache) -> None:
-        tf.nest.map_structure(lambda variable, value: variable.assign(value), self._cache, cache)
-
-    def reset(self) -> None:
-        tf.nest.map_structure(
-            lambda variable: variable.assign(tf.zeros_like(variable)), self._cache
-        )
+    return discard
 
 
 def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tensor, other.shape)  # a loop's variables must keep their static shape
-
-
-def _keep(padded: tf.Tensor, width: int, plan: masks.Packing | None) -> tf.Tensor:
-    """The last `width` valid steps of the past and the chunk together, [B, width, C]."""
-    if plan is None:
-        return padded[:, tf.shape(padded)[1] - width :]
-    places = tf.expand_dims(plan.count, 1) + tf.range(width)
-    return tf.gather(padded, places, axis=1, batch_dims=1)
-
-
-def _split_levels(levels: tf.Tensor, sizes: Sequence[tuple[int, int]]) -> list[tf.Tensor]:
-    """Cached steps [B, S, units] -> for each place in the cycle [B, levels, steps, units]."""
-    parts = tf.split(levels, [count * width for count, width in sizes], axis=1)
-    return [
-        tf.reshape(part, [tf.shape(part)[0], count, width, part.shape[-1]])
-        for part, (count, width) in zip(parts, sizes, strict=True)
-    ]
-
-
-def _join_levels(arrays: Sequence[tf.TensorArray], units: int) -> tf.Tensor:
-    """The inverse of `_split_levels`, from one [B, steps, units] a level."""
-    parts = []
-    for array in arrays:
-        part = tf.transpose(array.stack(), [1, 0, 2, 3])
-        parts.append(tf.reshape(part, [tf.shape(part)[0], -1, units]))
-    return tf.concat(parts, axis=1)

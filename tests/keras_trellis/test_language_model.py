@@ -93,6 +93,23 @@ def test_weights_and_masks_choose_the_scored_positions():
     np.testing.assert_array_equal(terms, 0)
 
 
+def test_every_term_is_a_weighted_mean():
+    model = make(**WHOLE_LOSS)
+    weights = np.array([0.5, 1.0, 0.25])
+    rows = [model.loss_terms(IDS[b : b + 1], TARGETS[b : b + 1])[0] for b in range(B)]
+    terms, _ = model.loss_terms(IDS, TARGETS, sample_weight=weights)
+    np.testing.assert_allclose(terms, weights @ np.array(rows) / weights.sum(), rtol=1e-12)
+
+
+def test_masks_of_integers():
+    model = make(**WHOLE_LOSS)
+    mask = np.arange(T) < [[T], [3], [5]]
+    np.testing.assert_array_equal(
+        model.loss_terms(IDS, TARGETS, mask=mask.astype(int))[0],
+        model.loss_terms(IDS, TARGETS, mask=mask)[0],
+    )
+
+
 def test_one_step_has_no_temporal_term():
     terms, _ = make(**WHOLE_LOSS).loss_terms(IDS[:, :1], TARGETS[:, :1])
     assert terms.temporal == 0 and np.isfinite(terms.prediction)
@@ -112,7 +129,7 @@ def test_the_loss_is_float32_or_better(policy):
 def test_no_gradient_reaches_an_untrained_input():
     ids = np.array([[V - 1, 2]])
     gradients = []
-    for untrained in (None, V - 1):
+    for untrained in (None, V - 1, -1):
         model = make(untrained_input_id=untrained, dtype="float64")
         with tf.GradientTape() as tape:
             embedded = tf.reduce_sum(model.trellis(model._embed(tf.constant(ids))))
@@ -121,6 +138,7 @@ def test_no_gradient_reaches_an_untrained_input():
         )
     assert np.any(gradients[0][V - 1] != 0) and np.all(gradients[1][V - 1] == 0)
     np.testing.assert_array_equal(gradients[0][2], gradients[1][2])
+    np.testing.assert_array_equal(gradients[1], gradients[2])
 
 
 # Dropout
@@ -437,6 +455,8 @@ def test_receptive_field():
         ({"auxiliary_weight": -0.1, "auxiliary_every": 2}, "`auxiliary_weight`.*-0.1"),
         ({"activation_weight": -1}, "`activation_weight`.*-1"),
         ({"temporal_weight": float("nan")}, "`temporal_weight`.*nan"),
+        ({"untrained_input_id": V}, f"`untrained_input_id`.*{V}"),
+        ({"untrained_input_id": -V - 1}, f"`untrained_input_id`.*-{V + 1}"),
         ({"output_units": 4}, "output_units=4, embedding_units=5"),
         ({"head": "none"}, "`head`.*none"),
         ({"stateful": True}, "`stateful`.*True"),
@@ -454,6 +474,8 @@ def test_bad_inputs():
         model.score(IDS.astype("float32"), TARGETS)
     with pytest.raises(ValueError, match="`targets` must be integers.*float64"):
         model.loss_terms(IDS, TARGETS.astype("float64"))
+    with pytest.raises(ValueError, match=f"`discard`.*{T}"):
+        model.loss_terms(IDS, TARGETS, discard=T)
     with pytest.raises(ValueError, match="`initial_state` or `cache`, not both"):
         state, cache = model.get_initial_state(B), model.get_initial_cache(B)
         model.score(IDS, TARGETS, initial_state=state, cache=cache)

@@ -660,6 +660,15 @@ def test_stateful_with_an_initial_state_starts_from_it():
     assert_close([states, layer.states], [expected.states, expected.states])
 
 
+def test_remembered_inputs_are_dropped_too():
+    layer = keras_trellis.TrellisLayer(
+        UNITS, 1, stateful=True, return_sequences=True, use_bias=False, dropout=0.999, seed=0
+    )
+    layer(np.ones((1, 3, P)), training=True)
+    # Nothing but the remembered inputs could reach this step, and the call's mask drops them.
+    assert_close(layer(np.zeros((1, 1, P)), training=True), np.zeros((1, 1, UNITS)))
+
+
 def test_what_a_stateful_layer_remembers_is_no_weight():
     layer, stateful = make(), make(stateful=True, batch=2)
     stateful(draw_inputs())
@@ -1294,6 +1303,8 @@ def test_bad_calls():
         layer.propagate(x, auxiliary_every=0)
     with pytest.raises(ValueError, match="discard.*-1"):
         layer.propagate(x, discard=-1)
+    with pytest.raises(ValueError, match="discard=6"):
+        layer.propagate(x, discard=6)
     with pytest.raises(ValueError, match="auxiliary_every.*4"):
         layer.propagate(x, auxiliary_every=4)  # deeper than the layer: no output at all
     with pytest.raises(ValueError, match="cache"):
