@@ -88,7 +88,8 @@ class Evaluator:
         """Scores as the authors' script: only what has `horizon` steps of its window before it."""
         rows = streams.contiguous_streams(ids, self._settings.batch_size)
         windows = streams.Windows(rows.shape[1], self._data.window, self._data.horizon)
-        state = self._model.get_initial_state(len(rows))
+        # A tuple, as what is carried: a list would be traced apart.
+        state = tuple(self._model.get_initial_state(len(rows)))
         total, tokens = 0.0, 0
         for index in range(windows.count):
             start, stop = windows.bounds(index)
@@ -135,6 +136,7 @@ def cut(ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: in
     warmup = 0 if receptive_field is None else receptive_field - 1
     rows = 1 if receptive_field is None else max(1, min(batch_size, (targets - warmup) // chunk))
     share = math.ceil(max(targets - warmup, 1) / rows)
+    rows = math.ceil(max(targets - warmup, 1) / share)  # the others would have nothing to score
     length = math.ceil((warmup + share) / chunk) * chunk
     starts = share * np.arange(rows)
     positions = starts[:, None] + np.arange(length)

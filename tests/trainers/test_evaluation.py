@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
@@ -59,6 +59,7 @@ def test_exact_scores_each_target_once_whatever_the_batch_and_chunk(model, ids, 
     receptive_field=st.one_of(st.none(), st.integers(1, 60)),
     chunk=st.integers(1, 40),
 )
+@example(length=12, batch_size=9, receptive_field=1, chunk=1)
 def test_cut_covers_each_target_once_with_its_whole_history(
     length, batch_size, receptive_field, chunk
 ):
@@ -70,7 +71,7 @@ def test_cut_covers_each_target_once_with_its_whole_history(
     for row, scored in zip(pieces.ids, pieces.scored, strict=True):
         first = np.flatnonzero(scored)[0]
         history = length if receptive_field is None else receptive_field
-        assert first == min(row[first], first) and (row[0] == 0 or first >= history - 1)
+        assert first == (0 if row[0] == 0 else history - 1)
         last = np.flatnonzero(scored)[-1]
         np.testing.assert_array_equal(np.diff(row[: last + 1]), 1)
 
@@ -111,6 +112,23 @@ def test_trellisnet_with_carried_history_goes_on_from_the_last_state(model, ids)
     score = evaluator(model, horizon=0, history="carried").trellisnet(ids)
     assert score.tokens == 3 * 132
     np.testing.assert_allclose(score.nll, total, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("horizon", "history"), [(7, "zero"), (0, "carried")])
+def test_trellisnet_traces_once_for_whole_windows_and_once_for_the_last(
+    model, ids, monkeypatch, horizon, history
+):
+    score, traces = type(model).score, []
+
+    def counted(*args, **kwargs):
+        traces.append(args)
+        return score(*args, **kwargs)
+
+    monkeypatch.setattr(type(model), "score", counted)
+    scorer = evaluator(model, horizon=horizon, history=history)
+    for _ in range(2):
+        scorer.trellisnet(ids)
+    assert len(traces) == 2
 
 
 def test_an_unknown_protocol_is_refused(model, ids):
