@@ -13,9 +13,18 @@ TEXTS = build_files.build_files()
 MAY_IMPORT = {
     "keras_trellis": (),
     "configs": (),
-    "trainers/data": (),
-    "trainers/training": (),
-    "trainers": ("keras_trellis", "configs", "trainers/data", "trainers/training"),
+    "trainers/files.py": (),
+    "trainers/names.py": (),
+    "trainers/data": ("trainers/files.py", "trainers/names.py"),
+    "trainers/training": ("trainers/files.py", "trainers/names.py"),
+    "trainers": (
+        "keras_trellis",
+        "configs",
+        "trainers/files.py",
+        "trainers/names.py",
+        "trainers/data",
+        "trainers/training",
+    ),
 }
 SOURCES = [path for path in FILES if path.parts[0] in {"keras_trellis", "configs", "trainers"}]
 

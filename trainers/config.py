@@ -5,17 +5,16 @@ This module finds them, applies `--config.FIELD=VALUE` after the preset whatever
 flags, and reads what a workdir keeps of it.
 """
 
-import difflib
 import importlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-TASKS = ("ptb", "pydoc", "text")
+from trainers.names import TASKS, flatten, unknown
 
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
 
@@ -92,17 +91,6 @@ def overridden(argv: Sequence[str]) -> list[str]:
     return [match[1] for match in map(_OVERRIDE.match, argv) if match]
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns `{"group.field": value}` for every field below `config`."""
-    flat = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping | ml_collections.ConfigDict):
-            flat.update(flatten(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
-    return flat
-
-
 def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
     """Returns the locked config of what a JSON file held; its lists are tuples again."""
     return ml_collections.ConfigDict(_with_tuples(dict(values))).lock()
@@ -113,17 +101,6 @@ def check_tuples(config: ml_collections.ConfigDict) -> None:
     for field, value in flatten(config).items():
         if isinstance(value, tuple) and not all(type(item) is int for item in value):
             raise ValueError(f"--config.{field}={value}: expected a tuple of ints")
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Returns the message that refuses `name` and offers the nearest of the known names."""
-    known = list(known)
-    leaves = {item.rpartition(".")[2]: item for item in known}
-    near = difflib.get_close_matches(name, known, 1, 0.5) or [
-        leaves[leaf] for leaf in difflib.get_close_matches(name, list(leaves), 1, 0.5)
-    ]
-    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
-    return f"unknown {what} {name!r}; {hint}"
 
 
 def _with_tuples(value: Any) -> Any:

@@ -6,9 +6,8 @@ pydoc  Python's own reference text, on every machine
 """
 
 import dataclasses
-import difflib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from absl import logging
@@ -16,6 +15,7 @@ from etils import epath
 
 from trainers.data import encoding, penn_treebank, pydoc, text
 from trainers.data.vocabulary import Vocabulary, split_tokens
+from trainers.names import unknown
 
 DEFAULT_CACHE_DIR = "~/.cache/keras_trellis"
 _TEXT_FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
@@ -33,6 +33,7 @@ class Corpus:
         train: Token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
         validation: Like `train`.
         test: Like `train`.
+        checksums: The SHA-256 of each split's text.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Corpus:
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
+    checksums: Mapping[str, str]
 
 
 def load(
@@ -59,16 +61,13 @@ def load(
         ValueError: An unknown task, or text files that are missing, empty or not UTF-8.
         OSError: The corpus cannot be downloaded, or the cache not be written.
     """
-    if task not in _SOURCES:
-        near = difflib.get_close_matches(str(task), _SOURCES, n=1, cutoff=0.0)
-        raise ValueError(
-            f"task={task!r} is no corpus; did you mean {near[0]!r}? "
-            f"Expected one of {', '.join(sorted(_SOURCES))}"
-        )
+    if task not in SOURCES:
+        raise ValueError(unknown("task", task, SOURCES))
     cache = epath.Path(DEFAULT_CACHE_DIR if cache_dir is None else cache_dir).expanduser()
-    vocabulary, ids = encoding.encoded(_SOURCES[task](data_dir, cache), cache)
+    source = SOURCES[task](data_dir, cache)
+    vocabulary, ids = encoding.encoded(source, cache)
     _warn_of_unknown_words(task, vocabulary, ids)
-    return Corpus(task, vocabulary, **ids)
+    return Corpus(task, vocabulary, **ids, checksums=source.checksums)
 
 
 def _ptb(data_dir: epath.PathLike | None, cache_dir: epath.Path) -> encoding.Source:
@@ -111,12 +110,14 @@ def _text(data_dir: epath.PathLike | None, cache_dir: epath.Path) -> encoding.So
     )
 
 
-_SOURCES = {"ptb": _ptb, "pydoc": _pydoc, "text": _text}
-TASKS = tuple(_SOURCES)
+SOURCES = {"ptb": _ptb, "pydoc": _pydoc, "text": _text}
 
 
 def _warn_of_unknown_words(task: str, vocabulary: Vocabulary, ids: dict[str, np.ndarray]) -> None:
-    """Says so where evaluation meets `<unk>` and training never does: its score means nothing."""
+    """Warns if evaluation text has `<unk>` and training text has none.
+
+    That makes its score meaningless.
+    """
     appended = vocabulary.unknown_id == vocabulary.size - 1  # Else it is in the training text.
     if not appended or (ids["train"] == vocabulary.unknown_id).any():
         return

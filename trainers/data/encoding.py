@@ -20,6 +20,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
+from trainers import files
 from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 
@@ -35,7 +36,7 @@ class Source:
         name: The corpus's name.
         labels: For each split what to call its text in errors.
         checksums: For each split the SHA-256 of its text.
-        tokens: Takes a split's name and gives its tokens, in pieces; called again for each pass.
+        tokens: Takes a split's name and returns its tokens, in pieces; called again for each pass.
         minimum_count: Tokens rarer than that in the training text read `<unk>`.
     """
 
@@ -52,7 +53,7 @@ class Source:
 
 
 def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict[str, np.ndarray]]:
-    """Gives a corpus's vocabulary and its ids, from the cache or, the first time, encoded into it.
+    """Returns a corpus's vocabulary and ids, from the cache or, the first time, encoded into it.
 
     Args:
         source: The corpus.
@@ -89,7 +90,7 @@ def _local(cache_dir: epath.PathLike) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _replaced(folder: pathlib.Path, cache_dir: epath.PathLike) -> Iterator[pathlib.Path]:
-    """Gives a new folder that takes the place of `folder` once it has been filled."""
+    """Yields a new folder that takes the place of `folder` once it has been filled."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -126,10 +127,10 @@ def _write(folder: pathlib.Path, source: Source) -> None:
                 f"{source.labels[split]} holds {count} tokens; expected at least 2, "
                 "one to predict from another"
             )
-    files = sorted(path.name for path in folder.iterdir())
-    checksums = {name: sha256(epath.Path(folder / name)) for name in files}
+    names = sorted(path.name for path in folder.iterdir())
+    checksums = {name: sha256(epath.Path(folder / name)) for name in names}
     meta = {"format": _FORMAT, "source": source.identity, "files": checksums}
-    (folder / "meta.json").write_text(json.dumps(meta, indent=2))
+    files.write_json(folder / "meta.json", meta)
 
 
 def _ids_path(folder: pathlib.Path, split: str) -> pathlib.Path:

@@ -49,7 +49,7 @@ class PennTreebank(tfds.core.GeneratorBasedBuilder):
 
 
 def checksums() -> dict[str, str]:
-    """Gives the SHA-256 that each split's file must have."""
+    """Returns the SHA-256 that each split's file must have."""
     return {split: PennTreebank.url_infos[url].checksum for split, url in _URLS.items()}
 
 
@@ -70,7 +70,7 @@ def check_files(data_dir: epath.PathLike) -> None:
 
 
 def texts(data_dir: epath.PathLike | None, prepared_dir: epath.PathLike) -> dict[str, str]:
-    """Gives the text of "train", "validation" and "test".
+    """Returns the text of "train", "validation" and "test".
 
     Args:
         data_dir: A folder of the three files; None to download them.

@@ -20,7 +20,7 @@ _HELD_OUT = 0.1
 
 
 def texts() -> dict[str, str]:
-    """Gives the text of "train", "validation" and "test"; the latter two a tenth each at most.
+    """Returns the text of "train", "validation" and "test"; the latter two a tenth each at most.
 
     Raises:
         OSError: This Python comes without the text.

@@ -81,19 +81,19 @@ class Windows:
         return -(-(self.length - 1 - self.discard) // self.stride)
 
     def bounds(self, index: int) -> tuple[int, int]:
-        """Gives the steps [start, stop) of a window's inputs; its targets lie one step later."""
+        """Returns the steps [start, stop) of a window's inputs; its targets lie one step later."""
         start = index * self.stride
         return start, min(start + self.window, self.length - 1)
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Gives the epoch and, within it, the window of a global step; all count from 0."""
+        """Returns the epoch and, within it, the window of a global step; all count from 0."""
         return divmod(step, self.count)
 
 
 def windows_dataset(
     streams: np.ndarray, windows: Windows, *, epochs: int = 1, first_step: int = 0
 ) -> tf.data.Dataset:
-    """Gives the batches of a run from any global step on.
+    """Returns the batches of a run from any global step on.
 
     Args:
         streams: Token ids [B, N], int32; may be memory-mapped, since only windows are copied.

@@ -1,11 +1,12 @@
 """Words to ids and back; the vocabulary of a word-level corpus, a text file of one token a line."""
 
 import collections
-import uuid
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from etils import epath
+
+from trainers.files import write_atomically
 
 UNKNOWN = "<unk>"
 EOS = "<eos>"
@@ -71,7 +72,7 @@ class Vocabulary:
         return len(self.tokens)
 
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
-        """Gives the int32 ids of tokens; one that is not in the vocabulary reads `<unk>`."""
+        """Returns the int32 ids of tokens; one that is not in the vocabulary reads `<unk>`."""
         if isinstance(tokens, str):
             raise ValueError(
                 f"tokens is the text {tokens[:40]!r}; expected a sequence of tokens "
@@ -81,7 +82,7 @@ class Vocabulary:
         return np.asarray([self._ids.get(token, unknown) for token in tokens], dtype=np.int32)
 
     def encode_text(self, text: str) -> np.ndarray:
-        """Gives the int32 ids of text split at white space; each line break reads `<eos>`."""
+        """Returns the int32 ids of text split at white space; each line break reads `<eos>`."""
         return self.encode(split_tokens(text))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -99,10 +100,8 @@ class Vocabulary:
 
     def save(self, path: epath.PathLike) -> None:
         """Writes the tokens to a UTF-8 text file, one a line, whole or not at all."""
-        path = epath.Path(path)
-        temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-        temporary.write_bytes("".join(f"{token}\n" for token in self.tokens).encode())
-        temporary.replace(path)
+        text = "".join(f"{token}\n" for token in self.tokens)
+        write_atomically(path, lambda file: file.write(text.encode()))
 
     @classmethod
     def load(cls, path: epath.PathLike) -> "Vocabulary":

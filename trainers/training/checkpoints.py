@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
+from trainers.files import write_atomically
 from trainers.training import workdir
 
 BEST = "best.npz"
@@ -46,7 +47,7 @@ class Checkpoints:
             part.unlink(missing_ok=True)
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, in order."""
+        """Returns the steps that have a checkpoint, in ascending order."""
         return sorted(int(path.stem.split("-")[1]) for path in self.folder.glob("step-*.npz"))
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
@@ -96,9 +97,7 @@ class Checkpoints:
 
     def _write(self, path: epath.Path, arrays: Mapping[str, np.ndarray]) -> bool:
         try:
-            workdir.write_atomically(
-                path, lambda file: np.savez(file, allow_pickle=False, **arrays)
-            )
+            write_atomically(path, lambda file: np.savez(file, **arrays))
         except _UNWRITABLE as error:
             full = getattr(error, "errno", None) == errno.ENOSPC
             self.announce(f"{'the disk is full: ' if full else ''}{path} not written ({error})")

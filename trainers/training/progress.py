@@ -18,7 +18,7 @@ import tqdm
 from etils import epath
 from matplotlib import figure, ticker
 
-from trainers.training import workdir
+from trainers.files import write_atomically
 
 METRICS, CURVES, EVENTS = "metrics.csv", "curves.png", "tensorboard"
 INTERVAL, EPOCH, VALIDATION = "train_interval", "train_epoch", "validation"
@@ -66,7 +66,7 @@ class Table:
         writer = csv.DictWriter(text, self.fields, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.rows)
-        workdir.write_atomically(self.path, lambda file: file.write(text.getvalue().encode()))
+        write_atomically(self.path, lambda file: file.write(text.getvalue().encode()))
 
 
 class Progress:
@@ -309,7 +309,7 @@ def draw_curves(
     axes.legend()
     picture_bytes = io.BytesIO()
     picture.savefig(picture_bytes, format="png", dpi=120)
-    workdir.write_atomically(path, lambda file: file.write(picture_bytes.getvalue()))
+    write_atomically(path, lambda file: file.write(picture_bytes.getvalue()))
 
 
 def _text(metrics: Metrics) -> str:

@@ -8,40 +8,19 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from etils import epath
+
+from trainers.files import write_json
+from trainers.names import flatten
 
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 
 
 class WorkdirError(Exception):
     """The folder cannot be used for this run; the message says why, and what to do."""
-
-
-def write_atomically(path: epath.Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Writes a file whole or not at all.
-
-    Args:
-        path: where the file shall stand; one that stands there is replaced.
-        write: writes the contents to the open file that it is given.
-
-    Raises:
-        OSError: it could not be written; what stood at `path` still does.
-    """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            write(file)
-            file.flush()
-            with contextlib.suppress(AttributeError, OSError):  # a stream may have no descriptor
-                os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        with contextlib.suppress(Exception):
-            part.unlink(missing_ok=True)
-        raise
 
 
 class Workdir:
@@ -61,7 +40,7 @@ class Workdir:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Marks the run as finished, with its final result."""
-        _write_json(self.path / RESULT, result)
+        write_json(self.path / RESULT, result)
 
 
 @contextlib.contextmanager
@@ -92,7 +71,7 @@ def open_workdir(
     with _locked(folder):
         if (folder / CONFIG).exists():
             _refuse_other_run(folder, config, may_change)
-        _write_json(folder / CONFIG, config)
+        write_json(folder / CONFIG, config)
         yield Workdir(folder)
 
 
@@ -114,11 +93,6 @@ def read_config(path: epath.PathLike) -> dict:
     return config
 
 
-def _write_json(path: epath.Path, value: Mapping[str, Any]) -> None:
-    text = json.dumps(value, indent=2, default=list) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
 def _refuse_foreign(folder: epath.Path) -> None:
     """A folder without a config must be empty, but for a lock whose run never began."""
     found = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
@@ -132,8 +106,8 @@ def _refuse_foreign(folder: epath.Path) -> None:
 def _refuse_other_run(
     folder: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]
 ) -> None:
-    was = _flat(read_config(folder))
-    now = _flat(json.loads(json.dumps(config, default=list)))
+    was = flatten(read_config(folder))
+    now = flatten(json.loads(json.dumps(config, default=list)))
     differing = [
         f"  {field}: {was.get(field, 'nothing')} there, {now.get(field, 'nothing')} here"
         for field in {**was, **now}
@@ -147,35 +121,39 @@ def _refuse_other_run(
         )
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
 @contextlib.contextmanager
 def _locked(folder: epath.Path) -> Iterator[None]:
     """Holds the folder's lock, which the system releases however the process ends."""
-    try:
-        file = open(os.fspath(folder / LOCK), "a+")
-    except FileNotFoundError:  # an object store has no locks
+    file = _open_lock(folder)
+    if file is None:
         yield
         return
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise WorkdirError(
-                f"another run (process {holder}) is at work in {folder}; "
-                "wait for it, stop it, or choose another folder"
-            ) from error
+        _take(file, folder)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def _open_lock(folder: epath.Path) -> TextIO | None:
+    try:
+        return open(os.fspath(folder / LOCK), "a+")
+    except FileNotFoundError:  # an object store has no locks
+        return None
+
+
+def _take(file: TextIO, folder: epath.Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read().strip() or "unknown"
+        raise WorkdirError(
+            f"another run (process {holder}) is at work in {folder}; "
+            "wait for it, stop it, or choose another folder"
+        ) from error
+    except OSError as error:
+        raise WorkdirError(
+            f"{folder} cannot be locked ({error}); choose a folder on a file system that has locks"
+        ) from error

@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from trainers import names
 from trainers.data import corpora, penn_treebank
 
 DATA = pathlib.Path(
@@ -96,11 +97,21 @@ def test_default_cache_is_in_the_home_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("task", "nearest"), [("ptd", "ptb"), ("pydocs", "pydoc"), ("txt", "text"), (None, "")]
+    ("task", "hint"),
+    [
+        ("ptd", "did you mean 'ptb'"),
+        ("pydocs", "did you mean 'pydoc'"),
+        ("txt", "did you mean 'text'"),
+        (None, "expected one of ptb, "),
+    ],
 )
-def test_unknown_task(task, nearest):
-    with pytest.raises(ValueError, match=f"task={task!r}.*did you mean '{nearest}.*ptb, pydoc"):
+def test_unknown_task(task, hint):
+    with pytest.raises(ValueError, match=f"unknown task '{task}'; {hint}"):
         corpora.load(task)
+
+
+def test_every_task_has_a_corpus_and_no_other():
+    assert set(corpora.SOURCES) == set(names.TASKS)
 
 
 def test_text_without_a_folder(tmp_path):

@@ -122,7 +122,7 @@ def test_a_full_disk_is_told_once_and_stops_nothing(folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress.workdir, "write_atomically", full)
+        patch.setattr(progress, "write_atomically", full)
         go(shown, 8)
     assert out.getvalue().count("No space left on device") == 1
     go(shown, 2)  # the disk has room again

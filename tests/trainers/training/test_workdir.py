@@ -1,11 +1,11 @@
 """The folder of a run: one process, one run, nobody else's files."""
 
+import errno
 import json
 import subprocess
 import sys
 
 import pytest
-from etils import epath
 
 from trainers.training import workdir
 
@@ -106,15 +106,21 @@ def test_no_run_to_read(tmp_path):
         workdir.read_config(tmp_path)
 
 
-def test_a_write_that_fails_leaves_the_former_file(tmp_path):
-    path = epath.Path(tmp_path / "file")
-    workdir.write_atomically(path, lambda file: file.write(b"former"))
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EIO])
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch, code):
+    def fail(*_):
+        raise OSError(code, "no")
 
-    def fail(file):
-        file.write(b"half")
-        raise OSError("full")
+    monkeypatch.setattr(workdir.fcntl, "flock", fail)
+    with pytest.raises(workdir.WorkdirError, match=f"{tmp_path} cannot be locked"):
+        with workdir.open_workdir(tmp_path, CONFIG):
+            pass
 
-    with pytest.raises(OSError, match="full"):
-        workdir.write_atomically(path, fail)
-    assert path.read_bytes() == b"former"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+def test_a_folder_without_locks_raises_what_its_run_raises(tmp_path, monkeypatch):
+    """As on an object store, where `open` finds no such file."""
+    monkeypatch.setattr(workdir, "LOCK", "missing/lock")
+    with pytest.raises(ZeroDivisionError) as error:
+        with workdir.open_workdir(tmp_path, CONFIG):
+            1 / 0  # noqa: B018
+    assert error.value.__context__ is None

@@ -1,0 +1,29 @@
+"""Names that people type: the tasks, the fields of a config, and which name one may have meant."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+TASKS = ("ptb", "pydoc", "text")  # each has a file in `configs` and a corpus
+
+
+def unknown(what: str, name: Any, known: Iterable[str]) -> str:
+    """Returns the message that refuses `name` and offers the nearest of the known names."""
+    name, known = str(name), list(known)
+    leaves = {item.rpartition(".")[2]: item for item in known}
+    near = difflib.get_close_matches(name, known, 1, 0.5) or [
+        leaves[leaf] for leaf in difflib.get_close_matches(name, list(leaves), 1, 0.5)
+    ]
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+    return f"unknown {what} {name!r}; {hint}"
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns `{"group.field": value}` for every field below a nested mapping."""
+    flat = {}
+    for name, value in config.items():
+        if hasattr(value, "items"):  # a ConfigDict is no Mapping
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
