@@ -19,7 +19,6 @@ def get_config(preset: str = "small") -> ml_collections.ConfigDict:
 def small() -> dict:
     """A few minutes on two CPU cores."""
     config = ptb.small()
-    config["task"] = "pydoc"
     config["model"].update(embedding_dropout=0.1, dropout=0.3, output_dropout=0.4)
     config["schedule"].update(epochs=(16, 20))
     config["training"].update(epochs=24)

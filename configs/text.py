@@ -14,5 +14,4 @@ PRESETS = ("small", "paper", "released")
 def get_config(preset: str = "small") -> ml_collections.ConfigDict:
     """Returns the locked config of one of `PRESETS`."""
     config = {"small": ptb.small, "paper": ptb.paper, "released": ptb.released}[preset]()
-    config["task"] = "text"
     return ml_collections.ConfigDict(config).lock()

@@ -51,10 +51,13 @@ def main(argv: list[str]) -> int:
     """Runs one mode; returns the exit status."""
     try:
         if len(argv) > 1:
-            raise ValueError(f"arguments {argv[1:]} are no flags; expected --FLAG=VALUE only")
+            raise ValueError(
+                f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}"
+            )
         {"train": _train, "evaluate": _evaluate, "generate": _generate}[FLAGS.mode]()
     except NonFiniteLossError as error:
-        return _fail(f"{error}; the last good checkpoint is kept in {_workdir()}", 1)
+        kept = f"checkpoints from before it, if any, are kept in {_workdir()}"
+        return _fail(f"{error}; {kept}", 1)
     except _ERRORS as error:
         return _fail(str(error), 2)
     return 0
@@ -94,7 +97,12 @@ def _check_flags(argv: list[str]) -> None:
     """Refuses flags that the mode has no use for, and a run without a name."""
     for name, modes in _APPLIES.items():
         if FLAGS[name].present and FLAGS.mode not in modes:
-            raise ValueError(f"--{name} has no use in --mode={FLAGS.mode}, only in {modes[0]}")
+            hint = (
+                "; training takes --config.seed" if (name, FLAGS.mode) == ("seed", "train") else ""
+            )
+            raise ValueError(
+                f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
+            )
     if FLAGS.mode != "train" and (fields := configs.overridden(argv)):
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"

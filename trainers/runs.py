@@ -1,5 +1,6 @@
 """What `trainers.lm` does: train a run, evaluate it, sample from it."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from etils import epath
 
 from trainers import config as configs
-from trainers import evaluation, language_modeling, memory
+from trainers import evaluation, files, language_modeling, memory
 from trainers.data import corpora
 from trainers.data.vocabulary import Vocabulary
 from trainers.training import checkpoints, loop, optimizers, schedules
@@ -21,7 +22,7 @@ MAY_CHANGE = tuple(
     f"training.{field}" for field in ("epochs", "log_every_steps", "checkpoint_every_steps")
 )
 NEED_GPU = ("paper", "released")
-VOCABULARY = "vocabulary.txt"
+VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
 
 
 def train(
@@ -49,19 +50,21 @@ def train(
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
     corpus = corpora.load(config.task, data_dir)
+    # Before the folder is opened: what cannot be trained leaves none.
+    with strategy.scope():
+        model = language_modeling.build(config, corpus.vocabulary.size)
+        optimizer = optimizer_of(config)
+    task = language_modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
+    schedule = schedules.Schedule(**config.schedule.to_dict())
     with open_workdir(path, config.to_dict(), may_change=MAY_CHANGE) as folder:
-        if _is_finished(folder, config):
+        _keep_corpus(path, corpus)
+        if _tell_finished(folder, config):
             return
-        _keep_vocabulary(path, corpus.vocabulary)
-        with strategy.scope():
-            model = language_modeling.build(config, corpus.vocabulary.size)
-            optimizer = optimizer_of(config)
-        task = language_modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
         _introduce(config, model, corpus, path, has_gpu=bool(gpus))
         result = loop.train(
             task,
             optimizer,
-            schedules.Schedule(**config.schedule.to_dict()),
+            schedule,
             folder,
             clip_norm=config.optimizer.clip_norm,
             strategy=strategy,
@@ -80,17 +83,17 @@ def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -
     """
     config = load_config(path)
     corpus = corpora.load(config.task, data_dir)
-    _check_vocabulary(path, corpus.vocabulary)
+    _check_corpus(path, corpus)
     model = language_modeling.build(config, corpus.vocabulary.size)
     checkpoints.load_best(path, model)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
     for split in ("validation", "test"):
-        scores = {each: evaluator.score(each, getattr(corpus, split)) for each in protocols}
+        scores = evaluation.score_all(evaluator, getattr(corpus, split), protocols)
         print(evaluation.describe(split, scores), flush=True)
 
 
 def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:
-    """Returns a text that a run's best model goes on with from a prompt.
+    """Returns a prompt and its continuation by a run's best model.
 
     Args:
         path: The run's folder.
@@ -124,19 +127,27 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config.
 
     Raises:
-        ValueError: Its name is unknown, or a value is out of range.
+        ValueError: Its name is unknown, a value is out of range, or it cannot average.
     """
     settings = config.optimizer
+    if config.schedule.average and settings.name != "sgd":
+        raise ValueError(
+            "`config.schedule.average` must be False unless `config.optimizer.name` is 'sgd'. "
+            f"Received: config.schedule.average=True, config.optimizer.name={settings.name!r}"
+        )
     arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
     if settings.name == "sgd":
         return optimizers.SGD(**arguments, averages=config.schedule.average)
     if settings.name == "adam":
         return optimizers.Adam(**arguments)
-    raise ValueError(f"config.optimizer.name must be 'sgd' or 'adam', received {settings.name!r}")
+    raise ValueError(
+        "`config.optimizer.name` must be 'sgd' or 'adam'. "
+        f"Received: config.optimizer.name={settings.name!r}"
+    )
 
 
-def _is_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
-    """Says so where the run has come to the end that its config asks for."""
+def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
+    """Prints the result of a run that has reached its last epoch; returns whether it has."""
     result = folder.result()
     if result is None or result["epochs"] < config.training.epochs:
         return False
@@ -169,20 +180,28 @@ def _introduce(
         )
 
 
-def _keep_vocabulary(path: epath.Path, vocabulary: Vocabulary) -> None:
-    if (path / VOCABULARY).exists():
-        _check_vocabulary(path, vocabulary)
-    else:
-        vocabulary.save(path / VOCABULARY)
+def _keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
+    """Binds a run to its text: its words and its checksums, written the first time."""
+    _check_corpus(path, corpus)
+    if not (path / VOCABULARY).exists():
+        corpus.vocabulary.save(path / VOCABULARY)
+    if not (path / CORPUS).exists():
+        files.write_json(path / CORPUS, {"sha256": dict(corpus.checksums)})
 
 
-def _check_vocabulary(path: epath.Path, vocabulary: Vocabulary) -> None:
-    """Raises WorkdirError where a run's words are not those of the corpus."""
-    kept = Vocabulary.load(path / VOCABULARY)
-    if kept.tokens != vocabulary.tokens:
+def _check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
+    """Raises WorkdirError where a run's text is not that of the corpus."""
+    differing = []
+    if (path / CORPUS).exists():
+        kept = json.loads((path / CORPUS).read_text())["sha256"]
+        differing = [split for split, sha256 in corpus.checksums.items() if kept[split] != sha256]
+    if not differing and (path / VOCABULARY).exists():  # all that a run once kept of its text
+        if Vocabulary.load(path / VOCABULARY).tokens != corpus.vocabulary.tokens:
+            differing = ["train"]
+    if differing:
         raise WorkdirError(
-            f"{path} belongs to another training text: it has {kept.size} words, and the corpus "
-            f"{vocabulary.size}, or others; give that text by --data_dir"
+            f"{path} belongs to a run on another text: {', '.join(differing)} differs; "
+            "give that run's text by --data_dir, or choose another --workdir"
         )
 
 
@@ -195,10 +214,7 @@ def _finish(
 ) -> None:
     """Scores the best model, reads the test set, and prints and keeps the final line."""
     scores = {
-        split: {
-            protocol: evaluator.score(protocol, getattr(corpus, split))
-            for protocol in evaluation.PROTOCOLS
-        }
+        split: evaluation.score_all(evaluator, getattr(corpus, split), evaluation.PROTOCOLS)
         for split in ("validation", "test")
     }
     summary = f"best of epoch {result.best_epoch}: " + "; ".join(

@@ -30,6 +30,14 @@ def test_every_preset_loads_and_survives_json(task):
         assert config.load(task, preset) is not loaded
 
 
+def test_the_authors_presets_alone_leave_the_last_word_s_input_vector_untrained():
+    for preset in ("released", "paper"):
+        assert config.load("ptb", preset).model.untrained_input_id == -1
+    # A field more would refuse to go on with the runs that there are.
+    for task, preset in (("ptb", "small"), ("ptb", "small_lstm"), ("pydoc", "small")):
+        assert "untrained_input_id" not in config.load(task, preset).model
+
+
 def test_paper_is_the_default_preset_of_ptb():
     assert config.load("ptb").preset == "paper"
     assert config.load("ptb").model.depth == 55

@@ -13,6 +13,7 @@ import pytest
 from absl.testing import flagsaver
 
 from trainers import lm
+from trainers.training import loop
 
 SMALL = (
     "--config.model.units=12",
@@ -58,6 +59,25 @@ def run(environment, *arguments, status=0):
     return done.stdout if status == 0 else done.stderr
 
 
+@pytest.fixture
+def call(environment, monkeypatch, capsys):
+    """Runs a command line in this process, whose generators are left as they are."""
+    monkeypatch.setenv("HOME", environment["HOME"])
+    monkeypatch.setattr(loop, "deterministic", lambda seed: None)
+
+    def call(*arguments, status=0):
+        saved = flagsaver.save_flag_values()
+        try:
+            lm.parse_flags(["lm", *map(str, arguments)])
+            assert lm.main(["lm"]) == status
+        finally:
+            flagsaver.restore_flag_values(saved)
+        output = capsys.readouterr()
+        return output.out if status == 0 else output.err
+
+    return call
+
+
 def checkpoint(workdir):
     """The arrays of the newest checkpoint of a run."""
     newest = max((workdir / "checkpoints").glob("step-*.npz"))
@@ -86,57 +106,76 @@ def test_training_tells_its_size_and_its_result(trained):
     assert (workdir / "metrics.csv").exists()
 
 
-def test_killed_and_resumed_is_bit_for_bit_the_run_that_was_not(
+def stop(process, workdir, number):
+    """Sends a process a signal at its first new checkpoint; returns its output and exit status."""
+    former = set(workdir.glob("checkpoints/step-*.npz"))
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if set(workdir.glob("checkpoints/step-*.npz")) - former:
+            break
+        time.sleep(0.005)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=120)
+    assert not (workdir / "result.json").exists()
+    return output, process.returncode
+
+
+def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
     trained, corpus, environment, tmp_path
 ):
+    """Killed, then resumed and told to stop, then resumed to its end."""
+    workdir = tmp_path / "stopped"
     arguments = (
         "--task=text",
         f"--data_dir={corpus}",
-        f"--workdir={tmp_path / 'killed'}",
+        f"--workdir={workdir}",
         *SMALL,
         "--config.training.checkpoint_every_steps=7",
     )
-    process = subprocess.Popen(command(*arguments), env=environment, stdout=subprocess.DEVNULL)
-    found, deadline = [], time.monotonic() + 120
-    while not found and time.monotonic() < deadline and process.poll() is None:
-        found = list((tmp_path / "killed").glob("checkpoints/step-*.npz"))
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not (tmp_path / "killed" / "result.json").exists()
-    assert "going on from step" in run(environment, *arguments)
+
+    def start():
+        return subprocess.Popen(
+            command(*arguments), env=environment, stdout=subprocess.PIPE, text=True
+        )
+
+    _, status = stop(start(), workdir, signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    output, status = stop(start(), workdir, signal.SIGTERM)
+    assert status == 0
+    assert "going on from step" in output
+    line = re.search(r"stopped by SIGTERM after step (\d+); the same command goes on from", output)
+    assert f"going on from step {line[1]}," in run(environment, *arguments)
     expected_name, expected = checkpoint(trained[0])
-    name, actual = checkpoint(tmp_path / "killed")
+    name, actual = checkpoint(workdir)
     assert name == expected_name
     assert set(actual) == set(expected)
     for key in expected:
         np.testing.assert_array_equal(actual[key], expected[key], err_msg=key)
 
 
-def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, environment):
+def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, call):
     workdir, output = trained
-    evaluated = run(environment, "--mode=evaluate", f"--workdir={workdir}", f"--data_dir={corpus}")
+    evaluated = call("--mode=evaluate", f"--workdir={workdir}", f"--data_dir={corpus}")
     assert "; ".join(evaluated.splitlines()) in output
     sampling = ("--mode=generate", f"--workdir={workdir}", "--seed=3", "--max_length=12")
-    text = run(environment, *sampling, "--prompt=w1 w2")
+    text = call(*sampling, "--prompt=w1 w2")
     assert text.startswith("w1 w2 ")
     assert set(text.split()) <= {f"w{word}" for word in range(30)} | {"<unk>"}
 
 
-def test_a_finished_run_says_so_and_another_recipe_is_refused(trained, corpus, environment):
+def test_a_finished_run_says_so_and_another_recipe_is_refused(trained, corpus, call):
     workdir, output = trained
     arguments = ("--task=text", f"--data_dir={corpus}", f"--workdir={workdir}", *SMALL)
-    again = run(environment, *arguments)
+    again = call(*arguments)
     assert "holds a finished run" in again
     assert output.splitlines()[-1] in again
-    refused = run(environment, *arguments, "--config.model.depth=4", status=2)
+    refused = call(*arguments, "--config.model.depth=4", status=2)
     assert "model.depth: 3 there, 4 here" in refused
     assert "Traceback" not in refused
 
 
-def test_a_loss_that_is_not_finite_exits_1_and_names_the_step(corpus, environment, tmp_path):
-    message = run(
-        environment,
+def test_a_loss_that_is_not_finite_exits_1_and_names_the_step(corpus, call, tmp_path):
+    message = call(
         "--task=text",
         f"--data_dir={corpus}",
         f"--workdir={tmp_path / 'nan'}",
@@ -146,7 +185,9 @@ def test_a_loss_that_is_not_finite_exits_1_and_names_the_step(corpus, environmen
         "--config.optimizer.clip_norm=1e38",
         status=1,
     )
-    assert re.search(r"error: .*at step \d+; the last good checkpoint", message)
+    assert re.search(
+        r"error: .*at step \d+; checkpoints from before it, if any, are kept in", message
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,6 +196,14 @@ def test_a_loss_that_is_not_finite_exits_1_and_names_the_step(corpus, environmen
         ((), "--task is missing; expected one of ptb, pydoc, text"),
         (("--task=ptbx",), "unknown --task 'ptbx'; did you mean 'ptb'?"),
         (("--task=ptb", "--mode=trian"), "trian"),
+        (
+            ("--mode=generate", "--workdir=run", "--data_dir=x"),
+            "--data_dir has no use in --mode=generate, only in train and evaluate",
+        ),
+        (
+            ("--task=ptb", "--seed=3"),
+            "--seed has no use in --mode=train, only in generate; training takes --config.seed",
+        ),
         (("--task=ptb", "--protocol=exact"), "--protocol has no use in --mode=train"),
         (("--task=ptb", "--prompt=a"), "--prompt has no use in --mode=train, only in generate"),
         (("--task=ptb", "--config.model.depht=3"), "did you mean 'model.depth'?"),
@@ -178,20 +227,3 @@ def test_a_command_line_that_is_not_valid_exits_2_with_one_line(arguments, messa
     assert message in error
     assert error.startswith("error: ")
     assert len(error.splitlines()) == 1
-
-
-def test_two_replicas_end_with_the_weights_of_one(environment):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.trainers.replicas"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    for one, two in json.loads(done.stdout.splitlines()[-1]).values():
-        assert (one["replicas"], two["replicas"]) == (1, 2)
-        assert one["steps_per_epoch"] == 6
-        np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-10)
-        for first, second in zip(one["weights"], two["weights"], strict=True):
-            np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-10)

@@ -1,0 +1,86 @@
+"""What a run refuses before it begins, and the text that it is bound to."""
+
+import json
+
+import pytest
+from etils import epath
+
+from trainers import config as configs
+from trainers import runs
+from trainers.training.workdir import WorkdirError
+
+SIZES = dict(
+    units=4, output_units=4, embedding_units=4, depth=2, auxiliary_every=1, dilation_rate=(1,)
+)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name in ("train", "valid", "test"):
+        (folder / f"{name}.txt").write_text("a b c d\n" * 20)
+    return folder
+
+
+@pytest.fixture
+def config():
+    loaded = configs.load("text", "small")
+    loaded.model.update(SIZES)
+    loaded.data.update(batch_size=2, window=10, horizon=2)
+    loaded.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)
+    loaded.training.epochs = 1
+    return loaded
+
+
+@pytest.fixture
+def train(config, corpus, tmp_path, monkeypatch):
+    """Trains in this process, whose generators are left as they are."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(runs.loop, "deterministic", lambda seed: None)
+    return lambda: runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
+
+
+@pytest.mark.parametrize(
+    ("group", "values", "named"),
+    [
+        (
+            "schedule",
+            {"average": True},
+            "config.schedule.average=True, config.optimizer.name=.adam",
+        ),
+        ("optimizer", {"name": "adm"}, "`config.optimizer.name` must be .*Received: .*=.adm"),
+        ("schedule", {"factor": 2.0}, "factor"),
+        ("data", {"history": "none"}, "config.data.history"),
+        ("data", {"horizon": 10}, "config.data.horizon"),
+        ("model", {"kind": "gru"}, "config.model.kind"),
+    ],
+)
+def test_a_recipe_that_cannot_be_trained_is_named_and_leaves_no_folder(
+    train, config, tmp_path, group, values, named
+):
+    config[group].update(values)
+    with pytest.raises(ValueError, match=named):
+        train()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):
+    train()
+    folder = epath.Path(tmp_path / "run")
+    kept = json.loads((folder / "corpus.json").read_text())
+    assert set(kept["sha256"]) == {"train", "validation", "test"}
+    (corpus / "valid.txt").write_text("d c b a\n" * 20)  # the same words
+    for use in (train, lambda: runs.evaluate(folder, str(corpus), ("exact",))):
+        with pytest.raises(WorkdirError, match="on another text: validation differs"):
+            use()
+    (folder / "corpus.json").unlink()  # as runs were before it was kept
+    runs.evaluate(folder, str(corpus), ("exact",))
+    assert not (folder / "corpus.json").exists()
+    train()
+    assert "holds a finished run" in capsys.readouterr().out
+    assert json.loads((folder / "corpus.json").read_text()) != kept
+    (folder / "corpus.json").unlink()
+    (corpus / "train.txt").write_text("a b c d e\n" * 20)
+    with pytest.raises(WorkdirError, match="on another text: train differs"):
+        train()
