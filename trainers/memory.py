@@ -1,33 +1,44 @@
-"""How much memory training takes, by a formula."""
+"""How much memory training takes, by a formula that a test holds against what a step takes."""
 
 import ml_collections
 
 _BYTES = 4  # float32
-_SLOTS = {"sgd": 0, "adam": 2}
+_SLOTS = {"sgd": 0, "adam": 2}  # variables of the optimizer, for each parameter
+_GATES = 4
 
 
 def training_bytes(config: ml_collections.ConfigDict, parameters: int, vocabulary_size: int) -> int:
     """Estimates the memory of a training step, without the program itself and the data.
 
     It counts what has to be there at once: parameters, gradients and the optimizer's variables;
-    what each level (each layer of an LSTM) keeps of each position for the backward pass; logits
-    and their gradients for each output that is scored.
+    what the network keeps for the backward pass; logits and their gradients for each output that
+    is scored.
     """
     model, data = config.model, config.data
-    positions = data.batch_size * data.window
     scored = data.batch_size * (data.window - data.horizon)
     slots = _SLOTS.get(config.optimizer.name, 0) + config.schedule.average
     outputs = 1
-    if model.kind == "trellis" and model.auxiliary_weight:
-        outputs += model.depth // model.auxiliary_every
-    kept = _channels_kept(model) * positions
-    logits = 3 * outputs * scored * vocabulary_size  # logits, probabilities, gradients
+    if model.kind == "lstm":
+        kernels = parameters - vocabulary_size * (model.embedding_units + 1)
+        kept = _lstm_numbers(model, data, kernels)
+    else:
+        kept = _trellis_numbers(model, data)
+        outputs += model.depth // model.auxiliary_every if model.auxiliary_weight else 0
+    logits = 2 * outputs * scored * vocabulary_size
     return _BYTES * (parameters * (2 + slots) + kept + logits)
 
 
-def _channels_kept(model: ml_collections.ConfigDict) -> int:
-    """Numbers kept for a position: for each level taps, pre-activations, activations, states."""
-    if model.kind == "lstm":
-        return model.layers * 12 * model.units
-    level = model.kernel_size + 4 + 4 + 4
-    return (model.depth * level + 8) * model.units
+def _trellis_numbers(model: ml_collections.ConfigDict, data: ml_collections.ConfigDict) -> int:
+    """Numbers kept of all positions: the injected input, and what each level computes."""
+    # Taps of the level below; pre-activations and activations of the gates; the hidden state and
+    # the cell, each before and after dropout or a nonlinearity.
+    level = model.kernel_size + 2 * _GATES + 4
+    return data.batch_size * data.window * (model.depth * level + 2 * _GATES) * model.units
+
+
+def _lstm_numbers(
+    model: ml_collections.ConfigDict, data: ml_collections.ConfigDict, kernels: int
+) -> int:
+    """Numbers kept of all positions, as in a trellis network's level, and by Keras's loop."""
+    positions = data.batch_size * data.window * model.layers * (2 * _GATES + 4) * model.units
+    return positions + data.window * kernels  # the loop keeps the kernels that each step reads
