@@ -6,7 +6,8 @@ A step is the same for all: forward, the mean square of the outputs of all steps
 gradient with respect to the weights and to the input (there is an embedding below, as a rule),
 and plain gradient descent. No dropout, no weight normalisation.
 
-Who does not run here, a line says why. `docs/benchmarks.md` explains the columns.
+A contender that cannot run here is left out; a line says why.
+`docs/benchmarks.md` explains the columns.
 """
 
 import dataclasses
@@ -406,10 +407,15 @@ def _sizes() -> Sizes:
     cores = workers.available_cores()
     threads = cores if FLAGS.threads is None else FLAGS.threads
     if not 1 <= threads <= cores:
-        raise app.UsageError(f"--threads={threads}; expected 1 to {cores}, the cores to be had")
+        raise app.UsageError(
+            f"`threads` must be from 1 to {cores}, the cores here. Received: --threads={threads}"
+        )
     dilations = FLAGS.dilation_rate
     if not dilations or not all(each.isdecimal() and int(each) > 0 for each in dilations):
-        raise app.UsageError(f"--dilation_rate={','.join(dilations)}; expected numbers like 1,2,4")
+        raise app.UsageError(
+            "`dilation_rate` must be numbers like 1,2,4. "
+            f"Received: --dilation_rate={','.join(dilations)}"
+        )
     return Sizes(
         batch_size=FLAGS.batch_size,
         time_steps=FLAGS.time_steps,
@@ -426,7 +432,9 @@ def _sizes() -> Sizes:
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     if len(argv) > 1:
-        raise app.UsageError(f"arguments {argv[1:]} are no flags")
+        raise app.UsageError(
+            f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}"
+        )
     sizes, here = _sizes(), machine()
     names = [name for name in CONTENDERS if name == OURS or name in (FLAGS.only or CONTENDERS)]
     print(
