@@ -100,7 +100,9 @@ def check_tuples(config: ml_collections.ConfigDict) -> None:
     """Raises ValueError where a tuple holds anything but ints, the one kind that configs have."""
     for field, value in flatten(config).items():
         if isinstance(value, tuple) and not all(type(item) is int for item in value):
-            raise ValueError(f"--config.{field}={value}: expected a tuple of ints")
+            raise ValueError(
+                f"`config.{field}` must be a tuple of ints. Received: config.{field}={value}"
+            )
 
 
 def _with_tuples(value: Any) -> Any:
@@ -115,7 +117,7 @@ def _wrong_type(flag_values: flags.FlagValues, field: str, value: str) -> str:
     for group in groups:
         config = config[group]
     expected = config.get_type(name).__name__
-    return f"--config.{field}={value}: expected {expected}, received {value!r}"
+    return f"`config.{field}` must be of type {expected}. Received: config.{field}={value}"
 
 
 def _last_value(argv: Sequence[str], name: str) -> str | None:

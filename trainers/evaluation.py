@@ -69,7 +69,9 @@ class Evaluator:
     def score(self, protocol: str, ids: np.ndarray) -> Score:
         """Returns the score of a stream of ids [N] under one of `PROTOCOLS`."""
         if protocol not in PROTOCOLS:
-            raise ValueError(f"protocol must be one of {PROTOCOLS}, received {protocol!r}")
+            raise ValueError(
+                f"`protocol` must be one of {PROTOCOLS}. Received: protocol={protocol!r}"
+            )
         return getattr(self, protocol)(ids)
 
     def exact(self, ids: np.ndarray) -> Score:
@@ -132,7 +134,7 @@ def cut(ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: in
     """
     targets = len(ids) - 1
     if targets < 1:
-        raise ValueError(f"ids: expected at least 2 tokens, received {len(ids)}")
+        raise ValueError(f"`ids` must hold at least 2 tokens. Received: {len(ids)} tokens")
     warmup = 0 if receptive_field is None else receptive_field - 1
     rows = 1 if receptive_field is None else max(1, min(batch_size, (targets - warmup) // chunk))
     share = math.ceil(max(targets - warmup, 1) / rows)

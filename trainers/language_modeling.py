@@ -113,7 +113,10 @@ def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> keras.Mode
     arguments = config.model.to_dict()
     kind = arguments.pop("kind")
     if kind not in MODELS:
-        raise ValueError(f"config.model.kind must be one of {tuple(MODELS)}, received {kind!r}")
+        raise ValueError(
+            f"`config.model.kind` must be one of {tuple(MODELS)}. Received: "
+            f"config.model.kind={kind!r}"
+        )
     deviation = arguments.pop("initial_deviation", None)
     for name in INITIALIZED if deviation else ():
         # One object each: an initializer draws the same numbers each time.
@@ -125,17 +128,18 @@ def check_data(data: ml_collections.ConfigDict) -> None:
     """Raises ValueError where the fields of the group `data` do not go together."""
     if data.history not in HISTORIES:
         raise ValueError(
-            f"config.data.history must be one of {HISTORIES}, received {data.history!r}"
+            f"`config.data.history` must be one of {HISTORIES}. Received: "
+            f"config.data.history={data.history!r}"
         )
     if not 0 <= data.horizon < data.window:
         raise ValueError(
-            f"config.data.horizon must be in 0 to window - 1 = {data.window - 1}, "
-            f"received {data.horizon}"
+            f"`config.data.horizon` must be from 0 to config.data.window - 1 = {data.window - 1}. "
+            f"Received: config.data.horizon={data.horizon}"
         )
     if data.history == "carried" and data.horizon:
         raise ValueError(
-            "config.data.history='carried' takes config.data.horizon=0 (windows that overlap "
-            f"have no state to go on from), received {data.horizon}"
+            "`config.data.horizon` must be 0 with config.data.history='carried': windows that "
+            f"overlap have no state to go on from. Received: config.data.horizon={data.horizon}"
         )
 
 

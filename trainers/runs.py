@@ -46,7 +46,7 @@ def train(
         ValueError, OSError, WorkdirError: The config, the corpus or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
     """
-    loop.deterministic(config.seed)
+    loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
     corpus = corpora.load(config.task, data_dir)
@@ -107,7 +107,8 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     config = load_config(path)
     if config.model.kind != "trellis":
         raise ValueError(
-            f"{path} holds a model of kind {config.model.kind!r}; expected 'trellis' to generate"
+            f"`config.model.kind` must be 'trellis' to generate. Received: "
+            f"config.model.kind={config.model.kind!r}, in {path}"
         )
     vocabulary = Vocabulary.load(path / VOCABULARY)
     model = language_modeling.build(config, vocabulary.size)

@@ -103,11 +103,17 @@ def test_an_unknown_field_is_refused_with_the_nearest(override, nearest):
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("model.units=many", "expected int, received 'many'"),
-        ("model.units=1.5", "expected int, received '1.5'"),
-        ("optimizer.learning_rate=fast", "expected float, received 'fast'"),
-        ("schedule.average=7", "expected bool, received '7'"),
-        ("model.dilation_rate=1,b", "expected a tuple of ints"),
+        ("model.units=many", "type int. Received: config.model.units=many"),
+        ("model.units=1.5", "type int. Received: config.model.units=1.5"),
+        (
+            "optimizer.learning_rate=fast",
+            "type float. Received: config.optimizer.learning_rate=fast",
+        ),
+        ("schedule.average=7", "type bool. Received: config.schedule.average=7"),
+        (
+            "model.dilation_rate=1,b",
+            "must be a tuple of ints. Received: config.model.dilation_rate=",
+        ),
     ],
 )
 def test_a_value_of_the_wrong_type_names_field_value_and_type(override, expected):

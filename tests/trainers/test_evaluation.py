@@ -77,7 +77,7 @@ def test_cut_covers_each_target_once_with_its_whole_history(
 
 
 def test_exact_refuses_a_stream_without_targets(model):
-    with pytest.raises(ValueError, match="at least 2 tokens, received 1"):
+    with pytest.raises(ValueError, match="`ids` must hold at least 2 tokens. Received: 1"):
         evaluator(model).exact(np.zeros(1, np.int32))
 
 
@@ -132,7 +132,7 @@ def test_trellisnet_traces_once_for_whole_windows_and_once_for_the_last(
 
 
 def test_an_unknown_protocol_is_refused(model, ids):
-    with pytest.raises(ValueError, match="protocol must be one of .*received 'exakt'"):
+    with pytest.raises(ValueError, match="`protocol` must be one of .*Received: protocol='exakt'"):
         evaluator(model).score("exakt", ids)
 
 

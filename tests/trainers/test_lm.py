@@ -63,7 +63,7 @@ def run(environment, *arguments, status=0):
 def call(environment, monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", environment["HOME"])
-    monkeypatch.setattr(loop, "deterministic", lambda seed: None)
+    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
 
     def call(*arguments, status=0):
         saved = flagsaver.save_flag_values()

@@ -37,7 +37,7 @@ def config():
 def train(config, corpus, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(runs.loop, "deterministic", lambda seed: None)
+    monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
     return lambda: runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
 
 

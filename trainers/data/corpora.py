@@ -85,8 +85,8 @@ def _pydoc(data_dir: epath.PathLike | None, cache_dir: epath.Path) -> encoding.S
     del cache_dir
     if data_dir is not None:
         raise ValueError(
-            f"data_dir={str(data_dir)!r} has no use: task 'pydoc' reads Python's own text; "
-            "expected no data_dir, or task='text'"
+            "`data_dir` must be None: task 'pydoc' reads Python's own text (task='text' reads "
+            f"yours). Received: data_dir={str(data_dir)!r}"
         )
     texts = pydoc.texts()
     return encoding.Source(

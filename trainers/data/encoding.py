@@ -82,8 +82,8 @@ def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict
 def _local(cache_dir: epath.PathLike) -> pathlib.Path:
     if "://" in os.fspath(cache_dir):
         raise ValueError(
-            f"cache_dir={os.fspath(cache_dir)!r} is not on this machine; expected a local folder, "
-            "since encoded ids are memory-mapped"
+            "`cache_dir` must be a local folder, since encoded ids are memory-mapped. "
+            f"Received: cache_dir={os.fspath(cache_dir)!r}"
         )
     return pathlib.Path(cache_dir).expanduser()
 

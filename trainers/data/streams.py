@@ -24,12 +24,12 @@ def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
         ValueError: A stream would hold less than the two tokens that one prediction takes.
     """
     if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size}; expected at least 1")
+        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
     length = len(ids) // batch_size
     if length < 2:
         raise ValueError(
-            f"batch_size={batch_size} leaves {length} of {len(ids)} tokens a stream; "
-            f"expected at most {len(ids) // 2}, so that a stream holds 2 tokens"
+            f"`batch_size` must be at most {len(ids) // 2}, so that each stream holds 2 of the "
+            f"{len(ids)} tokens. Received: batch_size={batch_size}"
         )
     return ids[: batch_size * length].reshape(batch_size, length)
 
@@ -58,16 +58,17 @@ class Windows:
 
     def __post_init__(self):
         if self.window < 1:
-            raise ValueError(f"window={self.window}; expected at least 1")
+            raise ValueError(f"`window` must be at least 1. Received: window={self.window}")
         if not 0 <= self.discard < self.window:
             raise ValueError(
-                f"discard={self.discard}; expected from 0 to window - 1 = {self.window - 1}"
+                f"`discard` must be from 0 to window - 1 = {self.window - 1}. "
+                f"Received: discard={self.discard}"
             )
         if self.length < self.discard + 2:
             raise ValueError(
-                f"length={self.length}: streams so short have no target after discard="
-                f"{self.discard}; expected at least {self.discard + 2} tokens a stream "
-                "(more text, or a smaller batch_size)"
+                f"`length` must be at least {self.discard + 2} tokens a stream, to score one after "
+                f"discard={self.discard} (more text, or a smaller batch_size). "
+                f"Received: length={self.length}"
             )
 
     @property
@@ -107,11 +108,14 @@ def windows_dataset(
     """
     if streams.shape[1] != windows.length:
         raise ValueError(
-            f"windows.length={windows.length}; expected the streams' length {streams.shape[1]}"
+            f"`windows.length` must be that of the streams, {streams.shape[1]}. "
+            f"Received: windows.length={windows.length}"
         )
     last_step = epochs * windows.count
     if not 0 <= first_step <= last_step:
-        raise ValueError(f"first_step={first_step}; expected from 0 to {last_step}")
+        raise ValueError(
+            f"`first_step` must be from 0 to {last_step}. Received: first_step={first_step}"
+        )
 
     def read(step: np.int64) -> tuple[np.ndarray, np.ndarray]:
         _, index = windows.locate(int(step))

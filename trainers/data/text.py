@@ -24,16 +24,18 @@ def find_files(
     Raises:
         ValueError: The folder or a file is missing.
     """
-    expected = f"expected a folder of {', '.join(files.values())}, or {otherwise}"
+    expected = f"`data_dir` must be a folder of {', '.join(files.values())} (or {otherwise})."
     if data_dir is None:
-        raise ValueError(f"data_dir=None; {expected}")
+        raise ValueError(f"{expected} Received: data_dir=None")
     folder = epath.Path(data_dir).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"data_dir={str(data_dir)!r} is no folder; {expected}")
+        raise ValueError(f"{expected} Received: data_dir={str(data_dir)!r}, which is no folder")
     paths = {split: folder / name for split, name in files.items()}
     missing = [path.name for path in paths.values() if not path.is_file()]
     if missing:
-        raise ValueError(f"data_dir={str(data_dir)!r} lacks {', '.join(missing)}; {expected}")
+        raise ValueError(
+            f"{expected} Received: data_dir={str(data_dir)!r}, which lacks {', '.join(missing)}"
+        )
     return paths
 
 

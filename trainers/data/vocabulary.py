@@ -40,14 +40,20 @@ class Vocabulary:
         for index, token in enumerate(self.tokens):
             if not token or "\n" in token:
                 raise ValueError(
-                    f"tokens[{index}] is {token!r}; expected a non-empty word of one line"
+                    "each of `tokens` must be a non-empty word of one line. "
+                    f"Received: tokens[{index}]={token!r}"
                 )
             if token in seen:
-                raise ValueError(f"tokens[{index}] is {token!r} a second time; expected it once")
+                raise ValueError(
+                    "each of `tokens` must stand there once. "
+                    f"Received: tokens[{index}]={token!r} a second time"
+                )
             seen.add(token)
         for token in (UNKNOWN, EOS):
             if token not in seen:
-                raise ValueError(f"tokens ({len(seen)} of them) lack {token!r}; expected it")
+                raise ValueError(
+                    f"`tokens` must have {token!r}. Received: {len(seen)} tokens without it"
+                )
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[Sequence[str]], minimum_count: int = 1) -> "Vocabulary":
@@ -75,8 +81,8 @@ class Vocabulary:
         """Returns the int32 ids of tokens; one that is not in the vocabulary reads `<unk>`."""
         if isinstance(tokens, str):
             raise ValueError(
-                f"tokens is the text {tokens[:40]!r}; expected a sequence of tokens "
-                "(encode_text takes text)"
+                "`tokens` must be a sequence of tokens (encode_text takes text). "
+                f"Received: tokens={tokens[:40]!r}"
             )
         unknown = self.unknown_id
         return np.asarray([self._ids.get(token, unknown) for token in tokens], dtype=np.int32)
@@ -94,7 +100,9 @@ class Vocabulary:
         words = []
         for index in map(int, ids):
             if not 0 <= index < self.size:
-                raise ValueError(f"ids hold {index}; expected ids from 0 to {self.size - 1}")
+                raise ValueError(
+                    f"`ids` must be from 0 to {self.size - 1}. Received: {index} among them"
+                )
             words.append("\n" if index == self.eos_id else self.tokens[index])
         return " ".join(words).replace(" \n", "\n").replace("\n ", "\n")
 
@@ -114,5 +122,6 @@ class Vocabulary:
             return cls(epath.Path(path).read_bytes().decode().removesuffix("\n").split("\n"))
         except ValueError as error:  # UnicodeDecodeError is one.
             raise ValueError(
-                f"path={str(path)!r} is no vocabulary of one token a line: {error}"
+                f"`path` must be a vocabulary of one token a line. Received: path={str(path)!r} "
+                f"({error})"
             ) from error

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import zipfile
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -95,7 +96,7 @@ class Checkpoints:
     def _path(self, step: int) -> epath.Path:
         return self.folder / f"step-{step:08d}.npz"
 
-    def _write(self, path: epath.Path, arrays: Mapping[str, np.ndarray]) -> bool:
+    def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
         try:
             write_atomically(path, lambda file: np.savez(file, **arrays))
         except _UNWRITABLE as error:

@@ -100,7 +100,7 @@ class Result(NamedTuple):
     best_epoch: int
 
 
-def deterministic(seed: int) -> None:
+def make_deterministic(seed: int) -> None:
     """Seeds all generators and has TensorFlow choose deterministic kernels.
 
     To be called before anything else of TensorFlow: two runs in processes of the same build with
@@ -126,7 +126,7 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         devices = [device.name for device in tf.config.list_logical_devices(kind)]
         return tf.distribute.MirroredStrategy(devices)
-    raise ValueError(f'distribute must be "none" or "mirrored"; received {name!r}')
+    raise ValueError(f"`name` must be 'none' or 'mirrored'. Received: name={name!r}")
 
 
 class Trainer:
@@ -148,7 +148,9 @@ class Trainer:
         strategy: tf.distribute.Strategy | None = None,
     ):
         if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(f"clip_norm must be None or above 0; received {clip_norm}")
+            raise ValueError(
+                f"`clip_norm` must be None or above 0. Received: clip_norm={clip_norm}"
+            )
         self.task = task
         self.optimizer = optimizer
         self.clip_norm = clip_norm
@@ -161,7 +163,7 @@ class Trainer:
         """The batches from a step on, spread over the replicas in order.
 
         Raises:
-            ValueError: the batch size does not divide by the number of replicas.
+            ValueError: the batch size is not divisible by the number of replicas.
         """
         dataset = self.task.dataset(first_step)
         if self.replicas == 1:
@@ -242,8 +244,8 @@ class Trainer:
     def _check_batch_size(self, batch_size: int | None) -> None:
         if batch_size is not None and batch_size % self.replicas:
             raise ValueError(
-                f"batch_size must divide by the number of replicas, {self.replicas}; "
-                f"received {batch_size}"
+                f"`batch_size` must be divisible by the number of replicas, {self.replicas} "
+                f"(or train on one device). Received: batch_size={batch_size}"
             )
 
 
@@ -288,7 +290,7 @@ def train(
     }
     for argument, value in counts.items():
         if value is not None and value < 1:
-            raise ValueError(f"{argument} must be at least 1; received {value}")
+            raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
     with StopSignals() as signals, contextlib.closing(run.progress):
@@ -296,7 +298,7 @@ def train(
 
 
 class StopSignals:
-    """Notes SIGTERM and Ctrl-C instead of dying of them; a second one does its usual work.
+    """Records SIGTERM and Ctrl-C instead of ending the process; a second signal acts as usual.
 
     Attributes:
         received: the name of the signal that came, or None.
@@ -309,7 +311,7 @@ class StopSignals:
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():  # Python allows no other
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._former[number] = signal.signal(number, self._note)
+                self._former[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, *_):
@@ -317,7 +319,7 @@ class StopSignals:
             signal.signal(number, handler)
         self._former = {}
 
-    def _note(self, number, _):
+    def _record(self, number, _):
         self.received = signal.Signals(number).name
         self.__exit__()
 

@@ -39,7 +39,9 @@ class Optimizer(keras.optimizers.Optimizer):
     def __init__(self, learning_rate: float, weight_decay: float = 0.0, name: str | None = None):
         for argument, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{argument} must be finite and not negative; received {value}")
+                raise ValueError(
+                    f"`{argument}` must be finite and not negative. Received: {argument}={value}"
+                )
         super().__init__(learning_rate=lambda: self.learning_rate, name=name)
         # Keras would hold it in float32, too coarse for a run in float64.
         self.rate: keras.Variable = self.add_variable(
@@ -70,7 +72,7 @@ class Optimizer(keras.optimizers.Optimizer):
             ValueError: this optimizer has no averages.
         """
         raise ValueError(
-            f"{type(self).__name__} keeps no averages; expected SGD with averages=True"
+            f"the optimizer must be SGD with averages=True to average. Received: {self.name}"
         )
 
     @contextlib.contextmanager
@@ -101,7 +103,7 @@ class SGD(Optimizer):
 
     Args:
         learning_rate: the learning rate.
-        weight_decay: times the variable, added to the gradient.
+        weight_decay: coefficient of the variable that is added to the gradient.
         averages: whether to keep the variables that `start_averaging` needs.
         name: the optimizer's name.
     """
@@ -135,6 +137,8 @@ class SGD(Optimizer):
         rate = tf.cast(learning_rate, variable.dtype)
         self.assign_sub(variable, rate * self._coupled(gradient, variable))
         if self.keeps_averages:
+            # Keras's hook for its subclasses. Under a strategy `variable` is a replica's copy, and
+            # only Keras can tell whose.
             average = self.averages[self._get_variable_index(variable)]
             keras.ops.cond(
                 self.averaged_from >= 0,
@@ -184,7 +188,7 @@ class Adam(Optimizer):
 
     Args:
         learning_rate: the learning rate.
-        weight_decay: times the variable, added to the gradient (not AdamW's).
+        weight_decay: coefficient of the variable that is added to the gradient (not AdamW's).
         name: the optimizer's name.
     """
 
@@ -200,7 +204,7 @@ class Adam(Optimizer):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """One step for one variable, in one pass over the memory."""
-        index = self._get_variable_index(variable)
+        index = self._get_variable_index(variable)  # see SGD
         # In float64: 1 - 0.999 has lost four digits in float32. The fused kernel has the
         # corrections inside epsilon's sum; given as here they come out as in the equation.
         step = tf.cast(self.iterations + 1, "float64")

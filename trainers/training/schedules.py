@@ -33,11 +33,13 @@ class Schedule:
 
     def __post_init__(self):
         if not 0 < self.factor < 1:
-            raise ValueError(f"factor must be between 0 and 1; received {self.factor}")
+            raise ValueError(f"`factor` must be between 0 and 1. Received: factor={self.factor}")
         if self.minimum < 0:
-            raise ValueError(f"minimum must not be negative; received {self.minimum}")
+            raise ValueError(f"`minimum` must not be negative. Received: minimum={self.minimum}")
         if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience must be None or at least 1; received {self.patience}")
+            raise ValueError(
+                f"`patience` must be None or at least 1. Received: patience={self.patience}"
+            )
 
     def after_epoch(self, losses: Sequence[float], optimizer: optimizers.Optimizer) -> str | None:
         """Changes the optimizer for the next epoch.

@@ -78,7 +78,7 @@ def test_dataset_reads_a_memory_map(tmp_path):
 
 @pytest.mark.parametrize(
     ("batch_size", "message"),
-    [(0, "batch_size=0; expected at least 1"), (6, "batch_size=6 .*expected at most 5")],
+    [(0, "at least 1. Received: batch_size=0"), (6, "at most 5, .*Received: batch_size=6")],
 )
 def test_bad_batch_size(batch_size, message):
     with pytest.raises(ValueError, match=message):
@@ -88,10 +88,10 @@ def test_bad_batch_size(batch_size, message):
 @pytest.mark.parametrize(
     ("length", "window", "discard", "message"),
     [
-        (10, 0, 0, "window=0; expected at least 1"),
-        (10, 4, 4, "discard=4; expected from 0 to window - 1 = 3"),
+        (10, 0, 0, "at least 1. Received: window=0"),
+        (10, 4, 4, "from 0 to window - 1 = 3. Received: discard=4"),
         (10, 4, -1, "discard=-1"),
-        (4, 8, 3, "length=4: .* expected at least 5 tokens"),
+        (4, 8, 3, "at least 5 tokens .*Received: length=4"),
     ],
 )
 def test_bad_windows(length, window, discard, message):
@@ -102,10 +102,10 @@ def test_bad_windows(length, window, discard, message):
 @pytest.mark.parametrize("first_step", [-1, 4])
 def test_bad_first_step(first_step):
     cut = np.zeros((2, 10), np.int32)
-    with pytest.raises(ValueError, match=f"first_step={first_step}; expected from 0 to 3"):
+    with pytest.raises(ValueError, match=f"from 0 to 3. Received: first_step={first_step}"):
         streams.windows_dataset(cut, streams.Windows(10, 3), first_step=first_step)
 
 
 def test_windows_of_other_streams():
-    with pytest.raises(ValueError, match="windows.length=9; expected the streams' length 10"):
+    with pytest.raises(ValueError, match="that of the streams, 10. Received: windows.length=9"):
         streams.windows_dataset(np.zeros((2, 10), np.int32), streams.Windows(9, 3))

@@ -126,5 +126,5 @@ def test_config_round_trip(optimizer):
 
 @pytest.mark.parametrize("arguments", [{"learning_rate": -1.0}, {"weight_decay": float("nan")}])
 def test_bad_arguments_are_named(arguments):
-    with pytest.raises(ValueError, match=f"{next(iter(arguments))} .* received"):
+    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):
         optimizers.SGD(**{"learning_rate": 0.1, **arguments})

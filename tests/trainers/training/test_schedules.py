@@ -42,5 +42,5 @@ def test_the_first_plateau_may_start_averaging_instead():
 
 @pytest.mark.parametrize("arguments", [{"factor": 1.0}, {"patience": 0}, {"minimum": -1.0}])
 def test_bad_arguments_are_named(arguments):
-    with pytest.raises(ValueError, match=f"{next(iter(arguments))} .* received"):
+    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):
         schedules.Schedule(**arguments)

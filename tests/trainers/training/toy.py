@@ -126,7 +126,7 @@ def main():
             tf.config.list_physical_devices("CPU")[0],
             [tf.config.LogicalDeviceConfiguration()] * args.replicas,
         )
-    loop.deterministic(3)
+    loop.make_deterministic(3)
     strategy = loop.get_strategy("mirrored" if args.replicas > 1 else "none")
     with strategy.scope():
         task = Task(dropout=args.dropout)
