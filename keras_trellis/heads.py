@@ -73,6 +73,10 @@ class Head(keras.layers.Layer):
         """Returns `logits`."""
         return self.logits(features, table, training)
 
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; Keras wants it said, as a policy is among them."""
+        return super().get_config()
+
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TiedSoftmax(Head):

@@ -134,7 +134,6 @@ class TrellisLM(keras.Model):
         self.auxiliary_weight = _weight("auxiliary_weight", auxiliary_weight)
         self.activation_weight = _weight("activation_weight", activation_weight)
         self.temporal_weight = _weight("temporal_weight", temporal_weight)
-        self.auxiliary_every = _auxiliary_every(auxiliary_every, auxiliary_weight, depth)
         self.untrained_input_id = _token("untrained_input_id", untrained_input_id, vocabulary_size)
         self.seed = seed
         self.supports_masking = True
@@ -159,11 +158,19 @@ class TrellisLM(keras.Model):
             name="trellis",
             **kwargs,
         )
+        self.auxiliary_every = _auxiliary_every(
+            auxiliary_every, self.auxiliary_weight, self.trellis.depth
+        )
         self.head = heads.get(head, dtype=self.dtype_policy, name="head")
-        self._build_parts()
+        # All variables at once, so that no method has to ask whether it is the first one.
+        self.build((None, None))
+        # Keras exports only what has been called, and `fit` on the whole loss calls it not.
+        self(tf.zeros([1, 1], tf.int32))
 
-    def _build_parts(self) -> None:
-        """Creates all variables, so that no method has to ask whether it is the first one."""
+    def build(self, ids_shape: Sequence[int | None]) -> None:
+        """Creates all variables; the constructor calls it."""
+        if self.built:
+            return
         self.embedding.build((None, None))
         self.trellis.build((None, None, self.embedding_units))
         if not self.head.built:
@@ -171,7 +178,11 @@ class TrellisLM(keras.Model):
                 (None, None, self.trellis.output_units),
                 (self.vocabulary_size, self.embedding_units),
             )
-        self.built = True
+
+    @property
+    def input_dtype(self) -> str:
+        """What Keras takes ids for where it has none at hand, as in `export`."""
+        return "int32"
 
     @property
     def receptive_field(self) -> int:
@@ -478,7 +489,8 @@ class TrellisLM(keras.Model):
         """Variational dropout of `[..., T, E]`: one mask for all steps."""
         if not (training and self.output_dropout):
             return outputs
-        shape = tf.tensor_scatter_nd_update(tf.shape(outputs), [[outputs.shape.rank - 2]], [1])
+        *rows, _, channels = tf.unstack(tf.shape(outputs), num=outputs.shape.rank)
+        shape = [*rows, 1, channels]
         return outputs * self._mask(shape, self.output_dropout, outputs.dtype)
 
     def _mask(self, shape: Any, rate: float, dtype: tf.DType) -> tf.Tensor:
@@ -603,8 +615,10 @@ def _refuse_layer_arguments(names: Any) -> None:
 
 
 def _auxiliary_every(every: int | None, weight: float, depth: int) -> int | None:
-    if every is not None:
+    if every is not None and weight:
         return arguments.at_most("auxiliary_every", every, "depth", depth)
+    if every is not None:  # it says nothing to a loss that is off, whatever the depth
+        return arguments.positive("auxiliary_every", every)
     if weight:
         raise ValueError(
             "`auxiliary_weight` needs `auxiliary_every`, which says which levels it is for. "

@@ -268,7 +268,8 @@ class TrellisLayer(keras.layers.Layer):
         """Runs the network, as `keras.layers.LSTM` does.
 
         Args:
-            sequences: [B, T, p]; a ragged tensor counts as right padding.
+            sequences: [B, T, p]; a ragged tensor counts as right padding. XLA cannot make a
+                ragged tensor dense: `compile(..., jit_compile=False)` where Keras would use it.
             initial_state: the states, each [B, units]; None for zeros, or with `stateful` for
                 what the last call left.
             mask: bool [B, T], true at the valid steps.

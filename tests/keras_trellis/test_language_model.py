@@ -343,6 +343,16 @@ def test_fit_learns_and_predicts():
     assert np.mean(predicted[:, 2:] == text[:, 3:]) > 0.9
 
 
+def test_export_after_fit(tmp_path):
+    model = keras_trellis.TrellisLM(V, UNITS, DEPTH, embedding_units=E)
+    model.compile("sgd")
+    model.fit(IDS, TARGETS, verbose=0)
+    model.export(str(tmp_path / "model"), verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    served = loaded.serve(tf.constant(IDS, tf.int32))
+    np.testing.assert_allclose(served, model(IDS), rtol=1e-5, atol=1e-6)
+
+
 def test_a_loss_of_the_user_sees_the_logits_alone():
     model = make(**WHOLE_LOSS)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -366,12 +376,14 @@ def test_fit_needs_targets():
         model.fit(IDS, verbose=0)
 
 
-def test_xla_equals_no_xla():
+@pytest.mark.parametrize("dropouts", [{}, DROPOUTS], ids=["no_dropout", "dropout"])
+def test_xla_equals_no_xla(dropouts):
     losses = []
     for jit_compile in (False, True):
-        model = make(**WHOLE_LOSS)
+        model = make(seed=3, **WHOLE_LOSS, **dropouts)
         model.compile(keras.optimizers.SGD(0.1), jit_compile=jit_compile)
-        losses.append(model.fit(IDS, TARGETS, epochs=2, verbose=0).history["loss"])
+        history = model.fit(IDS, TARGETS, epochs=2, verbose=0, shuffle=False).history
+        losses.append(history["loss"])
     np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
@@ -450,7 +462,8 @@ def test_receptive_field():
         ({"embedding_dropout": 1.0}, "`embedding_dropout`.*1.0"),
         ({"output_dropout": -0.1}, "`output_dropout`.*-0.1"),
         ({"dropout": 1.2}, "`dropout`.*1.2"),
-        ({"auxiliary_every": DEPTH + 1}, "`auxiliary_every`.*5"),
+        ({"auxiliary_every": 0}, "`auxiliary_every`.*0"),
+        ({"auxiliary_every": DEPTH + 1, "auxiliary_weight": 0.1}, "`auxiliary_every`.*5"),
         ({"auxiliary_weight": 0.1}, "`auxiliary_every`.*None"),
         ({"auxiliary_weight": -0.1, "auxiliary_every": 2}, "`auxiliary_weight`.*-0.1"),
         ({"activation_weight": -1}, "`activation_weight`.*-1"),
