@@ -125,8 +125,8 @@ def small() -> dict:
         activation_weight=0.0,
         temporal_weight=0.0,
     )
-    config["data"].update(window=96, horizon=16)
-    config["optimizer"].update(name="adam", learning_rate=2e-3, clip_norm=0.25)
+    config["data"].update(batch_size=10, window=56, horizon=16)
+    config["optimizer"].update(name="adam", learning_rate=4e-3, clip_norm=0.25)
     config["schedule"].update(patience=1, minimum=1e-5, epochs=(5, 7))
     config["training"].update(epochs=8)
     return config
