@@ -164,7 +164,7 @@ def _read(step: Callable[[], Any], rest: int | None) -> Reading:
 
 
 def limit_threads(threads: int) -> None:
-    """Gives this process so many cores, and pools of so many threads; before any import."""
+    """Limits this process to so many cores, and its pools to so many threads; before any import."""
     if hasattr(os, "sched_setaffinity"):  # pools beside a framework's main one obey only this
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")

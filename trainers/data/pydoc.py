@@ -37,7 +37,7 @@ def texts() -> dict[str, str]:
 
 
 def _prepared(topics: dict[str, str]) -> dict[str, str]:
-    """Each topic's paragraphs that no topic before it has, a line each."""
+    """Returns each topic's paragraphs that no topic before it has, a line each."""
     seen: set[str] = set()
     prepared = {}
     for name, text in sorted(topics.items()):

@@ -113,7 +113,7 @@ def load(path: epath.PathLike) -> dict[str, np.ndarray]:
 
 
 def variable_arrays(prefix: str, variables: list[keras.Variable]) -> dict[str, np.ndarray]:
-    """The values of variables, under the names PREFIX/0, PREFIX/1, ..."""
+    """Returns the values of variables, under the names PREFIX/0, PREFIX/1, ..."""
     return {f"{prefix}/{i}": variable.numpy() for i, variable in enumerate(variables)}
 
 
@@ -139,7 +139,7 @@ def assign_variables(
 
 
 def as_dtype(array: np.ndarray, dtype: str | tf.DType) -> np.ndarray:
-    """The array as it was before it was written: NumPy's format drops the name of bfloat16."""
+    """Returns an array as it was written: NumPy's format drops the name of bfloat16."""
     return array.view(tf.as_dtype(dtype).as_numpy_dtype) if array.dtype.kind == "V" else array
 
 

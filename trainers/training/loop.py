@@ -40,19 +40,19 @@ class Task(Protocol):
         """Batches an epoch."""
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
-        """The global batches from that step of the run on, at least to the run's end.
+        """Returns the global batches from that step of the run on, at least to the run's end.
 
         A function of the seed and the step. Each tensor has the global batch as its first
         dimension; the sequences of a batch keep their places from batch to batch.
         """
 
     def initial_state(self) -> Nest:
-        """The state that an epoch begins with: [global batch, ...] tensors, or ()."""
+        """Returns the state that an epoch begins with: [global batch, ...] tensors, or ()."""
 
     def loss(
         self, batch: Nest, state: Nest
     ) -> tuple[tf.Tensor, tf.Tensor, Nest, dict[str, tf.Tensor]]:
-        """The training loss of a replica's share of a batch.
+        """Returns the training loss of a replica's share of a batch.
 
         Returns:
             The loss summed over what it scores; the number of those (its weight); the state for
@@ -63,7 +63,7 @@ class Task(Protocol):
         """Metrics of the model on the validation data; "loss" decides which epoch is the best."""
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """What people read, of a training step's mean metrics or of `evaluate`'s.
+        """Returns what people read, of a training step's mean metrics or of `evaluate`'s.
 
         A step's are those of `loss`, its sum as "loss", and "gradient_norm". The result has the
         same names for both; the first is the one that the curves show.
@@ -160,7 +160,7 @@ class Trainer:
             optimizer.build(task.model.trainable_variables)
 
     def batches(self, first_step: int) -> Iterator[Nest]:
-        """The batches from a step on, spread over the replicas in order.
+        """Returns the batches from a step on, spread over the replicas in order.
 
         Raises:
             ValueError: the batch size is not divisible by the number of replicas.

@@ -81,7 +81,7 @@ class Optimizer(keras.optimizers.Optimizer):
         yield
 
     def get_config(self) -> dict:
-        """The constructor's arguments, the learning rate as it is now."""
+        """Returns the constructor's arguments, the learning rate as it is now."""
         return {
             "learning_rate": float(self.rate.numpy()),
             "weight_decay": self.coupled_weight_decay,
@@ -179,7 +179,7 @@ class SGD(Optimizer):
                 variable.assign(value)
 
     def get_config(self) -> dict:
-        """The constructor's arguments, the learning rate as it is now."""
+        """Returns the constructor's arguments, the learning rate as it is now."""
         return {**super().get_config(), "averages": self.keeps_averages}
 
 

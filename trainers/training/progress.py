@@ -257,11 +257,11 @@ class _Clock:
         self._timed_steps += self.running
 
     def seconds_per_step(self) -> float:
-        """The mean over all timed steps."""
+        """Returns the mean over all timed steps."""
         return self._elapsed() / max(1, self._timed_steps)
 
     def lap(self, weight: float) -> float:
-        """The weight a second of the steps since the last lap, which had `weight` in all."""
+        """Returns the weight a second of the steps since the last lap; theirs is `weight` in all."""
         now = (self._steps, self._timed_steps, self._elapsed())
         steps, timed, seconds = (b - a for a, b in zip(self._last_lap, now, strict=True))
         self._last_lap = now

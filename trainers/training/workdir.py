@@ -34,7 +34,7 @@ class Workdir:
         self.path = path
 
     def result(self) -> dict | None:
-        """What `finish` was given, or None for a run that has not finished."""
+        """Returns what `finish` was given, or None for a run that has not finished."""
         file = self.path / RESULT
         return json.loads(file.read_text()) if file.exists() else None
 
