@@ -261,7 +261,7 @@ class _Clock:
         return self._elapsed() / max(1, self._timed_steps)
 
     def lap(self, weight: float) -> float:
-        """Returns the weight a second of the steps since the last lap; theirs is `weight` in all."""
+        """Returns the weight a second since the last lap, of steps with `weight` in all."""
         now = (self._steps, self._timed_steps, self._elapsed())
         steps, timed, seconds = (b - a for a, b in zip(self._last_lap, now, strict=True))
         self._last_lap = now
