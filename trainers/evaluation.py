@@ -6,7 +6,6 @@ whole of the past that the model can see. `trellisnet`: the protocol of the auth
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -157,10 +156,31 @@ def describe(name: str, scores: dict[str, Score]) -> str:
     return f"{name} perplexity: " + ", ".join(parts)
 
 
+def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
+    """Raises ValueError where the protocols cannot score a text: to be known before training.
+
+    Args:
+        name: What to call the text.
+        tokens: Its length.
+        data: The config's group `data`.
+        settings: The config's group `evaluation`.
+    """
+    for field in ("batch_size", "exact_batch_size", "exact_chunk"):
+        if settings[field] < 1:
+            raise ValueError(
+                f"`config.evaluation.{field}` must be at least 1. Received: "
+                f"config.evaluation.{field}={settings[field]}"
+            )
+    stream = data.horizon + 2  # of these one is scored
+    if tokens < settings.batch_size * stream:
+        fitting = tokens // stream
+        remedy = f"use --config.evaluation.batch_size={fitting}, or give" if fitting else "give"
+        raise ValueError(
+            f"{name} holds {tokens} tokens; expected at least {settings.batch_size * stream}, "
+            f"{stream} (config.data.horizon + 2) in each of config.evaluation.batch_size="
+            f"{settings.batch_size} streams: {remedy} more text"
+        )
+
+
 def _total(nll: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(nll, tf.float64))  # a corpus has more tokens than float32 counts
-
-
-def score_all(evaluator: Evaluator, ids: np.ndarray, protocols: Sequence[str]) -> dict[str, Score]:
-    """Returns `{protocol: score}` for each of the protocols."""
-    return {protocol: evaluator.score(protocol, ids) for protocol in protocols}

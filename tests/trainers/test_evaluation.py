@@ -131,6 +131,19 @@ def test_trellisnet_traces_once_for_whole_windows_and_once_for_the_last(
     assert len(traces) == 2
 
 
+def test_a_text_passes_the_check_where_it_can_be_scored(model, ids):
+    data = ConfigDict({"window": 20, "horizon": 7})
+    settings = ConfigDict({"batch_size": 3, "exact_batch_size": 1, "exact_chunk": 64})
+    evaluation.check_text("it", 27, data, settings)
+    assert evaluator(model).trellisnet(ids[:27]).tokens == 3
+    with pytest.raises(ValueError, match="it holds 26 tokens; .* 27, .*batch_size=2, or give more"):
+        evaluation.check_text("it", 26, data, settings)
+    with pytest.raises(ValueError, match="in each of .*batch_size=3 streams: give more text"):
+        evaluation.check_text("it", 8, data, settings)
+    with pytest.raises(ValueError):
+        evaluator(model).trellisnet(ids[:26])
+
+
 def test_an_unknown_protocol_is_refused(model, ids):
     with pytest.raises(ValueError, match="`protocol` must be one of .*Received: protocol='exakt'"):
         evaluator(model).score("exakt", ids)

@@ -34,6 +34,7 @@ class Corpus:
         validation: Like `train`.
         test: Like `train`.
         checksums: The SHA-256 of each split's text.
+        labels: For each split what to call its text in errors.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Corpus:
     validation: np.ndarray
     test: np.ndarray
     checksums: Mapping[str, str]
+    labels: Mapping[str, str]
 
 
 def load(
@@ -67,7 +69,7 @@ def load(
     source = SOURCES[task](data_dir, cache)
     vocabulary, ids = encoding.encoded(source, cache)
     _warn_of_unknown_words(task, vocabulary, ids)
-    return Corpus(task, vocabulary, **ids, checksums=source.checksums)
+    return Corpus(task, vocabulary, **ids, checksums=source.checksums, labels=source.labels)
 
 
 def _ptb(data_dir: epath.PathLike | None, cache_dir: epath.Path) -> encoding.Source:
