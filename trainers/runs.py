@@ -34,7 +34,8 @@ def train(
     """Trains a run to its end or an interruption; goes on where an earlier call stopped.
 
     At the end the best model by validation loss is scored under both protocols, and the test set
-    is read, once.
+    is read, once. SIGTERM and Ctrl-C end it after the step, or after the part of loading,
+    building and scoring, that is under way.
 
     Args:
         config: The run's config.
@@ -46,11 +47,30 @@ def train(
         ValueError, OSError, WorkdirError: The config, the corpus or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
     """
+    with loop.StopSignals() as signals:
+        try:
+            _train(config, path, data_dir, distribute, signals)
+        except loop.StoppedError as stopped:
+            print(stopped, flush=True)
+
+
+def _train(
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    data_dir: str | None,
+    distribute: str | None,
+    signals: loop.StopSignals,
+) -> None:
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
     corpus = corpora.load(config.task, data_dir)
+    signals.check()
     # Before the folder is opened: what cannot be trained leaves none.
+    for split in ("validation", "test"):
+        name = f"the {split} text ({corpus.labels[split]})"
+        tokens = len(getattr(corpus, split))
+        evaluation.check_text(name, tokens, config.data, config.evaluation)
     with strategy.scope():
         model = language_modeling.build(config, corpus.vocabulary.size)
         optimizer = optimizer_of(config)
@@ -61,6 +81,7 @@ def train(
         if _tell_finished(folder, config):
             return
         _introduce(config, model, corpus, path, has_gpu=bool(gpus))
+        signals.check()
         result = loop.train(
             task,
             optimizer,
@@ -68,11 +89,12 @@ def train(
             folder,
             clip_norm=config.optimizer.clip_norm,
             strategy=strategy,
+            signals=signals,
             **config.training.to_dict(),
         )
         if result.finished:
             checkpoints.load_best(path, model)
-            _finish(folder, config, task.evaluator, corpus, result)
+            _finish(folder, task.evaluator, corpus, result, signals)
 
 
 def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -> None:
@@ -88,7 +110,9 @@ def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -
     checkpoints.load_best(path, model)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
     for split in ("validation", "test"):
-        scores = evaluation.score_all(evaluator, getattr(corpus, split), protocols)
+        scores = {
+            protocol: evaluator.score(protocol, getattr(corpus, split)) for protocol in protocols
+        }
         print(evaluation.describe(split, scores), flush=True)
 
 
@@ -208,16 +232,17 @@ def _check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
 
 def _finish(
     folder: Workdir,
-    config: ml_collections.ConfigDict,
     evaluator: evaluation.Evaluator,
     corpus: corpora.Corpus,
     result: loop.Result,
+    signals: loop.StopSignals,
 ) -> None:
     """Scores the best model, reads the test set, and prints and keeps the final line."""
-    scores = {
-        split: evaluation.score_all(evaluator, getattr(corpus, split), evaluation.PROTOCOLS)
-        for split in ("validation", "test")
-    }
+    scores: dict[str, dict[str, evaluation.Score]] = {"validation": {}, "test": {}}
+    for split in scores:
+        for protocol in evaluation.PROTOCOLS:
+            signals.check()
+            scores[split][protocol] = evaluator.score(protocol, getattr(corpus, split))
     summary = f"best of epoch {result.best_epoch}: " + "; ".join(
         evaluation.describe(split, scores[split]) for split in scores
     )

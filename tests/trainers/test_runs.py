@@ -1,6 +1,7 @@
 """What a run refuses before it begins, and the text that it is bound to."""
 
 import json
+import signal
 
 import pytest
 from etils import epath
@@ -63,6 +64,59 @@ def test_a_recipe_that_cannot_be_trained_is_named_and_leaves_no_folder(
     with pytest.raises(ValueError, match=named):
         train()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("valid", "the validation text .*valid.txt. holds 5 tokens; expected at least 8, 4"),
+        ("test", "the test text .*test.txt. .*: use --config.evaluation.batch_size=1, or give"),
+    ],
+)
+def test_evaluation_text_that_is_too_short_is_told_before_training(
+    train, corpus, tmp_path, file, named
+):
+    (corpus / f"{file}.txt").write_text("a b c d\n")
+    with pytest.raises(ValueError, match=named):
+        train()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("field", ["batch_size", "exact_batch_size", "exact_chunk"])
+def test_an_evaluation_that_is_not_possible_is_told_before_training(train, config, field):
+    config.evaluation[field] = 0
+    with pytest.raises(ValueError, match=f"Received: config.evaluation.{field}=0"):
+        train()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "number"),
+    [
+        (runs.corpora, "load", signal.SIGINT),
+        (runs.language_modeling, "build", signal.SIGTERM),
+        (runs.evaluation.Evaluator, "exact", signal.SIGTERM),
+    ],
+)
+def test_a_signal_outside_the_steps_ends_the_run_with_a_line(
+    train, tmp_path, capsys, monkeypatch, owner, name, number
+):
+    """While loading, while building, and in the final evaluation."""
+    former, original = signal.getsignal(number), getattr(owner, name)
+
+    def interrupted(*args, **kwargs):
+        signal.raise_signal(number)
+        return original(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        train()
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1] == f"stopped by {number.name}; the same command goes on"
+    assert signal.getsignal(number) is former
+    assert not (tmp_path / "run" / "result.json").exists()
+    if owner is runs.evaluation.Evaluator:
+        train()
+        assert "best of epoch 1: validation perplexity" in capsys.readouterr().out
 
 
 def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):

@@ -260,6 +260,7 @@ def train(
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
     strategy: tf.distribute.Strategy | None = None,
+    signals: "StopSignals | None" = None,
 ) -> Result:
     """Trains to the end, or until SIGTERM or Ctrl-C; goes on where the folder's run stopped.
 
@@ -274,6 +275,8 @@ def train(
         checkpoint_every_steps: how often a checkpoint is written, beside that of each epoch; None:
             no others.
         strategy: how batches are spread over devices; None: the present one.
+        signals: entered by the caller, who listens for longer than the steps take; None: the
+            loop's own.
 
     Returns:
         How the run ended. The best epoch's weights are read by `checkpoints.load_best`.
@@ -293,8 +296,13 @@ def train(
             raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
-    with StopSignals() as signals, contextlib.closing(run.progress):
+    listening = contextlib.nullcontext(signals) if signals else StopSignals()
+    with listening as signals, contextlib.closing(run.progress):
         return run.run(signals)
+
+
+class StoppedError(Exception):
+    """A run was told to stop where it had nothing to save."""
 
 
 class StopSignals:
@@ -318,6 +326,11 @@ class StopSignals:
         for number, handler in self._former.items():
             signal.signal(number, handler)
         self._former = {}
+
+    def check(self) -> None:
+        """Raises StoppedError where a signal has come."""
+        if self.received:
+            raise StoppedError(f"stopped by {self.received}; the same command goes on")
 
     def _record(self, number, _):
         self.received = signal.Signals(number).name
