@@ -1,7 +1,8 @@
 """What `trainers.lm` does: train a run, evaluate it, sample from it."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -93,8 +94,8 @@ def _train(
             **config.training.to_dict(),
         )
         if result.finished:
-            checkpoints.load_best(path, model)
-            _finish(folder, task.evaluator, corpus, result, signals)
+            with _best_weights(path, task, optimizer, result) as name:
+                _finish(folder, task.evaluator, corpus, result, name, signals)
 
 
 def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -> None:
@@ -230,34 +231,55 @@ def _check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
         )
 
 
+@contextlib.contextmanager
+def _best_weights(
+    path: epath.Path,
+    task: loop.Task,
+    optimizer: optimizers.Optimizer,
+    result: loop.Result,
+) -> Iterator[str]:
+    """Sets the model to the best weights or, where they are lost, the last; yields their name."""
+    try:
+        checkpoints.load_best(path, task.model)
+    except WorkdirError as error:
+        print(f"{error}; scoring the weights of the last epoch instead", flush=True)
+        with optimizer.evaluation_weights(task.model.trainable_variables):
+            yield f"last of epoch {result.epochs}"
+    else:
+        yield f"best of epoch {result.best_epoch}"
+
+
 def _finish(
     folder: Workdir,
     evaluator: evaluation.Evaluator,
     corpus: corpora.Corpus,
     result: loop.Result,
+    name: str,
     signals: loop.StopSignals,
 ) -> None:
-    """Scores the best model, reads the test set, and prints and keeps the final line."""
+    """Scores the model, reads the test set, and prints and keeps the line on the weights `name`."""
     scores: dict[str, dict[str, evaluation.Score]] = {"validation": {}, "test": {}}
     for split in scores:
         for protocol in evaluation.PROTOCOLS:
             signals.check()
             scores[split][protocol] = evaluator.score(protocol, getattr(corpus, split))
-    summary = f"best of epoch {result.best_epoch}: " + "; ".join(
-        evaluation.describe(split, scores[split]) for split in scores
-    )
-    folder.finish(
-        {
-            "epochs": result.epochs,
-            "best_epoch": result.best_epoch,
-            "summary": summary,
-            "scores": {
-                split: {
-                    protocol: {**score._asdict(), "perplexity": score.perplexity}
-                    for protocol, score in each.items()
-                }
-                for split, each in scores.items()
-            },
-        }
-    )
-    print(summary, flush=True)
+    summary = f"{name}: " + "; ".join(evaluation.describe(split, scores[split]) for split in scores)
+    print(summary, flush=True)  # first: it may be that nothing can be written
+    kept = {
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "summary": summary,
+        "scores": {
+            split: {
+                protocol: {**score._asdict(), "perplexity": score.perplexity}
+                for protocol, score in each.items()
+            }
+            for split, each in scores.items()
+        },
+    }
+    try:
+        folder.finish(kept)
+    except OSError as error:
+        raise OSError(
+            f"the result is not kept in {folder.path} ({error}); the same command scores again"
+        ) from error

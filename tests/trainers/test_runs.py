@@ -1,5 +1,6 @@
 """What a run refuses before it begins, and the text that it is bound to."""
 
+import errno
 import json
 import signal
 
@@ -117,6 +118,23 @@ def test_a_signal_outside_the_steps_ends_the_run_with_a_line(
     if owner is runs.evaluation.Evaluator:
         train()
         assert "best of epoch 1: validation perplexity" in capsys.readouterr().out
+
+
+def test_a_disk_that_stays_full_loses_no_perplexity(train, tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.checkpoints.Checkpoints, "save_best", lambda *_: False)
+        patch.setattr(runs.Workdir, "finish", full)
+        with pytest.raises(OSError, match="result is not kept in .*/run .*No space left"):
+            train()
+    *_, told, summary = capsys.readouterr().out.splitlines()
+    assert "best.npz is missing; scoring the weights of the last epoch instead" in told
+    assert summary.startswith("last of epoch 1: validation perplexity: exact ")
+    train()  # from the last checkpoint
+    assert capsys.readouterr().out.splitlines()[-1] == summary
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
 
 
 def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):

@@ -368,7 +368,8 @@ class _Run:
         self.checkpoint_every_steps: int | None = checkpoint_every_steps
         self.step = 0
         self.losses: list[float] = []  # of the validation data, one an epoch
-        self.best = (math.inf, 0)  # loss, epoch
+        self.best = (math.inf, 0)  # loss, epoch; as in the file
+        self.unwritten_best: tuple[tuple[float, int], dict[str, np.ndarray]] | None = None
         self.state: Nest = trainer.spread(self.task.initial_state())
         self.epoch_means = _Means()
         self.interval_means = _Means()
@@ -421,6 +422,7 @@ class _Run:
             if every and self.step % every == 0 and self.step < end:
                 self._fetch()
                 with self.progress.pause():
+                    self._write_best()
                     self._save()
 
     def _end_epoch(self) -> None:
@@ -432,12 +434,20 @@ class _Run:
             loss = validation["loss"]
             if not math.isfinite(loss):
                 raise NonFiniteLossError(self.step, f"validation loss {loss}")
-            best = loss < self.best[0]
-            if best and self.checkpoints.save_best(self._weights()):
-                self.best = (loss, epoch)
+            former, _ = self.unwritten_best or (self.best, None)
+            best = loss < former[0]
+            if best:
+                self.unwritten_best = ((loss, epoch), self._weights())
+        self._write_best()
         self.losses.append(loss)
         seconds = time.monotonic() - began
-        self.progress.epoch(self.epoch_means.values(), validation, best=best, seconds=seconds)
+        self.progress.epoch(
+            self.epoch_means.values(),
+            validation,
+            best=best,
+            kept=self.unwritten_best is None,
+            seconds=seconds,
+        )
         if change := self.schedule.after_epoch(self.losses, self.trainer.optimizer):
             self.progress.say(change)
         self._save()
@@ -466,12 +476,22 @@ class _Run:
 
     def _interrupt(self, name: str) -> None:
         self._fetch()
-        if self.saved_step != self.step:
+        if self._write_best() or self.saved_step != self.step:
             self._save()
         self.progress.say(
             f"stopped by {name} after step {self.step}; "
             f"the same command goes on from step {self.saved_step or 0}"
         )
+
+    def _write_best(self) -> bool:
+        """Writes the best epoch's weights; what cannot be written waits for the next time."""
+        if self.unwritten_best is None:
+            return False
+        best, weights = self.unwritten_best
+        if not self.checkpoints.save_best(weights):
+            return False
+        self.best, self.unwritten_best = best, None
+        return True
 
     def _save(self) -> None:
         if self.checkpoints.save(self.step, self._arrays()):

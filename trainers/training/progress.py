@@ -171,12 +171,29 @@ class Progress:
         rates = {"learning_rate": learning_rate, f"{self.unit}_per_second": round(rate, 1)}
         self._record(INTERVAL, {**rates, **metrics, **shown})
 
-    def epoch(self, train: Metrics, validation: Metrics, *, best: bool, seconds: float) -> None:
-        """Tells the epoch that ended: mean metrics of its steps, and those of the evaluation."""
+    def epoch(
+        self,
+        train: Metrics,
+        validation: Metrics,
+        *,
+        best: bool,
+        seconds: float,
+        kept: bool = True,
+    ) -> None:
+        """Tells the epoch that ended: mean metrics of its steps, and those of the evaluation.
+
+        Args:
+            train: of its steps.
+            validation: of the evaluation.
+            best: whether it is the best so far.
+            seconds: of the evaluation.
+            kept: whether the best epoch's weights are written.
+        """
+        mark = " (best so far)" if kept else " (best so far, its weights not yet written)"
         train_shown, validation_shown = self.display(train), self.display(validation)
         self.say(
             f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
-            f"validation {_text(validation_shown)}{' (best so far)' if best else ''}; "
+            f"validation {_text(validation_shown)}{mark if best else ''}; "
             f"evaluated in {_duration(seconds)}"
         )
         self._record(EPOCH, {**train, **train_shown})

@@ -249,6 +249,31 @@ def test_a_full_disk_is_told_and_the_run_goes_on(tmp_path, capsys, monkeypatch):
     assert "the checkpoint of step 5 is lost; the last checkpoint is that of step 4" in output
 
 
+def test_best_weights_that_cannot_be_written_wait_for_the_next_time(tmp_path, capsys, monkeypatch):
+    write, failures = np.savez, []
+
+    def full_once(file, **arrays):
+        if not failures and "losses" not in arrays:
+            failures.append(file)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", full_once)
+    task = toy.Task(steps_per_epoch=STEPS)
+    losses, weights = [1.0, 2.0], []
+
+    def evaluate():
+        weights.append(values(task))
+        return {"loss": losses[len(weights) - 1]}
+
+    task.evaluate = evaluate
+    result, _ = train(tmp_path, task, epochs=2, checkpoint_every_steps=None)
+    assert (len(failures), result.best_loss, result.best_epoch) == (1, 1.0, 1)
+    assert capsys.readouterr().out.count("(best so far, its weights not yet written)") == 1
+    checkpoints.load_best(tmp_path, task.model)
+    np.testing.assert_array_equal(values(task), weights[0])
+
+
 def test_a_batch_that_is_not_divisible_by_the_replicas_is_refused():
     trainer = loop.Trainer(toy.Task(batch_size=4), optimizers.SGD(1.0))
     trainer.replicas = 3
