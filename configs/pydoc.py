@@ -20,6 +20,6 @@ def small() -> dict:
     """A few minutes on two CPU cores."""
     config = ptb.small()
     config["model"].update(embedding_dropout=0.1, dropout=0.3, output_dropout=0.4)
-    config["schedule"].update(epochs=(16, 20))
-    config["training"].update(epochs=24)
+    config["schedule"].update(epochs=(7, 9))
+    config["training"].update(epochs=10)
     return config
