@@ -78,18 +78,32 @@ def _train() -> None:
 
 
 def _evaluate() -> None:
+    _check_run()
     protocols = (FLAGS.protocol,) if FLAGS.protocol else evaluation.PROTOCOLS
     runs.evaluate(_workdir(), FLAGS.data_dir, protocols)
 
 
 def _generate() -> None:
+    _check_run()
     sampling = {name: FLAGS[name].value for name in ("temperature", "top_k", "top_p", "seed")}
     print(runs.generate(_workdir(), FLAGS.prompt, FLAGS.max_length, **sampling))
 
 
+def _check_run() -> None:
+    """Refuses a task or a preset that is not the workdir's."""
+    config = runs.load_config(_workdir())
+    for name in ("task", "preset"):
+        given = FLAGS[name].value
+        if given is not None and given != config[name]:
+            raise ValueError(
+                f"--{name}={given} is not that of the run in {_workdir()}, {config[name]}; "
+                f"leave out --{name}, or choose another --workdir"
+            )
+
+
 def _workdir() -> epath.Path:
     if FLAGS.workdir:
-        return epath.Path(FLAGS.workdir)
+        return epath.Path(FLAGS.workdir).expanduser()
     return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from etils import epath
 from trainers import config as configs
 from trainers import evaluation, files, language_modeling, memory
 from trainers.data import corpora
-from trainers.data.vocabulary import Vocabulary
+from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.training import checkpoints, loop, optimizers, schedules
 from trainers.training.workdir import Workdir, WorkdirError, open_workdir, read_config
 
@@ -122,7 +123,8 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
 
     Args:
         path: The run's folder.
-        prompt: The text to begin with; where it is empty, the end of a line.
+        prompt: The text to begin with, made ready as the task's text is; unknown words are told.
+            Where it is empty, the end of a line.
         max_length: Length of the text in tokens, the prompt's included.
         **sampling: `temperature`, `top_k`, `top_p` and `seed` of `TrellisLM.generate`.
 
@@ -135,13 +137,22 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
             f"`config.model.kind` must be 'trellis' to generate. Received: "
             f"config.model.kind={config.model.kind!r}, in {path}"
         )
+    if not (path / VOCABULARY).exists():
+        raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
     vocabulary = Vocabulary.load(path / VOCABULARY)
+    tokens = corpora.tokens_of(config.task, prompt)
+    _tell_unknown_words(tokens, vocabulary)
     model = language_modeling.build(config, vocabulary.size)
     checkpoints.load_best(path, model)
-    ids = vocabulary.encode_text(prompt)
-    ids = ids if len(ids) else np.array([vocabulary.eos_id], np.int32)
-    tokens = model.generate(ids[None], max_length, **sampling)
-    return vocabulary.decode(np.asarray(tokens)[0]).strip()
+    ids = vocabulary.encode(tokens or [EOS])
+    text = model.generate(ids[None], max_length, **sampling)
+    return vocabulary.decode(np.asarray(text)[0]).strip()
+
+
+def _tell_unknown_words(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
+    known = {*vocabulary.tokens}
+    if unknown := [token for token in dict.fromkeys(tokens) if token not in known]:
+        print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:

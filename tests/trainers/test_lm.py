@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def call(environment, monkeypatch, capsys):
             assert lm.main(["lm"]) == status
         finally:
             flagsaver.restore_flag_values(saved)
-        output = capsys.readouterr()
+        output = call.output = capsys.readouterr()
         return output.out if status == 0 else output.err
 
     return call
@@ -161,6 +162,63 @@ def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, call):
     text = call(*sampling, "--prompt=w1 w2")
     assert text.startswith("w1 w2 ")
     assert set(text.split()) <= {f"w{word}" for word in range(30)} | {"<unk>"}
+
+
+def test_generation_by_every_kind_of_sampling(trained, call):
+    arguments = ("--mode=generate", f"--workdir={trained[0]}", "--prompt=w1", "--max_length=12")
+    likeliest = call(*arguments, "--temperature=0")
+    assert call(*arguments, "--top_k=1") == likeliest
+    assert call(*arguments, "--top_p=1e-6") == likeliest
+    assert "`top_p`" in call(*arguments, "--top_p=2", status=2)
+
+
+def test_words_of_the_prompt_that_are_unknown_are_told(trained, call):
+    arguments = ("--mode=generate", f"--workdir={trained[0]}", "--max_length=6")
+    assert call(*arguments, "--prompt=w1 W2 w3 w99").startswith("w1 <unk> w3 <unk>")
+    assert call.output.err.endswith("unknown words, read as <unk>: W2, w99\n")
+    call(*arguments, "--prompt=w1")
+    assert "unknown" not in call.output.err
+
+
+def test_one_protocol_alone(trained, corpus, call):
+    evaluated = call(
+        "--mode=evaluate",
+        f"--workdir={trained[0]}",
+        f"--data_dir={corpus}",
+        "--protocol=trellisnet",
+    )
+    assert "trellisnet" in evaluated
+    assert "exact" not in evaluated
+
+
+def test_a_workdir_is_the_users_home_and_the_tasks_own_by_default(
+    trained, call, monkeypatch, tmp_path
+):
+    for folder in ("runs/text-small", "home/run"):
+        shutil.copytree(trained[0], tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    generate = ("--mode=generate", "--task=text", "--temperature=0", "--max_length=8")
+    text = call(*generate)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert call(*generate, "--workdir=~/run") == text
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "message"),
+    [
+        ("evaluate", "--task=ptb", "--task=ptb is not that of the run in .*, text; leave out"),
+        ("generate", "--preset=paper", "--preset=paper is not that of the run in .*, small;"),
+    ],
+)
+def test_a_task_or_preset_that_is_not_the_workdirs_is_refused(trained, call, mode, given, message):
+    assert re.search(message, call(f"--mode={mode}", f"--workdir={trained[0]}", given, status=2))
+
+
+def test_a_run_that_was_stopped_before_it_began_has_no_weights(trained, call, tmp_path):
+    shutil.copy(trained[0] / "config.json", tmp_path)
+    message = call("--mode=generate", f"--workdir={tmp_path}", status=2)
+    assert message == f"error: {tmp_path} has no trained weights yet: vocabulary.txt is missing\n"
 
 
 def test_a_finished_run_says_so_and_another_recipe_is_refused(trained, corpus, call):

@@ -14,7 +14,7 @@ from absl import logging
 from etils import epath
 
 from trainers.data import encoding, penn_treebank, pydoc, text
-from trainers.data.vocabulary import Vocabulary, split_tokens
+from trainers.data.vocabulary import EOS, Vocabulary, split_tokens
 from trainers.names import unknown
 
 DEFAULT_CACHE_DIR = "~/.cache/keras_trellis"
@@ -110,6 +110,16 @@ def _text(data_dir: epath.PathLike | None, cache_dir: epath.Path) -> encoding.So
         checksums={split: text.sha256(path) for split, path in paths.items()},
         tokens=lambda split: text.read_tokens(paths[split], labels[split]),
     )
+
+
+_WORDS = {"ptb": penn_treebank.words, "pydoc": pydoc.words}
+
+
+def tokens_of(task: str, text: str) -> list[str]:
+    """Returns the tokens of a text of the user's, in words as the task's own text has them."""
+    words = _WORDS.get(task, str.split)
+    first, *others = (words(line) for line in text.split("\n"))
+    return first + [token for line in others for token in (EOS, *line)]
 
 
 SOURCES = {"ptb": _ptb, "pydoc": _pydoc, "text": _text}

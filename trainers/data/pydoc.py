@@ -42,13 +42,14 @@ def _prepared(topics: dict[str, str]) -> dict[str, str]:
     prepared = {}
     for name, text in sorted(topics.items()):
         blocks = _BLANK_LINES.split(_UNDERLINE.sub("", text))
-        paragraphs = dict.fromkeys(" ".join(_words(block)) for block in blocks)
+        paragraphs = dict.fromkeys(" ".join(words(block)) for block in blocks)
         prepared[name] = "".join(f"{line}\n" for line in paragraphs if line and line not in seen)
         seen.update(paragraphs)
     return prepared
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
+    """Returns the words of a text as the corpus has them."""
     matches = _TOKEN.finditer(text.translate(_PLAIN_QUOTES).lower())
     return ["N" if match["number"] else match.group() for match in matches]
 

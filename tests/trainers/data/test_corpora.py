@@ -159,6 +159,19 @@ def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
         corpora.load("ptb", tmp_path / "no", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("task", "text", "tokens"),
+    [
+        ("ptb", "The  N of 1,000.5\nU.S. 30-year", "the N of N <eos> u.s. 30-year"),
+        ("pydoc", "Use x.append(3)\nIt's", "use x . append ( N ) <eos> it's"),
+        ("text", "As it IS, 3\n", "As it IS, 3 <eos>"),
+        ("text", "", ""),
+    ],
+)
+def test_text_of_the_users_has_the_words_of_the_task(task, text, tokens):
+    assert corpora.tokens_of(task, text) == tokens.split()
+
+
 def test_ptb_without_network_is_told_with_ways_out(tmp_path):
     with pytest.raises(OSError, match="cannot be downloaded from https.*ptb.train.txt.*Ways out"):
         corpora.load("ptb", None, tmp_path)
