@@ -1,11 +1,13 @@
 """The Penn Treebank, word level, as preprocessed by Mikolov, for tensorflow-datasets."""
 
+import contextlib
 import re
 import threading
 import urllib.request
 from collections.abc import Iterator
 
 import tensorflow_datasets as tfds
+from absl import logging
 from etils import epath
 
 from trainers.data.text import find_files, sha256
@@ -94,10 +96,22 @@ def texts(data_dir: epath.PathLike | None, prepared_dir: epath.PathLike) -> dict
     """
     if data_dir is not None:
         check_files(data_dir)
-    builder = PennTreebank(data_dir=prepared_dir)
-    if not builder.data_path.exists():
-        _prepare(builder, data_dir)
-    return {split: _text(builder, split) for split in FILES}
+    with _quiet():
+        builder = PennTreebank(data_dir=prepared_dir)
+        if not builder.data_path.exists():
+            _prepare(builder, data_dir)
+        return {split: _text(builder, split) for split in FILES}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps tensorflow-datasets' account of every file it touches out of the run's lines."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(min(verbosity, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _prepare(builder: PennTreebank, data_dir: epath.PathLike | None) -> None:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 import tensorflow_datasets as tfds
+from absl import logging
 
 from trainers.data import penn_treebank
 
@@ -76,6 +77,21 @@ def test_downloads(server, tmp_path):
     assert penn_treebank.texts(None, tmp_path) == _right()
     server.files.clear()
     assert penn_treebank.texts(None, tmp_path) == _right()
+
+
+@pytest.fixture
+def verbose():
+    """As `app.run` has it."""
+    former = logging.get_verbosity()
+    logging.set_verbosity(logging.INFO)
+    yield
+    logging.set_verbosity(former)
+
+
+def test_tfds_is_quiet(server, tmp_path, verbose, caplog):
+    penn_treebank.texts(None, tmp_path)
+    logging.info("the run's own")
+    assert [record.getMessage() for record in caplog.records] == ["the run's own"]
 
 
 def test_takes_files_of_a_folder(monkeypatch, tmp_path):
