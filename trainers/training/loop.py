@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainers.training import checkpoints, optimizers, progress, schedules
-from trainers.training.workdir import Workdir
+from trainers.training.workdir import Workdir, WorkdirError
 
 Nest = Any
 Metrics = dict[str, Any]
@@ -285,6 +285,7 @@ def train(
         NonFiniteLossError: the loss or the gradient was NaN or infinite; the checkpoints are
             those from before.
         ValueError: an argument is out of range.
+        WorkdirError: the folder's run is one on another number of replicas.
     """
     counts = {
         "epochs": epochs,
@@ -506,10 +507,20 @@ class _Run:
             **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
+            "replicas": np.int64(self.trainer.replicas),
         }
 
     def _weights(self) -> dict[str, np.ndarray]:
         return checkpoints.variable_arrays("model", self.task.model.variables)
+
+    def _check_replicas(self, replicas: int) -> None:
+        """Each replica draws masks of its own: on another number of them it is another run."""
+        if replicas != self.trainer.replicas:
+            raise WorkdirError(
+                f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
+                f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
+                "choose another folder"
+            )
 
     def _restore(self) -> int | None:
         """Sets everything to the newest checkpoint; returns its step, or None without one."""
@@ -517,6 +528,7 @@ class _Run:
         if found is None:
             return None
         self.step, arrays = found
+        self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
         checkpoints.assign_variables("model", self.task.model.variables, arrays)
         checkpoints.assign_variables("optimizer", self.trainer.optimizer.variables, arrays)
         former = self.task.initial_state()

@@ -274,6 +274,19 @@ def test_best_weights_that_cannot_be_written_wait_for_the_next_time(tmp_path, ca
     np.testing.assert_array_equal(values(task), weights[0])
 
 
+def test_another_number_of_replicas_is_refused_where_it_is_recorded(tmp_path):
+    result, _ = train(tmp_path, epochs=1)
+    store = checkpoints.Checkpoints(tmp_path / "checkpoints")
+    step, arrays = store.restore()
+    assert arrays["replicas"] == 1
+    store.save(step, {**arrays, "replicas": np.int64(2)})
+    with pytest.raises(workdir.WorkdirError, match="a run on 2 replicas, and here are 1; "):
+        train(tmp_path, epochs=1)
+    del arrays["replicas"]
+    store.save(step, arrays)
+    assert train(tmp_path, epochs=1)[0] == result
+
+
 def test_a_batch_that_is_not_divisible_by_the_replicas_is_refused():
     trainer = loop.Trainer(toy.Task(batch_size=4), optimizers.SGD(1.0))
     trainer.replicas = 3
