@@ -1,7 +1,9 @@
 """What a run refuses before it begins, and the text that it is bound to."""
 
+import csv
 import errno
 import json
+import os
 import signal
 
 import pytest
@@ -9,7 +11,7 @@ from etils import epath
 
 from trainers import config as configs
 from trainers import runs
-from trainers.training.workdir import WorkdirError
+from trainers.training.workdir import WorkdirError, open_workdir
 
 SIZES = dict(
     units=4, output_units=4, embedding_units=4, depth=2, auxiliary_every=1, dilation_rate=(1,)
@@ -135,6 +137,30 @@ def test_a_disk_that_stays_full_loses_no_perplexity(train, tmp_path, capsys, mon
     train()  # from the last checkpoint
     assert capsys.readouterr().out.splitlines()[-1] == summary
     assert json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_the_large_presets_train_and_ask_for_a_gpu(preset, corpus, tmp_path, monkeypatch, capsys):
+    """Every term of the loss is on, whatever the sizes; those of `text` are those of `ptb`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+    config = configs.load("text", preset)
+    config.model.update(units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2)
+    config.data.update(batch_size=2, window=60, horizon=4)
+    config.evaluation.update(batch_size=2, exact_chunk=32)
+    config.training.update(epochs=1, log_every_steps=1)
+    runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
+    output = capsys.readouterr().out
+    assert f"the preset {preset} is made for one; --preset=small is made for a CPU" in output
+    (row,) = csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()[:2])
+    for term in ("prediction", "auxiliary", "activation", "temporal"):
+        assert float(row[term]) > 0
+
+
+def test_a_folder_in_which_a_run_is_at_work_is_refused(train, config, tmp_path):
+    with open_workdir(tmp_path / "run", config.to_dict()):
+        with pytest.raises(WorkdirError, match=f"another run .process {os.getpid()}. is at work"):
+            train()
 
 
 def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):
