@@ -1,1 +1,6 @@
-"""Measurements, each beside what it is measured against."""
+"""Measurements of speed and memory; run them as modules, `python -m benchmarks.train_step`."""
+
+import os
+
+# As the trainers do, and before TensorFlow is imported (docs/benchmarks.md says what it brings).
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -4,3 +4,6 @@ import os
 
 # Before TensorFlow is imported: what it logs would drown what a run says.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# oneDNN's matrix products. TensorFlow leaves them off on CPUs without AVX-512 VNNI or AMX, and
+# there too they are faster than its own (docs/benchmarks.md).
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
