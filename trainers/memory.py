@@ -1,4 +1,4 @@
-"""How much memory training takes, by a formula that a test holds against what a step takes."""
+"""How much memory training takes, by a formula: an order of magnitude to plan by, not a bound."""
 
 import ml_collections
 
