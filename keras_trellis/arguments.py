@@ -9,12 +9,21 @@ from typing import Any
 
 def positive(name: str, value: Any) -> int:
     """Returns `value` as an int if it is a positive integer, else raises ValueError."""
+    return _integer(name, value, 1, "a positive integer")
+
+
+def not_negative(name: str, value: Any) -> int:
+    """Returns `value` as an int if it is an integer of at least 0, else raises ValueError."""
+    return _integer(name, value, 0, "an integer of at least 0")
+
+
+def _integer(name: str, value: Any, least: int, expected: str) -> int:
     try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        number = least - 1
+    if number < least:
+        raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
     return number
 
 
@@ -45,17 +54,6 @@ def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
             "`dilation_rate` must be a positive integer or a non-empty sequence of them. "
             f"Received: dilation_rate={value!r}"
         ) from None
-
-
-def not_negative(name: str, value: Any) -> int:
-    """Returns `value` as an int if it is an integer of at least 0, else raises ValueError."""
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise ValueError(f"`{name}` must be an integer of at least 0. Received: {name}={value!r}")
-    return number
 
 
 def at_most(name: str, value: Any, bound_name: str, bound: int) -> int:
