@@ -13,15 +13,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import convert
-
-try:
-    from tests.golden_training import check_training_run
-except ImportError:
-
-    def check_training_run(arrays, config):
-        """Stands in until there is a trainer to run."""
-        pytest.skip("needs tests/golden_training.py")
-
+from tests.golden_training import check_training_run
 
 FOLDER = pathlib.Path(
     os.environ.get("TRELLIS_GOLDEN")
