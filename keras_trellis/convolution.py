@@ -24,6 +24,38 @@ def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
     return padded[:, width - steps : -steps if steps else None]
 
 
+def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Tensor:
+    """Returns what a causal convolution reads at each step, oldest first.
+
+    Args:
+        padded: [B, W + T, C], the past and the sequence.
+        width: W, at least (taps - 1) * dilation.
+        taps: how many steps are read, k.
+        dilation: the distance between two taps, in steps.
+
+    Returns:
+        [B, T, k * C].
+    """
+    joined = [delay(padded, width, (taps - 1 - tap) * dilation) for tap in range(taps)]
+    return joined[0] if taps == 1 else tf.concat(joined, axis=-1)
+
+
+def multiply(sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.Tensor:
+    """Returns [B, T, C] times [C, C'] (or its transpose), [B, T, C'], as one 2-D product.
+
+    Not tf.tensordot: with unknown sizes XLA cannot take its gradient in a loop.
+    """
+    products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
+    channels = matrix.shape[0 if transpose else 1]
+    shape = tf.concat([tf.shape(sequences)[:2], [channels]], axis=0)
+    return tf.ensure_shape(tf.reshape(products, shape), [*sequences.shape[:2], channels])
+
+
+def rows(sequences: tf.Tensor) -> tf.Tensor:
+    """Returns [B, T, C] as [B * T, C]."""
+    return tf.reshape(sequences, [-1, sequences.shape[-1]])
+
+
 def causal_convolution(
     padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int
 ) -> tf.Tensor:
@@ -41,10 +73,5 @@ def causal_convolution(
     Returns:
         [B, T, output channels].
     """
-    size, inputs, outputs = kernel.shape
-    taps = [delay(padded, width, (size - 1 - tap) * dilation) for tap in range(size)]
-    joined = taps[0] if size == 1 else tf.concat(taps, axis=-1)
-    # Not tf.tensordot: with unknown sizes XLA cannot take its gradient in a loop.
-    rows = tf.reshape(joined, [-1, size * inputs])
-    products = tf.matmul(rows, tf.reshape(kernel, [size * inputs, outputs]))
-    return tf.reshape(products, tf.concat([tf.shape(joined)[:-1], [outputs]], axis=0))
+    taps = join_taps(padded, width, kernel.shape[0], dilation)
+    return multiply(taps, rows(kernel))

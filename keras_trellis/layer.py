@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_trellis import arguments, gates, kernels, masks, streaming
-from keras_trellis.convolution import causal_convolution, delay, pad_left
+from keras_trellis.convolution import pad_left
 from keras_trellis.dropout import dropout_mask, fold_in, next_seed
-from keras_trellis.levels import iterate_levels
+from keras_trellis.level import hidden_kernel
+from keras_trellis.network import Network, Parameters
 from keras_trellis.receptive_field import receptive_field
 from keras_trellis.types import Cache, State
-
-
-class _Parameters(NamedTuple):
-    """What all levels of one call share, in the compute dtype; drawn and computed once a call."""
-
-    kernel: tf.Tensor
-    recurrent_kernel: tf.Tensor
-    bias: tf.Tensor | None
-    input_mask: tf.Tensor | None
-    hidden_mask: tf.Tensor | None
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -353,6 +344,19 @@ class TrellisLayer(keras.layers.Layer):
     # The network
 
     @property
+    def _network(self) -> Network:
+        return Network(
+            units=self.units,
+            depth=self.depth,
+            kernel_size=self.kernel_size,
+            dilation_rate=self.dilation_rate,
+            gate=self.gate,
+            inject_every=self.inject_every,
+            # With groups the input enters on the present tap alone.
+            input_taps=self.kernel_size if self.groups == 1 else 1,
+        )
+
+    @property
     def receptive_field(self) -> int:
         """The number of steps that an output depends on, its own step included."""
         return receptive_field(
@@ -402,13 +406,21 @@ class TrellisLayer(keras.layers.Layer):
         plan = self._packing(mask, sequences)
         if plan is not None:
             sequences = masks.pack(sequences, plan)
-        parameters = self._draw_parameters(tf.shape(sequences)[0], training)
-        state, collected = self._run_levels(sequences, initial, parameters, stops)
+        state, collected = self._network.run(
+            sequences,
+            None if initial_state is None else initial,
+            self._draw_parameters(tf.shape(sequences)[0], training),
+            stops=[*stops, self.depth],
+            discard=0 if plan else discard,
+        )
         states = tuple(
             masks.last_valid(top, plan, first) for top, first in zip(state, initial, strict=True)
         )
-        collected = [self._outputs(hidden, plan)[:, discard:] for hidden in [*collected, state[0]]]
-        auxiliary = tf.stack(collected[:-1], axis=1) if len(collected) > 1 else None
+        collected = [hidden[..., self.units - self.output_units :] for hidden in collected]
+        if plan is not None:
+            before = tf.zeros_like(initial[0][:, : self.output_units])
+            collected = [masks.unpack(each, plan, before)[:, discard:] for each in collected]
+        auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
         return collected[-1], states, auxiliary
 
     def _prepare(self, sequences: Any) -> tf.Tensor:
@@ -463,7 +475,7 @@ class TrellisLayer(keras.layers.Layer):
             return kernel
         return kernels.expand_group_hidden(kernel, self.gate.blocks, self.groups)
 
-    def _draw_parameters(self, batch_size: tf.Tensor, training: bool) -> _Parameters:
+    def _draw_parameters(self, batch_size: tf.Tensor, training: bool) -> Parameters:
         """Computes the kernels and draws the masks of one call."""
         rates = (self.weight_dropout, self.weight_dropout, self.dropout, self.recurrent_dropout)
         dropped = training and any(rates)
@@ -482,7 +494,7 @@ class TrellisLayer(keras.layers.Layer):
                 kernel = kernels.drop_past_taps(kernel, kernel_mask)
             if scale is not None:
                 kernel = kernels.weight_normalized(kernel, tf.convert_to_tensor(scale))
-            return tf.cast(kernel, self.compute_dtype)
+            return kernel
 
         normalized = self.weight_normalization
         kernel = finish(
@@ -490,122 +502,31 @@ class TrellisLayer(keras.layers.Layer):
         )
         if self.groups > 1:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
-        dtype = kernel.dtype
-        return _Parameters(
-            kernel=kernel,
-            recurrent_kernel=finish(
-                self._hidden_direction(), 1, self.recurrent_scale if normalized else None
+        recurrent_kernel = finish(
+            self._hidden_direction(), 1, self.recurrent_scale if normalized else None
+        )
+        dtype = tf.as_dtype(self.compute_dtype)
+        return Parameters(
+            kernel=tf.cast(kernel, dtype),
+            hidden=hidden_kernel(
+                recurrent_kernel, dtype, mask(3, (batch_size, 1, self.units), dtype)
             ),
             bias=tf.cast(self.bias, dtype) if self.use_bias else None,
             input_mask=mask(2, (batch_size, 1, self._input_units), dtype),
-            hidden_mask=mask(3, (batch_size, 1, self.units), dtype),
-        )
-
-    @property
-    def _cycle(self) -> tuple[int, ...]:
-        """The dilations of one turn of the cycle, as far as there are levels."""
-        return self.dilation_rate[: self.depth]
-
-    def _width(self, dilation: int) -> int:
-        """How many steps of its own past a level of this dilation reads."""
-        return max(self.kernel_size - 1, 1) * dilation
-
-    @property
-    def _input_width(self) -> int:
-        # With groups the input enters on the present tap alone.
-        return 0 if self.groups > 1 else (self.kernel_size - 1) * max(self._cycle)
-
-    def _inject(
-        self, sequences: tf.Tensor, past: tf.Tensor, parameters: _Parameters
-    ) -> dict[int, tf.Tensor]:
-        """Returns the input's part of the pre-activations, once for each distinct dilation."""
-        width = self._input_width
-        padded = pad_left(past, sequences)
-        if parameters.input_mask is not None:
-            padded = padded * parameters.input_mask
-        injected = {
-            dilation: causal_convolution(padded, parameters.kernel, dilation, width)
-            for dilation in set(self._cycle)
-        }
-        if parameters.bias is None or self.inject_every > 1:
-            return injected
-        return {dilation: value + parameters.bias for dilation, value in injected.items()}
-
-    def _level(
-        self,
-        padded: State,
-        injected: dict[int, tf.Tensor],
-        parameters: _Parameters,
-        level: int | tf.Tensor,
-        phase: int,
-    ) -> State:
-        """One level: from the padded state of the level below, [B, W + T, units], to its own."""
-        dilation = self._cycle[phase]
-        width = self._width(dilation)
-        hidden = padded[0]
-        if parameters.hidden_mask is not None:
-            hidden = hidden * parameters.hidden_mask
-        total = causal_convolution(hidden, parameters.recurrent_kernel, dilation, width)
-        if self.inject_every == 1:
-            total += injected[dilation]
-        else:
-            enters = tf.cast(tf.equal(level % self.inject_every, 0), total.dtype)
-            total += injected[dilation] * enters
-            total = total if parameters.bias is None else total + parameters.bias
-        blocks = tf.split(total, self.gate.blocks, axis=-1)
-        return self.gate.step(blocks, tuple(delay(each, width, dilation) for each in padded))
-
-    def _zeros(self, sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
-        """Zeros [B, steps, channels] for sequences [B, T, p]; None for T steps."""
-        batch, time = tf.unstack(tf.shape(sequences)[:2])
-        zeros = tf.zeros([batch, time if steps is None else steps, channels], sequences.dtype)
-        static = sequences.shape[1] if steps is None else steps
-        return tf.ensure_shape(zeros, [sequences.shape[0], static, channels])
-
-    def _run_levels(
-        self, sequences: tf.Tensor, initial: State, parameters: _Parameters, stops: list[int]
-    ) -> tuple[State, list[tf.Tensor]]:
-        """Runs all levels; returns the top state and the hidden state after each stop."""
-        past = self._zeros(sequences, self._input_width, self._input_units)
-        injected = self._inject(sequences, past, parameters)
-        contexts = {
-            dilation: [tf.repeat(first[:, None], self._width(dilation), 1) for first in initial]
-            for dilation in injected
-        }
-
-        def advance(state: State, level: int | tf.Tensor, phase: int) -> State:
-            padded = tuple(map(pad_left, contexts[self._cycle[phase]], state))
-            after = self._level(padded, injected, parameters, level, phase)
-            return tuple(map(_with_shape_of, after, state))
-
-        state = (self._zeros(sequences, None, self.units),) * self.gate.states
-        collected, first, period = [], 0, len(self._cycle)
-        for stop in [*stops, self.depth]:
-            state = iterate_levels(advance, state, first=first, last=stop, period=period)
-            collected.append(state[0])
-            first = stop
-        return state, collected[:-1]
-
-    def _outputs(self, hidden: tf.Tensor, plan: masks.Packing | None) -> tf.Tensor:
-        outputs = hidden[..., self.units - self.output_units :]
-        if plan is None:
-            return outputs
-        return masks.unpack(
-            outputs, plan, tf.zeros([tf.shape(outputs)[0], self.output_units], outputs.dtype)
         )
 
     # Streaming
 
     def get_initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
         """Returns the cache of sequences that have not begun."""
-        dtype, total = self.compute_dtype, sum(c * w for c, w in self._phase_sizes())
+        dtype, total = self.compute_dtype, sum(c * w for c, w in self._network.cached)
         if not hasattr(self, "_input_units"):
             raise ValueError(
                 "The layer must be built before its cache is known: call it once, or "
                 "`layer.build([None, None, p])`."
             )
         return Cache(
-            inputs=tf.zeros([batch_size, self._input_width, self._input_units], dtype),
+            inputs=tf.zeros([batch_size, self._network.input_width, self._input_units], dtype),
             levels=tuple(
                 tf.zeros([batch_size, total, self.units], dtype) for _ in range(self.gate.states)
             ),
@@ -638,23 +559,24 @@ class TrellisLayer(keras.layers.Layer):
         if plan is not None:
             sequences = masks.pack(sequences, plan)
         parameters = self._draw_parameters(tf.shape(sequences)[0], training)
-        injected = self._inject(sequences, cache.inputs, parameters)
-        state, levels = self._stream_levels(sequences, cache, injected, parameters, plan)
+        state, levels = self._network.stream(sequences, cache, parameters, plan)
         outputs = state[0][..., self.units - self.output_units :]
         if plan is not None:
             outputs = masks.unpack(outputs, plan, self._last_output(cache))
         return outputs, Cache(
-            inputs=streaming.keep(pad_left(cache.inputs, sequences), self._input_width, plan),
+            inputs=streaming.keep(
+                pad_left(cache.inputs, sequences), self._network.input_width, plan
+            ),
             levels=levels,
             state=tuple(map(lambda top, old: masks.last_valid(top, plan, old), state, cache.state)),
             steps=cache.steps + count,
         )
 
     def _check_cache(self, cache: Any, batch_size: int | None) -> None:
-        steps = sum(count * width for count, width in self._phase_sizes())
+        steps = sum(count * width for count, width in self._network.cached)
         states = self.gate.states
         expected = Cache(
-            inputs=tf.TensorShape([batch_size, self._input_width, self._input_units]),
+            inputs=tf.TensorShape([batch_size, self._network.input_width, self._input_units]),
             levels=(tf.TensorShape([batch_size, steps, self.units]),) * states,
             state=(tf.TensorShape([batch_size, self.units]),) * states,
             steps=tf.TensorShape([batch_size]),
@@ -672,48 +594,6 @@ class TrellisLayer(keras.layers.Layer):
         """The output before the chunk: zeros where no valid step has been seen."""
         output = cache.state[0][:, self.units - self.output_units :]
         return tf.where(tf.expand_dims(cache.steps > 0, -1), output, tf.zeros_like(output))
-
-    def _phase_sizes(self) -> list[tuple[int, int]]:
-        """For each place in the cycle: the number of its levels, the cached steps of each."""
-        period = len(self._cycle)
-        return [
-            (len(range(phase, self.depth, period)), self._width(dilation))
-            for phase, dilation in enumerate(self._cycle)
-        ]
-
-    def _stream_levels(
-        self,
-        sequences: tf.Tensor,
-        cache: Cache,
-        injected: dict[int, tf.Tensor],
-        parameters: _Parameters,
-        plan: masks.Packing | None,
-    ) -> tuple[State, State]:
-        """Runs all levels on their cached past; returns the top state and the new past."""
-        sizes, period = self._phase_sizes(), len(self._cycle)
-        pasts = [streaming.split_levels(levels, sizes) for levels in cache.levels]
-        futures = [
-            [tf.TensorArray(sequences.dtype, count) for count, _ in sizes] for _ in cache.levels
-        ]
-
-        def advance(carry: Any, level: int | tf.Tensor, phase: int) -> Any:
-            state, futures = carry
-            turn, width = level // period, sizes[phase][1]
-            padded = tuple(
-                pad_left(tf.gather(past[phase], turn, axis=1), each)
-                for past, each in zip(pasts, state, strict=True)
-            )
-            futures = [list(future) for future in futures]
-            for future, each in zip(futures, padded, strict=True):
-                future[phase] = future[phase].write(turn, streaming.keep(each, width, plan))
-            after = self._level(padded, injected, parameters, level, phase)
-            return tuple(map(_with_shape_of, after, state)), futures
-
-        state = (self._zeros(sequences, None, self.units),) * self.gate.states
-        state, futures = iterate_levels(
-            advance, (state, futures), first=0, last=self.depth, period=period
-        )
-        return state, tuple(streaming.join_levels(future, self.units) for future in futures)
 
     # A stateful layer's memory
 
@@ -763,7 +643,3 @@ def _checked_discard(discard: int, steps: int | None) -> int:
             f"`discard` must be at most the number of steps, {steps}. Received: discard={discard}"
         )
     return discard
-
-
-def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    return tf.ensure_shape(tensor, other.shape)  # a loop's variables must keep their static shape

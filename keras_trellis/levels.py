@@ -2,12 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
 Carry = TypeVar("Carry")
+
+# A new segment begins where one step in so many has become needless: a narrower loop is less work,
+# but one more loop to trace and to run.
+_SHRINKAGE = 12
+
+
+class Segment(NamedTuple):
+    """Levels that run at one width.
+
+    Attributes:
+        first: the first level.
+        last: the level to stop before.
+        start: the first steps, on which nothing that is kept depends, that the levels leave out.
+    """
+
+    first: int
+    last: int
+    start: int
+
+
+def segments(
+    widths: Sequence[int], *, stops: Sequence[int] = (), steps: int | None, discard: int
+) -> Iterator[Segment]:
+    """Cuts the levels where their outputs are collected and where they can become narrower.
+
+    An output depends on ever fewer steps the nearer to it a level is. Where the first `discard`
+    outputs are not kept, a level can leave out the steps that none of the kept ones depends on.
+    What its segment computes beyond these is wrong, since it has lost its past, and harmless.
+
+    Args:
+        widths: how many steps of its past each level reads.
+        stops: levels before which a segment ends.
+        steps: T; None where it is not known, and all levels keep their full width.
+        discard: how many of the first outputs are not kept.
+    """
+    depth = len(widths)
+    needed = [0] * (depth + 1)  # the first step of each level's input that something depends on
+    if steps is not None:
+        needed[depth] = min(discard, steps - 1)  # the last step is the state, and always kept
+        for level in reversed(range(depth)):
+            needed[level] = max(0, needed[level + 1] - widths[level])
+    first, start = 0, needed[0]
+    for level in range(1, depth):
+        narrower = (needed[level] - start) * _SHRINKAGE >= (steps or 0) - start > 0
+        if narrower or level in stops:
+            yield Segment(first, level, start)
+            first = level
+            start = needed[level] if narrower else start
+    yield Segment(first, depth, start)
 
 
 def iterate_levels(
@@ -20,17 +69,16 @@ def iterate_levels(
 ) -> Carry:
     """Applies `advance` for the levels first, ..., last - 1 in a `tf.while_loop`.
 
-    Everything that differs between levels repeats with the dilation cycle. One turn of the loop
-    is one turn of the cycle, so that each level's dilation is a constant in the graph and the
-    graph's size depends on the cycle, not on the depth; the levels that are left over follow
-    the loop.
+    Everything that differs between levels repeats with the period. One turn of the loop is one
+    period, so that what differs is constant in the graph and the graph's size depends on the
+    period, not on the depth; the levels that are left over follow the loop.
 
     Args:
         advance: (carry, level, phase) -> carry; phase = level % period is a Python integer.
         carry: what goes from level to level, a nest of tensors.
         first: the first level.
         last: the level to stop before.
-        period: the length of the dilation cycle.
+        period: after how many levels everything repeats.
 
     Returns:
         The carry after the last level.

@@ -57,35 +57,36 @@ def check_core(arrays, config, dtype):
     inputs = [
         tf.constant(arrays[name], dtype) for name in ("inputs", "initial_hidden", "initial_cell")
     ]
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        outputs, (hidden, cell), auxiliary = layer.propagate(
-            inputs[0], initial_state=inputs[1:], auxiliary_every=config["aux_frequency"]
-        )
-        results = {
-            "outputs": outputs,
-            "hidden": hidden,
-            "cell": cell,
-        }
-        if config["aux_frequency"]:
-            results["aux"] = auxiliary
-        loss = tf.add_n(
-            [
-                tf.reduce_sum(value * tf.constant(arrays[f"cotangent_{name}"], dtype))
-                for name, value in results.items()
-            ]
-        )
-    gradients, input_gradients = tape.gradient(loss, [layer.trainable_variables, inputs])
-    for name, value in results.items():
-        name = {"hidden": "final_hidden", "cell": "final_cell"}.get(name, name)
-        assert_equal(value, arrays[name], tolerance, name)
-    assert_equal(loss, arrays["loss"], tolerance, "loss")
-    for name, gradient in zip(
-        ("inputs", "initial_hidden", "initial_cell"), input_gradients, strict=True
-    ):
-        assert_equal(gradient, arrays[f"grad_{name}"], tolerance, f"grad_{name}")
+
+    def run():
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs, (hidden, cell), auxiliary = layer.propagate(
+                inputs[0], initial_state=inputs[1:], auxiliary_every=config["aux_frequency"]
+            )
+            results = {"outputs": outputs, "hidden": hidden, "cell": cell}
+            if config["aux_frequency"]:
+                results["aux"] = auxiliary
+            loss = tf.add_n(
+                [
+                    tf.reduce_sum(value * tf.constant(arrays[f"cotangent_{name}"], dtype))
+                    for name, value in results.items()
+                ]
+            )
+        return results, loss, tape.gradient(loss, [layer.trainable_variables, inputs])
+
     expected = convert.layer_from_torch(part(arrays, "grad."), **arguments)
-    assert_variables_equal(gradients, expected, tolerance)
+    for call in (run, tf.function(run), tf.function(run, jit_compile=True)):
+        results, loss, (gradients, input_gradients) = call()
+        for name, value in results.items():
+            name = {"hidden": "final_hidden", "cell": "final_cell"}.get(name, name)
+            assert_equal(value, arrays[name], tolerance, name)
+        assert_equal(loss, arrays["loss"], tolerance, "loss")
+        for name, gradient in zip(
+            ("inputs", "initial_hidden", "initial_cell"), input_gradients, strict=True
+        ):
+            assert_equal(gradient, arrays[f"grad_{name}"], tolerance, f"grad_{name}")
+        assert_variables_equal(gradients, expected, tolerance)
 
 
 def check_language_model(arrays, config, dtype):

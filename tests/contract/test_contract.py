@@ -107,14 +107,15 @@ def weighted_sum(values, seed):
     return tf.reduce_sum(values * tf.constant(weights, values.dtype))
 
 
-def test_eager_and_xla_agree(entry, built, inputs):
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_eager_and_graphs_of_known_sizes_agree(entry, built, inputs, jit_compile):
     inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
 
     def run(inputs, mask):
         return run_with_gradients(entry, built, inputs, mask)
 
-    compiled = tf.function(run, jit_compile=True)
-    assert_close(compiled(inputs, mask), run(inputs, mask))
+    graph = tf.function(run, jit_compile=jit_compile)
+    assert_close(graph(inputs, mask), run(inputs, mask))
 
 
 @with_memory

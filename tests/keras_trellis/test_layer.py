@@ -124,6 +124,11 @@ def architectures(draw, gates=("lstm", "gru", "tanh")):
     )
 
 
+def weighted_sum(values, seed):
+    """A scalar whose gradient is another one for every number."""
+    return tf.reduce_sum(values * np.random.default_rng(seed).normal(size=values.shape))
+
+
 def draw_masks(rng, batch, steps):
     """Masks that a user may send: padding on the right, on the left, holes, a row without steps."""
     mask = rng.random((batch, steps)) < 0.6
@@ -160,6 +165,62 @@ def test_equations(arguments, batch, steps, carried, auxiliary_every, discard):
     assert (auxiliary is None) == (expected.auxiliary is None)
     if auxiliary is not None:
         assert_close(auxiliary, expected.auxiliary)
+
+
+@hypothesis.settings(max_examples=12)  # each is compiled
+@hypothesis.given(
+    arguments=architectures(),
+    steps=st.integers(1, 14),
+    carried=st.booleans(),
+    auxiliary_every=st.sampled_from([None, 1, 2]),
+    data=st.data(),
+)
+def test_discarding_changes_nothing_that_is_kept(arguments, steps, carried, auxiliary_every, data):
+    """What is left out reaches neither the kept outputs nor the gradient, compiled or not."""
+    discard = data.draw(st.integers(0, steps), "discard")
+    layer = make(**arguments)
+    x = tf.constant(draw_inputs(2, steps))
+    state = [tf.constant(each) for each in draw_state(arguments["gate"])] if carried else None
+    every = auxiliary_every and min(auxiliary_every, arguments["depth"])
+
+    def run(left_out, cut):
+        sources = [layer.trainable_variables, x, state or []]
+        with tf.GradientTape() as tape:
+            tape.watch([x, state or []])
+            outputs, states, auxiliary = layer.propagate(
+                x, initial_state=state, auxiliary_every=every, discard=left_out
+            )
+            kept = [outputs[:, cut:], *states]
+            kept += [] if auxiliary is None else [auxiliary[:, :, cut:]]
+            total = tf.add_n([weighted_sum(each, seed) for seed, each in enumerate(kept)])
+        return kept, tape.gradient(total, sources, unconnected_gradients="zero")
+
+    expected = run(0, discard)
+    assert_close(run(discard, 0), expected)
+    assert_close(tf.function(lambda: run(discard, 0))(), expected)
+
+
+@pytest.mark.parametrize("gate", N_STATES)
+def test_gradients_of_gradients(gate):
+    """As a gradient penalty needs them; against differences."""
+    layer, x = make(gate=gate, dilation_rate=(1, 2)), tf.constant(draw_inputs())
+
+    def penalty(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = weighted_sum(layer(x), 0)
+        return tf.reduce_sum(tape.gradient(total, x) ** 3)
+
+    def slope(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = penalty(x)
+        return tape.gradient(total, x)
+
+    direction, small = draw_inputs(seed=9), 1e-6
+    expected = (penalty(x + small * direction) - penalty(x - small * direction)) / (2 * small)
+    for run in (slope, tf.function(slope)):
+        assert_close(tf.reduce_sum(run(x) * direction), expected, 1e-6)
 
 
 @pytest.mark.parametrize("gate", N_STATES)

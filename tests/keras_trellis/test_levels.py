@@ -1,5 +1,7 @@
-"""The depth loop calls each level once, in order, with its phase."""
+"""The depth loop calls each level once, in order, with its phase, and no wider than it must be."""
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -56,3 +58,36 @@ def test_the_graph_does_not_grow_with_depth():
         return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
 
     assert nodes(40) == nodes(4)
+
+
+@hypothesis.given(
+    widths=st.lists(st.integers(0, 9), min_size=1, max_size=30),
+    steps=st.integers(1, 80),
+    data=st.data(),
+)
+def test_segments_lose_nothing_that_is_kept_and_little_else_remains(widths, steps, data):
+    depth = len(widths)
+    discard = data.draw(st.integers(0, steps), "discard")
+    stops = data.draw(st.sets(st.integers(1, depth)), "stops")
+    found = list(levels.segments(widths, stops=stops, steps=steps, discard=discard))
+    assert [segment.first for segment in found] == [0, *(each.last for each in found[:-1])]
+    assert found[-1].last == depth and stops <= {segment.last for segment in found}
+    right = np.ones(steps, bool)  # whether a step's state is that of the whole network
+    for segment in found:
+        right[: segment.start] = False
+        for level in range(segment.first, segment.last):
+            right = np.array(
+                [right[max(0, step - widths[level]) : step + 1].all() for step in range(steps)]
+            )
+            right[: segment.start] = False
+        if segment.last in stops:
+            assert right[discard:].all()
+        above = min(discard, steps - 1) - sum(widths[segment.first :])
+        needless = max(0, above) - segment.start
+        assert 0 <= needless <= (steps - segment.start) / 12
+    assert right[-1] and right[discard:].all()
+
+
+def test_segments_where_the_number_of_steps_is_unknown():
+    found = list(levels.segments([1] * 6, stops=[2], steps=None, discard=4))
+    assert found == [(0, 2, 0), (2, 6, 0)]

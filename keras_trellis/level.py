@@ -1,0 +1,195 @@
+"""One level of the network: the map that the depth loop applies again and again.
+
+A level reads its taps out of the level below, multiplies them with the hidden kernel, and passes
+the sum with the injected input through the gate. Nearly all of the time goes into the product; all
+else moves memory, and is compiled into single passes where that pays.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_trellis.convolution import delay, join_taps, multiply, pad_left, rows
+from keras_trellis.gates import Gate
+from keras_trellis.types import State
+
+
+class HiddenKernel(NamedTuple):
+    """What all levels multiply with.
+
+    Attributes:
+        kernel: [k, units, blocks * units] in the variables' precision, in which the levels'
+            gradients are summed.
+        matrix: the same in the compute dtype, [k * units, blocks * units]; cast once a call.
+        mask: variational dropout of what enters the product, [B, 1, units], or None.
+    """
+
+    kernel: tf.Tensor
+    matrix: tf.Tensor
+    mask: tf.Tensor | None
+
+
+def hidden_kernel(kernel: tf.Tensor, dtype: tf.DType, mask: tf.Tensor | None) -> HiddenKernel:
+    """Returns the kernel [k, units, blocks * units] as the levels want it."""
+    matrix = tf.reshape(tf.cast(kernel, dtype), [-1, kernel.shape[-1]])
+    return HiddenKernel(kernel, tf.stop_gradient(matrix), mask)
+
+
+class _Reach(NamedTuple):
+    """Which steps of the level below a level reads."""
+
+    taps: int
+    dilation: int
+    steps: int | None
+
+
+def level(
+    past: State,
+    state: State,
+    hidden: HiddenKernel,
+    addend: tf.Tensor,
+    *,
+    gate: Gate,
+    dilation: int,
+    steps: int | None = None,
+) -> State:
+    """Returns a level's state.
+
+    For its gradient it keeps the products and the state of the level below, `blocks + states`
+    times `units` numbers a step, and computes all else again. The gate's derivative is a tape's.
+
+    Args:
+        past: what stands left of the state below, each [B, W, units], W at least
+            max(k - 1, 1) * dilation.
+        state: the state of the level below, each [B, T, units].
+        hidden: the hidden kernel.
+        addend: what joins the products: the injected input and the bias, [B, T, blocks * units],
+            or a bias alone, [blocks * units].
+        gate: the gate.
+        dilation: the level's dilation.
+        steps: how many of the first steps have taps that are not zero; None: all may have.
+
+    Returns:
+        The gate's states, each [B, T, units].
+    """
+    reach = _Reach(hidden.kernel.shape[0], dilation, steps)
+    run = _compiled if _pays(state[0]) else functools.partial
+    read, read_gradient = run(_read, reach), run(_read_gradient, reach)
+    activate, activate_gradient = run(_activate, gate, reach), run(_activate_gradient, gate, reach)
+
+    @tf.custom_gradient
+    def apply(past: State, state: State, kernel: tf.Tensor, addend: tf.Tensor) -> Any:
+        products = multiply(read(past, state, hidden.mask), hidden.matrix)
+
+        def gradient(*upstream: tf.Tensor) -> Any:
+            total, shifted = activate_gradient(products, addend, past, state, upstream)
+            taps = read(past, state, hidden.mask)
+            product = total[:, :steps]
+            by_taps = multiply(product, hidden.matrix, transpose=True)
+            by_kernel = tf.matmul(rows(taps), rows(product), transpose_a=True)
+            by_addend = total if addend.shape.rank == 3 else tf.reduce_sum(total, axis=(0, 1))
+            return (
+                *tf.nest.flatten(read_gradient(past, state, hidden.mask, by_taps, shifted)),
+                tf.reshape(tf.cast(by_kernel, kernel.dtype), kernel.shape),
+                by_addend,
+            )
+
+        return activate(products, addend, past, state), gradient
+
+    return apply(past, state, hidden.kernel, addend)
+
+
+def _pays(sequences: tf.Tensor) -> bool:
+    """Whether to compile what stands between the products.
+
+    XLA compiles for each shape anew, so only in graphs, and where the number of steps is known:
+    there the few shapes of a training run are paid for by its steps.
+    """
+    return not tf.executing_eagerly() and sequences.shape[1] is not None
+
+
+@functools.lru_cache(maxsize=256)  # one function each, so that XLA compiles once for all levels
+def _compiled(function: Callable, *static: Any) -> Callable:
+    return tf.function(functools.partial(function, *static), jit_compile=True, autograph=False)
+
+
+def _read(reach: _Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
+    """Returns the taps, [B, steps, k * units]."""
+    padded = pad_left(past[0], state[0][:, : reach.steps])
+    padded = padded if mask is None else padded * mask
+    return join_taps(padded, past[0].shape[1], reach.taps, reach.dilation)
+
+
+def _shift(reach: _Reach, past: State, state: State) -> State:
+    """Returns the state delayed by the dilation."""
+    return tuple(
+        delay(pad_left(left, each), left.shape[1], reach.dilation)
+        for left, each in zip(past, state, strict=True)
+    )
+
+
+def _activate(
+    gate: Gate,
+    reach: _Reach,
+    products: tf.Tensor,
+    addend: tf.Tensor,
+    past: State,
+    state: State,
+) -> State:
+    total = _sum(reach, products, addend, state)
+    shifted = _shift(reach, past, state)
+    return tuple(gate.step(tf.split(total, gate.blocks, axis=-1), shifted))
+
+
+def _sum(reach: _Reach, products: tf.Tensor, addend: tf.Tensor, state: State) -> tf.Tensor:
+    """Returns the pre-activations, [B, T, blocks * units]."""
+    if reach.steps is None:
+        return products + addend
+    batch, time = tf.unstack(tf.shape(state[0])[:2])
+    rest = tf.zeros([batch, time - tf.shape(products)[1], products.shape[-1]], products.dtype)
+    return tf.concat([products, rest], axis=1) + addend
+
+
+def _activate_gradient(
+    gate: Gate,
+    reach: _Reach,
+    products: tf.Tensor,
+    addend: tf.Tensor,
+    past: State,
+    state: State,
+    upstream: State,
+) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
+    """Returns the gradients with respect to the sum and, None where none, the shifted states."""
+    total = _sum(reach, products, addend, state)
+    shifted = _shift(reach, past, state)
+    with tf.GradientTape() as tape:
+        tape.watch([total, shifted])
+        states = gate.step(tf.split(total, gate.blocks, axis=-1), shifted)
+    return tape.gradient(states, [total, shifted], output_gradients=upstream)
+
+
+def _read_gradient(
+    reach: _Reach,
+    past: State,
+    state: State,
+    mask: tf.Tensor | None,
+    by_taps: tf.Tensor,
+    by_shifted: Sequence[tf.Tensor | None],
+) -> list[State]:
+    """Returns the gradients with respect to `past` and `state`."""
+    with tf.GradientTape() as tape:
+        tape.watch([past, state])
+        results = [_read(reach, past, state, mask), *_shift(reach, past, state)]
+    pairs = [
+        pair for pair in zip(results, [by_taps, *by_shifted], strict=True) if pair[1] is not None
+    ]
+    return tape.gradient(
+        [result for result, _ in pairs],
+        [past, state],
+        output_gradients=[upstream for _, upstream in pairs],
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )

@@ -1,0 +1,251 @@
+"""The network as a function of tensors: what a layer does once it has its variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_trellis import streaming
+from keras_trellis.convolution import causal_convolution, pad_left
+from keras_trellis.gates import Gate
+from keras_trellis.level import HiddenKernel, level
+from keras_trellis.levels import iterate_levels, segments
+from keras_trellis.masks import Packing
+from keras_trellis.types import Cache, State
+
+
+class Parameters(NamedTuple):
+    """What all levels of one call share; drawn and computed once a call.
+
+    Attributes:
+        kernel: the input kernel in the compute dtype, [k, p, blocks * units].
+        hidden: the hidden kernel.
+        bias: [blocks * units], or None.
+        input_mask: dropout of the input, [B, 1, p], or None.
+    """
+
+    kernel: tf.Tensor
+    hidden: HiddenKernel
+    bias: tf.Tensor | None
+    input_mask: tf.Tensor | None
+
+
+Injected = dict[int, tf.Tensor]
+"""For each distinct dilation what the input and the bias add, [B, T, blocks * units]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The shape of a network, and its two ways of running: whole sequences, and chunks.
+
+    Attributes:
+        units: the number of hidden channels, q.
+        depth: the number of levels, L.
+        kernel_size: the number of taps, k.
+        dilation_rate: the cycle of dilations.
+        gate: the gate.
+        inject_every: the input enters every so many levels.
+        input_taps: how many taps the input kernel has.
+    """
+
+    units: int
+    depth: int
+    kernel_size: int
+    dilation_rate: tuple[int, ...]
+    gate: Gate
+    inject_every: int
+    input_taps: int
+
+    @property
+    def cycle(self) -> tuple[int, ...]:
+        """The dilations of one turn of the cycle, as far as there are levels."""
+        return self.dilation_rate[: self.depth]
+
+    @property
+    def period(self) -> int:
+        """After how many levels everything that differs between levels repeats."""
+        return math.lcm(len(self.cycle), self.inject_every)
+
+    @property
+    def input_width(self) -> int:
+        """How many steps of the input's past the levels read."""
+        return (self.input_taps - 1) * max(self.cycle)
+
+    def width(self, dilation: int) -> int:
+        """How many steps of its own past a level of this dilation reads."""
+        return max(self.kernel_size - 1, 1) * dilation
+
+    @property
+    def cached(self) -> list[tuple[int, int]]:
+        """For each place in the cycle: the number of its levels, the cached steps of each."""
+        return [
+            (len(range(place, self.depth, len(self.cycle))), self.width(dilation))
+            for place, dilation in enumerate(self.cycle)
+        ]
+
+    def inject(self, sequences: tf.Tensor, past: tf.Tensor, parameters: Parameters) -> Injected:
+        """Returns the input's part of the pre-activations.
+
+        Args:
+            sequences: [B, T, p].
+            past: what stands to its left, [B, input_width, p].
+            parameters: those of the call.
+        """
+        padded = pad_left(past, sequences)
+        if parameters.input_mask is not None:
+            padded = padded * parameters.input_mask
+        injected = {
+            dilation: causal_convolution(padded, parameters.kernel, dilation, self.input_width)
+            for dilation in set(self.cycle)
+        }
+        if parameters.bias is None:
+            return injected
+        return {dilation: value + parameters.bias for dilation, value in injected.items()}
+
+    def apply_level(
+        self,
+        past: State,
+        state: State,
+        injected: Injected,
+        parameters: Parameters,
+        phase: int,
+        steps: int | None = None,
+    ) -> State:
+        """Returns the state of a level with level % period = phase; see `level`."""
+        dilation = self.cycle[phase % len(self.cycle)]
+        if phase % self.inject_every == 0:
+            addend = injected[dilation]
+        elif parameters.bias is not None:
+            addend = parameters.bias
+        else:
+            addend = tf.zeros([self.gate.blocks * self.units], state[0].dtype)
+        after = level(
+            past, state, parameters.hidden, addend, gate=self.gate, dilation=dilation, steps=steps
+        )
+        return tuple(map(_with_shape_of, after, state))
+
+    def run(
+        self,
+        sequences: tf.Tensor,
+        initial: State | None,
+        parameters: Parameters,
+        *,
+        stops: Sequence[int] = (),
+        discard: int = 0,
+    ) -> tuple[State, list[tf.Tensor]]:
+        """Runs all levels over whole sequences.
+
+        Args:
+            sequences: [B, T, p].
+            initial: what stands left of every level, each [B, units]; None for zeros.
+            parameters: those of the call.
+            stops: the levels after which the hidden state is collected.
+            discard: how many of the first steps are of no use.
+
+        Returns:
+            The top state, the last T' steps of it, T - discard <= T' <= T, but one at least; the
+            hidden state after each stop, [B, T - discard, units].
+        """
+        past = zeros(sequences, self.input_width, sequences.shape[-1])
+        injected = self.inject(sequences, past, parameters)
+        contexts = {dilation: self._context(sequences, initial, dilation) for dilation in injected}
+
+        def advance(state: State, _: int | tf.Tensor, phase: int) -> State:
+            context = contexts[self.cycle[phase % len(self.cycle)]]
+            return self.apply_level(context, state, injected, parameters, phase)
+
+        state, collected, start = self._empty(sequences), [], 0
+        for segment in segments(
+            [self.width(self.cycle[i % len(self.cycle)]) for i in range(self.depth)],
+            stops=stops,
+            steps=sequences.shape[1],
+            discard=discard,
+        ):
+            narrower = slice(segment.start - start, None)
+            start = segment.start
+            state = tuple(each[:, narrower] for each in state)
+            injected = {dilation: each[:, narrower] for dilation, each in injected.items()}
+            first = segment.first
+            if first == 0:
+                # The hidden state below is zero: what stands left of it alone enters the product.
+                context = contexts[self.cycle[0]]
+                steps = 0 if initial is None else self.width(self.cycle[0])
+                state = self.apply_level(context, state, injected, parameters, 0, steps)
+                first = 1
+            state = iterate_levels(
+                advance, state, first=first, last=segment.last, period=self.period
+            )
+            if segment.last in stops:
+                collected.append(state[0][:, discard - start :])
+        return state, collected
+
+    def _empty(self, sequences: tf.Tensor) -> State:
+        """The state below the first level."""
+        return (zeros(sequences, None, self.units),) * self.gate.states
+
+    def _context(self, sequences: tf.Tensor, initial: State | None, dilation: int) -> State:
+        """What stands left of a level: the initial state, repeated."""
+        width = self.width(dilation)
+        if initial is None:
+            return (zeros(sequences, width, self.units),) * self.gate.states
+        return tuple(tf.repeat(first[:, None], width, 1) for first in initial)
+
+    def stream(
+        self,
+        sequences: tf.Tensor,
+        cache: Cache,
+        parameters: Parameters,
+        plan: Packing | None,
+    ) -> tuple[State, State]:
+        """Runs all levels on their cached past.
+
+        Args:
+            sequences: the next steps, [B, n, p].
+            cache: the past.
+            parameters: those of the call.
+            plan: how the chunk is packed; None where all its steps are valid.
+
+        Returns:
+            The top state, each [B, n, units], and `levels` of the next cache.
+        """
+        injected = self.inject(sequences, cache.inputs, parameters)
+        pasts = [streaming.split_levels(levels, self.cached) for levels in cache.levels]
+        futures = [
+            [tf.TensorArray(sequences.dtype, count) for count, _ in self.cached] for _ in pasts
+        ]
+
+        def advance(
+            carry: Any, level: int | tf.Tensor, phase: int, steps: int | None = None
+        ) -> Any:
+            state, futures = carry
+            place, turn = phase % len(self.cycle), level // len(self.cycle)
+            width = self.cached[place][1]
+            past = tuple(tf.gather(each[place], turn, axis=1) for each in pasts)
+            futures = [list(future) for future in futures]
+            for future, left, each in zip(futures, past, state, strict=True):
+                kept = streaming.keep(pad_left(left, each), width, plan)
+                future[place] = future[place].write(turn, kept)
+            return self.apply_level(past, state, injected, parameters, phase, steps), futures
+
+        # Level 0: as in `run`.
+        carry = advance((self._empty(sequences), futures), 0, 0, self.cached[0][1])
+        state, futures = iterate_levels(
+            advance, carry, first=1, last=self.depth, period=self.period
+        )
+        return state, tuple(streaming.join_levels(future, self.units) for future in futures)
+
+
+def zeros(sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
+    """Returns zeros [B, steps, channels] for sequences [B, T, p]; None for T steps."""
+    batch, time = tf.unstack(tf.shape(sequences)[:2])
+    empty = tf.zeros([batch, time if steps is None else steps, channels], sequences.dtype)
+    static = sequences.shape[1] if steps is None else steps
+    return tf.ensure_shape(empty, [sequences.shape[0], static, channels])
+
+
+def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(tensor, other.shape)  # a loop's variables must keep their static shape
