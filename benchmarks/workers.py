@@ -6,12 +6,15 @@ round by round hold where times do not.
 """
 
 import contextlib
+import functools
 import gc
+import itertools
 import multiprocessing
 import os
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +26,12 @@ class Contender(NamedTuple):
     Attributes:
         step: runs one step and returns when it is done.
         facts: numbers for the result; they must pickle.
+        learn: returns further facts, which the steps brought; called after the last one.
     """
 
     step: Callable[[], Any]
     facts: dict[str, Any]
+    learn: Callable[[], dict[str, Any]] = dict
 
 
 class Reading(NamedTuple):
@@ -90,14 +95,67 @@ def measure(
         print(f"\rround {count + 1} of {warmup + rounds}", end="", file=sys.stderr, flush=True)
         for name in list(workers):
             with leaving_out(name):
-                results[name].readings.append(workers[name].step())
+                results[name].readings.append(workers[name].receive("step"))
     print(file=sys.stderr)
-    for worker in workers.values():
-        worker.stop()
+    for name in list(workers):
+        with leaving_out(name):
+            results[name].facts.update(workers[name].receive("learn"))
+            workers[name].stop()
     counted = {
         name: result._replace(readings=result.readings[warmup:]) for name, result in results.items()
     }
     return counted, left_out
+
+
+def measure_each(
+    builds: Mapping[str, Build],
+    settings: Sequence[Any],
+    *,
+    threads: int,
+    rounds: int,
+) -> tuple[list[dict[str, Result]], dict[str, str]]:
+    """Runs contenders in turn at several settings, each contender in one process for all of them.
+
+    The first pass through the settings does not count for time, and is the only one for memory:
+    what a process held in an earlier step it may not have given back. So settings come in the
+    order of their size.
+
+    Args:
+        builds: as `measure`'s.
+        settings: what the contenders are built for, one after another; they must pickle.
+        threads: as `measure`'s.
+        rounds: how many passes through the settings count.
+
+    Returns:
+        The results of each setting, and for each contender that cannot run the reason.
+    """
+    count = len(settings)
+    found, left_out = measure(
+        {name: functools.partial(_in_turn, build) for name, build in builds.items()},
+        settings,
+        threads=threads,
+        warmup=0,
+        rounds=(1 + rounds) * count,
+    )
+    results: list[dict[str, Result]] = [{} for _ in settings]
+    for name, (facts, readings) in found.items():
+        for index in range(count):
+            first, *others = readings[index::count]
+            results[index][name] = Result(
+                facts["each"][index], [each._replace(bytes=first.bytes) for each in others]
+            )
+    return results, left_out
+
+
+def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
+    """Returns a contender that takes a step at one setting after another, again and again."""
+    contenders = [build(setting) for setting in settings]
+    turn = itertools.cycle(contenders)
+    return Contender(
+        lambda: next(turn).step(),
+        {},
+        lambda: {"each": [{**each.facts, **each.learn()} for each in contenders]},
+    )
 
 
 class _Worker:
@@ -111,9 +169,6 @@ class _Worker:
         )
         self._process.start()
         theirs.close()
-
-    def step(self) -> Reading:
-        return self.receive("step")
 
     def receive(self, word: str | None = None) -> Any:
         """Sends a word, if any, and returns the answer, or the facts if there was none yet."""
@@ -135,15 +190,16 @@ class _Worker:
 
 
 def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> None:
-    """Builds a contender, sends its facts, and a reading for every word that it receives."""
+    """Builds a contender, sends its facts, and answers the words "step" and "learn"."""
     limit_threads(threads)
     try:
         contender = build(setting)
         gc.collect()
         rest = _memory("VmRSS")
         connection.send(contender.facts)
-        while connection.recv():
-            connection.send(_read(contender.step, rest))
+        replies = {"step": lambda: _read(contender.step, rest), "learn": contender.learn}
+        while True:
+            connection.send(replies[connection.recv()]())
     except EOFError:
         pass
     except LeftOutError as reason:
@@ -151,7 +207,8 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
     except ModuleNotFoundError as error:
         connection.send(LeftOutError(f"not installed: {error}"))
     except Exception as error:  # one contender's failure must not cost the others' figures
-        connection.send(LeftOutError(f"it failed: {type(error).__name__}: {error}"))
+        reason = f"it failed: {type(error).__name__}: {error}"
+        connection.send(LeftOutError(textwrap.shorten(reason, 300)))
 
 
 def _read(step: Callable[[], Any], rest: int | None) -> Reading:

@@ -5,11 +5,11 @@ import json
 import subprocess
 import sys
 
+import keras
 import pytest
 
-import keras_trellis
-from benchmarks import train_step
-from benchmarks.train_step import Sizes
+from benchmarks import contenders, train_step
+from benchmarks.sizes import Sizes
 from benchmarks.workers import Reading, Result
 from tools.build_files import ROOT
 
@@ -17,7 +17,6 @@ TINY = (
     *("--batch_size=2", "--time_steps=5", "--input_units=3", "--units=4", "--depth=3"),
     *("--threads=1", "--warmup=1", "--rounds=2"),
 )
-SIZES = Sizes(2, 5, 3, 4, 3, 2, (1, 2), 1, None)
 WITHOUT_GPU = """
 import torch
 
@@ -74,7 +73,7 @@ def test_rows_and_reasons(measured_once):
     assert rows["trellis"]["receptive_field"] == 4 and rows["lstm"]["receptive_field"] is None
     assert rows["lstm"]["parameters"] == 4 * (3 * 4 + 4 * 4 + 4)
     assert found["sizes"]["threads"] == 1 and "tensorflow" in found["versions"]
-    assert "Left out: the authors' code: it needs --reference_dir=DIR" in text
+    assert "Left out: the authors' code, float32: it needs --reference_dir=DIR" in text
     assert "| keras.layers.LSTM | " in text
 
 
@@ -96,33 +95,20 @@ def test_code_that_names_the_gpu_runs_from_its_clone(tmp_path):
     assert found["rows"][0]["parameters"] == found["rows"][1]["parameters"] + 16
 
 
-@pytest.mark.parametrize("flag", ["--dilation_rate=0", "--dilation_rate=", "--threads=4096"])
+@pytest.mark.parametrize(
+    "flag", ["--dilation_rate=0", "--dilation_rate=", "--threads=4096", "--discard=5"]
+)
 def test_bad_flags_are_named(flag):
     done = run(flag)
     assert done.returncode != 0
     assert flag in done.stdout + done.stderr
 
 
-def test_work_is_that_of_the_products():
-    facts = SIZES.trellis_facts(2 * 3 * 16, 2 * 4 * 16, 0)
-    # Two dilations' input products and the hidden products above level 0, for 10 positions, each
-    # forward and for two gradients, 2 operations a multiplication.
-    assert facts["flops"] == 3 * 2 * 10 * (2 * 96 + 2 * 128)
-
-
-@pytest.mark.parametrize("kernel_size", [1, 2, 3])
-@pytest.mark.parametrize("dilations", [(1,), (1, 2, 4, 8, 16)])
-def test_receptive_field_is_the_package_s(kernel_size, dilations):
-    sizes = Sizes(2, 5, 3, 4, 3, kernel_size, dilations, 1, None)
-    expected = keras_trellis.receptive_field(3, kernel_size=kernel_size, dilation_rate=dilations)
-    assert sizes.receptive_field() == expected
-
-
 @pytest.mark.parametrize(
     ("steps", "dilations"), [(1, [1]), (3, [1]), (4, [1, 2]), (21, [1, 2, 4, 8])]
 )
 def test_tcn_dilations(steps, dilations):
-    assert train_step.tcn_dilations(steps, 2) == dilations
+    assert contenders.tcn_dilations(steps, 2) == dilations
 
 
 def test_ratios_are_taken_round_by_round():
@@ -139,3 +125,28 @@ def test_ratios_are_taken_round_by_round():
     assert found["peak_bytes"] is None
     assert train_step.row("trellis", results)["peak_bytes"] == 7
     assert "time_to_ours" not in train_step.row("products_torch", results)
+
+
+@pytest.mark.parametrize("name", ["trellis", "lstm", "gru", "products_tensorflow"])
+@pytest.mark.parametrize("mode", ["train", "forward"])
+def test_contenders_take_steps_in_bfloat16(name, mode):
+    sizes = Sizes(2, 5, 3, 4, 3, discard=2, mode=mode)
+    policy = keras.config.dtype_policy()
+    try:
+        contender = train_step.in_dtype(contenders.CONTENDERS[name][1], "bfloat16", sizes)
+        losses = [contender.step() for _ in range(2)]
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert contender.facts["flops"] > 0
+    if name not in contenders.CEILINGS:
+        assert all(loss.dtype == "float32" and loss > 0 for loss in losses)
+
+
+def test_rows_of_both_dtypes():
+    facts = {"flops": 10, "receptive_field": None, "parameters": 1}
+    results = {"trellis": Result(facts, [Reading(1.0, 5)])}
+    rows = [train_step.row("trellis", results, dtype) for dtype in ("float32", "bfloat16")]
+    assert [each["title"][-8:] for each in rows] == ["lisLayer", "bfloat16"]
+    text = train_step.table({"sizes": vars(Sizes(2, 7, 3, 4, 3, discard=2)), "rows": rows})
+    # Ten outputs are kept; there are no products to compare with.
+    assert "| 10 |" in text and "no end" in text and "of the products'" not in text

@@ -19,6 +19,11 @@ def hoarder(size):
     return Contender(lambda: bytearray(b"x") * size, {})
 
 
+def learner(setting):
+    steps = []
+    return Contender(lambda: steps.append(setting), {"known": 1}, lambda: {"steps": len(steps)})
+
+
 def told(setting):
     raise LeftOutError("not today")
 
@@ -50,6 +55,22 @@ def test_reads_time_and_counts_only_rounds_after_warmup():
         assert result.facts == {"seconds": 0.01}
         assert len(result.readings) == 3
         assert all(reading.seconds >= 0.01 for reading in result.readings)
+
+
+def test_what_the_steps_brought_is_learned():
+    results, _ = measure({"learner": learner}, None, rounds=3)
+    assert results["learner"].facts == {"known": 1, "steps": 4}
+
+
+def test_settings_take_turns():
+    builds = {"learner": learner, "sleeper": sleeper, "told": told}
+    results, left_out = workers.measure_each(builds, [0.01, 0.05], threads=1, rounds=2)
+    assert list(left_out) == ["told"] and len(results) == 2
+    for seconds, result in zip([0.01, 0.05], results, strict=True):
+        assert result["learner"].facts == {"known": 1, "steps": 3}
+        assert result["sleeper"].facts == {"seconds": seconds}
+        assert len(result["sleeper"].readings) == 2
+        assert all(reading.seconds >= seconds for reading in result["sleeper"].readings)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from /proc")

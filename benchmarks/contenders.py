@@ -1,0 +1,289 @@
+"""The contenders of a training step; each function is called in a process of its own.
+
+A step is the same for all: forward, the mean square of the kept outputs as loss, the gradients
+with respect to the weights and to the input (there is an embedding below, as a rule), and plain
+gradient descent. No dropout, no weight normalisation. In the mode `forward` it ends at the loss.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks import authors as released
+from benchmarks.sizes import Sizes
+from benchmarks.workers import Contender, LeftOutError
+
+RATE = 1e-3  # of the gradient descent
+PRODUCTS = 4  # how many levels' products are one step of the rows that do nothing else
+
+
+# This package's layer
+
+
+def trellis(sizes: Sizes) -> Contender:
+    """This package's layer."""
+    return _trellis(sizes)
+
+
+def trellis_recompute(sizes: Sizes) -> Contender:
+    """The layer that computes again in the backward pass what it did not keep."""
+    import keras_trellis
+
+    if "recompute" not in inspect.signature(keras_trellis.TrellisLayer).parameters:
+        raise LeftOutError("this TrellisLayer has no `recompute`")
+    return _trellis(sizes, recompute=True)
+
+
+def _trellis(sizes: Sizes, **arguments: Any) -> Contender:
+    import keras_trellis
+
+    _set_policy(sizes)
+    layer = keras_trellis.TrellisLayer(
+        sizes.units,
+        sizes.depth,
+        kernel_size=sizes.kernel_size,
+        dilation_rate=sizes.dilation_rate,
+        return_sequences=True,
+        **arguments,
+    )
+
+    def kept(sequences: Any, training: bool) -> Any:
+        return layer.propagate(sequences, training=training, discard=sizes.discard)[0]
+
+    step = _keras_step(layer, kept, sizes)
+    facts = sizes.trellis_facts(
+        math.prod(layer.kernel.shape),
+        math.prod(layer.recurrent_kernel.shape),
+        layer.count_params(),
+    )
+    return Contender(step, facts)
+
+
+# Keras's layers
+
+
+def lstm(sizes: Sizes) -> Contender:
+    """Keras's LSTM of the same units: the work of about one level, one time step after another."""
+    import keras
+
+    _set_policy(sizes)
+    return _keras(keras.layers.LSTM(sizes.units, return_sequences=True), sizes, None)
+
+
+def gru(sizes: Sizes) -> Contender:
+    """Keras's GRU of the same units."""
+    import keras
+
+    _set_policy(sizes)
+    return _keras(keras.layers.GRU(sizes.units, return_sequences=True), sizes, None)
+
+
+def tcn(sizes: Sizes) -> Contender:
+    """keras-tcn with the same width, and dilations 1, 2, 4, ... until it reaches as far back."""
+    from tcn import TCN
+
+    _set_policy(sizes)
+    taps = max(sizes.kernel_size, 2)  # with one it would not see the past
+    dilations = tcn_dilations(sizes.receptive_field(), taps)
+    layer = TCN(sizes.units, taps, dilations=dilations, return_sequences=True)
+    return _keras(layer, sizes, layer.receptive_field)
+
+
+def tcn_dilations(steps: int, kernel_size: int) -> list[int]:
+    """Returns the fewest dilations 1, 2, 4, ... with which a TCN spans so many steps.
+
+    It has two convolutions for each dilation.
+    """
+    dilations = [1]
+    while 1 + 2 * (kernel_size - 1) * sum(dilations) < steps:
+        dilations.append(2 * dilations[-1])
+    return dilations
+
+
+def _keras(layer: Any, sizes: Sizes, receptive_field: int | None) -> Contender:
+    def kept(sequences: Any, training: bool) -> Any:
+        return layer(sequences, training=training)[:, sizes.discard :]
+
+    step = _keras_step(layer, kept, sizes)
+    kernels = [
+        math.prod(variable.shape)
+        for variable in layer.trainable_variables
+        if "kernel" in variable.name
+    ]
+    facts = {
+        "flops": sizes.flops(sum(kernels)),
+        "receptive_field": receptive_field,
+        "parameters": layer.count_params(),
+    }
+    return Contender(step, facts)
+
+
+def _set_policy(sizes: Sizes) -> None:
+    import keras
+
+    keras.config.set_dtype_policy("mixed_bfloat16" if sizes.dtype == "bfloat16" else sizes.dtype)
+
+
+def _keras_step(layer: Any, kept: Callable[[Any, bool], Any], sizes: Sizes) -> Callable[[], Any]:
+    import tensorflow as tf
+
+    sequences = tf.constant(sizes.input())
+    layer.build(sequences.shape)
+    variables = [variable.value for variable in layer.trainable_variables]
+
+    def loss_of(sequences: tf.Tensor, training: bool) -> tf.Tensor:
+        return tf.reduce_mean(tf.square(tf.cast(kept(sequences, training), tf.float32)))
+
+    @tf.function
+    def forward(sequences: tf.Tensor) -> tuple[tf.Tensor]:
+        return (loss_of(sequences, False),)
+
+    @tf.function
+    def train(sequences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(sequences)
+            loss = loss_of(sequences, True)
+        below, *gradients = tape.gradient(loss, [sequences, *variables])
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.assign_sub(RATE * gradient)
+        return loss, below  # what is not returned would not be computed
+
+    step = {"train": train, "forward": forward}[sizes.mode]
+    step.get_concrete_function(sequences)  # tracing belongs to the process at rest
+    return lambda: step(sequences)[0].numpy()
+
+
+# The authors' code
+
+
+def authors(sizes: Sizes) -> Contender:
+    """The authors' code, as it lies on the disk; bfloat16 by autocast."""
+    return _authors(sizes, lambda net: net)
+
+
+def authors_compiled(sizes: Sizes) -> Contender:
+    """The authors' code under torch.compile; the first step, at rest still, compiles it."""
+    import torch
+
+    contender = _authors(sizes, torch.compile)
+    contender.step()
+    return contender
+
+
+def _authors(sizes: Sizes, wrap: Callable[[Any], Any]) -> Contender:
+    network = released.load(sizes.reference_dir, "trellisnet")
+    import torch
+
+    torch.set_num_threads(sizes.threads)
+    net = network.TrellisNet(
+        sizes.input_units,
+        0,
+        sizes.units,
+        nlevels=sizes.depth,
+        kernel_size=sizes.kernel_size,
+        wnorm=False,
+        dilation=list(sizes.dilation_rate),
+    )
+    facts = sizes.trellis_facts(
+        net.full_conv.weight1.numel(),
+        net.full_conv.weight2.numel(),
+        sum(parameter.numel() for parameter in net.parameters()),
+    )
+    return Contender(_torch_step(wrap(net), list(net.parameters()), sizes), facts)
+
+
+def _torch_step(net: Any, parameters: Sequence[Any], sizes: Sizes) -> Callable[[], float]:
+    import torch
+
+    sequences = torch.tensor(sizes.input().transpose(0, 2, 1), requires_grad=True)
+    state = torch.zeros(sizes.batch_size, sizes.units, 1)
+    optimizer = torch.optim.SGD(parameters, lr=RATE)
+    lower = sizes.dtype == "bfloat16"
+
+    def loss_of() -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=lower):
+            outputs, _, _ = net(sequences, (state, state), aux=False)
+        return outputs[:, sizes.discard :].float().square().mean()
+
+    def train() -> float:
+        optimizer.zero_grad()
+        sequences.grad = None
+        loss = loss_of()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def forward() -> float:
+        with torch.no_grad():
+            return loss_of().item()
+
+    return {"train": train, "forward": forward}[sizes.mode]
+
+
+# The ceilings
+
+
+def products_tensorflow(sizes: Sizes) -> Contender:
+    """The products of a level and nothing else: the rate that this machine has for these shapes."""
+    import tensorflow as tf
+
+    taps, kernel, blocks = (tf.cast(each, sizes.dtype) for each in _factors(sizes))
+
+    @tf.function
+    def level() -> tuple[tf.Tensor, ...]:
+        forward = tf.matmul(taps, kernel)
+        if sizes.mode == "forward":
+            return (forward,)
+        return (
+            forward,
+            tf.matmul(blocks, kernel, transpose_b=True),
+            tf.matmul(taps, blocks, transpose_a=True),
+        )
+
+    return Contender(lambda: [level() for _ in range(PRODUCTS)], _products_facts(sizes))
+
+
+def products_torch(sizes: Sizes) -> Contender:
+    """The same by PyTorch, which may have another library of products."""
+    import torch
+
+    torch.set_num_threads(sizes.threads)
+    dtype = getattr(torch, sizes.dtype)
+    taps, kernel, blocks = (torch.tensor(each, dtype=dtype) for each in _factors(sizes))
+
+    def level() -> tuple:
+        forward = taps @ kernel
+        return (
+            (forward,) if sizes.mode == "forward" else (forward, blocks @ kernel.T, taps.T @ blocks)
+        )
+
+    return Contender(lambda: [level() for _ in range(PRODUCTS)], _products_facts(sizes))
+
+
+def _factors(sizes: Sizes) -> list:
+    """Returns arrays like a level's taps [BT, k q], hidden kernel [k q, 4q] and blocks [BT, 4q]."""
+    import numpy as np
+
+    rows, inner, columns = sizes.product_shape()
+    shapes = [(rows, inner), (inner, columns), (rows, columns)]
+    return [np.random.default_rng(0).normal(size=shape).astype("float32") for shape in shapes]
+
+
+def _products_facts(sizes: Sizes) -> dict[str, Any]:
+    return {"flops": PRODUCTS * sizes.product_flops()}
+
+
+OURS = "trellis"
+CEILINGS = ("products_tensorflow", "products_torch")
+CONTENDERS = {
+    OURS: ("keras_trellis.TrellisLayer", trellis),
+    "trellis_recompute": ("TrellisLayer(recompute=True)", trellis_recompute),
+    "lstm": ("keras.layers.LSTM", lstm),
+    "gru": ("keras.layers.GRU", gru),
+    "tcn": ("keras-tcn", tcn),
+    "authors": ("the authors' code", authors),
+    "authors_compiled": ("the authors' code, torch.compile", authors_compiled),
+    "products_tensorflow": ("products alone, TensorFlow", products_tensorflow),
+    "products_torch": ("products alone, PyTorch", products_torch),
+}

@@ -1,0 +1,99 @@
+"""What the contenders of a training step are built for, and the work that it takes."""
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+MODES = {"train": 3, "forward": 1}  # products a weight: forward, and two gradients
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """An input [B, T, p] and the trellis network on it; Python and NumPy alone.
+
+    Attributes:
+        discard: how many of the first outputs are context only: not in the loss.
+        mode: one of `MODES`.
+        dtype: one of `DTYPES`; what is computed in. Variables and losses are float32.
+    """
+
+    batch_size: int
+    time_steps: int
+    input_units: int
+    units: int
+    depth: int
+    kernel_size: int = 2
+    dilation_rate: tuple[int, ...] = (1,)
+    threads: int = 1
+    reference_dir: str | None = None
+    discard: int = 0
+    mode: str = "train"
+    dtype: str = "float32"
+
+    def input(self) -> Any:
+        """Returns the input, a float32 array [B, T, p]."""
+        import numpy as np
+
+        shape = (self.batch_size, self.time_steps, self.input_units)
+        return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+    def dilations(self) -> list[int]:
+        """Returns each level's dilation."""
+        return list(itertools.islice(itertools.cycle(self.dilation_rate), self.depth))
+
+    def receptive_field(self) -> int:
+        """Returns `keras_trellis.receptive_field`, without TensorFlow in the peers' processes."""
+        levels = self.dilations()
+        if self.kernel_size == 1:
+            return 1 + sum(levels[1:])
+        return 1 + (self.kernel_size - 1) * sum(levels)
+
+    def starts(self) -> list[int]:
+        """Returns for each level the first position at which its state can reach a kept output."""
+        start, found = self.discard, []
+        for dilation in reversed(self.dilations()):
+            found.append(start)
+            start = max(0, start - max(self.kernel_size - 1, 1) * dilation)
+        return found[::-1]
+
+    def flops(self, weights: int, steps: int | None = None) -> int:
+        """Returns the work of so many weights at each of `steps` positions; None for all T.
+
+        A multiplication and an addition, in each of the mode's products.
+        """
+        steps = self.time_steps if steps is None else steps
+        return 2 * MODES[self.mode] * self.batch_size * steps * weights
+
+    def trellis_facts(self, input_weights: int, hidden_weights: int, parameters: int) -> dict:
+        """Returns the facts of a trellis network, whoever wrote it.
+
+        The input's product counts once for every dilation, the hidden product at every level
+        but the first, whose hidden state is zero; each at the positions that a kept output needs,
+        and in `flops_everywhere` at all of them.
+        """
+        return {
+            "flops": self._trellis_flops(input_weights, hidden_weights, self.starts()),
+            "flops_everywhere": self._trellis_flops(
+                input_weights, hidden_weights, [0] * self.depth
+            ),
+            "receptive_field": self.receptive_field(),
+            "parameters": parameters,
+        }
+
+    def _trellis_flops(self, input_weights: int, hidden_weights: int, starts: list[int]) -> int:
+        steps = [self.time_steps - start for start in starts]
+        most: dict[int, int] = {}
+        for dilation, count in zip(self.dilations(), steps, strict=True):
+            most[dilation] = max(most.get(dilation, 0), count)
+        injected = self.flops(input_weights, sum(most.values()))
+        return injected + self.flops(hidden_weights, sum(steps[1:]))
+
+    def product_shape(self) -> tuple[int, int, int]:
+        """Returns rows, inner size and columns of a level's hidden product."""
+        return self.batch_size * self.time_steps, self.kernel_size * self.units, 4 * self.units
+
+    def product_flops(self) -> int:
+        """Returns the work of a level's hidden product and, in training, its two gradients."""
+        return 2 * MODES[self.mode] * math.prod(self.product_shape())
