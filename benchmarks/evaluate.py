@@ -1,0 +1,238 @@
+"""Evaluation of the Penn Treebank's test set, beside the authors' code with the same weights.
+
+    python -m benchmarks.evaluate --data_dir=PTB --reference_dir=TRELLISNET --json=evaluate.json
+
+`exact` scores every target once, with its whole history. The authors' protocol scores a window at
+a time, of which the first outputs are discarded: here by this package, and by the authors' own
+network as their script runs it. All have the same random weights, which no time depends on.
+"""
+
+import dataclasses
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks import authors as released
+from benchmarks import report, workers
+from benchmarks.workers import Contender
+
+FLAGS = flags.FLAGS
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A language model of word vectors of `embedding_units`, and the text ids [N]."""
+
+    ids: Any
+    vocabulary_size: int
+    units: int
+    embedding_units: int
+    depth: int
+    window: int
+    horizon: int
+    batch_size: int
+    check: int
+    threads: int
+    reference_dir: str | None
+
+    def arrays(self) -> dict[str, Any]:
+        """Returns the weights, by the authors' names."""
+        return released.language_model_arrays(
+            self.vocabulary_size, self.embedding_units, self.units
+        )
+
+
+def exact(setting: Setting) -> Contender:
+    """This package, every target once."""
+    return _ours(setting, "exact")
+
+
+def trellisnet(setting: Setting) -> Contender:
+    """This package, under the authors' protocol."""
+    return _ours(setting, "trellisnet")
+
+
+def _ours(setting: Setting, protocol: str) -> Contender:
+    import numpy as np
+
+    from keras_trellis import convert
+    from trainers.evaluation import Evaluator
+
+    model = convert.language_model_from_torch(
+        setting.arrays(), depth=setting.depth, dilation_rate=1
+    )
+    data = types.SimpleNamespace(window=setting.window, horizon=setting.horizon, history="zero")
+    settings = types.SimpleNamespace(
+        batch_size=setting.batch_size, exact_batch_size=setting.batch_size, exact_chunk=128
+    )
+    evaluator = Evaluator(model, data, settings)
+    learned: dict[str, Any] = {}
+
+    def step() -> None:
+        score = evaluator.score(protocol, setting.ids)
+        learned.update(tokens=score.tokens, nll=score.nll)
+
+    def learn() -> dict[str, Any]:
+        if protocol != OURS:
+            return learned
+        # In one pass from the beginning: what every protocol must agree with.
+        ids = np.asarray(setting.ids[None, : setting.check + 1])
+        nll, _ = model.score(ids[:, :-1], ids[:, 1:])
+        return {**learned, "first": nll[0].numpy().tolist()}
+
+    return Contender(step, {"parameters": model.count_params()}, learn)
+
+
+def authors(setting: Setting) -> Contender:
+    """The authors' network and the loop of their `evaluate`."""
+    model = released.language_model(setting.reference_dir, setting.arrays(), setting.depth)
+    import torch
+
+    torch.set_num_threads(setting.threads)
+    length = len(setting.ids) // setting.batch_size
+    rows = torch.tensor(setting.ids[: length * setting.batch_size]).long()
+    rows = rows.view(setting.batch_size, length)
+    learned: dict[str, Any] = {}
+
+    def step() -> None:
+        scored = [
+            _window_nll(model, rows, start, setting)
+            for start in range(0, length - 1, setting.window - setting.horizon)
+            if start + setting.horizon < length - 1
+        ]
+        nll = torch.cat(scored, dim=1)
+        learned.update(tokens=nll.numel(), nll=nll.double().sum().item())
+        # Each row's first `horizon` targets are the ones that nothing scores.
+        learned["first"] = [None] * setting.horizon + nll[0].tolist()
+
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Contender(step, {"parameters": parameters}, lambda: learned)
+
+
+def _window_nll(model: Any, rows: Any, start: int, setting: Setting) -> Any:
+    """Returns the nll [B, n] of a window's targets behind the horizon."""
+    import torch
+    from torch.nn import functional
+
+    stop = min(start + setting.window, rows.shape[1] - 1)
+    with torch.no_grad():
+        (_, _, logits), _, _ = model(rows[:, start:stop], model.init_hidden(len(rows)))
+        targets = rows[:, start + setting.horizon + 1 : stop + 1]
+        kept = logits[:, setting.horizon :].transpose(1, 2)
+        return functional.cross_entropy(kept, targets, reduction="none")
+
+
+OURS = "exact"
+CONTENDERS: dict[str, tuple[str, Callable[[Setting], Contender]]] = {
+    OURS: ("keras_trellis, `exact`", exact),
+    "trellisnet": ("keras_trellis, the authors' protocol", trellisnet),
+    "authors": ("the authors' code", authors),
+}
+
+
+def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
+    """Returns a contender's row; `difference` is the largest from ours of a target's nll."""
+    facts, readings = results[name]
+    ours = results[OURS].facts["first"]
+    theirs = facts.get("first", ()) if name != OURS else ()
+    both = [(a, b) for a, b in zip(theirs, ours, strict=False) if a is not None]
+    return {
+        **{key: value for key, value in facts.items() if key != "first"},
+        "name": name,
+        "title": CONTENDERS[name][0],
+        "seconds": report.seconds(readings),
+        "time_to_ours": report.ratios(readings, results[OURS].readings),
+        "mean": facts["nll"] / facts["tokens"],
+        "difference": max((abs(a - b) for a, b in both), default=None),
+        "compared": len(both),
+        "peak_bytes": report.peak(readings),
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """Returns the result as a Markdown table."""
+    titles = [
+        *("", "seconds", "time to ours: min, median, max", "tokens scored", "of the corpus"),
+        *("tokens/s", "nats a token", "largest difference a token", "peak MiB"),
+    ]
+    return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
+
+
+def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    seconds = report.spread(each["seconds"])["median"]
+    difference = each["difference"]
+    return [
+        each["title"],
+        f"{seconds:,.1f}",
+        report.spread_cell(each["time_to_ours"]),
+        f"{each['tokens']:,}",
+        f"{each['tokens'] / (found['setting']['tokens'] - 1):.2%}",
+        f"{each['tokens'] / seconds:,.0f}",
+        f"{each['mean']:.6f}",
+        "" if difference is None else f"{difference:.1e} of {each['compared']:,}",
+        report.mebibytes(each["peak_bytes"]),
+    ]
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string("data_dir", None, "The folder of ptb.train.txt and ptb.test.txt.")
+    flags.DEFINE_integer("tokens", None, "Of the test set; all by default.", lower_bound=2)
+    flags.DEFINE_integer("units", 256, "Hidden channels, q.", lower_bound=1)
+    flags.DEFINE_integer("embedding_units", 200, "Of a word vector.", lower_bound=1)
+    flags.DEFINE_integer("depth", 58, "Levels, L.", lower_bound=1)
+    flags.DEFINE_integer("window", 110, "Of the authors' protocol.", lower_bound=2)
+    flags.DEFINE_integer("horizon", 58, "Of a window: outputs without a score.", lower_bound=0)
+    flags.DEFINE_integer("batch_size", 12, "Streams, and pieces of `exact`.", lower_bound=1)
+    flags.DEFINE_integer("check", 1000, "Targets compared one by one.", lower_bound=1)
+    report.define_only(list(CONTENDERS), OURS)
+    report.define_flags(rounds=1, warmup=0)
+
+
+def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
+    """Returns the test set's ids [N] and the size of the training text's vocabulary."""
+    import numpy as np
+
+    if data_dir is None:
+        raise app.UsageError("`data_dir` must be a folder of ptb.train.txt and ptb.test.txt")
+    train, test = (
+        Path(data_dir, f"ptb.{split}.txt").read_text(encoding="utf-8").replace("\n", " <eos> ")
+        for split in ("train", "test")
+    )
+    index = {word: number for number, word in enumerate(dict.fromkeys(train.split()))}
+    return np.array([index[word] for word in test.split()[:tokens]], np.int32), len(index)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures, and prints the table; returns the exit status."""
+    here = report.begin(argv)
+    ids, vocabulary_size = read(FLAGS.data_dir, FLAGS.tokens)
+    names = ("units", "embedding_units", "depth", "window", "horizon", "batch_size", "check")
+    setting = Setting(
+        ids=ids,
+        vocabulary_size=vocabulary_size,
+        threads=here["threads"],
+        reference_dir=FLAGS.reference_dir,
+        **{name: FLAGS[name].value for name in names},
+    )
+    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
+    results, left_out = workers.measure(
+        builds, setting, threads=here["threads"], warmup=FLAGS.warmup, rounds=FLAGS.rounds
+    )
+    known = {name: getattr(setting, name) for name in (*names, "vocabulary_size")}
+    found = {
+        "setting": {**known, "tokens": len(ids)},
+        **here,
+        "rows": [row(name, results) for name in results] if OURS in results else [],
+        "left_out": {CONTENDERS[name][0]: reason for name, reason in left_out.items()},
+    }
+    report.end(found, table)
+    return int(OURS in left_out)
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)
