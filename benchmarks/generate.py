@@ -1,0 +1,238 @@
+"""Generation, one token after another, with a cache and without.
+
+    python -m benchmarks.generate --reference_dir=TRELLISNET --json=generate.json
+
+A step reads a batch of prompts of random tokens and continues each greedily. The weights are random
+too; no time depends on either. The authors' code has no cache: each token takes the last
+`receptive_field` tokens again, which is all that it depends on.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks import authors as released
+from benchmarks import report, workers
+from benchmarks.workers import Contender
+
+FLAGS = flags.FLAGS
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A language model, and the prompts [B, P] that it continues by so many tokens each."""
+
+    batch_size: int
+    prompt: int
+    new_tokens: int
+    vocabulary_size: int
+    units: int
+    embedding_units: int
+    depth: int
+    threads: int
+    reference_dir: str | None
+
+    def prompts(self) -> Any:
+        """Returns ids, int32 [B, P]."""
+        import numpy as np
+
+        shape = (self.batch_size, self.prompt)
+        return np.random.default_rng(0).integers(self.vocabulary_size, size=shape, dtype=np.int32)
+
+    def arrays(self) -> dict[str, Any]:
+        """Returns the weights, by the authors' names."""
+        return released.language_model_arrays(
+            self.vocabulary_size, self.embedding_units, self.units
+        )
+
+
+def _contender(step: Callable[[], Any]) -> Contender:
+    """Returns a contender whose step returns the new ids [B, new_tokens]."""
+    learned: dict[str, Any] = {}
+
+    def remember() -> None:
+        learned["ids"] = step().tolist()
+
+    return Contender(remember, {}, lambda: learned)
+
+
+def _model(setting: Setting) -> Any:
+    from keras_trellis import convert
+
+    return convert.language_model_from_torch(setting.arrays(), depth=setting.depth, dilation_rate=1)
+
+
+def generate(setting: Setting) -> Contender:
+    """`TrellisLM.generate`, whose loop is in the graph."""
+    import tensorflow as tf
+
+    model, ids = _model(setting), tf.constant(setting.prompts())
+    length = setting.prompt + setting.new_tokens
+    return _contender(
+        lambda: model.generate(ids, length, temperature=0.0, strip_prompt=True).numpy()
+    )
+
+
+def step(setting: Setting) -> Contender:
+    """`TrellisLM.prefill` and `step`, called for each token as a server does."""
+    import tensorflow as tf
+
+    model = _model(setting)
+    prefill, one = tf.function(model.prefill), tf.function(model.step)
+    cache = model.get_initial_cache(setting.batch_size)
+    ids = tf.constant(setting.prompts())
+    return _contender(lambda: _continued(lambda: prefill(ids, cache), one, setting.new_tokens))
+
+
+def lstm(setting: Setting) -> Contender:
+    """A Keras LSTM of as many units, with an embedding below and a softmax above."""
+    import keras
+    import tensorflow as tf
+
+    embedding = keras.layers.Embedding(setting.vocabulary_size, setting.embedding_units)
+    layer = keras.layers.LSTM(setting.units, return_state=True)
+    softmax = keras.layers.Dense(setting.vocabulary_size)
+
+    def read(ids: Any, state: Any) -> tuple[Any, Any]:
+        output, *state = layer(embedding(ids), initial_state=state)
+        return softmax(output), state
+
+    prefill = tf.function(read)
+    one = tf.function(lambda ids, state: read(ids[:, None], state))
+    ids = tf.constant(setting.prompts())
+    state = [tf.zeros([setting.batch_size, setting.units])] * 2
+    read(ids[:, :1], state)  # builds the layers
+    return _contender(lambda: _continued(lambda: prefill(ids, state), one, setting.new_tokens))
+
+
+def _continued(prefill: Callable, one: Callable, count: int) -> Any:
+    import numpy as np
+
+    scores, memory = prefill()
+    tokens = [np.argmax(scores.numpy(), -1).astype(np.int32)]
+    while len(tokens) < count:
+        scores, memory = one(tokens[-1], memory)
+        tokens.append(np.argmax(scores.numpy(), -1).astype(np.int32))
+    return np.stack(tokens, axis=1)
+
+
+def authors(setting: Setting) -> Contender:
+    """The authors' code, the whole window again for each token."""
+    model = released.language_model(setting.reference_dir, setting.arrays(), setting.depth)
+    import torch
+
+    torch.set_num_threads(setting.threads)
+    prompts = torch.tensor(setting.prompts()).long()
+    reach = setting.depth + 1  # kernel size 2, dilation 1
+
+    def step() -> Any:
+        ids = prompts
+        for _ in range(setting.new_tokens):
+            state = model.init_hidden(len(ids))
+            (_, features, _), _, _ = model(ids[:, -reach:], state, decode=False)
+            logits = model.decoder(features[:, -1])
+            ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
+        return ids[:, setting.prompt :].numpy()
+
+    return _contender(torch.no_grad()(step))
+
+
+OURS = "generate"
+CONTENDERS = {
+    OURS: ("TrellisLM.generate", generate),
+    "step": ("TrellisLM.step, token by token", step),
+    "lstm": ("keras.layers.LSTM, token by token", lstm),
+    "authors": ("the authors' code, window by window", authors),
+}
+
+
+def row(name: str, setting: Setting, results: dict[str, workers.Result]) -> dict[str, Any]:
+    """Returns a contender's row; `same` is the share of its tokens that are ours."""
+    facts, readings = results[name]
+    times = report.seconds(readings)
+    tokens = setting.batch_size * setting.new_tokens
+    ours = results[OURS].facts["ids"]
+    pairs = [
+        (a, b) for x, y in zip(facts["ids"], ours, strict=True) for a, b in zip(x, y, strict=True)
+    ]
+    return {
+        "name": name,
+        "title": CONTENDERS[name][0],
+        "batch_size": setting.batch_size,
+        "prompt": setting.prompt,
+        "seconds": times,
+        "tokens_per_second": tokens / report.spread(times)["median"],
+        "time_to_ours": report.ratios(readings, results[OURS].readings),
+        "same": None if name == "lstm" else sum(a == b for a, b in pairs) / len(pairs),
+        "peak_bytes": report.peak(readings),
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """Returns the result as a Markdown table."""
+    titles = [
+        *("", "batch", "prompt", "tokens/s", "ms a token"),
+        *("time to ours: min, median, max", "same tokens", "peak MiB"),
+    ]
+    return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
+
+
+def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    seconds = report.spread(each["seconds"])["median"]
+    return [
+        each["title"],
+        str(each["batch_size"]),
+        str(each["prompt"]),
+        f"{each['tokens_per_second']:,.0f}",
+        f"{1e3 * seconds / found['setting']['new_tokens']:.2f}",
+        report.spread_cell(each["time_to_ours"]),
+        "" if each["same"] is None else f"{each['same']:.1%}",
+        report.mebibytes(each["peak_bytes"]),
+    ]
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_list("batch_size", ["1", "16"], "The batch sizes.")
+    flags.DEFINE_list("prompt", ["16", "256"], "The lengths of the prompts, in tokens.")
+    flags.DEFINE_integer("new_tokens", 64, "By which each prompt is continued.", lower_bound=1)
+    flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)
+    flags.DEFINE_integer("units", 512, "Hidden channels, q.", lower_bound=1)
+    flags.DEFINE_integer("embedding_units", 400, "Of a word vector.", lower_bound=1)
+    flags.DEFINE_integer("depth", 20, "Levels, L.", lower_bound=1)
+    report.define_only(list(CONTENDERS), OURS)
+    report.define_flags(rounds=5)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures, and prints the table; returns the exit status."""
+    here = report.begin(argv)
+    names = ("new_tokens", "vocabulary_size", "units", "embedding_units", "depth")
+    common = {name: FLAGS[name].value for name in names}
+    common |= {"threads": here["threads"], "reference_dir": FLAGS.reference_dir}
+    settings = [
+        Setting(batch_size, prompt, **common)
+        for batch_size in report.integers("batch_size")
+        for prompt in report.integers("prompt")
+    ]
+    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
+    each, left_out = workers.measure_each(
+        builds, settings, threads=here["threads"], rounds=FLAGS.rounds
+    )
+    rows = [
+        row(name, setting, results)
+        for setting, results in zip(settings, each, strict=True)
+        for name in results
+        if OURS in results
+    ]
+    found = {"setting": {name: common[name] for name in names}, **here, "rows": rows}
+    found["left_out"] = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
+    report.end(found, table)
+    return int(OURS in left_out)
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)
