@@ -166,7 +166,6 @@ def row(name: str, setting: Setting, results: dict[str, workers.Result]) -> dict
         "tokens_per_second": tokens / report.spread(times)["median"],
         "time_to_ours": report.ratios(readings, results[OURS].readings),
         "same": None if name == "lstm" else sum(a == b for a, b in pairs) / len(pairs),
-        "peak_bytes": report.peak(readings),
     }
 
 
@@ -174,7 +173,7 @@ def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
     titles = [
         *("", "batch", "prompt", "tokens/s", "ms a token"),
-        *("time to ours: min, median, max", "same tokens", "peak MiB"),
+        *("time to ours: min, median, max", "same tokens"),
     ]
     return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
 
@@ -189,7 +188,6 @@ def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
         f"{1e3 * seconds / found['setting']['new_tokens']:.2f}",
         report.spread_cell(each["time_to_ours"]),
         "" if each["same"] is None else f"{each['same']:.1%}",
-        report.mebibytes(each["peak_bytes"]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""How a training step's time and memory grow with T, depth, batch, width and vocabulary.
+"""How a training step's time grows with T, depth, batch, width and vocabulary.
 
     python -m benchmarks.growth --reference_dir=TRELLISNET --json=growth.json --plot=growth.png
 
@@ -143,24 +143,20 @@ def exponent(values: Sequence[float], measured: Sequence[float]) -> float | None
     import numpy as np
 
     kept = max(2, math.ceil(len(values) / 2))
-    if len(values) < 2 or min(measured[-kept:]) <= 0:
+    if len(values) < 2:
         return None
     slope, _ = np.polyfit(np.log(values[-kept:]), np.log(measured[-kept:]), 1)
     return float(slope)
 
 
 def curve(name: str, values: Sequence[int], readings: Sequence[Sequence[workers.Reading]]) -> dict:
-    """Returns a contender's curve: by value, the median time and the peak; and the exponents."""
+    """Returns a contender's curve: the median time by value, and the exponent."""
     times = [statistics.median(report.seconds(each)) for each in readings]
-    peaks = [report.peak(each) for each in readings]
-    known = [0 if size is None else size for size in peaks]
     return {
         "name": name,
         "values": list(values),
         "seconds": times,
-        "bytes": peaks,
-        "time_exponent": exponent(values, times),
-        "memory_exponent": exponent(values, known),
+        "exponent": exponent(values, times),
     }
 
 
@@ -184,7 +180,7 @@ def _fixed(name: str, setting: Any) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """Returns the exponents as a Markdown table."""
-    titles = ("grows", "from, to", "the others", "", "ms at the largest", "time ~", "memory ~")
+    titles = ("grows", "from, to", "the others", "", "ms at the largest", "time ~")
     rows = [
         [
             each["sweep"],
@@ -192,7 +188,7 @@ def table(found: dict[str, Any]) -> str:
             ", ".join(f"{name} {value}" for name, value in each["setting"].items()),
             one["name"],
             f"{1e3 * one['seconds'][-1]:,.1f}",
-            *(_power(each["sweep"], one[kind]) for kind in ("time_exponent", "memory_exponent")),
+            "" if one["exponent"] is None else f"{each['sweep']}^{one['exponent']:.2f}",
         ]
         for each in found["sweeps"]
         for one in each["curves"]
@@ -200,44 +196,29 @@ def table(found: dict[str, Any]) -> str:
     return report.markdown(titles, rows)
 
 
-def _power(name: str, fitted: float | None) -> str:
-    return "" if fitted is None else f"{name}^{fitted:.2f}"
-
-
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Draws a panel a sweep, times above memory, both axes logarithmic."""
+    """Draws a panel a sweep, both axes logarithmic."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     count = len(found["sweeps"])
-    figure, axes = pyplot.subplots(2, count, figsize=(3.2 * count, 6), squeeze=False)
-    for column, each in enumerate(found["sweeps"]):
-        for line, (key, kind, unit) in enumerate(
-            [("seconds", "time", 1.0), ("bytes", "memory", 2.0**20)]
-        ):
-            _panel(axes[line][column], each, key, kind, unit)
-        axes[0][column].set_title(each["sweep"])
-    axes[0][0].set_ylabel("seconds a training step")
-    axes[1][0].set_ylabel("peak MiB")
+    figure, panels = pyplot.subplots(
+        1, count, figsize=(3.2 * count, 3.4), squeeze=False, sharey=True
+    )
+    for axes, each in zip(panels[0], found["sweeps"], strict=True):
+        for one in each["curves"]:
+            fitted = "" if one["exponent"] is None else f": {one['exponent']:.2f}"
+            axes.plot(one["values"], one["seconds"], "o-", ms=3, label=one["name"] + fitted)
+        axes.set(xscale="log", yscale="log", xlabel=each["sweep"])
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7, frameon=False)
+    panels[0][0].set_ylabel("seconds a training step")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
-
-
-def _panel(axes: Any, each: dict[str, Any], key: str, kind: str, unit: float) -> None:
-    for one in each["curves"]:
-        if None in one[key]:
-            continue
-        fitted = one[f"{kind}_exponent"]
-        label = one["name"] if fitted is None else f"{one['name']}: {fitted:.2f}"
-        axes.plot(one["values"], [y / unit for y in one[key]], marker="o", ms=3, label=label)
-    axes.set(xscale="log", yscale="log", xlabel=each["sweep"])
-    axes.grid(alpha=0.3)
-    if axes.lines:
-        axes.legend(fontsize=7, frameon=False)
 
 
 def define_flags() -> None:
@@ -245,7 +226,7 @@ def define_flags() -> None:
     flags.DEFINE_multi_enum("sweep", list(SWEEPS), list(SWEEPS), "What grows; all by default.")
     flags.DEFINE_integer("largest", None, "Leaves out greater values.", lower_bound=1)
     flags.DEFINE_string("plot", None, "A file for the picture.")
-    report.define_flags(rounds=3)
+    report.define_flags(rounds=2)
 
 
 def main(argv: Sequence[str]) -> int:

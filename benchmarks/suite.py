@@ -78,7 +78,7 @@ def section(found: dict[str, Any]) -> str:
     module = MODULES[words[2]]
     parts = [f"```\n{report.shown(words)}\n```", module.table(found)]
     if module is growth:
-        parts.append(f"![Time and memory by size]({PLOT.relative_to(DOCUMENT.parent)})")
+        parts.append(f"![Time by size]({PLOT.relative_to(DOCUMENT.parent)})")
     parts += [f"Left out: {title}: {reason}" for title, reason in found["left_out"].items()]
     return "\n\n".join([*parts, report.described(found)])
 

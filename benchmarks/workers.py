@@ -116,9 +116,8 @@ def measure_each(
 ) -> tuple[list[dict[str, Result]], dict[str, str]]:
     """Runs contenders in turn at several settings, each contender in one process for all of them.
 
-    The first pass through the settings does not count for time, and is the only one for memory:
-    what a process held in an earlier step it may not have given back. So settings come in the
-    order of their size.
+    The first pass through the settings does not count. There is no memory in the readings: a
+    process may still hold what it took at another setting.
 
     Args:
         builds: as `measure`'s.
@@ -140,9 +139,9 @@ def measure_each(
     results: list[dict[str, Result]] = [{} for _ in settings]
     for name, (facts, readings) in found.items():
         for index in range(count):
-            first, *others = readings[index::count]
+            counted = readings[count + index :: count]
             results[index][name] = Result(
-                facts["each"][index], [each._replace(bytes=first.bytes) for each in others]
+                facts["each"][index], [each._replace(bytes=None) for each in counted]
             )
     return results, left_out
 

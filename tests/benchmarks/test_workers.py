@@ -70,7 +70,10 @@ def test_settings_take_turns():
         assert result["learner"].facts == {"known": 1, "steps": 3}
         assert result["sleeper"].facts == {"seconds": seconds}
         assert len(result["sleeper"].readings) == 2
-        assert all(reading.seconds >= seconds for reading in result["sleeper"].readings)
+        assert all(
+            reading.seconds >= seconds and reading.bytes is None
+            for reading in result["sleeper"].readings
+        )
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from /proc")
