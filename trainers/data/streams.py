@@ -86,10 +86,6 @@ class Windows:
         start = index * self.stride
         return start, min(start + self.window, self.length - 1)
 
-    def locate(self, step: int) -> tuple[int, int]:
-        """Returns the epoch and, within it, the window of a global step; all count from 0."""
-        return divmod(step, self.count)
-
 
 def windows_dataset(
     streams: np.ndarray, windows: Windows, *, epochs: int = 1, first_step: int = 0
@@ -97,7 +93,7 @@ def windows_dataset(
     """Returns the batches of a run from any global step on.
 
     Args:
-        streams: Token ids [B, N], int32; may be memory-mapped, since only windows are copied.
+        streams: Token ids [B, N], int32; held in the host's memory.
         windows: The windows over them.
         epochs: Passes over the streams in the whole run.
         first_step: The global step of the first batch, from 0 to epochs * windows.count.
@@ -117,16 +113,13 @@ def windows_dataset(
             f"`first_step` must be from 0 to {last_step}. Received: first_step={first_step}"
         )
 
-    def read(step: np.int64) -> tuple[np.ndarray, np.ndarray]:
-        _, index = windows.locate(int(step))
-        start, stop = windows.bounds(index)
-        return (
-            np.ascontiguousarray(streams[:, start:stop]),
-            np.ascontiguousarray(streams[:, start + 1 : stop + 1]),
-        )
+    # Tensors, not NumPy's arrays: the thread that draws ahead then never waits for Python.
+    with tf.device("CPU:0"):
+        ids = tf.constant(streams, "int32")
 
-    def batch(step: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        pair = tf.numpy_function(read, [step], (tf.int32, tf.int32), stateful=False)
-        return tuple(tf.ensure_shape(tensor, [streams.shape[0], None]) for tensor in pair)
+    def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        start = step % windows.count * windows.stride  # as in `windows.bounds`
+        stop = tf.minimum(start + windows.window, windows.length - 1)
+        return ids[:, start:stop], ids[:, start + 1 : stop + 1]
 
     return tf.data.Dataset.range(first_step, last_step).map(batch).prefetch(tf.data.AUTOTUNE)
