@@ -3,9 +3,9 @@
     python -m benchmarks.suite --results=DIR --reference_dir=TRELLISNET --data_dir=PTB
     python -m benchmarks.suite --results=DIR --norun
 
-The first line is sized for about twenty minutes on two cores, and then writes the document; the second
-writes it anew from the results that DIR holds. A result DIR/NAME.json goes between the markers
-`<!-- NAME -->` and `<!-- /NAME -->`; where there is none, the document stays as it is.
+The first line measures, sized for about twenty minutes on two cores, and writes the document; the
+second writes it anew from the results that DIR holds. A result DIR/NAME.json goes between the
+markers `<!-- NAME -->` and `<!-- /NAME -->`; where there is none, the document stays as it is.
 """
 
 import json
