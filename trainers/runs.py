@@ -36,8 +36,8 @@ def train(
     """Trains a run to its end or an interruption; goes on where an earlier call stopped.
 
     At the end the best model by validation loss is scored under both protocols, and the test set
-    is read, once. SIGTERM and Ctrl-C end it after the step, or after the part of loading,
-    building and scoring, that is under way.
+    is read, once. SIGTERM and Ctrl-C end it after the step or the second of steps, or the part of
+    loading, building and scoring, that is under way.
 
     Args:
         config: The run's config.

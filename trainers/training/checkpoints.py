@@ -7,6 +7,7 @@ import contextlib
 import errno
 import zipfile
 from collections.abc import Callable, Mapping
+from concurrent import futures
 from typing import Any
 
 import keras
@@ -28,6 +29,7 @@ class Checkpoints:
 
     Attributes:
         folder: where they stand, `step-00001200.npz` the one of step 1200.
+        saved: the step of the newest that was written or restored here, or None.
     """
 
     def __init__(
@@ -38,11 +40,15 @@ class Checkpoints:
         Args:
             folder: where the checkpoints stand.
             keep: how many of the newest to keep.
-            announce: is told, in a line, what could not be written or read.
+            announce: is told, in a line, what could not be written or read; by the thread of
+                `start_saving` too.
         """
         self.folder = epath.Path(folder)
         self.keep = keep
         self.announce = announce
+        self.saved: int | None = None
+        self._writer = futures.ThreadPoolExecutor(max_workers=1)
+        self._writing: futures.Future | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
         for part in self.folder.glob(".*.part"):  # of a process that was killed while writing
             part.unlink(missing_ok=True)
@@ -62,12 +68,34 @@ class Checkpoints:
             kept = f"the last checkpoint is that of step {last[-1]}" if last else "there is none"
             self.announce(f"the checkpoint of step {step} is lost; {kept}")
             return False
+        self.saved = step
         # Steps beyond this one are of a file that could not be read, and were computed again.
         kept_steps = [s for s in self.steps() if s <= step][-self.keep :]
         for old in set(self.steps()) - set(kept_steps):
             with contextlib.suppress(OSError):
                 self._path(old).unlink(missing_ok=True)
         return True
+
+    def start_saving(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Has a thread `save`, once the one begun before is written.
+
+        Args:
+            step: of the run.
+            arrays: not to be changed any more.
+        """
+        self.wait()
+        self._writing = self._writer.submit(self.save, step, arrays)
+
+    def wait(self) -> None:
+        """Waits until what `start_saving` began is written, or has been announced as lost."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def close(self) -> None:
+        """Waits, and ends the thread."""
+        with self._writer:
+            self.wait()
 
     def save_best(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """Writes the best epoch's weights in place of the former ones; whether that succeeded."""
@@ -88,6 +116,7 @@ class Checkpoints:
                 continue
             if step != steps[-1]:
                 self.announce(f"going on from step {step}: {steps[-1] - step} steps are lost")
+            self.saved = step
             return step, arrays
         if steps:
             self.announce(f"beginning anew: no checkpoint can be read, {steps[-1]} steps are lost")

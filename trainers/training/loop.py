@@ -23,6 +23,8 @@ from trainers.training.workdir import Workdir, WorkdirError
 Nest = Any
 Metrics = dict[str, Any]
 
+_CALL_SECONDS = 1.0  # of steps without Python in between, which hears no signal meanwhile
+
 
 class Task(Protocol):
     """What the loop trains.
@@ -43,7 +45,8 @@ class Task(Protocol):
         """Returns the global batches from that step of the run on, at least to the run's end.
 
         A function of the seed and the step. Each tensor has the global batch as its first
-        dimension; the sequences of a batch keep their places from batch to batch.
+        dimension; the sequences of a batch keep their places from batch to batch. The batches of an
+        epoch have one shape, but for the last, which may have another.
         """
 
     def initial_state(self) -> Nest:
@@ -194,24 +197,56 @@ class Trainer:
         return tf.nest.map_structure(lambda value: tf.concat(local(value), 0), state)
 
     def step(self, batch: Nest, state: Nest) -> tuple[Metrics, Nest]:
-        """Trains on one batch.
+        """Trains on one batch; as `steps`, and each metric a scalar."""
+        metrics, state = self._steps(batch, None, tf.constant(1), state)
+        return {name: value[0] for name, value in metrics.items()}, state
+
+    def steps(self, batches: Iterator[Nest], state: Nest, count: int) -> tuple[Metrics, Nest]:
+        """Trains on the next batches, without Python in between.
+
+        How many steps a call has changes no bit of what they compute.
 
         Args:
-            batch: one of `batches`.
+            batches: `batches`; the next `count` of them have one shape.
             state: `spread`, or that of the step before.
+            count: the number of steps.
 
         Returns:
-            Scalar tensors: the task's metrics and "loss", each its mean over the global
-            batch, "gradient_norm" before clipping, and "weight"; and the state for the next step.
+            The steps' metrics, float64 [count]: the task's and "loss", each its mean over the
+            global batch, "gradient_norm" before clipping, and "weight"; and the state for the next
+            step.
         """
-        metrics, state = self._step(batch, state)
-        return {
-            k: self.strategy.experimental_local_results(v)[0] for k, v in metrics.items()
-        }, state
+        return self._steps(next(batches), batches, tf.constant(count), state)
 
     @tf.function(autograph=False)
-    def _step(self, batch, state):
-        return self.strategy.run(self._replica_step, args=(batch, state))
+    def _steps(self, first, rest, count, state):
+        # The first batch is drawn outside: its static shape, which a dataset with a shorter last
+        # batch does not have, is what the steps are compiled for.
+        names: list[str] = []
+
+        def draw():
+            return tf.nest.map_structure(
+                lambda new, like: tf.ensure_shape(new, like.shape),
+                next(rest),
+                first,
+                expand_composites=True,
+            )
+
+        def step(index, state, rows):
+            batch = first if rest is None else tf.cond(index > 0, draw, lambda: first)
+            # The loop is around the replicas, not in them: they cannot meet inside of one.
+            metrics, state = self.strategy.run(self._replica_step, args=(batch, state))
+            names[:] = metrics
+            values = [self.strategy.experimental_local_results(v)[0] for v in metrics.values()]
+            row = tf.stack([tf.cast(value, "float64") for value in values])
+            return index + 1, state, rows.write(index, row)
+
+        rows = tf.TensorArray("float64", size=count, element_shape=[None])
+        _, state, rows = tf.while_loop(
+            lambda index, *_: index < count, step, (0, state, rows), parallel_iterations=1
+        )
+        columns = tf.unstack(rows.stack(), num=len(names), axis=1)
+        return dict(zip(names, columns, strict=True)), state
 
     def _replica_step(self, batch, state):
         variables = self.task.model.trainable_variables
@@ -298,7 +333,11 @@ def train(
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
     listening = contextlib.nullcontext(signals) if signals else StopSignals()
-    with listening as signals, contextlib.closing(run.progress):
+    with (
+        listening as signals,
+        contextlib.closing(run.progress),
+        contextlib.closing(run.checkpoints),
+    ):
         return run.run(signals)
 
 
@@ -374,9 +413,9 @@ class _Run:
         self.state: Nest = trainer.spread(self.task.initial_state())
         self.epoch_means = _Means()
         self.interval_means = _Means()
-        self.pending: list[Metrics] = []  # on the device still
+        self.pace = 1  # steps that a call may have; the first, which traces, is one
         self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
-        self.saved_step = self._restore()
+        self._restore()
         self.progress = progress.Progress(
             workdir.path,
             display=self.task.display,
@@ -389,7 +428,7 @@ class _Run:
 
     def run(self, signals: StopSignals) -> Result:
         """Trains to the end or the first signal."""
-        if self.saved_step is not None and len(self.losses) < self.epochs:
+        if self.checkpoints.saved is not None and len(self.losses) < self.epochs:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
         batches = None
         while len(self.losses) < self.epochs and not signals.received:
@@ -397,7 +436,6 @@ class _Run:
                 batches = self.trainer.batches(self.step)
             self._train_epoch(batches, signals)
             if not signals.received:
-                self._fetch()
                 with self.progress.pause():
                     self._end_epoch()
         if signals.received:
@@ -411,20 +449,30 @@ class _Run:
             self.state = self.trainer.spread(self.task.initial_state())
             self.epoch_means = _Means()
         while self.step < end and not signals.received:
-            metrics, self.state = self.trainer.step(next(batches), self.state)
-            self.pending.append(metrics)
-            self.step += 1
-            if self.progress.advance():  # time for the run can be told, given a result
-                self._fetch()
-                self.progress.tell_time()
+            self._call(batches, self._next_count(end))
             if self.step % self.log_every_steps == 0:
                 self._log()
             every = self.checkpoint_every_steps
             if every and self.step % every == 0 and self.step < end:
-                self._fetch()
                 with self.progress.pause():
                     self._write_best()
                     self._save()
+
+    def _next_count(self, end: int) -> int:
+        """Returns how many steps can go by before something is due, or a signal may have come."""
+        due = [n - self.step % n for n in (self.log_every_steps, self.checkpoint_every_steps) if n]
+        last = end - 1  # may have a shape of its own
+        return max(1, min(*due, last - self.step, self.pace))
+
+    def _call(self, batches: Iterator[Nest], count: int) -> None:
+        """Takes steps, and waits for their results: a checkpoint is none of a run gone wrong."""
+        began = time.monotonic()
+        metrics, self.state = self.trainer.steps(batches, self.state, count)
+        self._add({name: values.numpy().tolist() for name, values in metrics.items()})
+        # Twice as many at most: the last ones' batches may have been ready, the next ones' not.
+        self.pace = min(2 * count, int(_CALL_SECONDS * count / (time.monotonic() - began)))
+        if self.progress.advance(count):
+            self.progress.tell_time()
 
     def _end_epoch(self) -> None:
         began = time.monotonic()
@@ -453,35 +501,29 @@ class _Run:
             self.progress.say(change)
         self._save()
 
-    def _fetch(self) -> None:
-        """Waits for the steps so far, and adds up their metrics.
-
-        The only place that reads results of the device: at each interval, not at each step. It
-        comes before every checkpoint, so that none is written of a run that has gone wrong.
-        """
-        first = self.step - len(self.pending) + 1
-        for step, metrics in enumerate(self.pending, first):
-            values = {name: float(value) for name, value in metrics.items()}
+    def _add(self, metrics: Mapping[str, list[float]]) -> None:
+        """Counts steps, and adds up their metrics."""
+        for row in zip(*metrics.values(), strict=True):
+            self.step += 1
+            values = dict(zip(metrics, row, strict=True))
             loss, norm = values["loss"], values["gradient_norm"]
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise NonFiniteLossError(step, f"loss {loss}, gradient norm {norm}")
+                raise NonFiniteLossError(self.step, f"loss {loss}, gradient norm {norm}")
             self.epoch_means.add(values)
             self.interval_means.add(values)
-        self.pending = []
 
     def _log(self) -> None:
-        self._fetch()
         means, self.interval_means = self.interval_means, _Means()
         rate = float(self.trainer.optimizer.learning_rate.numpy())
         self.progress.interval(means.values(), means.weight, rate)
 
     def _interrupt(self, name: str) -> None:
-        self._fetch()
-        if self._write_best() or self.saved_step != self.step:
-            self._save()
+        self.checkpoints.wait()
+        if self._write_best() or self.checkpoints.saved != self.step:
+            self.checkpoints.save(self.step, self._arrays())
         self.progress.say(
             f"stopped by {name} after step {self.step}; "
-            f"the same command goes on from step {self.saved_step or 0}"
+            f"the same command goes on from step {self.checkpoints.saved or 0}"
         )
 
     def _write_best(self) -> bool:
@@ -495,8 +537,9 @@ class _Run:
         return True
 
     def _save(self) -> None:
-        if self.checkpoints.save(self.step, self._arrays()):
-            self.saved_step = self.step
+        """Copies everything for a checkpoint, which is written while the steps go on."""
+        self.checkpoints.wait()  # no second copy beside that of the checkpoint before
+        self.checkpoints.start_saving(self.step, self._arrays())
 
     def _arrays(self) -> dict[str, np.ndarray]:
         state = tf.nest.flatten(self.trainer.gather(self.state))
@@ -522,11 +565,11 @@ class _Run:
                 "choose another folder"
             )
 
-    def _restore(self) -> int | None:
-        """Sets everything to the newest checkpoint; returns its step, or None without one."""
+    def _restore(self) -> None:
+        """Sets everything to the newest checkpoint, where there is one."""
         found = self.checkpoints.restore()
         if found is None:
-            return None
+            return
         self.step, arrays = found
         self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
         checkpoints.assign_variables("model", self.task.model.variables, arrays)
@@ -543,4 +586,3 @@ class _Run:
         )
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
-        return self.step

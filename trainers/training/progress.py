@@ -118,23 +118,19 @@ class Progress:
             self._events = tf.summary.create_file_writer(str(folder / EVENTS))
 
     def say(self, line: str) -> None:
-        """Prints a line, above the bar where there is one."""
-        self._bar.clear()
-        print(line, file=self.out, flush=True)
-        self._bar.refresh()
+        """Prints a line, above the bar where there is one; from any thread."""
+        with tqdm.tqdm.external_write_mode(self.out):
+            print(line, file=self.out, flush=True)
 
-    def advance(self) -> bool:
-        """Counts a step; returns whether `tell_time` is due."""
-        self.step += 1
-        self._bar.update()
-        self._clock.tick()
+    def advance(self, steps: int = 1) -> bool:
+        """Counts steps; returns whether `tell_time` is due."""
+        self.step += steps
+        self._bar.update(steps)
+        self._clock.tick(steps)
         return not self._time_told and self._clock.settled
 
     def tell_time(self) -> None:
-        """Prints what an epoch and the run will take, after the first steps of this process.
-
-        Their results are to be there: a device may only have been asked for them.
-        """
+        """Prints what an epoch and the run will take, after the first steps of this process."""
         if not self._clock.running:
             self._clock.start()
             return
@@ -269,9 +265,9 @@ class _Clock:
         if self.running:
             self._since = time.monotonic()
 
-    def tick(self) -> None:
-        self._steps += 1
-        self._timed_steps += self.running
+    def tick(self, steps: int) -> None:
+        self._steps += steps
+        self._timed_steps += steps if self.running else 0
 
     def seconds_per_step(self) -> float:
         """Returns the mean over all timed steps."""

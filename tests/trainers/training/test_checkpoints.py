@@ -1,6 +1,7 @@
 """Checkpoints: whole or not there, and none lost that need not be."""
 
 import errno
+import threading
 
 import keras
 import numpy as np
@@ -97,6 +98,35 @@ def test_a_full_disk_leaves_the_earlier_ones(store, told, monkeypatch):
     assert told[0].startswith("the disk is full: ")
     assert told[1] == "the checkpoint of step 20 is lost; the last checkpoint is that of step 10"
     assert store.save(30, arrays(30))
+
+
+def test_one_after_the_other_is_written_beside_what_goes_on(store, monkeypatch):
+    write, go_on = np.savez, threading.Event()
+
+    def waiting(file, **arrays):
+        assert go_on.wait(60)
+        write(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", waiting)
+    store.start_saving(10, arrays(10))
+    assert not store.steps()
+    go_on.set()
+    store.start_saving(20, arrays(20))
+    assert 10 in store.steps()
+    store.close()
+    assert store.steps() == [10, 20]
+    assert store.saved == 20
+
+
+def test_an_error_of_the_thread_is_not_lost(store, monkeypatch):
+    def wrong(file, **_):
+        raise TypeError("a mistake")
+
+    monkeypatch.setattr(np, "savez", wrong)
+    store.start_saving(10, arrays(10))
+    with pytest.raises(TypeError, match="a mistake"):
+        store.close()
+    assert not files(store)
 
 
 def test_variables_come_back_bit_for_bit(tmp_path):

@@ -1,16 +1,23 @@
 """The loop: its steps against NumPy, over replicas, stopped and resumed in all manner of ways."""
 
+import contextlib
+import csv
 import errno
+import io
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import threading
+import time
 
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import strategies as st
 
 from tests.trainers.training import toy
 from trainers.training import checkpoints, loop, optimizers, schedules, workdir
@@ -20,14 +27,17 @@ STEPS, EPOCHS = 5, 4
 STOP = 11
 
 
-def train(folder, task=None, optimizer=None, **arguments):
+def train(folder, task=None, **arguments):
     """Trains the toy task in this process; returns the result and the task."""
-    task = task or toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    strategy = arguments.get("strategy") or tf.distribute.get_strategy()
+    with strategy.scope():
+        task = task or toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+        optimizer = toy.optimizer_of("sgd")
     arguments = {"epochs": EPOCHS, "log_every_steps": 2, "checkpoint_every_steps": 2, **arguments}
     with workdir.open_workdir(folder, {}) as opened:
         result = loop.train(
             task,
-            optimizer or toy.optimizer_of("sgd"),
+            optimizer,
             schedules.Schedule(patience=1, average=True),
             opened,
             clip_norm=0.3,
@@ -134,13 +144,56 @@ def test_two_replicas_give_what_one_gives(tmp_path, optimizer):
     assert (one["traces"], two["traces"]) == (2, 4)  # a trace on each replica
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, replicas):
-    whole = start(tmp_path / "whole", replicas=replicas)
-    killed = start(tmp_path / "killed", replicas=replicas, signal_at=STOP)
-    assert killed.wait() == -signal.SIGKILL
-    killed.communicate()
-    assert checkpoints.Checkpoints(tmp_path / "killed" / "checkpoints").steps()[-1] == 12
+@hypothesis.settings(max_examples=5)
+@hypothesis.given(data=st.data())
+def test_how_many_steps_a_call_has_changes_no_bit(data):
+    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    trainer = loop.Trainer(task, toy.optimizer_of("adam"), clip_norm=0.3)
+    first = [variable.numpy() for variable in _variables(trainer)]
+
+    def outcome(counts):
+        for variable, value in zip(_variables(trainer), first, strict=True):
+            variable.assign(value)
+        batches, state, told = trainer.batches(0), task.initial_state(), []
+        for count in counts:
+            metrics, state = trainer.steps(batches, state, count)
+            told.append(np.stack(list(metrics.values()), 1))
+        return flat([*_variables(trainer), *state, np.concatenate(told)])
+
+    counts = []
+    while (left := STEPS - 1 - sum(counts)) > 0:
+        counts.append(data.draw(st.integers(1, left)))
+    np.testing.assert_array_equal(outcome([*counts, 1]), outcome([1] * STEPS))
+    assert task.traces == 2  # one for the epoch's last window, which is shorter
+
+
+def _variables(trainer):
+    return [*trainer.task.model.variables, *trainer.optimizer.variables]
+
+
+def test_one_replica_is_a_run_on_one_device(tmp_path):
+    one, task = train(tmp_path / "one")
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])  # as with one GPU
+    mirrored, again = train(tmp_path / "mirrored", strategy=strategy)
+    assert mirrored == one
+    np.testing.assert_array_equal(values(again), values(task))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "killed", "steps"),
+    [
+        (1, {"killed_at": STOP}, (10, 12)),  # the last is being written, or was
+        (2, {"killed_at": STOP}, (10, 12)),
+        (1, {"killed_writing": 4}, (4,)),  # beside checkpoints, the best weights of step 5
+    ],
+)
+def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, replicas, killed, steps):
+    # With other numbers of steps a call.
+    whole = start(tmp_path / "whole", replicas=replicas, every_steps=100)
+    process = start(tmp_path / "killed", replicas=replicas, **killed)
+    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+    assert checkpoints.Checkpoints(tmp_path / "killed" / "checkpoints").steps()[-1] in steps
     resumed = start(tmp_path / "killed", replicas=replicas)
     whole, resumed = outcome(whole), outcome(resumed)
     assert resumed["variables"] == whole["variables"]
@@ -150,7 +203,12 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, replicas):
 
 
 def _epoch_rows(table):
-    return [row for row in table.splitlines() if not row.startswith("train_interval")]
+    rows = csv.DictReader(io.StringIO(table))
+    return [
+        {field: value for field, value in row.items() if value}
+        for row in rows
+        if row["kind"] != "train_interval"
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -170,6 +228,32 @@ def test_a_signal_saves_and_the_run_goes_on_from_there(tmp_path, capsys, number)
     again, task = train(tmp_path / "stopped")
     assert again == whole
     np.testing.assert_array_equal(values(task), expected)
+
+
+@pytest.mark.parametrize("part", ["step", "input"])
+def test_a_slow_run_hears_a_signal_soon(tmp_path, part):
+    """Not only after all the steps up to the next record, nor if some batches came at once."""
+    task = toy.Task(steps_per_epoch=40)
+    windows, loss, calls = task.windows, task.loss, []
+
+    def slow(value):
+        calls.append(value)
+        time.sleep(0.2)
+        if len(calls) == 12:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return value
+
+    def slow_loss(batch, state):
+        ids = tf.numpy_function(slow, [batch[0]], "int32")
+        return loss((tf.ensure_shape(ids, batch[0].shape), *batch[1:]), state)
+
+    if part == "step":
+        task.loss = slow_loss
+    else:
+        task.windows = lambda first_step: map(slow, windows(first_step))
+    result, _ = train(tmp_path, task, log_every_steps=100, checkpoint_every_steps=None)
+    assert not result.finished
+    assert result.step <= 24
 
 
 def test_a_second_signal_acts_as_usual():
@@ -212,6 +296,49 @@ def test_a_nan_validation_loss_stops_the_run(tmp_path):
     with pytest.raises(loop.NonFiniteLossError, match="validation loss nan at step 5"):
         train(tmp_path, task)
     assert not (tmp_path / "checkpoints" / checkpoints.BEST).exists()
+
+
+def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeypatch):
+    task = toy.Task(steps_per_epoch=STEPS)
+    write, display = np.savez, task.display
+    weights, gone_on, written = [], threading.Event(), []
+
+    def displaying(metrics):
+        weights.append(values(task))  # after every second step
+        if len(weights) == 2:
+            gone_on.set()
+        return display(metrics)
+
+    def slow(file, **arrays):
+        if not written:
+            assert gone_on.wait(60)
+            written.append(flat([arrays[f"model/{i}"] for i in range(len(task.model.variables))]))
+        write(file, **arrays)
+
+    task.display = displaying
+    monkeypatch.setattr(np, "savez", slow)
+    train(tmp_path, task, epochs=1)
+    np.testing.assert_array_equal(written[0], weights[0])
+    assert (weights[1] != weights[0]).any()
+
+
+@pytest.mark.parametrize("end", ["finished", "signal", "nan"])
+def test_a_run_does_not_end_before_its_checkpoint_is_written(tmp_path, monkeypatch, end):
+    task = toy.Task(steps_per_epoch=STEPS, bad_step=2 if end == "nan" else None)
+    if end == "signal":
+        toy.send_at(task, 1, signal.SIGTERM)  # at step 2
+    write = np.savez
+
+    def slow(file, **arrays):
+        time.sleep(0.5)
+        write(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", slow)
+    with pytest.raises(loop.NonFiniteLossError) if end == "nan" else contextlib.nullcontext():
+        train(tmp_path, task, epochs=1)
+    names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
+    assert not [name for name in names if name.endswith(".part")]
+    assert f"step-0000000{5 if end == 'finished' else 2}.npz" in names
 
 
 def test_the_best_epoch_is_kept(tmp_path):

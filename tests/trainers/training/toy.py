@@ -118,8 +118,9 @@ def main():
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--dropout", type=float, default=0.3)
-    parser.add_argument("--signal", default="SIGKILL")
-    parser.add_argument("--signal_at", type=int)
+    parser.add_argument("--every_steps", type=int, default=2)
+    parser.add_argument("--killed_at", type=int)
+    parser.add_argument("--killed_writing", type=int)
     args = parser.parse_args()
     if args.replicas > 1:
         tf.config.set_logical_device_configuration(
@@ -131,8 +132,10 @@ def main():
     with strategy.scope():
         task = Task(dropout=args.dropout)
         optimizer = optimizer_of(args.optimizer)
-    if args.signal_at is not None:
-        send_at(task, args.signal_at, getattr(signal, args.signal))
+    if args.killed_at is not None:
+        send_at(task, args.killed_at, signal.SIGKILL)
+    if args.killed_writing is not None:
+        kill_writing(args.killed_writing)
     config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
     with workdir.open_workdir(args.workdir, config, may_change=["training.epochs"]) as folder:
         result = loop.train(
@@ -142,8 +145,8 @@ def main():
             folder,
             epochs=args.epochs,
             clip_norm=0.3,
-            log_every_steps=2,
-            checkpoint_every_steps=2,
+            log_every_steps=args.every_steps,
+            checkpoint_every_steps=args.every_steps,
             strategy=strategy,
         )
         if result.finished:
@@ -164,6 +167,21 @@ def send_at(task, call, number):
         return display(metrics)
 
     task.display = sending
+
+
+def kill_writing(call):
+    """Has a write of NumPy arrays, counted from 1, kill the process when half of it is done."""
+    write, calls = np.savez, []
+
+    def killing(file, **arrays):
+        calls.append(file)
+        if len(calls) == call:
+            file.write(b"half of it")
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(file, **arrays)
+
+    np.savez = killing
 
 
 if __name__ == "__main__":
