@@ -10,6 +10,7 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_trellis import convert, heads  # noqa: E402
+from keras_trellis.equilibrium import Convergence, EquilibriumTrellisLayer  # noqa: E402
 from keras_trellis.gates import Gate, GRUGate, LSTMGate, TanhGate  # noqa: E402
 from keras_trellis.language_model import LossTerms, TrellisLM  # noqa: E402
 from keras_trellis.layer import TrellisLayer  # noqa: E402
@@ -18,6 +19,8 @@ from keras_trellis.types import Cache, State  # noqa: E402
 
 __all__ = [
     "Cache",
+    "Convergence",
+    "EquilibriumTrellisLayer",
     "GRUGate",
     "Gate",
     "LSTMGate",

@@ -400,7 +400,7 @@ class TrellisLayer(keras.layers.Layer):
             ValueError: if `initial_state` does not fit, or an argument is out of its range.
         """
         sequences = self._prepare(sequences)
-        discard = _checked_discard(discard, sequences.shape[1])
+        discard = checked_discard(discard, sequences.shape[1])
         stops = self._auxiliary_stops(auxiliary_every)
         initial = self._initial_state(initial_state, sequences)
         plan = self._packing(mask, sequences)
@@ -636,7 +636,8 @@ class TrellisLayer(keras.layers.Layer):
         self.reset_state()
 
 
-def _checked_discard(discard: int, steps: int | None) -> int:
+def checked_discard(discard: int, steps: int | None) -> int:
+    """Returns `discard` if it is in 0, ..., steps (None: not known), else raises ValueError."""
     discard = arguments.not_negative("discard", discard)
     if steps is not None and discard > steps:
         raise ValueError(

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import TrellisLayer, TrellisLM, heads
+from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, TrellisLM, heads
 
 CHANNELS = 3
 VOCABULARY = 11
@@ -67,14 +67,12 @@ def _ids(rng: np.random.Generator, batch: int, steps: int) -> np.ndarray:
     return rng.integers(0, VOCABULARY, (batch, steps)).astype("int32")
 
 
-# TrellisLayer
+# TrellisLayer, and the layer of infinite depth
 
 
-def _layer(**arguments: Any) -> Entry:
+def _layer(cls: type[TrellisLayer] = TrellisLayer, **arguments: Any) -> Entry:
     def make(policy: str) -> TrellisLayer:
-        layer = TrellisLayer(
-            6, 3, return_sequences=True, return_state=True, dtype=policy, **arguments
-        )
+        layer = cls(6, return_sequences=True, return_state=True, dtype=policy, **arguments)
         layer.build((None, None, CHANNELS))
         return layer
 
@@ -91,7 +89,7 @@ def _layer(**arguments: Any) -> Entry:
         return keras.Model(inputs, layer(inputs)[0], dtype=layer.dtype_policy)
 
     return Entry(
-        cls=TrellisLayer,
+        cls=cls,
         make=make,
         draw=_sequences,
         padding=np.nan,
@@ -154,12 +152,23 @@ def _head(cls: type, **arguments: Any) -> Entry:
 
 
 REGISTRY = {
-    "TrellisLayer": _layer(),
+    "TrellisLayer": _layer(depth=3),
     "TrellisLayer gru, dilated, groups": _layer(
-        gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4
+        depth=3, gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4
     ),
     "TrellisLayer tanh, one tap, weight normalisation": _layer(
-        gate="tanh", kernel_size=1, weight_normalization=True, inject_every=2
+        depth=3, gate="tanh", kernel_size=1, weight_normalization=True, inject_every=2
+    ),
+    # As good as exact: what is compared with itself is compared to ten digits.
+    "EquilibriumTrellisLayer": _layer(EquilibriumTrellisLayer, tolerance=1e-13),
+    "EquilibriumTrellisLayer gru, dilated, weight normalisation": _layer(
+        EquilibriumTrellisLayer,
+        tolerance=1e-13,
+        gate="gru",
+        dilation_rate=(1, 2),
+        output_units=4,
+        weight_normalization=True,
+        inject_every=2,
     ),
     "TrellisLM": _language_model(dilation_rate=(1, 2), weight_normalization=True),
     "TiedSoftmax": _head(heads.TiedSoftmax),
