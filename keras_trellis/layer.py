@@ -86,6 +86,9 @@ class TrellisLayer(keras.layers.Layer):
             the state that the gate reads.
         weight_dropout: rate of DropConnect on the taps that read the past (all if k = 1) of both
             kernels, one mask a call; with weight normalisation it acts on v.
+        recompute: whether to save memory in training: what a level needs for its gradient is
+            computed twice, and what is kept grows with the square root of the depth. The results
+            are the same.
         return_sequences: whether to return the output of every step or of the last one.
         return_state: whether to return the states too.
         stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
@@ -133,6 +136,7 @@ class TrellisLayer(keras.layers.Layer):
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         weight_dropout: float = 0.0,
+        recompute: bool = False,
         return_sequences: bool = False,
         return_state: bool = False,
         stateful: bool = False,
@@ -164,6 +168,7 @@ class TrellisLayer(keras.layers.Layer):
         self.dropout = arguments.rate("dropout", dropout)
         self.recurrent_dropout = arguments.rate("recurrent_dropout", recurrent_dropout)
         self.weight_dropout = arguments.rate("weight_dropout", weight_dropout)
+        self.recompute = bool(recompute)
         self.return_sequences = bool(return_sequences)
         self.return_state = bool(return_state)
         self.stateful = bool(stateful)
@@ -323,6 +328,7 @@ class TrellisLayer(keras.layers.Layer):
             "dropout": self.dropout,
             "recurrent_dropout": self.recurrent_dropout,
             "weight_dropout": self.weight_dropout,
+            "recompute": self.recompute,
             "return_sequences": self.return_sequences,
             "return_state": self.return_state,
             "stateful": self.stateful,
@@ -354,6 +360,7 @@ class TrellisLayer(keras.layers.Layer):
             inject_every=self.inject_every,
             # With groups the input enters on the present tap alone.
             input_taps=self.kernel_size if self.groups == 1 else 1,
+            recompute=self.recompute,
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -57,6 +57,22 @@ def segments(
             first = level
             start = needed[level] if narrower else start
     yield Segment(first, depth, start)
+
+
+def recomputed(function: Callable[..., Carry]) -> Callable[..., Carry]:
+    """Returns `function` as one that keeps nothing but its arguments for its gradient.
+
+    Args:
+        function: of nests of tensors, through which alone gradients flow.
+    """
+
+    def call(*arguments: Any) -> Carry:
+        def flat_function(*flat: tf.Tensor) -> Carry:
+            return function(*tf.nest.pack_sequence_as(arguments, flat))
+
+        return tf.recompute_grad(flat_function)(*tf.nest.flatten(arguments))
+
+    return call
 
 
 def iterate_levels(

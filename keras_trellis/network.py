@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from keras_trellis import streaming
 from keras_trellis.convolution import causal_convolution, pad_left
 from keras_trellis.gates import Gate
 from keras_trellis.level import HiddenKernel, level
-from keras_trellis.levels import iterate_levels, segments
+from keras_trellis.levels import Segment, iterate_levels, recomputed, segments
 from keras_trellis.masks import Packing
 from keras_trellis.types import Cache, State
 
@@ -34,8 +35,9 @@ class Parameters(NamedTuple):
     input_mask: tf.Tensor | None
 
 
-Injected = dict[int, tf.Tensor]
-"""For each distinct dilation what the input and the bias add, [B, T, blocks * units]."""
+Addends = dict[int, tf.Tensor]
+"""What joins the products of a level: for each dilation the injected input and the bias, [B, T,
+blocks * units]; for 0, the levels that the input does not enter, the bias alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Network:
         gate: the gate.
         inject_every: the input enters every so many levels.
         input_taps: how many taps the input kernel has.
+        recompute: keep less for the gradient and compute it again.
     """
 
     units: int
@@ -59,6 +62,7 @@ class Network:
     gate: Gate
     inject_every: int
     input_taps: int
+    recompute: bool = False
 
     @property
     def cycle(self) -> tuple[int, ...]:
@@ -87,8 +91,8 @@ class Network:
             for place, dilation in enumerate(self.cycle)
         ]
 
-    def inject(self, sequences: tf.Tensor, past: tf.Tensor, parameters: Parameters) -> Injected:
-        """Returns the input's part of the pre-activations.
+    def inject(self, sequences: tf.Tensor, past: tf.Tensor, parameters: Parameters) -> Addends:
+        """Returns what joins the products.
 
         Args:
             sequences: [B, T, p].
@@ -98,33 +102,35 @@ class Network:
         padded = pad_left(past, sequences)
         if parameters.input_mask is not None:
             padded = padded * parameters.input_mask
-        injected = {
+        addends = {
             dilation: causal_convolution(padded, parameters.kernel, dilation, self.input_width)
             for dilation in set(self.cycle)
         }
+        if self.inject_every > 1:
+            addends[0] = tf.zeros([self.gate.blocks * self.units], sequences.dtype)
         if parameters.bias is None:
-            return injected
-        return {dilation: value + parameters.bias for dilation, value in injected.items()}
+            return addends
+        return {dilation: value + parameters.bias for dilation, value in addends.items()}
 
     def apply_level(
         self,
         past: State,
         state: State,
-        injected: Injected,
-        parameters: Parameters,
+        addends: Addends,
+        hidden: HiddenKernel,
         phase: int,
         steps: int | None = None,
     ) -> State:
         """Returns the state of a level with level % period = phase; see `level`."""
         dilation = self.cycle[phase % len(self.cycle)]
-        if phase % self.inject_every == 0:
-            addend = injected[dilation]
-        elif parameters.bias is not None:
-            addend = parameters.bias
-        else:
-            addend = tf.zeros([self.gate.blocks * self.units], state[0].dtype)
         after = level(
-            past, state, parameters.hidden, addend, gate=self.gate, dilation=dilation, steps=steps
+            past,
+            state,
+            hidden,
+            addends[0 if phase % self.inject_every else dilation],
+            gate=self.gate,
+            dilation=dilation,
+            steps=steps,
         )
         return tuple(map(_with_shape_of, after, state))
 
@@ -151,13 +157,10 @@ class Network:
             hidden state after each stop, [B, T - discard, units].
         """
         past = zeros(sequences, self.input_width, sequences.shape[-1])
-        injected = self.inject(sequences, past, parameters)
-        contexts = {dilation: self._context(sequences, initial, dilation) for dilation in injected}
-
-        def advance(state: State, _: int | tf.Tensor, phase: int) -> State:
-            context = contexts[self.cycle[phase % len(self.cycle)]]
-            return self.apply_level(context, state, injected, parameters, phase)
-
+        addends = self.inject(sequences, past, parameters)
+        contexts = {
+            dilation: self._context(sequences, initial, dilation) for dilation in set(self.cycle)
+        }
         state, collected, start = self._empty(sequences), [], 0
         for segment in segments(
             [self.width(self.cycle[i % len(self.cycle)]) for i in range(self.depth)],
@@ -166,22 +169,65 @@ class Network:
             discard=discard,
         ):
             narrower = slice(segment.start - start, None)
-            start = segment.start
             state = tuple(each[:, narrower] for each in state)
-            injected = {dilation: each[:, narrower] for dilation, each in injected.items()}
-            first = segment.first
-            if first == 0:
+            addends = {
+                dilation: each[:, narrower] if dilation else each
+                for dilation, each in addends.items()
+            }
+            start = segment.start
+            if segment.first == 0:
                 # The hidden state below is zero: what stands left of it alone enters the product.
-                context = contexts[self.cycle[0]]
                 steps = 0 if initial is None else self.width(self.cycle[0])
-                state = self.apply_level(context, state, injected, parameters, 0, steps)
-                first = 1
-            state = iterate_levels(
-                advance, state, first=first, last=segment.last, period=self.period
-            )
+                state = self.apply_level(
+                    contexts[self.cycle[0]], state, addends, parameters.hidden, 0, steps
+                )
+            state = self._run_segment(segment, state, addends, contexts, parameters.hidden)
             if segment.last in stops:
                 collected.append(state[0][:, discard - start :])
         return state, collected
+
+    def _run_segment(
+        self,
+        segment: Segment,
+        state: State,
+        addends: Addends,
+        contexts: dict[int, State],
+        hidden: HiddenKernel,
+    ) -> State:
+        """Runs a segment's levels, all but level 0."""
+
+        def levels(state: State, shared: Any, first: int, last: int) -> State:
+            addends, contexts, kernel = shared
+            own = hidden._replace(kernel=kernel)
+
+            def advance(state: State, _: int | tf.Tensor, phase: int) -> State:
+                context = contexts[self.cycle[phase % len(self.cycle)]]
+                return self.apply_level(context, state, addends, own, phase)
+
+            return iterate_levels(advance, state, first=first, last=last, period=self.period)
+
+        shared = addends, contexts, hidden.kernel
+        first, last, size = max(segment.first, 1), segment.last, self._block
+        if not self.recompute:
+            return levels(state, shared, first, last)
+        blocks = (last - first) // size
+        block = recomputed(functools.partial(levels, first=first, last=first + size))
+        state = iterate_levels(
+            lambda state, *_: block(state, shared), state, first=0, last=blocks, period=1
+        )
+        rest = functools.partial(levels, first=first + blocks * size, last=last)
+        return recomputed(rest)(state, shared)
+
+    @property
+    def _block(self) -> int:
+        """How many levels `recompute` runs again at once, in whole periods.
+
+        What is kept is the state once a block, and the state and the products at each level of
+        one block: least in all at this size.
+        """
+        states, blocks = self.gate.states, self.gate.blocks
+        size = math.sqrt(self.depth * states / (states + blocks))
+        return self.period * max(1, round(size / self.period))
 
     def _empty(self, sequences: tf.Tensor) -> State:
         """The state below the first level."""
@@ -212,7 +258,7 @@ class Network:
         Returns:
             The top state, each [B, n, units], and `levels` of the next cache.
         """
-        injected = self.inject(sequences, cache.inputs, parameters)
+        addends = self.inject(sequences, cache.inputs, parameters)
         pasts = [streaming.split_levels(levels, self.cached) for levels in cache.levels]
         futures = [
             [tf.TensorArray(sequences.dtype, count) for count, _ in self.cached] for _ in pasts
@@ -229,7 +275,7 @@ class Network:
             for future, left, each in zip(futures, past, state, strict=True):
                 kept = streaming.keep(pad_left(left, each), width, plan)
                 future[place] = future[place].write(turn, kept)
-            return self.apply_level(past, state, injected, parameters, phase, steps), futures
+            return self.apply_level(past, state, addends, parameters.hidden, phase, steps), futures
 
         # Level 0: as in `run`.
         carry = advance((self._empty(sequences), futures), 0, 0, self.cached[0][1])
