@@ -22,21 +22,13 @@ class HiddenKernel(NamedTuple):
     """What all levels multiply with.
 
     Attributes:
-        kernel: [k, units, blocks * units] in the variables' precision, in which the levels'
-            gradients are summed.
-        matrix: the same in the compute dtype, [k * units, blocks * units]; cast once a call.
+        kernel: [k, units, blocks * units], in the compute dtype or in a better precision, in which
+            the levels' gradients are then summed.
         mask: variational dropout of what enters the product, [B, 1, units], or None.
     """
 
     kernel: tf.Tensor
-    matrix: tf.Tensor
     mask: tf.Tensor | None
-
-
-def hidden_kernel(kernel: tf.Tensor, dtype: tf.DType, mask: tf.Tensor | None) -> HiddenKernel:
-    """Returns the kernel [k, units, blocks * units] as the levels want it."""
-    matrix = tf.reshape(tf.cast(kernel, dtype), [-1, kernel.shape[-1]])
-    return HiddenKernel(kernel, tf.stop_gradient(matrix), mask)
 
 
 class _Reach(NamedTuple):
@@ -59,8 +51,9 @@ def level(
 ) -> State:
     """Returns a level's state.
 
-    For its gradient it keeps the products and the state of the level below, `blocks + states`
-    times `units` numbers a step, and computes all else again. The gate's derivative is a tape's.
+    For its gradient it keeps the pre-activations and the state of the level below, `blocks +
+    states` times `units` numbers a step, and computes all else again. The gate's derivative is a
+    tape's.
 
     Args:
         past: what stands left of the state below, each [B, W, units], W at least
@@ -80,25 +73,28 @@ def level(
     run = _compiled if _pays(state[0]) else functools.partial
     read, read_gradient = run(_read, reach), run(_read_gradient, reach)
     activate, activate_gradient = run(_activate, gate, reach), run(_activate_gradient, gate, reach)
+    addend_rank = addend.shape.rank  # its values are not kept
 
     @tf.custom_gradient
     def apply(past: State, state: State, kernel: tf.Tensor, addend: tf.Tensor) -> Any:
-        products = multiply(read(past, state, hidden.mask), hidden.matrix)
+        matrix = rows(tf.cast(kernel, state[0].dtype))
+        products = multiply(read(past, state, hidden.mask), matrix)
+        total = _fill_up(products, steps, state) + addend
 
         def gradient(*upstream: tf.Tensor) -> Any:
-            total, shifted = activate_gradient(products, addend, past, state, upstream)
-            taps = read(past, state, hidden.mask)
-            product = total[:, :steps]
-            by_taps = multiply(product, hidden.matrix, transpose=True)
-            by_kernel = tf.matmul(rows(taps), rows(product), transpose_a=True)
-            by_addend = total if addend.shape.rank == 3 else tf.reduce_sum(total, axis=(0, 1))
+            by_total, by_shifted = activate_gradient(total, past, state, upstream)
+            by_products = by_total[:, :steps]
+            by_taps = multiply(by_products, matrix, transpose=True)
+            with tf.control_dependencies([by_total]):  # not as early as it could: memory
+                taps = read(past, state, hidden.mask)
+            by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
             return (
-                *tf.nest.flatten(read_gradient(past, state, hidden.mask, by_taps, shifted)),
+                *tf.nest.flatten(read_gradient(past, state, hidden.mask, by_taps, by_shifted)),
                 tf.reshape(tf.cast(by_kernel, kernel.dtype), kernel.shape),
-                by_addend,
+                by_total if addend_rank == 3 else tf.reduce_sum(by_total, axis=(0, 1)),
             )
 
-        return activate(products, addend, past, state), gradient
+        return activate(total, past, state), gradient
 
     return apply(past, state, hidden.kernel, addend)
 
@@ -132,39 +128,24 @@ def _shift(reach: _Reach, past: State, state: State) -> State:
     )
 
 
-def _activate(
-    gate: Gate,
-    reach: _Reach,
-    products: tf.Tensor,
-    addend: tf.Tensor,
-    past: State,
-    state: State,
-) -> State:
-    total = _sum(reach, products, addend, state)
+def _fill_up(products: tf.Tensor, steps: int | None, state: State) -> tf.Tensor:
+    """Puts zeros after the first `steps` steps: [B, T, blocks * units]."""
+    if steps is None:
+        return products
+    batch, time = tf.unstack(tf.shape(state[0])[:2])
+    rest = tf.zeros([batch, time - tf.shape(products)[1], products.shape[-1]], products.dtype)
+    return tf.concat([products, rest], axis=1)
+
+
+def _activate(gate: Gate, reach: _Reach, total: tf.Tensor, past: State, state: State) -> State:
     shifted = _shift(reach, past, state)
     return tuple(gate.step(tf.split(total, gate.blocks, axis=-1), shifted))
 
 
-def _sum(reach: _Reach, products: tf.Tensor, addend: tf.Tensor, state: State) -> tf.Tensor:
-    """Returns the pre-activations, [B, T, blocks * units]."""
-    if reach.steps is None:
-        return products + addend
-    batch, time = tf.unstack(tf.shape(state[0])[:2])
-    rest = tf.zeros([batch, time - tf.shape(products)[1], products.shape[-1]], products.dtype)
-    return tf.concat([products, rest], axis=1) + addend
-
-
 def _activate_gradient(
-    gate: Gate,
-    reach: _Reach,
-    products: tf.Tensor,
-    addend: tf.Tensor,
-    past: State,
-    state: State,
-    upstream: State,
+    gate: Gate, reach: _Reach, total: tf.Tensor, past: State, state: State, upstream: State
 ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
     """Returns the gradients with respect to the sum and, None where none, the shifted states."""
-    total = _sum(reach, products, addend, state)
     shifted = _shift(reach, past, state)
     with tf.GradientTape() as tape:
         tape.watch([total, shifted])

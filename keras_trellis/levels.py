@@ -112,5 +112,6 @@ def iterate_levels(
             lambda turn, carry: (turn + 1, levels(first + turn * period, period, carry)),
             (tf.constant(0), carry),
             maximum_iterations=turns,  # without it XLA cannot take the gradient
+            parallel_iterations=1,  # what runs ahead of its turn only waits, in memory
         )
     return levels(first + turns * period, rest, carry)

@@ -40,6 +40,14 @@ Addends = dict[int, tf.Tensor]
 blocks * units]; for 0, the levels that the input does not enter, the bias alone."""
 
 
+class _Shared(NamedTuple):
+    """What the levels share and gradients flow to: addends, left contexts, hidden kernel."""
+
+    addends: Addends
+    contexts: dict[int, State]
+    kernel: tf.Tensor
+
+
 @dataclasses.dataclass(frozen=True)
 class Network:
     """The shape of a network, and its two ways of running: whole sequences, and chunks.
@@ -157,10 +165,11 @@ class Network:
             hidden state after each stop, [B, T - discard, units].
         """
         past = zeros(sequences, self.input_width, sequences.shape[-1])
-        addends = self.inject(sequences, past, parameters)
-        contexts = {
-            dilation: self._context(sequences, initial, dilation) for dilation in set(self.cycle)
-        }
+        shared = _Shared(
+            self.inject(sequences, past, parameters),
+            {dilation: self._context(sequences, initial, dilation) for dilation in set(self.cycle)},
+            parameters.hidden.kernel,
+        )
         state, collected, start = self._empty(sequences), [], 0
         for segment in segments(
             [self.width(self.cycle[i % len(self.cycle)]) for i in range(self.depth)],
@@ -169,54 +178,65 @@ class Network:
             discard=discard,
         ):
             narrower = slice(segment.start - start, None)
-            state = tuple(each[:, narrower] for each in state)
-            addends = {
-                dilation: each[:, narrower] if dilation else each
-                for dilation, each in addends.items()
-            }
             start = segment.start
+            state = tuple(each[:, narrower] for each in state)
+            shared = shared._replace(
+                addends={
+                    dilation: each[:, narrower] if dilation else each
+                    for dilation, each in shared.addends.items()
+                }
+            )
             if segment.first == 0:
                 # The hidden state below is zero: what stands left of it alone enters the product.
                 steps = 0 if initial is None else self.width(self.cycle[0])
-                state = self.apply_level(
-                    contexts[self.cycle[0]], state, addends, parameters.hidden, 0, steps
-                )
-            state = self._run_segment(segment, state, addends, contexts, parameters.hidden)
+                state = self._apply_shared(state, shared, parameters.hidden, 0, steps)
+            state, shared = self._run_segment(segment, (state, shared), parameters.hidden)
             if segment.last in stops:
                 collected.append(state[0][:, discard - start :])
         return state, collected
 
-    def _run_segment(
+    def _apply_shared(
         self,
-        segment: Segment,
         state: State,
-        addends: Addends,
-        contexts: dict[int, State],
+        shared: _Shared,
         hidden: HiddenKernel,
+        phase: int,
+        steps: int | None = None,
     ) -> State:
-        """Runs a segment's levels, all but level 0."""
+        past = shared.contexts[self.cycle[phase % len(self.cycle)]]
+        hidden = hidden._replace(kernel=shared.kernel)
+        return self.apply_level(past, state, shared.addends, hidden, phase, steps)
 
-        def levels(state: State, shared: Any, first: int, last: int) -> State:
-            addends, contexts, kernel = shared
-            own = hidden._replace(kernel=kernel)
+    def _run_segment(
+        self, segment: Segment, carry: tuple[State, _Shared], hidden: HiddenKernel
+    ) -> tuple[State, _Shared]:
+        """Runs a segment's levels, all but level 0.
 
-            def advance(state: State, _: int | tf.Tensor, phase: int) -> State:
-                context = contexts[self.cycle[phase % len(self.cycle)]]
-                return self.apply_level(context, state, addends, own, phase)
+        What the levels share is carried through the loops, so that its gradient is carried back
+        through them, one sum for all levels. Captured by several loops it would have a sum for
+        each, all of them in memory from the beginning; and what a loop returns as it came counts
+        as captured, hence the identities.
+        """
 
-            return iterate_levels(advance, state, first=first, last=last, period=self.period)
+        def levels(carry: tuple[State, _Shared], first: int, last: int) -> tuple[State, _Shared]:
+            def advance(
+                carry: tuple[State, _Shared], _: int | tf.Tensor, phase: int
+            ) -> tuple[State, _Shared]:
+                state, shared = carry
+                state = self._apply_shared(state, shared, hidden, phase)
+                return state, tf.nest.map_structure(tf.identity, shared)
 
-        shared = addends, contexts, hidden.kernel
+            return iterate_levels(advance, carry, first=first, last=last, period=self.period)
+
         first, last, size = max(segment.first, 1), segment.last, self._block
         if not self.recompute:
-            return levels(state, shared, first, last)
+            return levels(carry, first, last)
         blocks = (last - first) // size
         block = recomputed(functools.partial(levels, first=first, last=first + size))
-        state = iterate_levels(
-            lambda state, *_: block(state, shared), state, first=0, last=blocks, period=1
+        carry = iterate_levels(
+            lambda carry, *_: block(carry), carry, first=0, last=blocks, period=1
         )
-        rest = functools.partial(levels, first=first + blocks * size, last=last)
-        return recomputed(rest)(state, shared)
+        return recomputed(functools.partial(levels, first=first + blocks * size, last=last))(carry)
 
     @property
     def _block(self) -> int:
@@ -259,6 +279,8 @@ class Network:
             The top state, each [B, n, units], and `levels` of the next cache.
         """
         addends = self.inject(sequences, cache.inputs, parameters)
+        kernel = tf.cast(parameters.hidden.kernel, sequences.dtype)  # once, not at each level
+        hidden = parameters.hidden._replace(kernel=kernel)
         pasts = [streaming.split_levels(levels, self.cached) for levels in cache.levels]
         futures = [
             [tf.TensorArray(sequences.dtype, count) for count, _ in self.cached] for _ in pasts
@@ -275,7 +297,7 @@ class Network:
             for future, left, each in zip(futures, past, state, strict=True):
                 kept = streaming.keep(pad_left(left, each), width, plan)
                 future[place] = future[place].write(turn, kept)
-            return self.apply_level(past, state, addends, parameters.hidden, phase, steps), futures
+            return self.apply_level(past, state, addends, hidden, phase, steps), futures
 
         # Level 0: as in `run`.
         carry = advance((self._empty(sequences), futures), 0, 0, self.cached[0][1])

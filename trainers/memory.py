@@ -29,11 +29,11 @@ def training_bytes(config: ml_collections.ConfigDict, parameters: int, vocabular
 
 
 def _trellis_numbers(model: ml_collections.ConfigDict, data: ml_collections.ConfigDict) -> int:
-    """Numbers kept of all positions: the injected input, and what each level computes."""
-    # Taps of the level below; pre-activations and activations of the gates; the hidden state and
-    # the cell, each before and after dropout or a nonlinearity.
-    level = model.kernel_size + 2 * _GATES + 4
-    return data.batch_size * data.window * (model.depth * level + 2 * _GATES) * model.units
+    """Numbers kept of all positions, were the upper levels as wide as the lower ones."""
+    # The pre-activations, the hidden state and the cell of each level; of one level at a time, and
+    # of the injected input, what the gradients are computed from.
+    level, once = _GATES + 2, 6 * _GATES
+    return data.batch_size * data.window * (model.depth * level + once) * model.units
 
 
 def _lstm_numbers(

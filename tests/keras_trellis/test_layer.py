@@ -200,6 +200,37 @@ def test_discarding_changes_nothing_that_is_kept(arguments, steps, carried, auxi
     assert_close(tf.function(lambda: run(discard, 0))(), expected)
 
 
+@hypothesis.settings(max_examples=8)  # each is compiled
+@hypothesis.given(
+    arguments=architectures(),
+    depth=st.integers(1, 12),
+    discard=st.integers(0, 9),
+    auxiliary_every=st.sampled_from([None, 1, 5]),
+)
+def test_recomputing_changes_nothing(arguments, depth, discard, auxiliary_every):
+    """The same dropout, outputs and gradients."""
+    arguments |= dict(depth=depth, recurrent_dropout=0.3, weight_dropout=0.3)
+    x, state = tf.constant(draw_inputs(2, 9)), [*map(tf.constant, draw_state(arguments["gate"]))]
+    every = auxiliary_every and min(auxiliary_every, depth)
+
+    layers = [make(recompute=recompute, **arguments) for recompute in (False, True)]
+
+    def run(layer):
+        layer.seed_generator.state.assign([5, 7])
+        with tf.GradientTape() as tape:
+            tape.watch([x, state])
+            results = layer.propagate(
+                x, initial_state=state, training=True, auxiliary_every=every, discard=discard
+            )
+            flat = [each for each in tf.nest.flatten(results) if each is not None]
+            total = tf.add_n([weighted_sum(each, seed) for seed, each in enumerate(flat)])
+        return flat, tape.gradient(total, [layer.trainable_variables, x, state])
+
+    expected = run(layers[0])
+    assert_close(run(layers[1]), expected)
+    assert_close(tf.function(run)(layers[1]), expected)
+
+
 @pytest.mark.parametrize("gate", N_STATES)
 def test_gradients_of_gradients(gate):
     """As a gradient penalty needs them; against differences."""
