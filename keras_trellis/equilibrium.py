@@ -22,8 +22,9 @@ import tensorflow as tf
 from keras_trellis import arguments, masks, streaming
 from keras_trellis.convolution import pad_left
 from keras_trellis.layer import TrellisLayer, checked_discard
+from keras_trellis.level import HiddenKernel
 from keras_trellis.masks import Packing
-from keras_trellis.network import Injected, Network, Parameters, zeros
+from keras_trellis.network import Addends, Network, Parameters, zeros
 from keras_trellis.types import Cache, State
 
 # Every so many iterations the iterate is extrapolated from the last few; between, the map is
@@ -31,6 +32,8 @@ from keras_trellis.types import Cache, State
 _PERIOD = 5
 _MEMORY = 3
 _RIDGE = 1e-6
+
+_MEANINGLESS = ("depth", "recompute")  # arguments of TrellisLayer
 
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -296,11 +299,11 @@ class EquilibriumNetwork(Network):
     ) -> tuple[State, Convergence]:
         """Runs whole sequences; the arguments are those of `run` and `stream`."""
         past = zeros(sequences, self.input_width, sequences.shape[-1])
-        injected = self.inject(sequences, past, parameters)
+        addends = self.inject(sequences, past, parameters)
         pasts = [
             self._context(sequences, initial, self._dilation(phase)) for phase in range(self.depth)
         ]
-        return self._solve(sequences, pasts, injected, parameters, plan)
+        return self._solve(sequences, pasts, addends, parameters.hidden, plan)
 
     def stream(
         self,
@@ -314,17 +317,19 @@ class EquilibriumNetwork(Network):
         The state that a step settles in depends on the past through what the levels of one turn
         have settled in at the steps before: this is all that the cache holds of a past without end.
         """
-        injected = self.inject(sequences, cache.inputs, parameters)
+        addends = self.inject(sequences, cache.inputs, parameters)
         order = sorted(range(self.depth), key=lambda phase: phase % len(self.cycle))
         widths = [self.width(self._dilation(phase)) for phase in order]
         parts = [tf.split(levels, widths, axis=1) for levels in cache.levels]
         by_phase = dict(zip(order, zip(*parts, strict=True), strict=True))
         pasts = [by_phase[phase] for phase in range(self.depth)]
-        top, _ = self._solve(sequences, pasts, injected, parameters, plan)
+        top, _ = self._solve(sequences, pasts, addends, parameters.hidden, plan)
         below, kept = top, []
         for phase, past in enumerate(pasts):
             if phase:
-                below = self.apply_level(pasts[phase - 1], below, injected, parameters, phase - 1)
+                below = self.apply_level(
+                    pasts[phase - 1], below, addends, parameters.hidden, phase - 1
+                )
             kept.append(
                 [
                     streaming.keep(pad_left(left, each), left.shape[1], plan)
@@ -341,28 +346,24 @@ class EquilibriumNetwork(Network):
         self,
         sequences: tf.Tensor,
         pasts: Sequence[State],
-        injected: Injected,
-        parameters: Parameters,
+        addends: Addends,
+        hidden: HiddenKernel,
         plan: Packing | None,
     ) -> tuple[State, Convergence]:
         """Finds the state that one turn of the levels, each with its past, leaves as it is."""
-        bias = parameters.bias
-        if bias is None:  # a gradient has to go somewhere
-            bias = tf.zeros([self.gate.blocks * self.units], sequences.dtype)
 
         def turn(joined: tf.Tensor, variable: Any) -> tf.Tensor:
-            pasts, injected, kernel, bias = variable
-            hidden = parameters.hidden._replace(kernel=kernel)
-            shared = parameters._replace(hidden=hidden, bias=bias)
+            pasts, addends, kernel = variable
             state = tuple(tf.split(joined, self.gate.states, axis=-1))
             for phase, past in enumerate(pasts):
-                state = self.apply_level(past, state, injected, shared, phase)
+                own = hidden._replace(kernel=kernel)
+                state = self.apply_level(past, state, addends, own, phase)
             return tf.concat(state, axis=-1)
 
         joined, convergence = fixed_point(
             turn,
             zeros(sequences, None, self.gate.states * self.units),
-            (pasts, injected, parameters.hidden.kernel, bias),
+            (pasts, addends, hidden.kernel),
             tolerance=max(self.tolerance, 4 * _EPSILON[sequences.dtype.name]),
             max_iterations=self.max_iterations,
             solved=None if plan is None else _beyond(plan),
@@ -410,7 +411,7 @@ class EquilibriumTrellisLayer(TrellisLayer):
             5e-7 for float32), these count. The system for the gradient is solved as precisely.
         max_iterations: how many turns of the levels are made at most, forwards, and once more
             for the gradient.
-        **kwargs: all other arguments of `TrellisLayer`; there is no `depth`.
+        **kwargs: all other arguments of `TrellisLayer`, but for `depth` and `recompute`.
 
     Attributes:
         depth: the number of levels of one turn.
@@ -427,11 +428,12 @@ class EquilibriumTrellisLayer(TrellisLayer):
         max_iterations: int = 100,
         **kwargs: Any,
     ) -> None:
-        if "depth" in kwargs:
-            raise ValueError(
-                "`depth` has no meaning for a layer of infinite depth; `max_iterations` bounds "
-                f"its work. Received: depth={kwargs['depth']!r}"
-            )
+        for name in _MEANINGLESS:
+            if name in kwargs:
+                raise ValueError(
+                    f"`{name}` has no meaning for a layer of infinite depth; `max_iterations` "
+                    f"bounds its work. Received: {name}={kwargs[name]!r}"
+                )
         cycle = arguments.dilation_cycle(kwargs.get("dilation_rate", 1))
         every = arguments.positive("inject_every", kwargs.get("inject_every", 1))
         super().__init__(units, math.lcm(len(cycle), every), **kwargs)  # one turn
@@ -449,7 +451,9 @@ class EquilibriumTrellisLayer(TrellisLayer):
         Raises:
             ValueError: if a variable does not fit the changed arguments.
         """
-        config = {key: value for key, value in layer.get_config().items() if key != "depth"}
+        config = {
+            key: value for key, value in layer.get_config().items() if key not in _MEANINGLESS
+        }
         equilibrium = cls.from_config(config | changes)
         if layer.built:
             equilibrium.build_from_config(layer.get_build_config())
@@ -459,7 +463,8 @@ class EquilibriumTrellisLayer(TrellisLayer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         config = super().get_config()
-        del config["depth"]
+        for name in _MEANINGLESS:
+            del config[name]
         return config | {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
 
     @property

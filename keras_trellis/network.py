@@ -70,7 +70,7 @@ class Network:
     gate: Gate
     inject_every: int
     input_taps: int
-    recompute: bool = False
+    recompute: bool
 
     @property
     def cycle(self) -> tuple[int, ...]:
