@@ -5,7 +5,6 @@ with respect to the weights and to the input (there is an embedding below, as a 
 gradient descent. No dropout, no weight normalisation. In the mode `forward` it ends at the loss.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,10 +27,6 @@ def trellis(sizes: Sizes) -> Contender:
 
 def trellis_recompute(sizes: Sizes) -> Contender:
     """The layer that computes again in the backward pass what it did not keep."""
-    import keras_trellis
-
-    if "recompute" not in inspect.signature(keras_trellis.TrellisLayer).parameters:
-        raise LeftOutError("this TrellisLayer has no `recompute`")
     return _trellis(sizes, recompute=True)
 
 
