@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import authors as released
 from benchmarks.sizes import Sizes
-from benchmarks.workers import Contender, LeftOutError
+from benchmarks.workers import Contender
 
 RATE = 1e-3  # of the gradient descent
 PRODUCTS = 4  # how many levels' products are one step of the rows that do nothing else
