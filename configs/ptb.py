@@ -101,11 +101,11 @@ def paper() -> dict:
 
 
 def small() -> dict:
-    """The best perplexity that an hour of two CPU cores buys; every value ours.
+    """The best perplexity that an hour of two CPU cores buys, so far; every value ours.
 
-    An hour is some ten million tokens, so that a small network seen often beats a large one seen
-    once. Six levels see 27 steps; each distinct dilation costs a product of the input, so there are
-    but three.
+    An hour is some ten million tokens on a slower machine, so that a small network seen often beats
+    a large one seen once. Six levels see 27 steps; each distinct dilation costs a product of the
+    input, so there are but three. The values were found by trials of minutes, not by whole runs.
     """
     config = released()
     del config["model"]["untrained_input_id"]  # here every word learns
