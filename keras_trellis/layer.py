@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_trellis import arguments, gates, kernels, masks, streaming
 from keras_trellis.convolution import pad_left
 from keras_trellis.dropout import dropout_mask, fold_in, next_seed
-from keras_trellis.level import HiddenKernel
+from keras_trellis.level import hidden_kernel
 from keras_trellis.network import Network, Parameters
 from keras_trellis.receptive_field import receptive_field
 from keras_trellis.types import Cache, State
@@ -515,7 +515,9 @@ class TrellisLayer(keras.layers.Layer):
         dtype = tf.as_dtype(self.compute_dtype)
         return Parameters(
             kernel=tf.cast(kernel, dtype),
-            hidden=HiddenKernel(recurrent_kernel, mask(3, (batch_size, 1, self.units), dtype)),
+            hidden=hidden_kernel(
+                recurrent_kernel, dtype, mask(3, (batch_size, 1, self.units), dtype)
+            ),
             bias=tf.cast(self.bias, dtype) if self.use_bias else None,
             input_mask=mask(2, (batch_size, 1, self._input_units), dtype),
         )

@@ -24,11 +24,19 @@ class HiddenKernel(NamedTuple):
     Attributes:
         kernel: [k, units, blocks * units], in the compute dtype or in a better precision, in which
             the levels' gradients are then summed.
+        matrix: the same in the compute dtype, [k * units, blocks * units]; a constant, and cast
+            once a call.
         mask: variational dropout of what enters the product, [B, 1, units], or None.
     """
 
     kernel: tf.Tensor
+    matrix: tf.Tensor
     mask: tf.Tensor | None
+
+
+def hidden_kernel(kernel: tf.Tensor, dtype: tf.DType, mask: tf.Tensor | None) -> HiddenKernel:
+    """Returns the kernel [k, units, blocks * units] as the levels want it."""
+    return HiddenKernel(kernel, tf.stop_gradient(rows(tf.cast(kernel, dtype))), mask)
 
 
 class _Reach(NamedTuple):
@@ -77,14 +85,13 @@ def level(
 
     @tf.custom_gradient
     def apply(past: State, state: State, kernel: tf.Tensor, addend: tf.Tensor) -> Any:
-        matrix = rows(tf.cast(kernel, state[0].dtype))
-        products = multiply(read(past, state, hidden.mask), matrix)
+        products = multiply(read(past, state, hidden.mask), hidden.matrix)
         total = _fill_up(products, steps, state) + addend
 
         def gradient(*upstream: tf.Tensor) -> Any:
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
             by_products = by_total[:, :steps]
-            by_taps = multiply(by_products, matrix, transpose=True)
+            by_taps = multiply(by_products, hidden.matrix, transpose=True)
             with tf.control_dependencies([by_total]):  # not as early as it could: memory
                 taps = read(past, state, hidden.mask)
             by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
@@ -138,8 +145,15 @@ def _fill_up(products: tf.Tensor, steps: int | None, state: State) -> tf.Tensor:
 
 
 def _activate(gate: Gate, reach: _Reach, total: tf.Tensor, past: State, state: State) -> State:
-    shifted = _shift(reach, past, state)
-    return tuple(gate.step(tf.split(total, gate.blocks, axis=-1), shifted))
+    return _step(gate, total, _shift(reach, past, state))
+
+
+def _step(gate: Gate, total: tf.Tensor, shifted: State) -> State:
+    """Runs the gate, in float32 at least: XLA does no arithmetic in less on a CPU, but rounds."""
+    precise = tf.float32 if total.dtype.size < 4 else total.dtype
+    blocks = tf.split(tf.cast(total, precise), gate.blocks, axis=-1)
+    state = gate.step(blocks, tuple(tf.cast(each, precise) for each in shifted))
+    return tuple(tf.cast(each, total.dtype) for each in state)
 
 
 def _activate_gradient(
@@ -149,8 +163,8 @@ def _activate_gradient(
     shifted = _shift(reach, past, state)
     with tf.GradientTape() as tape:
         tape.watch([total, shifted])
-        states = gate.step(tf.split(total, gate.blocks, axis=-1), shifted)
-    return tape.gradient(states, [total, shifted], output_gradients=upstream)
+        after = _step(gate, total, shifted)
+    return tape.gradient(after, [total, shifted], output_gradients=upstream)
 
 
 def _read_gradient(

@@ -41,11 +41,12 @@ blocks * units]; for 0, the levels that the input does not enter, the bias alone
 
 
 class _Shared(NamedTuple):
-    """What the levels share and gradients flow to: addends, left contexts, hidden kernel."""
+    """What the levels of whole sequences share: addends, left contexts, the hidden kernel."""
 
     addends: Addends
     contexts: dict[int, State]
     kernel: tf.Tensor
+    matrix: tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +170,7 @@ class Network:
             self.inject(sequences, past, parameters),
             {dilation: self._context(sequences, initial, dilation) for dilation in set(self.cycle)},
             parameters.hidden.kernel,
+            parameters.hidden.matrix,
         )
         state, collected, start = self._empty(sequences), [], 0
         for segment in segments(
@@ -204,7 +206,7 @@ class Network:
         steps: int | None = None,
     ) -> State:
         past = shared.contexts[self.cycle[phase % len(self.cycle)]]
-        hidden = hidden._replace(kernel=shared.kernel)
+        hidden = hidden._replace(kernel=shared.kernel, matrix=shared.matrix)
         return self.apply_level(past, state, shared.addends, hidden, phase, steps)
 
     def _run_segment(
@@ -279,8 +281,6 @@ class Network:
             The top state, each [B, n, units], and `levels` of the next cache.
         """
         addends = self.inject(sequences, cache.inputs, parameters)
-        kernel = tf.cast(parameters.hidden.kernel, sequences.dtype)  # once, not at each level
-        hidden = parameters.hidden._replace(kernel=kernel)
         pasts = [streaming.split_levels(levels, self.cached) for levels in cache.levels]
         futures = [
             [tf.TensorArray(sequences.dtype, count) for count, _ in self.cached] for _ in pasts
@@ -297,7 +297,7 @@ class Network:
             for future, left, each in zip(futures, past, state, strict=True):
                 kept = streaming.keep(pad_left(left, each), width, plan)
                 future[place] = future[place].write(turn, kept)
-            return self.apply_level(past, state, addends, hidden, phase, steps), futures
+            return self.apply_level(past, state, addends, parameters.hidden, phase, steps), futures
 
         # Level 0: as in `run`.
         carry = advance((self._empty(sequences), futures), 0, 0, self.cached[0][1])
