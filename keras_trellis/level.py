@@ -24,8 +24,8 @@ class HiddenKernel(NamedTuple):
     Attributes:
         kernel: [k, units, blocks * units], in the compute dtype or in a better precision, in which
             the levels' gradients are then summed.
-        matrix: the same in the compute dtype, [k * units, blocks * units]; a constant, and cast
-            once a call.
+        matrix: the same in the compute dtype, [k * units, blocks * units]; cast once a call, and
+            a constant to gradients.
         mask: variational dropout of what enters the product, [B, 1, units], or None.
     """
 
@@ -82,28 +82,38 @@ def level(
     read, read_gradient = run(_read, reach), run(_read_gradient, reach)
     activate, activate_gradient = run(_activate, gate, reach), run(_activate_gradient, gate, reach)
     addend_rank = addend.shape.rank  # its values are not kept
+    mixed = hidden.kernel.dtype != hidden.matrix.dtype
 
     @tf.custom_gradient
     def apply(past: State, state: State, kernel: tf.Tensor, addend: tf.Tensor) -> Any:
-        products = multiply(read(past, state, hidden.mask), hidden.matrix)
+        matrix = hidden.matrix if mixed else rows(kernel)
+        products = multiply(read(past, state, hidden.mask), matrix)
         total = _fill_up(products, steps, state) + addend
 
         def gradient(*upstream: tf.Tensor) -> Any:
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
             by_products = by_total[:, :steps]
-            by_taps = multiply(by_products, hidden.matrix, transpose=True)
+            by_taps = multiply(by_products, matrix, transpose=True)
             with tf.control_dependencies([by_total]):  # not as early as it could: memory
                 taps = read(past, state, hidden.mask)
             by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
-            return (
+            gradients = (
                 *tf.nest.flatten(read_gradient(past, state, hidden.mask, by_taps, by_shifted)),
                 tf.reshape(tf.cast(by_kernel, kernel.dtype), kernel.shape),
                 by_total if addend_rank == 3 else tf.reduce_sum(by_total, axis=(0, 1)),
             )
+            # Derivatives of these would miss that the matrix depends on the kernel.
+            return tuple(map(_last, gradients)) if mixed else gradients
 
         return activate(total, past, state), gradient
 
     return apply(past, state, hidden.kernel, addend)
+
+
+def _last(gradient: tf.Tensor) -> tf.Tensor:
+    """Refuses to be differentiated further."""
+    message = "gradients of gradients are not there in mixed precision"
+    return tf.raw_ops.PreventGradient(input=gradient, message=message)
 
 
 def _pays(sequences: tf.Tensor) -> bool:

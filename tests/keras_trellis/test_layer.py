@@ -235,6 +235,8 @@ def test_recomputing_changes_nothing(arguments, depth, discard, auxiliary_every)
 def test_gradients_of_gradients(gate):
     """As a gradient penalty needs them; against differences."""
     layer, x = make(gate=gate, dilation_rate=(1, 2)), tf.constant(draw_inputs())
+    kernel = layer.recurrent_kernel
+    directions = [draw_inputs(seed=9), np.random.default_rng(8).normal(size=kernel.shape)]
 
     def penalty(x):
         with tf.GradientTape() as tape:
@@ -246,12 +248,30 @@ def test_gradients_of_gradients(gate):
         with tf.GradientTape() as tape:
             tape.watch(x)
             total = penalty(x)
-        return tape.gradient(total, x)
+        slopes = tape.gradient(total, [x, kernel.value])
+        return tf.add_n([tf.reduce_sum(s * d) for s, d in zip(slopes, directions, strict=True)])
 
-    direction, small = draw_inputs(seed=9), 1e-6
-    expected = (penalty(x + small * direction) - penalty(x - small * direction)) / (2 * small)
+    def moved(distance):
+        kernel.assign_add(distance * directions[1])
+        result = penalty(x + distance * directions[0])
+        kernel.assign_sub(distance * directions[1])
+        return result
+
+    expected = (moved(1e-6) - moved(-1e-6)) / 2e-6
     for run in (slope, tf.function(slope)):
-        assert_close(tf.reduce_sum(run(x) * direction), expected, 1e-6)
+        assert_close(run(x), expected, 1e-6)
+
+
+def test_gradients_of_gradients_are_refused_in_mixed_precision():
+    layer, x = make(dtype="mixed_bfloat16"), tf.constant(draw_inputs(), tf.float32)
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(layer(x))
+        slope = tape.gradient(total, x)
+    with pytest.raises(LookupError, match="gradients of gradients are not there in mixed prec"):
+        outer.gradient(slope, x)
 
 
 @pytest.mark.parametrize("gate", N_STATES)
