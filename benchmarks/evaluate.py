@@ -149,7 +149,6 @@ def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
         "mean": facts["nll"] / facts["tokens"],
         "difference": max((abs(a - b) for a, b in both), default=None),
         "compared": len(both),
-        "peak_bytes": report.peak(readings),
     }
 
 
@@ -157,7 +156,7 @@ def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
     titles = [
         *("", "seconds", "time to ours: min, median, max", "tokens scored", "of the corpus"),
-        *("tokens/s", "nats a token", "largest difference a token", "peak MiB"),
+        *("tokens/s", "nats a token", "largest difference a token"),
     ]
     return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
 
@@ -174,7 +173,6 @@ def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
         f"{each['tokens'] / seconds:,.0f}",
         f"{each['mean']:.6f}",
         "" if difference is None else f"{difference:.1e} of {each['compared']:,}",
-        report.mebibytes(each["peak_bytes"]),
     ]
 
 
