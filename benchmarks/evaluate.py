@@ -8,9 +8,9 @@ network as their script runs it. All have the same random weights, which no time
 """
 
 import dataclasses
+import itertools
 import types
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import app, flags
@@ -18,6 +18,8 @@ from absl import app, flags
 from benchmarks import authors as released
 from benchmarks import report, workers
 from benchmarks.workers import Contender
+from trainers.data import text
+from trainers.data.vocabulary import Vocabulary
 
 FLAGS = flags.FLAGS
 
@@ -193,16 +195,14 @@ def define_flags() -> None:
 
 def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
     """Returns the test set's ids [N] and the size of the training text's vocabulary."""
-    import numpy as np
-
-    if data_dir is None:
-        raise app.UsageError("`data_dir` must be a folder of ptb.train.txt and ptb.test.txt")
-    train, test = (
-        Path(data_dir, f"ptb.{split}.txt").read_text(encoding="utf-8").replace("\n", " <eos> ")
-        for split in ("train", "test")
-    )
-    index = {word: number for number, word in enumerate(dict.fromkeys(train.split()))}
-    return np.array([index[word] for word in test.split()[:tokens]], np.int32), len(index)
+    names = {split: f"ptb.{split}.txt" for split in ("train", "test")}
+    try:
+        files = text.find_files(data_dir, names, "leave out this benchmark")
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
+    vocabulary = Vocabulary.from_chunks(text.read_tokens(files["train"], names["train"]))
+    test = itertools.chain.from_iterable(text.read_tokens(files["test"], names["test"]))
+    return vocabulary.encode(itertools.islice(test, tokens)), vocabulary.size
 
 
 def main(argv: Sequence[str]) -> int:

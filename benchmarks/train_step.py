@@ -36,8 +36,7 @@ def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[s
     if name not in CEILINGS:
         if OURS in results:
             found["time_to_ours"] = report.ratios(readings, results[OURS].readings)
-        # torch.compile has to run before it is at rest: what a step needs is there already.
-        found["peak_bytes"] = None if name == "authors_compiled" else report.peak(readings)
+        found["peak_bytes"] = report.peak(readings)
     return found
 
 

@@ -27,11 +27,14 @@ class Contender(NamedTuple):
         step: runs one step and returns when it is done.
         facts: numbers for the result; they must pickle.
         learn: returns further facts, which the steps brought; called after the last one.
+        memory: whether what a step holds above the process at rest means anything; it does not
+            where steps have been run before.
     """
 
     step: Callable[[], Any]
     facts: dict[str, Any]
     learn: Callable[[], dict[str, Any]] = dict
+    memory: bool = True
 
 
 class Reading(NamedTuple):
@@ -140,9 +143,7 @@ def measure_each(
     for name, (facts, readings) in found.items():
         for index in range(count):
             counted = readings[count + index :: count]
-            results[index][name] = Result(
-                facts["each"][index], [each._replace(bytes=None) for each in counted]
-            )
+            results[index][name] = Result(facts["each"][index], counted)
     return results, left_out
 
 
@@ -154,6 +155,7 @@ def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
         lambda: next(turn).step(),
         {},
         lambda: {"each": [{**each.facts, **each.learn()} for each in contenders]},
+        memory=False,
     )
 
 
@@ -194,7 +196,7 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
     try:
         contender = build(setting)
         gc.collect()
-        rest = _memory("VmRSS")
+        rest = _memory("VmRSS") if contender.memory else None
         connection.send(contender.facts)
         replies = {"step": lambda: _read(contender.step, rest), "learn": contender.learn}
         while True:

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from keras_trellis import arguments, masks, streaming
 from keras_trellis.convolution import pad_left
-from keras_trellis.layer import TrellisLayer, checked_discard
+from keras_trellis.layer import TrellisLayer
 from keras_trellis.level import HiddenKernel
 from keras_trellis.masks import Packing
 from keras_trellis.network import Addends, Network, Parameters, zeros
@@ -511,25 +511,17 @@ class EquilibriumTrellisLayer(TrellisLayer):
                 "`auxiliary_every` must be None: a layer of infinite depth has no levels to "
                 f"collect outputs after. Received: auxiliary_every={auxiliary_every!r}"
             )
-        sequences = self._prepare(sequences)
-        discard = checked_discard(discard, sequences.shape[1])
-        initial = self._initial_state(initial_state, sequences)
-        plan = self._packing(mask, sequences)
-        if plan is not None:
-            sequences = masks.pack(sequences, plan)
+        sequences, initial, plan = self._receive(sequences, initial_state, mask, discard)
         state, convergence = self._network.settle(
             sequences, initial, self._draw_parameters(tf.shape(sequences)[0], training), plan
         )
-        states = tuple(
-            masks.last_valid(top, plan, first) for top, first in zip(state, initial, strict=True)
-        )
-        outputs = state[0][..., self.units - self.output_units :]
         if plan is not None:
-            before = tf.zeros_like(initial[0][:, : self.output_units])
-            outputs = masks.unpack(outputs, plan, before)
             convergence = _unpack(convergence, plan)
-        kept = (each[:, discard:] for each in convergence)
-        return outputs[:, discard:], states, Convergence(*kept)
+        return (
+            self._outputs(state[0], plan)[:, discard:],
+            self._last_states(state, plan, initial),
+            Convergence(*(each[:, discard:] for each in convergence)),
+        )
 
 
 def _unpack(convergence: Convergence, plan: Packing) -> Convergence:

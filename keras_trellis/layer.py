@@ -406,13 +406,8 @@ class TrellisLayer(keras.layers.Layer):
         Raises:
             ValueError: if `initial_state` does not fit, or an argument is out of its range.
         """
-        sequences = self._prepare(sequences)
-        discard = checked_discard(discard, sequences.shape[1])
+        sequences, initial, plan = self._receive(sequences, initial_state, mask, discard)
         stops = self._auxiliary_stops(auxiliary_every)
-        initial = self._initial_state(initial_state, sequences)
-        plan = self._packing(mask, sequences)
-        if plan is not None:
-            sequences = masks.pack(sequences, plan)
         state, collected = self._network.run(
             sequences,
             None if initial_state is None else initial,
@@ -420,15 +415,36 @@ class TrellisLayer(keras.layers.Layer):
             stops=[*stops, self.depth],
             discard=0 if plan else discard,
         )
-        states = tuple(
+        collected = [
+            self._outputs(hidden, plan)[:, discard if plan else 0 :] for hidden in collected
+        ]
+        auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
+        return collected[-1], self._last_states(state, plan, initial), auxiliary
+
+    def _receive(
+        self, sequences: Any, initial_state: Any, mask: Any, discard: int
+    ) -> tuple[tf.Tensor, State, masks.Packing | None]:
+        """Checks the arguments of `propagate`; returns packed sequences, state and packing."""
+        sequences = self._prepare(sequences)
+        _check_discard(discard, sequences.shape[1])
+        initial = self._initial_state(initial_state, sequences)
+        plan = self._packing(mask, sequences)
+        return sequences if plan is None else masks.pack(sequences, plan), initial, plan
+
+    def _outputs(self, hidden: tf.Tensor, plan: masks.Packing | None) -> tf.Tensor:
+        """Returns the output channels of hidden states [B, T, units], their steps moved back."""
+        outputs = hidden[..., self.units - self.output_units :]
+        if plan is None:
+            return outputs
+        before = tf.zeros([tf.shape(outputs)[0], self.output_units], outputs.dtype)
+        return masks.unpack(outputs, plan, before)
+
+    @staticmethod
+    def _last_states(state: State, plan: masks.Packing | None, initial: State) -> State:
+        """Returns the states of the last valid step, each [B, units]."""
+        return tuple(
             masks.last_valid(top, plan, first) for top, first in zip(state, initial, strict=True)
         )
-        collected = [hidden[..., self.units - self.output_units :] for hidden in collected]
-        if plan is not None:
-            before = tf.zeros_like(initial[0][:, : self.output_units])
-            collected = [masks.unpack(each, plan, before)[:, discard:] for each in collected]
-        auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
-        return collected[-1], states, auxiliary
 
     def _prepare(self, sequences: Any) -> tf.Tensor:
         sequences = tf.convert_to_tensor(sequences)
@@ -575,7 +591,7 @@ class TrellisLayer(keras.layers.Layer):
                 pad_left(cache.inputs, sequences), self._network.input_width, plan
             ),
             levels=levels,
-            state=tuple(map(lambda top, old: masks.last_valid(top, plan, old), state, cache.state)),
+            state=self._last_states(state, plan, cache.state),
             steps=cache.steps + count,
         )
 
@@ -643,11 +659,9 @@ class TrellisLayer(keras.layers.Layer):
         self.reset_state()
 
 
-def checked_discard(discard: int, steps: int | None) -> int:
-    """Returns `discard` if it is in 0, ..., steps (None: not known), else raises ValueError."""
-    discard = arguments.not_negative("discard", discard)
+def _check_discard(discard: int, steps: int | None) -> None:
+    arguments.not_negative("discard", discard)
     if steps is not None and discard > steps:
         raise ValueError(
             f"`discard` must be at most the number of steps, {steps}. Received: discard={discard}"
         )
-    return discard

@@ -179,15 +179,8 @@ class Network:
             steps=sequences.shape[1],
             discard=discard,
         ):
-            narrower = slice(segment.start - start, None)
+            state, shared = _narrower(state, shared, segment.start - start)
             start = segment.start
-            state = tuple(each[:, narrower] for each in state)
-            shared = shared._replace(
-                addends={
-                    dilation: each[:, narrower] if dilation else each
-                    for dilation, each in shared.addends.items()
-                }
-            )
             if segment.first == 0:
                 # The hidden state below is zero: what stands left of it alone enters the product.
                 steps = 0 if initial is None else self.width(self.cycle[0])
@@ -313,6 +306,14 @@ def zeros(sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
     empty = tf.zeros([batch, time if steps is None else steps, channels], sequences.dtype)
     static = sequences.shape[1] if steps is None else steps
     return tf.ensure_shape(empty, [sequences.shape[0], static, channels])
+
+
+def _narrower(state: State, shared: _Shared, steps: int) -> tuple[State, _Shared]:
+    """Leaves out the first steps of what has steps."""
+    addends = {
+        dilation: each[:, steps:] if dilation else each for dilation, each in shared.addends.items()
+    }
+    return tuple(each[:, steps:] for each in state), shared._replace(addends=addends)
 
 
 def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:

@@ -116,10 +116,10 @@ def windows_dataset(
     # Tensors, not NumPy's arrays: the thread that draws ahead then never waits for Python.
     with tf.device("CPU:0"):
         ids = tf.constant(streams, "int32")
+        bounds = tf.constant([windows.bounds(index) for index in range(windows.count)], "int64")
 
     def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        start = step % windows.count * windows.stride  # as in `windows.bounds`
-        stop = tf.minimum(start + windows.window, windows.length - 1)
+        start, stop = tf.unstack(bounds[step % windows.count])
         return ids[:, start:stop], ids[:, start + 1 : stop + 1]
 
     return tf.data.Dataset.range(first_step, last_step).map(batch).prefetch(tf.data.AUTOTUNE)
