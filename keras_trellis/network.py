@@ -310,10 +310,17 @@ def zeros(sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
 
 def _narrower(state: State, shared: _Shared, steps: int) -> tuple[State, _Shared]:
     """Leaves out the first steps of what has steps."""
+
+    def cut(sequences: tf.Tensor) -> tf.Tensor:
+        # Not an index: that one's gradient runs on one core.
+        return tf.slice(sequences, [0, steps, 0], [-1, -1, -1])
+
+    if not steps:
+        return state, shared
     addends = {
-        dilation: each[:, steps:] if dilation else each for dilation, each in shared.addends.items()
+        dilation: cut(each) if dilation else each for dilation, each in shared.addends.items()
     }
-    return tuple(each[:, steps:] for each in state), shared._replace(addends=addends)
+    return tuple(map(cut, state)), shared._replace(addends=addends)
 
 
 def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
