@@ -18,7 +18,7 @@ EXTRAS = {
     ],
     "test": ["hypothesis", "pytest", "pytest-xdist"],
     "lint": ["mypy", "pre-commit", "ruff"],
-    "benchmarks": ["keras-tcn", "psutil"],
+    "benchmarks": ["jax", "keras-tcn", "psutil"],
 }
 
 setuptools.setup(

@@ -115,7 +115,9 @@ LAYERS_AND_LSTM = {**LAYERS, "keras.layers.LSTM": contenders.lstm}
 SWEEPS = {
     "T": Sweep("time_steps", tuple(2**n for n in range(6, 15)), LAYERS_AND_LSTM, {}),
     "depth": Sweep("depth", tuple(2**n for n in range(2, 9)), LAYERS, {}),
-    "batch": Sweep("batch_size", tuple(2**n for n in range(7)), LAYERS_AND_LSTM, {}),
+    "batch": Sweep(
+        "batch_size", tuple(2**n for n in range(7)), LAYERS_AND_LSTM, {"time_steps": 256}
+    ),
     "width": Sweep("units", tuple(2**n for n in range(6, 12)), LAYERS_AND_LSTM, {"depth": 4}),
     VOCABULARY: Sweep(
         "vocabulary_size",

@@ -39,6 +39,13 @@ FEW = tuple(
 COMMANDS: dict[str, tuple[str, ...]] = {
     "train_step": ("train_step", *BOTH, "--rounds=5", "--warmup=1"),
     "train_step_window": ("train_step", *WINDOW, *FEW, *BOTH, "--rounds=3", "--warmup=1"),
+    **{
+        f"recompute_{depth}": (
+            *("train_step", f"--depth={depth}", "--units=128", "--only=trellis_recompute"),
+            "--rounds=5",
+        )
+        for depth in (16, 256)
+    },
     "forward": ("train_step", "--mode=forward", *BOTH, *FEW, "--only=lstm", "--rounds=5"),
     "readme_swap": (
         *("train_step", "--only=lstm", "--batch_size=32", "--time_steps=30", "--input_units=1"),

@@ -25,7 +25,7 @@ FOLDERS = (
 # Names of distributions, where they are not the name that is imported.
 DISTRIBUTIONS = {"absl": "absl_py", "tcn": "keras_tcn"}
 # Imported only where they happen to be installed, so no target may require them.
-OPTIONAL = frozenset({"jax", "torch"})
+OPTIONAL = frozenset({"torch"})
 
 _LOADS = {
     "py_binary": "@rules_python//python:py_binary.bzl",

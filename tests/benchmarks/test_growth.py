@@ -62,4 +62,4 @@ def test_the_command_draws(tmp_path):
     names = [each["name"] for each in sweep["curves"]]
     assert names == ["keras_trellis", "keras.layers.LSTM"] and plot.stat().st_size > 1000
     assert "Left out: the authors' code, batch: it needs --reference_dir" in done.stdout
-    assert sweep["setting"] == {"time_steps": 64, "units": 64, "depth": 8}
+    assert sweep["setting"] == {"time_steps": 256, "units": 64, "depth": 8}
