@@ -223,7 +223,7 @@ def products_tensorflow(sizes: Sizes) -> Contender:
     """The products of a level and nothing else: the rate that this machine has for these shapes."""
     import tensorflow as tf
 
-    taps, kernel, blocks = (tf.cast(each, sizes.dtype) for each in _factors(sizes))
+    taps, kernel, blocks = (tf.cast(each, sizes.dtype) for each in factors(sizes))
 
     @tf.function
     def level() -> tuple[tf.Tensor, ...]:
@@ -245,7 +245,7 @@ def products_torch(sizes: Sizes) -> Contender:
 
     torch.set_num_threads(sizes.threads)
     dtype = getattr(torch, sizes.dtype)
-    taps, kernel, blocks = (torch.tensor(each, dtype=dtype) for each in _factors(sizes))
+    taps, kernel, blocks = (torch.tensor(each, dtype=dtype) for each in factors(sizes))
 
     def level() -> tuple:
         forward = taps @ kernel
@@ -256,7 +256,7 @@ def products_torch(sizes: Sizes) -> Contender:
     return Contender(lambda: [level() for _ in range(PRODUCTS)], _products_facts(sizes))
 
 
-def _factors(sizes: Sizes) -> list:
+def factors(sizes: Sizes) -> list:
     """Returns arrays like a level's taps [BT, k q], hidden kernel [k q, 4q] and blocks [BT, 4q]."""
     import numpy as np
 

@@ -18,14 +18,15 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import evaluate, generate, growth, report, stablehlo, train_step
+from benchmarks import evaluate, generate, growth, report, stablehlo, train_step, weight_gradient
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 PLOT = ROOT / "docs" / "benchmarks" / "growth.png"
 MODULES = {
-    module.__name__: module for module in (evaluate, generate, growth, stablehlo, train_step)
+    module.__name__: module
+    for module in (evaluate, generate, growth, stablehlo, train_step, weight_gradient)
 }
 BOTH = ("--dtype=float32", "--dtype=bfloat16")
 # The word-level window of the paper; 512 channels instead of 1400, which would take eight times
@@ -46,6 +47,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         )
         for depth in (16, 256)
     },
+    "weight_gradient": ("weight_gradient", *BOTH),
     "forward": ("train_step", "--mode=forward", *BOTH, *FEW, "--only=lstm", "--rounds=5"),
     "readme_swap": (
         *("train_step", "--only=lstm", "--batch_size=32", "--time_steps=30", "--input_units=1"),
@@ -55,8 +57,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "generate": ("generate", "--rounds=3"),
     "growth": ("growth",),
 }
-NEEDS = {"train_step": ("reference_dir",), "generate": ("reference_dir",)}
-NEEDS |= {"growth": ("reference_dir",), "evaluate": ("data_dir", "reference_dir")}
+NEEDS = {
+    "train_step": ("reference_dir",),
+    "weight_gradient": (),
+    "evaluate": ("data_dir", "reference_dir"),
+    "generate": ("reference_dir",),
+    "growth": ("reference_dir",),
+}
 
 
 def command(name: str, results: Path, places: dict[str, str | None]) -> list[str]:

@@ -61,7 +61,8 @@ def level(
 
     For its gradient it keeps the pre-activations and the state of the level below, `blocks +
     states` times `units` numbers a step, and computes all else again. The gate's derivative is a
-    tape's.
+    tape's. The kernel's gradient is a product a level: one of several levels' stacked factors was
+    no faster (`benchmarks.weight_gradient`).
 
     Args:
         past: what stands left of the state below, each [B, W, units], W at least
