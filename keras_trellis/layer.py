@@ -89,7 +89,9 @@ class TrellisLayer(keras.layers.Layer):
         recompute: whether to save memory in training: what a level needs for its gradient is
             computed twice, and what is kept grows with the square root of the depth. The results
             are the same.
-        return_sequences: whether to return the output of every step or of the last one.
+        return_sequences: whether to return the output of every step or of the last one; for that
+            one alone, without a mask and where T is known, a level computes no more than the
+            steps that it depends on.
         return_state: whether to return the states too.
         stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
             static batch size.
@@ -285,8 +287,14 @@ class TrellisLayer(keras.layers.Layer):
         if self.stateful:
             outputs, states = self._go_on(sequences, initial_state, mask, training)
         else:
+            # Of the last output alone, a level computes only the steps that it depends on.
+            only_last = not self.return_sequences and sequences.shape[1]
             outputs, states, _ = self.propagate(
-                sequences, initial_state=initial_state, mask=mask, training=training
+                sequences,
+                initial_state=initial_state,
+                mask=mask,
+                training=training,
+                discard=sequences.shape[1] - 1 if only_last else 0,
             )
         if mask is not None and self.zero_output_for_mask:
             outputs = masks.zero_masked(outputs, tf.cast(mask, tf.bool))

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 Carry = TypeVar("Carry")
 
-# A new segment begins where one step in so many has become needless: a narrower loop is less work,
-# but one more loop to trace and to run.
-_SHRINKAGE = 12
+# A new segment begins where one step in so many of the first one's has become needless: a narrower
+# loop is less work, but one more loop to trace, to compile and to run.
+_PARTS = 14
 
 
 class Segment(NamedTuple):
@@ -50,8 +50,9 @@ def segments(
         for level in reversed(range(depth)):
             needed[level] = max(0, needed[level + 1] - widths[level])
     first, start = 0, needed[0]
+    width = (steps or 0) - start
     for level in range(1, depth):
-        narrower = (needed[level] - start) * _SHRINKAGE >= (steps or 0) - start > 0
+        narrower = (needed[level] - start) * _PARTS >= width > 0
         if narrower or level in stops:
             yield Segment(first, level, start)
             first = level

@@ -286,6 +286,32 @@ def test_call_is_propagate(gate):
     assert_close(last(x), reference(last, arguments, x).outputs[:, -1])
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("go_backwards", [False, True])
+def test_the_last_output_alone_has_the_gradient_that_it_has_among_all(masked, go_backwards):
+    x, state = tf.constant(draw_inputs(steps=12)), [*map(tf.constant, draw_state("lstm"))]
+    mask = np.arange(12) % 5 != 4 if masked else None
+    mask = mask if mask is None else np.stack([mask, mask[::-1]])
+
+    def gradients(return_sequences):
+        layer = make(
+            return_sequences=return_sequences,
+            return_state=True,
+            go_backwards=go_backwards,
+            dilation_rate=(1, 2),
+        )
+        with tf.GradientTape() as tape:
+            tape.watch([x, state])
+            outputs, *states = layer(x, initial_state=state, mask=mask)
+            last = outputs[:, -1] if return_sequences else outputs
+            total = tf.add_n(
+                [weighted_sum(each, seed) for seed, each in enumerate([last, *states])]
+            )
+        return tape.gradient(total, [x, state, layer.trainable_variables])
+
+    assert_close(gradients(False), gradients(True))
+
+
 @pytest.mark.parametrize("return_sequences", [False, True])
 @pytest.mark.parametrize("return_state", [False, True])
 @pytest.mark.parametrize("gate", N_STATES)
