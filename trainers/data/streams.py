@@ -9,6 +9,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+_ALIGNMENT = 64  # bytes, of the memory that TensorFlow takes over as it is
+
 
 def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
     """Cuts a text into `batch_size` contiguous streams, leaving out the tokens that remain.
@@ -93,7 +95,8 @@ def windows_dataset(
     """Returns the batches of a run from any global step on.
 
     Args:
-        streams: Token ids [B, N], int32; held in the host's memory.
+        streams: Token ids [B, N], int32. Those mapped from a file stay there: only what a window
+            takes is read.
         windows: The windows over them.
         epochs: Passes over the streams in the whole run.
         first_step: The global step of the first batch, from 0 to epochs * windows.count.
@@ -113,9 +116,10 @@ def windows_dataset(
             f"`first_step` must be from 0 to {last_step}. Received: first_step={first_step}"
         )
 
-    # Tensors, not NumPy's arrays: the thread that draws ahead then never waits for Python.
+    # TensorFlow's, not NumPy's: the thread that draws ahead then never waits for Python. And
+    # variables, which a data set takes by their handle; a tensor it copies.
     with tf.device("CPU:0"):
-        ids = tf.constant(streams, "int32")
+        ids = tf.Variable(_tensor(streams), trainable=False)
         bounds = tf.constant([windows.bounds(index) for index in range(windows.count)], "int64")
 
     def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -123,3 +127,17 @@ def windows_dataset(
         return ids[:, start:stop], ids[:, start + 1 : stop + 1]
 
     return tf.data.Dataset.range(first_step, last_step).map(batch).prefetch(tf.data.AUTOTUNE)
+
+
+def _tensor(streams: np.ndarray) -> tf.Tensor:
+    """Returns streams as a tensor, which shares the memory of those mapped from a file."""
+    mapped = streams
+    while isinstance(mapped.base, np.memmap):
+        mapped = mapped.base
+    address = streams.ctypes.data
+    if not (isinstance(mapped, np.memmap) and streams.flags.c_contiguous) or address % _ALIGNMENT:
+        return tf.constant(streams, "int32")
+    offset = mapped.offset + address - mapped.ctypes.data
+    # TensorFlow takes no memory that is read-only; what would be written here reaches no file.
+    writable = np.memmap(mapped.filename, streams.dtype, "c", offset, streams.shape)
+    return tf.cast(tf.experimental.dlpack.from_dlpack(writable.__dlpack__()), "int32")

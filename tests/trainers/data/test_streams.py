@@ -49,9 +49,20 @@ def test_windows_are_those_of_a_plain_loop(windows):
 
 
 @settings(max_examples=20)
-@given(windows=_windows(), epochs=st.integers(1, 3), data=st.data())
-def test_dataset_goes_on_from_any_step(windows, epochs, data):
-    cut = streams.contiguous_streams(np.arange(3 * windows.length, dtype=np.int32), 3)
+@given(
+    windows=_windows(),
+    epochs=st.integers(1, 3),
+    data=st.data(),
+    offset=st.integers(0, 17),  # of ids before them in the file
+    mapped=st.booleans(),
+)
+def test_dataset_goes_on_from_any_step(windows, epochs, data, offset, mapped, tmp_path_factory):
+    ids = np.arange(3 * windows.length, dtype=np.int32)
+    if mapped:
+        path = tmp_path_factory.mktemp("ids") / "file.ids"
+        np.concatenate([np.full(offset, -1, np.int32), ids, ids[:1]]).tofile(path)
+        ids = np.memmap(path, np.int32, "r")[offset:-1]
+    cut = streams.contiguous_streams(ids, 3)
     total = epochs * windows.count
     first = data.draw(st.integers(0, total))
     dataset = streams.windows_dataset(cut, windows, epochs=epochs, first_step=first)
@@ -65,7 +76,7 @@ def test_dataset_goes_on_from_any_step(windows, epochs, data):
         assert ids.dtype == targets.dtype == np.int32
 
 
-def test_dataset_reads_a_memory_map(tmp_path):
+def test_dataset_reads_a_memory_map_with_a_header(tmp_path):
     np.save(tmp_path / "ids.npy", np.arange(20, dtype=np.int32))
     ids = np.load(tmp_path / "ids.npy", mmap_mode="r")
     cut = streams.contiguous_streams(ids, 1)
@@ -108,3 +119,15 @@ def test_bad_first_step(first_step):
 def test_windows_of_other_streams():
     with pytest.raises(ValueError, match="that of the streams, 10. Received: windows.length=9"):
         streams.windows_dataset(np.zeros((2, 10), np.int32), streams.Windows(9, 3))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_mapped_streams_are_not_read_as_a_whole(tmp_path, dtype):
+    """Pages of the file are changed once the data set is there: the batches have the change."""
+    np.arange(40_000, dtype=dtype).tofile(tmp_path / "file.ids")
+    ids = np.memmap(tmp_path / "file.ids", dtype, "r")
+    dataset = streams.windows_dataset(ids[None], streams.Windows(40_000, 10_000), first_step=3)
+    changed = np.memmap(tmp_path / "file.ids", dtype, "r+")
+    changed[-1] = 7
+    ((_, targets),) = dataset.as_numpy_iterator()
+    assert targets[0, -1] == (7 if dtype is np.int32 else 39_999)
