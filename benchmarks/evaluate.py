@@ -7,6 +7,7 @@ a time, of which the first outputs are discarded: here by this package, and by t
 network as their script runs it. All have the same random weights, which no time depends on.
 """
 
+import collections
 import dataclasses
 import itertools
 import types
@@ -200,7 +201,8 @@ def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
         files = text.find_files(data_dir, names, "leave out this benchmark")
     except ValueError as error:
         raise app.UsageError(str(error)) from error
-    vocabulary = Vocabulary.from_chunks(text.read_tokens(files["train"], names["train"]))
+    train = itertools.chain.from_iterable(text.read_tokens(files["train"], names["train"]))
+    vocabulary = Vocabulary.from_counts(collections.Counter(train))
     test = itertools.chain.from_iterable(text.read_tokens(files["test"], names["test"]))
     return vocabulary.encode(itertools.islice(test, tokens)), vocabulary.size
 

@@ -6,6 +6,7 @@ whole of the past that the model can see. `trellisnet`: the protocol of the auth
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainers.data import streams
+from trainers.measures import WORDS, Measure, perplexity
 
 PROTOCOLS = ("exact", "trellisnet")
 
@@ -34,17 +36,12 @@ class Score(NamedTuple):
         return perplexity(self.mean)
 
 
-def perplexity(nats: float) -> float:
-    """Returns `exp(nats)`, infinity where that is beyond a float."""
-    return math.exp(nats) if nats < 700 else math.inf
-
-
 class Pieces(NamedTuple):
-    """A stream cut for the protocol `exact`: rows `ids` and `targets` [B, n]; what is scored."""
+    """Columns of a stream cut for the protocol `exact`: [B, n] each."""
 
     ids: np.ndarray
     targets: np.ndarray
-    scored: np.ndarray  # bool [B, n]
+    scored: np.ndarray  # bool
 
 
 class Evaluator:
@@ -76,14 +73,14 @@ class Evaluator:
     def exact(self, ids: np.ndarray) -> Score:
         """Scores each of the N - 1 targets once, with the exact history."""
         batch_size, chunk = self._settings.exact_batch_size, self._settings.exact_chunk
-        pieces = cut(ids, batch_size, self._model.receptive_field, chunk)
-        cache = self._model.get_initial_cache(len(pieces.ids))
-        total = 0.0
-        for start in range(0, pieces.ids.shape[1], chunk):
-            columns = slice(start, start + chunk)
-            nll, cache = self._through_cache(*(part[:, columns] for part in pieces), cache)
+        rows, chunks = cut(ids, batch_size, self._model.receptive_field, chunk)
+        cache = self._model.get_initial_cache(rows)
+        total, tokens = 0.0, 0
+        for pieces in chunks:
+            nll, cache = self._through_cache(*pieces, cache)
             total += float(nll)
-        return Score(total, int(pieces.scored.sum()))
+            tokens += int(pieces.scored.sum())
+        return Score(total, tokens)
 
     def trellisnet(self, ids: np.ndarray) -> Score:
         """Scores as the authors' script: only what has `horizon` steps of its window before it."""
@@ -115,7 +112,9 @@ class Evaluator:
         return _total(nll[:, self._data.horizon :]), state
 
 
-def cut(ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: int) -> Pieces:
+def cut(
+    ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: int
+) -> tuple[int, Iterator[Pieces]]:
     """Cuts a stream in rows of one length that together score each target once.
 
     Each row but the first starts `receptive_field - 1` tokens before its first scored target's
@@ -128,6 +127,10 @@ def cut(ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: in
         receptive_field: Steps that an output reaches back, its own included; None: all.
         chunk: Steps a call; rows are a multiple of it long.
 
+    Returns:
+        The number of rows, and their chunks one after another, so that memory does not grow with
+        the stream.
+
     Raises:
         ValueError: The stream has fewer than two tokens.
     """
@@ -138,22 +141,27 @@ def cut(ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: in
     rows = 1 if receptive_field is None else max(1, min(batch_size, (targets - warmup) // chunk))
     share = math.ceil(max(targets - warmup, 1) / rows)
     rows = math.ceil(max(targets - warmup, 1) / share)  # the others would have nothing to score
-    length = math.ceil((warmup + share) / chunk) * chunk
-    starts = share * np.arange(rows)
-    positions = starts[:, None] + np.arange(length)
-    inside = positions < np.minimum(starts + warmup + share, targets)[:, None]
-    scored = inside & ((np.arange(length) >= warmup) | (starts == 0)[:, None])
-    positions = np.where(inside, positions, 0)
-    return Pieces(np.asarray(ids)[positions], np.asarray(ids)[positions + 1], scored)
+    starts = share * np.arange(rows)[:, None]
+    stops = np.minimum(starts + warmup + share, targets)
+
+    def pieces(first: int) -> Pieces:
+        columns = np.arange(first, first + chunk)
+        inside = starts + columns < stops
+        scored = inside & ((columns >= warmup) | (starts == 0))
+        positions = np.where(inside, starts + columns, 0)
+        return Pieces(np.asarray(ids[positions]), np.asarray(ids[positions + 1]), scored)
+
+    return rows, map(pieces, range(0, warmup + share, chunk))
 
 
-def describe(name: str, scores: dict[str, Score]) -> str:
-    """Returns one line: a perplexity and a token count for each protocol."""
+def describe(name: str, scores: dict[str, Score], measure: Measure = WORDS) -> str:
+    """Returns one line: what a text measures under each protocol, and how many tokens it is of."""
     parts = [
-        f"{protocol} {score.perplexity:.2f} ({score.tokens:,} tokens)"
+        f"{protocol} {measure.of(score.mean):.{measure.decimals}f} "
+        f"({score.tokens:,} {measure.tokens})"
         for protocol, score in scores.items()
     ]
-    return f"{name} perplexity: " + ", ".join(parts)
+    return f"{name} {measure.name}: " + ", ".join(parts)
 
 
 def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:

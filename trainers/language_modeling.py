@@ -13,6 +13,7 @@ from keras_trellis import TrellisLM
 from trainers import evaluation
 from trainers.baselines import LSTMLanguageModel
 from trainers.data import streams
+from trainers.measures import measure_of
 
 MODELS = {"trellis": TrellisLM, "lstm": LSTMLanguageModel}
 HISTORIES = ("zero", "carried")
@@ -37,8 +38,6 @@ class LanguageModeling:
             together.
     """
 
-    unit = "tokens"
-
     def __init__(
         self,
         model: keras.Model,
@@ -50,6 +49,8 @@ class LanguageModeling:
         self.model = model
         self.evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
         self._config = config
+        self._measure = measure_of(config.task)
+        self.unit = self._measure.tokens
         self._streams = streams.contiguous_streams(train, config.data.batch_size)
         self._windows = streams.Windows(
             self._streams.shape[1], config.data.window, config.data.horizon
@@ -99,9 +100,9 @@ class LanguageModeling:
         return {"loss": self.evaluator.trellisnet(self._validation).mean}
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Returns perplexity and loss; in training, that of the prediction beside the whole."""
+        """Returns the task's measure and loss; in training, the prediction's beside the whole."""
         nats = metrics.get("prediction", metrics["loss"])
-        return {"perplexity": evaluation.perplexity(nats), "loss": metrics["loss"]}
+        return {self._measure.name: self._measure.of(nats), "loss": metrics["loss"]}
 
 
 def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> keras.Model:

@@ -4,7 +4,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-TASKS = ("ptb", "pydoc", "text")  # each has a file in `configs` and a corpus
+# Each has a file in `configs` and a corpus.
+TASKS = ("ptb", "ptb_char", "wikitext2", "wikitext103", "pydoc", "text")
 
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:

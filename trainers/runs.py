@@ -16,6 +16,7 @@ from trainers import config as configs
 from trainers import evaluation, files, language_modeling, memory
 from trainers.data import corpora
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
+from trainers.measures import measure_of
 from trainers.training import checkpoints, loop, optimizers, schedules
 from trainers.training.workdir import Workdir, WorkdirError, open_workdir, read_config
 
@@ -23,7 +24,7 @@ from trainers.training.workdir import Workdir, WorkdirError, open_workdir, read_
 MAY_CHANGE = tuple(
     f"training.{field}" for field in ("epochs", "log_every_steps", "checkpoint_every_steps")
 )
-NEED_GPU = ("paper", "released")
+NEED_GPU = ("paper", "released")  # and what is called after them
 VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
 
 
@@ -66,7 +67,7 @@ def _train(
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
-    corpus = corpora.load(config.task, data_dir)
+    corpus = _load(config, data_dir)
     signals.check()
     # Before the folder is opened: what cannot be trained leaves none.
     for split in ("validation", "test"):
@@ -100,13 +101,13 @@ def _train(
 
 
 def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -> None:
-    """Prints the perplexity of a run's best model on validation and test data.
+    """Prints what a run's best model measures on validation and test data.
 
     Raises:
         ValueError, OSError, WorkdirError: The corpus or the folder cannot be used.
     """
     config = load_config(path)
-    corpus = corpora.load(config.task, data_dir)
+    corpus = _load(config, data_dir)
     _check_corpus(path, corpus)
     model = language_modeling.build(config, corpus.vocabulary.size)
     checkpoints.load_best(path, model)
@@ -115,7 +116,7 @@ def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -
         scores = {
             protocol: evaluator.score(protocol, getattr(corpus, split)) for protocol in protocols
         }
-        print(evaluation.describe(split, scores), flush=True)
+        print(evaluation.describe(split, scores, measure_of(config.task)), flush=True)
 
 
 def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:
@@ -141,7 +142,7 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
         raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
     vocabulary = Vocabulary.load(path / VOCABULARY)
     tokens = corpora.tokens_of(config.task, prompt)
-    _tell_unknown_words(tokens, vocabulary)
+    _tell_unknown(tokens, vocabulary)
     model = language_modeling.build(config, vocabulary.size)
     checkpoints.load_best(path, model)
     ids = vocabulary.encode(tokens or [EOS])
@@ -149,10 +150,19 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     return vocabulary.decode(np.asarray(text)[0]).strip()
 
 
-def _tell_unknown_words(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
+def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
     known = {*vocabulary.tokens}
-    if unknown := [token for token in dict.fromkeys(tokens) if token not in known]:
+    unknown = [token for token in dict.fromkeys(tokens) if token not in known]
+    if unknown and vocabulary.unknown_id is None:
+        raise ValueError(
+            f"`prompt` must hold symbols of the training text alone. Received: {' '.join(unknown)}"
+        )
+    if unknown:
         print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
+
+
+def _load(config: ml_collections.ConfigDict, data_dir: str | None) -> corpora.Corpus:
+    return corpora.load(config.task, data_dir, **config.get("corpus", {}))
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
@@ -204,12 +214,14 @@ def _introduce(
     parameters = language_modeling.parameters(model)
     estimate = memory.training_bytes(config, parameters, corpus.vocabulary.size)
     print(f"{config.task}, preset {config.preset}, in {path}")
+    measure = measure_of(config.task)
     print(
-        f"{len(corpus.train):,} training tokens, {corpus.vocabulary.size:,} words; "
+        f"{len(corpus.train):,} training {measure.tokens}, "
+        f"{corpus.vocabulary.size:,} {measure.types}; "
         f"{parameters:,} parameters; about {estimate / 2**30:.1f} GiB of memory in training",
         flush=True,
     )
-    if not has_gpu and config.preset in NEED_GPU:
+    if not has_gpu and config.preset.startswith(NEED_GPU):
         print(
             f"there is no GPU here, and the preset {config.preset} is made for one; "
             "--preset=small is made for a CPU",
@@ -274,7 +286,10 @@ def _finish(
         for protocol in evaluation.PROTOCOLS:
             signals.check()
             scores[split][protocol] = evaluator.score(protocol, getattr(corpus, split))
-    summary = f"{name}: " + "; ".join(evaluation.describe(split, scores[split]) for split in scores)
+    measure = measure_of(corpus.name)
+    summary = f"{name}: " + "; ".join(
+        evaluation.describe(split, scores[split], measure) for split in scores
+    )
     print(summary, flush=True)  # first: it may be that nothing can be written
     kept = {
         "epochs": result.epochs,
@@ -282,7 +297,7 @@ def _finish(
         "summary": summary,
         "scores": {
             split: {
-                protocol: {**score._asdict(), "perplexity": score.perplexity}
+                protocol: {**score._asdict(), measure.name: measure.of(score.mean)}
                 for protocol, score in each.items()
             }
             for split, each in scores.items()

@@ -5,7 +5,10 @@ import json
 import pytest
 from absl import flags
 
+from configs import ptb
+from configs.ptb_char import PRESETS as PRESETS_CHAR
 from trainers import config
+from trainers.names import flatten
 
 
 def parse(*arguments: str):
@@ -38,6 +41,52 @@ def test_the_authors_presets_alone_leave_the_last_word_s_input_vector_untrained(
         assert "untrained_input_id" not in config.load(task, preset).model
 
 
+@pytest.mark.parametrize("base", ["paper", "small"])
+def test_an_ablation_is_its_preset_with_one_group_changed(base):
+    expected = flatten(config.load("ptb", base))
+    for preset in ptb.PRESETS:
+        if preset.startswith(f"{base}_") and preset != "small_lstm":
+            found = flatten(config.load("ptb", preset))
+            changed = {
+                field
+                for field, value in found.items()
+                if field != "preset" and expected.get(field) != value
+            }
+            assert changed, preset
+            assert len({field.split(".")[0] for field in changed}) == 1, preset
+            assert set(expected) <= set(found)
+
+
+@pytest.mark.parametrize("base", ["paper", "small"])
+def test_mixed_group_convolution_has_the_parameters_of_the_dense_one(base):
+    """Counted by formula: kernels, bias and the tied softmax."""
+
+    def count(preset):
+        model = config.load("ptb", preset).model
+        units, inputs, groups = model.units, model.embedding_units, model.get("groups", 1)
+        width = units // groups
+        # A tap between two groups each: from each group to itself, and to the next one.
+        hidden = 2 * units**2 if groups == 1 else (2 * groups - 1) * width**2
+        injected = 2 * inputs * units if groups == 1 else inputs * width
+        return 4 * (hidden + injected + units) + 10_000 * (inputs + 1)
+
+    dense, mixed = count(base), count(f"{base}_mixed_group_convolution")
+    assert abs(mixed / dense - 1) < 2e-3
+    model = config.load("ptb", f"{base}_mixed_group_convolution").model
+    assert model.units % model.groups == 0
+
+
+def test_presets_of_characters_differ_in_their_form():
+    forms = {preset: config.load("ptb_char", preset).corpus.form for preset in PRESETS_CHAR}
+    assert forms == {"paper": "mikolov", "released": "released", "small": "mikolov"}
+
+
+def test_a_field_that_is_none_keeps_its_type():
+    values = parse("--task=ptb_char", "--config.schedule.patience=3")
+    assert values.schedule.patience == 3
+    assert config.load("ptb_char").schedule.patience is None
+
+
 def test_paper_is_the_default_preset_of_ptb():
     assert config.load("ptb").preset == "paper"
     assert config.load("ptb").model.depth == 55
@@ -47,7 +96,7 @@ def test_paper_is_the_default_preset_of_ptb():
     ("task", "preset", "message"),
     [
         ("ptbb", None, "unknown --task 'ptbb'; did you mean 'ptb'"),
-        ("qqqq", None, "expected one of ptb, pydoc, text"),
+        ("qqqq", None, "expected one of ptb, ptb_char, .*text"),
         ("ptb", "smal", "unknown --preset 'smal'; did you mean 'small'.*--task=ptb"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
-from trainers import evaluation
+from trainers import evaluation, measures
 
 VOCABULARY = 17
 
@@ -64,10 +64,12 @@ def test_cut_covers_each_target_once_with_its_whole_history(
     length, batch_size, receptive_field, chunk
 ):
     ids = np.arange(length)
-    pieces = evaluation.cut(ids, batch_size, receptive_field, chunk)
+    rows, chunks = evaluation.cut(ids, batch_size, receptive_field, chunk)
+    chunks = list(chunks)
+    assert all(part.shape == (rows, chunk) for pieces in chunks for part in pieces)
+    pieces = evaluation.Pieces(*(np.concatenate(parts, 1) for parts in zip(*chunks, strict=True)))
     np.testing.assert_array_equal(np.sort(pieces.targets[pieces.scored]), ids[1:])
     np.testing.assert_array_equal(pieces.targets[pieces.scored], pieces.ids[pieces.scored] + 1)
-    assert pieces.ids.shape[1] % chunk == 0
     for row, scored in zip(pieces.ids, pieces.scored, strict=True):
         first = np.flatnonzero(scored)[0]
         history = length if receptive_field is None else receptive_field
@@ -147,6 +149,12 @@ def test_a_text_passes_the_check_where_it_can_be_scored(model, ids):
 def test_an_unknown_protocol_is_refused(model, ids):
     with pytest.raises(ValueError, match="`protocol` must be one of .*Received: protocol='exakt'"):
         evaluator(model).score("exakt", ids)
+
+
+def test_description_of_characters_has_bits():
+    scores = {"exact": evaluation.Score(np.log(2.0) * 1500, 1200)}
+    line = evaluation.describe("test", scores, measures.measure_of("ptb_char"))
+    assert line == "test bpc: exact 1.250 (1,200 characters)"
 
 
 def test_description_has_perplexity_and_tokens():

@@ -1,31 +1,39 @@
 """Encoded corpora on disk: token ids as memory-mapped arrays, checked before they are trusted.
 
 A corpus is encoded once, as a stream, into a folder of its own under `CACHE_DIR/encoded`, which
-appears whole or not at all. The folder's name follows from the source's checksums, so that text
-that has changed is encoded anew. Each file's checksum is verified on reading.
+appears whole or not at all; what was stopped on the way goes on where it was. The folder's name
+follows from the source's checksums, so that text that has changed is encoded anew. Each file's
+checksum is verified on reading.
 """
 
+import collections
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
+import itertools
 import json
 import os
 import pathlib
 import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
 
 import numpy as np
 from absl import logging
 from etils import epath
 
 from trainers import files
-from trainers.data.text import sha256
-from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
+from trainers.data.text import read_blocks, sha256
+from trainers.data.vocabulary import EOS, UNKNOWN, UnknownTokenError, Vocabulary, split_tokens
 
 SPLITS = ("train", "validation", "test")
-_FORMAT = 1
+_FORMAT = 2
+_ID = np.dtype("<i4")
+_IDS = 1 << 20  # that many ids are in memory at once
+# Text between two records of how far the encoding has come: some seconds of work.
+_SAVE_BYTES = 1 << 26
+_FIRST, _PROGRESS = "train.first", "progress.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,24 +44,31 @@ class Source:
         name: The corpus's name.
         labels: For each split what to call its text in errors.
         checksums: For each split the SHA-256 of its text.
-        tokens: Takes a split's name and returns its tokens, in pieces; called again for each pass.
-        minimum_count: Tokens rarer than that in the training text read `<unk>`.
+        open: Takes a split's name and returns its text, in UTF-8, to be closed by the caller.
+        split: Returns the tokens of a piece of text, which ends in a space or a line break.
+        settings: The arguments of `Vocabulary.from_counts`.
+        form: What `open` makes of the text that `checksums` are of, by name.
     """
 
     name: str
     labels: Mapping[str, str]
     checksums: Mapping[str, str]
-    tokens: Callable[[str], Iterable[list[str]]]
-    minimum_count: int = 1
+    open: Callable[[str], IO[bytes]]
+    split: Callable[[str], list[str]] = split_tokens
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    form: str = ""
 
     @property
     def identity(self) -> dict[str, Any]:
         """What the encoded ids depend on."""
-        return {"minimum_count": self.minimum_count, "sha256": dict(self.checksums)}
+        text = {"sha256": dict(self.checksums), "form": self.form}
+        return {"format": _FORMAT, **text, "vocabulary": dict(self.settings)}
 
 
 def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict[str, np.ndarray]]:
     """Returns a corpus's vocabulary and ids, from the cache or, the first time, encoded into it.
+
+    A process that finds another one encoding the corpus waits for it.
 
     Args:
         source: The corpus.
@@ -64,18 +79,21 @@ def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict
         memory-mapped.
 
     Raises:
-        ValueError: A split holds too little text.
+        ValueError: A split holds too little text, no UTF-8, or a token that the training text
+            lacks where there is no `<unk>`.
         OSError: The cache cannot be written.
     """
     digest = hashlib.sha256(json.dumps(source.identity, sort_keys=True).encode()).hexdigest()
     folder = _local(cache_dir) / "encoded" / f"{source.name}-{digest[:16]}"
-    if folder.exists():
-        try:
-            return _read(folder, source)
-        except Exception as error:  # Whatever is wrong with it, it can be made again.
-            logging.warning("Encoding %s again: %s cannot be used: %s", source.name, folder, error)
-    with _replaced(folder, cache_dir) as temporary:
-        _write(temporary, source)
+    with contextlib.suppress(Exception):  # Whatever is wrong with it, it can be made again.
+        return _read(folder, source)
+    with _held(folder, cache_dir):
+        if folder.exists():
+            try:
+                return _read(folder, source)
+            except Exception as error:
+                logging.warning("Encoding %s again: %s: %s", source.name, folder, error)
+        _encode(folder, source)
     return _read(folder, source)
 
 
@@ -89,79 +107,149 @@ def _local(cache_dir: epath.PathLike) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def _replaced(folder: pathlib.Path, cache_dir: epath.PathLike) -> Iterator[pathlib.Path]:
-    """Yields a new folder that takes the place of `folder` once it has been filled."""
+def _held(folder: pathlib.Path, cache_dir: epath.PathLike) -> Iterator[None]:
+    """Waits until no other process encodes into `folder`, and keeps others from it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        lock = folder.with_name(f".{folder.name}.lock").open("w")
     except OSError as error:
         raise OSError(
             f"cache_dir={os.fspath(cache_dir)!r} cannot be written ({error}); "
             "expected a folder that can, for the encoded corpus"
         ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released by the system however the process ends
+        yield
+
+
+def _encode(folder: pathlib.Path, source: Source) -> None:
+    """Fills a folder beside `folder`, going on with what it holds, and puts it in its place."""
+    part = folder.with_name(f".{folder.name}.part")
+    part.mkdir(exist_ok=True)
     try:
-        new = temporary / "new"
-        new.mkdir()
-        yield new
-        # Where another process is faster, its files will do.
-        with contextlib.suppress(FileNotFoundError):
-            folder.rename(temporary / "old")
-        try:
-            new.rename(folder)
-        except OSError:
-            if not folder.exists():
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _write(part, source, _encode_first(part, source))
+    except ValueError:  # The text is at fault: there is nothing to go on with.
+        shutil.rmtree(part)
+        raise
+    if folder.exists():
+        shutil.rmtree(folder)
+    part.rename(folder)
 
 
-def _write(folder: pathlib.Path, source: Source) -> None:
-    vocabulary = Vocabulary.from_chunks(source.tokens("train"), source.minimum_count)
-    if set(vocabulary.tokens) == {UNKNOWN, EOS}:
+def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
+    """Encodes the training text before it is known which words there are.
+
+    Its ids, in order of first appearance, are appended to a file; how far that has come is
+    recorded from time to time, and a later call goes on from there.
+
+    Returns:
+        The words of the training text, in order of first appearance.
+    """
+    start, count, words = _progress(part)
+    if start:
+        logging.info("Going on with encoding %s at byte %d", source.name, start)
+    known = {word: index for index, word in enumerate(words)}
+    ids_of = collections.defaultdict(itertools.count(len(words)).__next__, known)
+    with source.open("train") as text, (part / _FIRST).open("ab") as file:
+        file.truncate(count * _ID.itemsize)
+        saved, position = start, start
+        for block, position in read_blocks(text, source.labels["train"], start):
+            tokens = source.split(block)
+            file.write(np.fromiter(map(ids_of.__getitem__, tokens), _ID, len(tokens)).tobytes())
+            if position - saved >= _SAVE_BYTES:
+                saved = position
+                _record(part, file, position, list(ids_of))
+        _record(part, file, position, list(ids_of))
+    return list(ids_of)
+
+
+def _record(part: pathlib.Path, file: IO[bytes], position: int, words: list[str]) -> None:
+    """Records how far `_encode_first` has come, once its file is safely on disk."""
+    file.flush()
+    os.fsync(file.fileno())
+    count = os.path.getsize(part / _FIRST) // _ID.itemsize
+    progress = {"position": position, "count": count, "words": words}
+    files.write_json(part / _PROGRESS, progress)
+
+
+def _progress(part: pathlib.Path) -> tuple[int, int, list[str]]:
+    """Returns the byte of the text that comes next, the ids written so far, and their words."""
+    if not (part / _PROGRESS).exists():
+        return 0, 0, []
+    progress = json.loads((part / _PROGRESS).read_text())
+    if os.path.getsize(part / _FIRST) < progress["count"] * _ID.itemsize:
+        raise ValueError(f"{part / _FIRST} is damaged; the same command begins again")
+    return progress["position"], progress["count"], progress["words"]
+
+
+def _write(part: pathlib.Path, source: Source, words: list[str]) -> None:
+    """Writes vocabulary and ids, from the ids in order of first appearance."""
+    counts = np.zeros(len(words), np.int64)
+    for ids in _first_ids(part):
+        counts += np.bincount(ids, minlength=len(words))
+    vocabulary = Vocabulary.from_counts(
+        dict(zip(words, counts.tolist(), strict=True)), **source.settings
+    )
+    if set(vocabulary.tokens) <= {UNKNOWN, EOS}:
         raise ValueError(f"{source.labels['train']} holds no words; expected the training text")
-    vocabulary.save(folder / "vocabulary.txt")
-    for split in SPLITS:
-        count = _write_ids(_ids_path(folder, split), vocabulary, source.tokens(split))
-        if count < 2:
-            raise ValueError(
-                f"{source.labels[split]} holds {count} tokens; expected at least 2, "
-                "one to predict from another"
-            )
-    names = sorted(path.name for path in folder.iterdir())
-    checksums = {name: sha256(epath.Path(folder / name)) for name in names}
-    meta = {"format": _FORMAT, "source": source.identity, "files": checksums}
-    files.write_json(folder / "meta.json", meta)
+    vocabulary.save(part / "vocabulary.txt")
+    final = vocabulary.encode(words)
+    _write_ids(part, source, "train", (final[ids] for ids in _first_ids(part)))
+    for split in SPLITS[1:]:
+        _write_ids(part, source, split, _ids(source, split, vocabulary))
+    for name in (_FIRST, _PROGRESS):
+        (part / name).unlink()
+    names = sorted(path.name for path in part.iterdir())
+    checksums = {name: sha256(epath.Path(part / name)) for name in names}
+    files.write_json(part / "meta.json", {"source": source.identity, "files": checksums})
+
+
+def _first_ids(part: pathlib.Path) -> Iterator[np.ndarray]:
+    with (part / _FIRST).open("rb") as file:
+        while (ids := np.fromfile(file, _ID, _IDS)).size:
+            yield ids
+
+
+def _ids(source: Source, split: str, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
+    with source.open(split) as text:
+        for block, _ in read_blocks(text, source.labels[split]):
+            try:
+                yield vocabulary.encode(source.split(block))
+            except UnknownTokenError as error:
+                raise ValueError(
+                    f"{source.labels[split]} holds {error.token!r}, which the training text lacks; "
+                    f"expected its symbols alone, or a vocabulary with {UNKNOWN}: "
+                    "--config.corpus.unknown=True"
+                ) from error
+
+
+def _write_ids(
+    part: pathlib.Path, source: Source, split: str, chunks: Iterator[np.ndarray]
+) -> None:
+    path = _ids_path(part, split)
+    with path.open("wb") as file:
+        for ids in chunks:
+            file.write(ids.astype(_ID).tobytes())
+    count = path.stat().st_size // _ID.itemsize
+    if count < 2:
+        raise ValueError(
+            f"{source.labels[split]} holds {count} tokens; expected at least 2, "
+            "one to predict from another"
+        )
 
 
 def _ids_path(folder: pathlib.Path, split: str) -> pathlib.Path:
-    return folder / f"{split}.npy"
-
-
-def _write_ids(path: pathlib.Path, vocabulary: Vocabulary, chunks: Iterable[list[str]]) -> int:
-    """Streams ids into an .npy file, whose header is written again once the count is known."""
-    count = 0
-    with path.open("wb") as file:
-        _write_header(file, count)
-        for chunk in chunks:
-            file.write(vocabulary.encode(chunk).tobytes())
-            count += len(chunk)
-        # NumPy pads the header so that it keeps its length while the first dimension grows.
-        file.seek(0)
-        _write_header(file, count)
-    return count
-
-
-def _write_header(file: Any, count: int) -> None:
-    header = np.lib.format.header_data_from_array_1_0(np.empty(0, np.int32)) | {"shape": (count,)}
-    np.lib.format.write_array_header_1_0(file, header)
+    return folder / f"{split}.ids"
 
 
 def _read(folder: pathlib.Path, source: Source) -> tuple[Vocabulary, dict[str, np.ndarray]]:
     meta = json.loads((folder / "meta.json").read_text())
-    if meta["format"] != _FORMAT or meta["source"] != source.identity:
-        raise ValueError("it was written by another version")
+    if meta["source"] != source.identity:
+        raise ValueError("it is of another source")
     for name, checksum in meta["files"].items():
         if sha256(epath.Path(folder / name)) != checksum:
             raise ValueError(f"{name} is damaged")
-    ids = {split: np.load(_ids_path(folder, split), mmap_mode="r") for split in SPLITS}
+    ids: dict[str, np.ndarray] = {
+        split: np.memmap(_ids_path(folder, split), _ID, "r") for split in SPLITS
+    }
     return Vocabulary.load(folder / "vocabulary.txt"), ids

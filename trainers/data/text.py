@@ -1,12 +1,13 @@
-"""Text files as token streams of bounded memory, and their checksums."""
+"""Text files as blocks and token streams of bounded memory, and their checksums."""
 
 import codecs
 import hashlib
 from collections.abc import Iterator, Mapping
+from typing import IO
 
 from etils import epath
 
-from trainers.data.vocabulary import EOS, split_tokens
+from trainers.data.vocabulary import split_tokens
 
 _BLOCK_BYTES = 1 << 20
 
@@ -52,7 +53,7 @@ def read_tokens(path: epath.Path, name: str) -> Iterator[list[str]]:
     """Yields a text file's tokens in order, about a megabyte of text at a time.
 
     Tokens are what white space separates; every line, blank ones included, ends in `<eos>`, as in
-    the released code's `line.split() + ["<eos>"]`. The last line need not end in a line break.
+    the released code's `line.split() + ["<eos>"]`.
 
     Args:
         path: The file, in UTF-8.
@@ -61,16 +62,40 @@ def read_tokens(path: epath.Path, name: str) -> Iterator[list[str]]:
     Raises:
         ValueError: The file is not UTF-8.
     """
-    consumed, rest = 0, b""
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            block = rest + block
-            cut = max(block.rfind(b" "), block.rfind(b"\n")) + 1  # Never within a token.
-            yield split_tokens(_decode(block[:cut], consumed, name))
-            consumed, rest = consumed + cut, block[cut:]
-            ended = block.endswith(b"\n")
-    if consumed or rest:
-        yield split_tokens(_decode(rest, consumed, name)) + ([] if ended else [EOS])
+        for block, _ in read_blocks(file, name):
+            yield split_tokens(block)
+
+
+def read_blocks(file: IO[bytes], name: str, start: int = 0) -> Iterator[tuple[str, int]]:
+    """Yields a text in order, about a megabyte at a time, each block ending in a space or a line.
+
+    The text's last line ends in a line break here even where it does not in the file: a byte more,
+    which counts.
+
+    Args:
+        file: UTF-8 text.
+        name: What to call the file in errors.
+        start: The byte to begin at: 0, or where an earlier block ended.
+
+    Yields:
+        A block, and the byte where it ends.
+
+    Raises:
+        ValueError: The file is not UTF-8.
+    """
+    file.seek(max(start - 1, 0))
+    last = file.read(min(start, 1))  # nothing where the missing line break has been read, too
+    rest = b""
+    while block := file.read(_BLOCK_BYTES):
+        last = block[-1:]
+        block = rest + block
+        cut = max(block.rfind(b" "), block.rfind(b"\n")) + 1  # Never within a token.
+        if cut:
+            yield _decode(block[:cut], start, name), start + cut
+        start, rest = start + cut, block[cut:]
+    if last not in (b"", b"\n"):
+        yield _decode(rest, start, name) + "\n", start + len(rest) + 1
 
 
 def _decode(block: bytes, start: int, name: str) -> str:

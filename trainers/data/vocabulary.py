@@ -1,7 +1,6 @@
-"""Words to ids and back; the vocabulary of a word-level corpus, a text file of one token a line."""
+"""Tokens to ids and back; a vocabulary of words or characters, a text file of one token a line."""
 
-import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from etils import epath
@@ -10,6 +9,21 @@ from trainers.files import write_atomically
 
 UNKNOWN = "<unk>"
 EOS = "<eos>"
+ORDERS = ("appearance", "frequency")
+
+
+class UnknownTokenError(ValueError):
+    """A token that a vocabulary without `<unk>` does not have.
+
+    Attributes:
+        token: The token.
+    """
+
+    def __init__(self, token: str):
+        super().__init__(
+            f"`tokens` must be of the vocabulary, which has no {UNKNOWN}. Received: {token!r}"
+        )
+        self.token = token
 
 
 def split_tokens(text: str) -> list[str]:
@@ -17,14 +31,20 @@ def split_tokens(text: str) -> list[str]:
     return text.replace("\n", f" {EOS} ").split()
 
 
-class Vocabulary:
-    """An immutable list of distinct tokens, `<unk>` and `<eos>` among them.
+def split_characters(text: str) -> list[str]:
+    """Splits text in characters, spaces among them; the end of each line reads `<eos>`."""
+    return [EOS if character == "\n" else character for character in text]
 
-    A token's id is its place in the list.
+
+class Vocabulary:
+    """An immutable list of distinct tokens, `<eos>` among them.
+
+    A token's id is its place in the list. A space among the tokens says that they are characters.
 
     Attributes:
         tokens: All tokens, in the order of their ids.
-        unknown_id: The id of `<unk>`, which stands for every token that is not in the vocabulary.
+        unknown_id: The id of `<unk>`, which stands for every token that is not in the vocabulary;
+            None where there is none, and such tokens are an error.
         eos_id: The id of `<eos>`, the end of a line.
     """
 
@@ -32,8 +52,9 @@ class Vocabulary:
         self.tokens = tuple(tokens)
         self._ids = {token: index for index, token in enumerate(self.tokens)}
         self._check()
-        self.unknown_id = self._ids[UNKNOWN]
+        self.unknown_id = self._ids.get(UNKNOWN)
         self.eos_id = self._ids[EOS]
+        self._of_characters = " " in self._ids
 
     def _check(self) -> None:
         seen = set()
@@ -49,28 +70,39 @@ class Vocabulary:
                     f"Received: tokens[{index}]={token!r} a second time"
                 )
             seen.add(token)
-        for token in (UNKNOWN, EOS):
-            if token not in seen:
-                raise ValueError(
-                    f"`tokens` must have {token!r}. Received: {len(seen)} tokens without it"
-                )
+        if EOS not in seen:
+            raise ValueError(f"`tokens` must have {EOS!r}. Received: {len(seen)} tokens without it")
 
     @classmethod
-    def from_chunks(cls, chunks: Iterable[Sequence[str]], minimum_count: int = 1) -> "Vocabulary":
-        """Builds the vocabulary of a training text, in order of first appearance.
+    def from_counts(
+        cls,
+        counts: Mapping[str, int],
+        *,
+        minimum_count: int = 1,
+        order: str = "appearance",
+        unknown: bool = True,
+    ) -> "Vocabulary":
+        """Builds the vocabulary of a training text.
 
         `<unk>` keeps its place where the text holds it already, as Penn Treebank and WikiText do,
         and is appended as the last token where it does not.
 
         Args:
-            chunks: The text's tokens, in pieces of any length.
+            counts: How often the text has each of its tokens, in order of first appearance.
             minimum_count: Tokens seen less often are left out, so that they read `<unk>`.
+            order: One of `ORDERS`; of tokens of one frequency the one that appeared first is first.
+            unknown: Whether to append `<unk>`.
+
+        Raises:
+            ValueError: `order` is none of `ORDERS`.
         """
-        counts: collections.Counter[str] = collections.Counter()
-        for chunk in chunks:
-            counts.update(chunk)
+        if order not in ORDERS:
+            raise ValueError(f"`order` must be one of {ORDERS}. Received: order={order!r}")
         kept = [t for t, count in counts.items() if count >= minimum_count or t in (UNKNOWN, EOS)]
-        return cls(kept + [token for token in (EOS, UNKNOWN) if token not in counts])
+        if order == "frequency":
+            kept.sort(key=counts.__getitem__, reverse=True)  # keeps the order of what is equal
+        added = (EOS, UNKNOWN) if unknown else (EOS,)
+        return cls(kept + [token for token in added if token not in counts])
 
     @property
     def size(self) -> int:
@@ -78,21 +110,28 @@ class Vocabulary:
         return len(self.tokens)
 
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
-        """Returns the int32 ids of tokens; one that is not in the vocabulary reads `<unk>`."""
+        """Returns the int32 ids of tokens; one that is not in the vocabulary reads `<unk>`.
+
+        Raises:
+            UnknownTokenError: A token is not in the vocabulary, and the vocabulary has no `<unk>`.
+        """
         if isinstance(tokens, str):
             raise ValueError(
                 "`tokens` must be a sequence of tokens (encode_text takes text). "
                 f"Received: tokens={tokens[:40]!r}"
             )
-        unknown = self.unknown_id
-        return np.asarray([self._ids.get(token, unknown) for token in tokens], dtype=np.int32)
+        tokens = list(tokens)
+        ids = [self._ids.get(token, self.unknown_id) for token in tokens]
+        if self.unknown_id is None and None in ids:
+            raise UnknownTokenError(tokens[ids.index(None)])
+        return np.asarray(ids, dtype=np.int32)
 
     def encode_text(self, text: str) -> np.ndarray:
-        """Returns the int32 ids of text split at white space; each line break reads `<eos>`."""
-        return self.encode(split_tokens(text))
+        """Returns the int32 ids of text, its words or characters; each line break reads `<eos>`."""
+        return self.encode((split_characters if self._of_characters else split_tokens)(text))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Joins the tokens of ids with spaces; `<eos>` becomes a line break.
+        """Joins words with spaces, and characters without; `<eos>` becomes a line break.
 
         Raises:
             ValueError: An id lies outside the vocabulary.
@@ -104,6 +143,8 @@ class Vocabulary:
                     f"`ids` must be from 0 to {self.size - 1}. Received: {index} among them"
                 )
             words.append("\n" if index == self.eos_id else self.tokens[index])
+        if self._of_characters:
+            return "".join(words)
         return " ".join(words).replace(" \n", "\n").replace("\n ", "\n")
 
     def save(self, path: epath.PathLike) -> None:

@@ -56,6 +56,70 @@ def test_ptb_from_the_cache_alone(tmp_path):
     assert len(corpora.load("ptb", None, tmp_path).train) == 929_589
 
 
+@needs_ptb
+@pytest.mark.parametrize(
+    ("form", "counts"),
+    [
+        ("mikolov", (5_017_482, 393_042, 442_423)),
+        ("paper", (5_059_550, 396_412, 446_184)),
+        ("released", (5_101_618, 399_782, 449_945)),
+    ],
+)
+def test_ptb_char_counts(tmp_path, form, counts):
+    corpus = corpora.load("ptb_char", DATA / "ptb", tmp_path, form=form)
+    assert corpus.vocabulary.size == 50
+    assert tuple(map(len, (corpus.train, corpus.validation, corpus.test))) == counts
+    text = (DATA / "ptb" / "ptb.test.txt").read_text()
+    assert corpus.vocabulary.decode(corpus.test).split() == text.split()
+    # Rows of published weights follow the order in the released script's text.
+    if form != "mikolov":
+        first = dict.fromkeys((DATA / "ptb" / "ptb.train.txt").read_text().replace("\n", "\0"))
+        assert corpus.vocabulary.decode(range(50)).replace("\n", "\0") == "".join(first)
+
+
+@pytest.fixture
+def treebank(monkeypatch):
+    """Stands in for the published files; changing it changes the text."""
+    texts = {"train": " a b <unk> \n b \n", "validation": " b a \n", "test": " a \n"}
+    monkeypatch.setattr(penn_treebank, "texts", lambda data_dir, prepared_dir: texts)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("mikolov", "a b <unk>\nb\n"),
+        ("paper", " a b <unk>\n b\n"),
+        ("released", " a b <unk> \n b \n"),
+    ],
+)
+def test_forms_of_characters(treebank, tmp_path, form, text):
+    corpus = corpora.load("ptb_char", None, tmp_path, form=form)
+    assert corpus.vocabulary.decode(corpus.train) == text
+    assert corpus.vocabulary.unknown_id is None
+
+
+def test_symbol_that_only_evaluation_text_has(treebank, tmp_path):
+    treebank["test"] = " é a \n"
+    with pytest.raises(ValueError, match="test.txt holds 'é', .*<unk>: --config.corpus.unknown"):
+        corpora.load("ptb_char", None, tmp_path)
+    corpus = corpora.load("ptb_char", None, tmp_path, unknown=True)
+    assert corpus.vocabulary.tokens[-1] == "<unk>"
+    assert corpus.test[0] == corpus.vocabulary.unknown_id
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("ptb_char", {"form": "mine"}, "`config.corpus.form` must be .*corpus.form='mine'"),
+        ("wikitext103", {"order": "size"}, "`config.corpus.order` must be .*corpus.order='size'"),
+    ],
+)
+def test_option_that_is_not_valid(task, options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        corpora.load(task, tmp_path, tmp_path, **options)
+
+
 def test_text(tmp_path):
     corpus = corpora.load("text", _write(tmp_path), tmp_path / "cache")
     assert corpus.name == "text"
@@ -139,13 +203,13 @@ def test_text_file_is_missing(tmp_path):
 @pytest.mark.parametrize("content", ["", "\n\n"])
 def test_training_text_is_empty(tmp_path, content):
     _write(tmp_path, FILES | {"train.txt": content})
-    with pytest.raises(ValueError, match="data_dir='.*': train.txt holds no words"):
+    with pytest.raises(ValueError, match="train.txt holds no words"):
         corpora.load("text", tmp_path, tmp_path / "cache")
 
 
 def test_text_is_not_utf8(tmp_path):
     (_write(tmp_path) / "test.txt").write_bytes("déjà vu\n".encode("latin-1"))
-    with pytest.raises(ValueError, match="data_dir='.*': test.txt is not UTF-8.*0xe9 at offset 1"):
+    with pytest.raises(ValueError, match="test.txt is not UTF-8.*0xe9 at offset 1"):
         corpora.load("text", tmp_path, tmp_path / "cache")
 
 
@@ -166,10 +230,15 @@ def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
         ("pydoc", "Use x.append(3)\nIt's", "use x . append ( N ) <eos> it's"),
         ("text", "As it IS, 3\n", "As it IS, 3 <eos>"),
         ("text", "", ""),
+        ("wikitext2", " = It = \n", "= It = <eos>"),
     ],
 )
 def test_text_of_the_users_has_the_words_of_the_task(task, text, tokens):
     assert corpora.tokens_of(task, text) == tokens.split()
+
+
+def test_characters_of_the_users():
+    assert corpora.tokens_of("ptb_char", "It 3\nb") == ["i", "t", " ", "N", "<eos>", "b"]
 
 
 def test_ptb_without_network_is_told_with_ways_out(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow_datasets as tfds
 from absl import logging
 
-from trainers.data import penn_treebank
+from trainers.data import downloads, penn_treebank
 
 TEXTS = {
     "ptb.train.txt": b" the cat \n sat on <unk> \n" * 50,
@@ -118,7 +118,7 @@ def test_server_that_refuses(server, tmp_path, status):
 
 
 def test_server_that_does_not_answer(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(penn_treebank, "_PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(downloads, "_PROBE_SECONDS", 0.5)
     server.files.clear()
     server.hold_seconds = 60
     _assert_told_in_time(tmp_path, "ptb.train.txt .*(timed out|no answer within 0.5 s)")

@@ -1,5 +1,7 @@
 """Tests of reading text files."""
 
+import io
+
 import pytest
 from etils import epath
 from hypothesis import given
@@ -24,6 +26,18 @@ def test_equals_reading_lines_whatever_the_block(content, block, tmp_path_factor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "_BLOCK_BYTES", block)
         assert _read(path) == expected
+
+
+@given(content=st.lists(PIECES).map("".join), block=st.integers(1, 8))
+def test_blocks_go_on_from_where_any_of_them_ended(content, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "_BLOCK_BYTES", block)
+        file = io.BytesIO(content.encode())
+        blocks = list(text.read_blocks(file, "file"))
+        for number, (_, stop) in enumerate(blocks, 1):
+            rest = "".join(piece for piece, _ in text.read_blocks(file, "file", stop))
+            assert rest == "".join(piece for piece, _ in blocks[number:])
+    assert "".join(piece for piece, _ in blocks) in (content, content + "\n")
 
 
 def test_byte_order_mark_is_no_part_of_the_first_word(tmp_path):

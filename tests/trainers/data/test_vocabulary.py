@@ -1,17 +1,26 @@
 """Tests of the vocabulary."""
 
+import collections
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.data.vocabulary import Vocabulary, split_tokens
+from trainers.data.vocabulary import (
+    UnknownTokenError,
+    Vocabulary,
+    split_characters,
+    split_tokens,
+)
 
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1)
 
 
-def _vocabulary(*lines, minimum_count=1):
-    return Vocabulary.from_chunks([split_tokens(line) for line in lines], minimum_count)
+def _vocabulary(*lines, split=split_tokens, **settings):
+    tokens = itertools.chain.from_iterable(map(split, lines))
+    return Vocabulary.from_counts(collections.Counter(tokens), **settings)
 
 
 def test_order_is_first_appearance():
@@ -30,6 +39,36 @@ def test_unknown_is_appended_where_the_text_lacks_it():
 def test_minimum_count_turns_rare_words_to_unknown():
     vocabulary = _vocabulary("a b a\n", minimum_count=2)
     assert vocabulary.tokens == ("a", "<eos>", "<unk>")
+
+
+@given(words=st.lists(st.sampled_from("abcdefgh"), min_size=1))
+def test_order_of_frequency(words):
+    """Written out: by falling counts, and what is equal as it appeared."""
+    first = list(dict.fromkeys(words))
+    expected = sorted(first, key=lambda word: (-words.count(word), first.index(word)))
+    vocabulary = _vocabulary(" ".join(words), order="frequency")
+    assert vocabulary.tokens == (*expected, "<eos>", "<unk>")
+
+
+def test_order_that_is_unknown():
+    with pytest.raises(ValueError, match="`order` must be one of .*Received: order='random'"):
+        _vocabulary("a\n", order="random")
+
+
+def test_without_unknown():
+    vocabulary = _vocabulary("a b\n", unknown=False)
+    assert vocabulary.tokens == ("a", "b", "<eos>")
+    assert vocabulary.unknown_id is None
+    with pytest.raises(UnknownTokenError, match="has no <unk>. Received: 'c'") as caught:
+        vocabulary.encode(["a", "c", "d"])
+    assert caught.value.token == "c"
+
+
+@given(text=st.text("ab \n"))
+def test_characters_are_joined_as_they_stood(text):
+    vocabulary = _vocabulary("a b\n", split=split_characters, unknown=False)
+    assert vocabulary.tokens == ("a", " ", "b", "<eos>")
+    assert vocabulary.decode(vocabulary.encode_text(text)) == text
 
 
 def test_encode_text_and_decode():
@@ -52,7 +91,7 @@ def test_decode_undoes_encode(lines):
 @given(words=st.lists(WORDS))
 def test_save_and_load(words, tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.txt"
-    vocabulary = Vocabulary.from_chunks([words])
+    vocabulary = Vocabulary.from_counts(collections.Counter(words))
     vocabulary.save(path)
     assert Vocabulary.load(path).tokens == vocabulary.tokens
     assert [file.name for file in path.parent.iterdir()] == ["vocabulary.txt"]
@@ -82,7 +121,7 @@ def _epath(path):
     [
         (b"a\n<unk>\n<eos>\na\n", "'a' a second time"),
         (b"a\n\n<unk>\n<eos>\n", r"tokens\[1\]=''"),
-        (b"a\n<eos>\n", "must have '<unk>'"),
+        (b"a\n<unk>\n", "must have '<eos>'"),
         (b"", r"tokens\[0\]=''"),
         (b"\xff\n", "utf-8"),
     ],

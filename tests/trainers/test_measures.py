@@ -1,0 +1,19 @@
+"""What results are told in."""
+
+import math
+
+import pytest
+
+from trainers import measures
+
+
+def test_words_have_perplexity_and_characters_bits():
+    for task in ("ptb", "wikitext2", "wikitext103", "text", "pydoc"):
+        assert measures.measure_of(task).of(math.log(50.0)) == pytest.approx(50.0)
+    characters = measures.measure_of("ptb_char")
+    assert characters.of(math.log(2.0) * 1.158) == pytest.approx(1.158)
+    assert (characters.name, characters.tokens) == ("bpc", "characters")
+
+
+def test_perplexity_beyond_a_float_is_infinite():
+    assert measures.perplexity(1e4) == math.inf
