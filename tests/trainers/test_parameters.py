@@ -1,0 +1,23 @@
+"""The table of parameters."""
+
+import pytest
+
+from trainers import parameters
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(parameters, "VOCABULARY_SIZES", {"ptb_char": 50})
+
+
+def test_counts_those_of_each_preset(few):
+    """Written out for the paper's characters: kernels with their gains, bias, tied softmax."""
+    rows = {preset: (count, paper) for _, preset, count, paper in parameters.counts()}
+    kernels, gains = 2 * (200 + 1200) * 4 * 1200, 2 * 4 * 1200
+    assert rows["paper"] == (kernels + gains + 4 * 1200 + 50 * 201, "13.4M")
+    assert rows["released"][1] == rows["small"][1] == ""
+
+
+def test_prints_a_table(few, capsys):
+    assert parameters.main(["parameters"]) == 0
+    assert "| `ptb_char` | `paper` | 13,464,450 | 13.4M |" in capsys.readouterr().out

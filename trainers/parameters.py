@@ -1,0 +1,56 @@
+"""Prints how many parameters each preset of each task has, beside the paper's numbers.
+
+    python -m trainers.parameters
+
+The sizes of the vocabularies are those of the published texts, so that no text is needed.
+"""
+
+import gc
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+
+from absl import app
+
+from trainers import config as configs
+from trainers import language_modeling
+from trainers.data import wikitext
+
+VOCABULARY_SIZES = {
+    "ptb": 10_000,
+    "ptb_char": 50,
+    **{task: edition.words for task, edition in wikitext.EDITIONS.items()},
+}
+# Table 5; the ablations are said to be of one size.
+PAPER = {("ptb", "paper"): "24M", ("ptb_char", "paper"): "13.4M", ("wikitext103", "paper"): "180M"}
+_ABLATIONS = "24.1M"
+
+
+def counts() -> Iterator[tuple[str, str, int, str]]:
+    """Yields task, preset, number of parameters and what the paper says, or nothing."""
+    for task, vocabulary_size in VOCABULARY_SIZES.items():
+        for preset in importlib.import_module(f"configs.{task}").PRESETS:
+            model = language_modeling.build(configs.load(task, preset), vocabulary_size)
+            ablation = _ABLATIONS if preset.startswith("paper_") else ""
+            yield (
+                task,
+                preset,
+                language_modeling.parameters(model),
+                PAPER.get((task, preset), ablation),
+            )
+            del model
+            gc.collect()  # one model at a time: the largest is of a gigabyte
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the table, in Markdown; returns the exit status."""
+    if len(argv) > 1:
+        raise app.UsageError(f"arguments are not taken. Received: {argv[1]}")
+    print("| task | preset | parameters | paper |\n| --- | --- | ---: | ---: |")
+    for task, preset, count, paper in counts():
+        print(f"| `{task}` | `{preset}` | {count:,} | {paper} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(app.run(main))
