@@ -196,7 +196,7 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
     try:
         contender = build(setting)
         gc.collect()
-        rest = _memory("VmRSS") if contender.memory else None
+        rest = memory("VmRSS") if contender.memory else None
         connection.send(contender.facts)
         replies = {"step": lambda: _read(contender.step, rest), "learn": contender.learn}
         while True:
@@ -213,11 +213,11 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
 
 
 def _read(step: Callable[[], Any], rest: int | None) -> Reading:
-    _forget_peak()
+    forget_peak()
     start = time.perf_counter()
     step()
     seconds = time.perf_counter() - start
-    peak = _memory("VmHWM")
+    peak = memory("VmHWM")
     return Reading(seconds, None if peak is None or rest is None else max(peak - rest, 0))
 
 
@@ -238,7 +238,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _memory(field: str) -> int | None:
+def memory(field: str) -> int | None:
     """Returns a size out of /proc/self/status, in bytes.
 
     Not `getrusage`: its peak may be that of the process from which this one was started, and
@@ -257,7 +257,7 @@ def _lines(path: str) -> Iterable[str]:
         return ()
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Sets the process's peak back to what it holds now (Linux's proc(5), clear_refs)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")

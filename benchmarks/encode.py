@@ -1,0 +1,75 @@
+"""What a corpus takes before the first step: encoding, loading it again, drawing batches.
+
+    python -m benchmarks.corpus --output=DIR
+    python -m benchmarks.encode --data_dir=DIR --cache_dir=CACHE
+
+Loading again verifies every checksum, of the text and of the ids. Memory is the most that was held
+above the process at rest, with TensorFlow imported. An encoding that was stopped is gone on with,
+and then says little: take an empty CACHE.
+"""
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks import workers
+from trainers import config as configs
+from trainers.data import corpora, streams
+
+FLAGS = flags.FLAGS
+
+
+def measure(what: str, work: Callable[[], Any], tokens: Callable[[Any], int]) -> Any:
+    """Prints a row of what `work` takes, `tokens` being those of its result; returns that."""
+    workers.forget_peak()
+    rest, start = workers.memory("VmRSS"), time.monotonic()
+    result = work()
+    seconds, peak = time.monotonic() - start, workers.memory("VmHWM")
+    memory = "" if rest is None or peak is None else f"{(peak - rest) / 2**20:,.0f}"
+    count = tokens(result)
+    print(f"| {what} | {seconds:.1f} | {count:,} | {count / seconds:,.0f} | {memory} |", flush=True)
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures, and prints the table; returns the exit status."""
+    if len(argv) > 1:
+        raise app.UsageError(f"arguments must be flags, --FLAG=VALUE. Received: {argv[1]}")
+    config = configs.load(FLAGS.task)
+    options = config.get("corpus", {})
+
+    def load() -> corpora.Corpus:
+        return corpora.load(FLAGS.task, FLAGS.data_dir, FLAGS.cache_dir, **options)
+
+    def length(corpus: corpora.Corpus) -> int:
+        return len(corpus.train) + len(corpus.validation) + len(corpus.test)
+
+    def batches(ids: Any, count: int) -> int:
+        cut = streams.contiguous_streams(ids, config.data.batch_size)
+        windows = streams.Windows(cut.shape[1], config.data.window, config.data.horizon)
+        drawn = itertools.islice(streams.windows_dataset(cut, windows), count)
+        return sum(ids.shape[0] * ids.shape[1] for ids, _ in drawn)
+
+    print("| | seconds | tokens | tokens/s | peak MiB |\n| --- | ---: | ---: | ---: | ---: |")
+    measure("encode", load, length)
+    corpus = measure("load again", load, length)
+    batches(corpus.validation, 1)  # TensorFlow starts with the first
+    measure(f"draw {FLAGS.steps:,} batches", lambda: batches(corpus.train, FLAGS.steps), int)
+    return 0
+
+
+def define_flags() -> None:
+    """Defines the command's flags."""
+    flags.DEFINE_enum("task", "wikitext103", configs.TASKS, "Whose corpus, and whose batches.")
+    flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
+    flags.DEFINE_string("cache_dir", None, "For the encoded ids.", required=True)
+    flags.DEFINE_integer("steps", 1000, "Batches to draw.", lower_bound=1)
+
+
+if __name__ == "__main__":
+    define_flags()
+    sys.exit(app.run(main))
