@@ -281,13 +281,12 @@ class TrellisLM(keras.Model):
                 "`score` takes `initial_state` or `cache`, not both. Received: both of them"
             )
         ids, targets = _integers("ids", ids), _integers("targets", targets)
-        embedded = self._embed(ids, mask)
         memory: Any
         if cache is not None:
-            outputs, memory = self.trellis.stream(embedded, cache, mask=mask)
+            outputs, memory = self.stream(ids, cache, mask)
         else:
             outputs, memory, _ = self.trellis.propagate(
-                embedded, initial_state=initial_state, mask=mask
+                self._embed(ids, mask), initial_state=initial_state, mask=mask
             )
         targets = _where_valid(mask, targets)
         return _where_valid(mask, self._nll(outputs, targets)), memory
@@ -299,6 +298,16 @@ class TrellisLM(keras.Model):
     def get_initial_cache(self, batch_size: int) -> Any:
         """Returns the cache of no history, for `score`, `prefill` and `step`."""
         return self.trellis.get_initial_cache(batch_size)
+
+    def stream(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+        """Returns what the head is given at each step: `[B, T, output_units]`, and the new cache.
+
+        Args:
+            ids: integers `[B, T]`.
+            cache: from `get_initial_cache`, or of what came before.
+            mask: None, or booleans `[B, T]`; masked steps are skipped.
+        """
+        return self.trellis.stream(self._embed(_integers("ids", ids), mask), cache, mask=mask)
 
     def prefill(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
         """Reads a chunk of text at once.
@@ -312,8 +321,7 @@ class TrellisLM(keras.Model):
             log-probabilities `[B, V]` of the token after each row's last valid one, and the new
             cache.
         """
-        ids = _integers("ids", ids)
-        outputs, cache = self.trellis.stream(self._embed(ids, mask), cache, mask=mask)
+        outputs, cache = self.stream(ids, cache, mask)
         # A masked step has the output of the valid one before it, so the last is right for every
         # row.
         return self.head.log_probs(outputs[:, -1], self.embedding.embeddings), cache

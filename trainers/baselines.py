@@ -105,8 +105,12 @@ class LSTMLanguageModel(keras.Model):
         cache: State | None = None,
     ) -> tuple[tf.Tensor, State]:
         """Returns the nll [B, T] of targets, in nats, and the state to go on with."""
-        features, states = self._features(ids, initial_state if cache is None else cache, False)
+        features, states = self.stream(ids, initial_state if cache is None else cache)
         return self.head.nll(features, targets, self.embedding.embeddings), states
+
+    def stream(self, ids: tf.Tensor, cache: State | None) -> tuple[tf.Tensor, State]:
+        """Returns what the head is given, [B, T, embedding_units], and the state to go on with."""
+        return self._features(ids, cache, False)
 
     def get_initial_state(self, batch_size: int) -> State:
         """Returns zeros (h, c), each [B, units], for each layer."""

@@ -4,20 +4,26 @@
     python -m trainers.lm --task=ptb --preset=small --data_dir=DIR --mode=evaluate
     python -m trainers.lm --task=ptb --preset=small --mode=generate --prompt="the company"
 
+`--dynamic_rate` and `--dynamic_decay` evaluate dynamically, `--cache_size`, `--cache_theta` and
+`--cache_lambda` with a continuous cache; both can be had at once.
+
 `--config.FIELD=VALUE` changes a field of the preset, whatever the order of the flags.
 """
 
 import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from absl import app, flags, logging
 from etils import epath
 
+from trainers import adaptation, evaluation, runs
 from trainers import config as configs
-from trainers import evaluation, runs
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import WorkdirError
 
 FLAGS = flags.FLAGS
+_Made = TypeVar("_Made")
 MODES = ("train", "evaluate", "generate")
 
 flags.DEFINE_string("task", None, f"What to train on: {', '.join(configs.TASKS)}.")
@@ -29,6 +35,11 @@ flags.DEFINE_enum(
     "distribute", None, ("none", "mirrored"), "Mirrored over the GPUs where there are some."
 )
 flags.DEFINE_enum("protocol", None, evaluation.PROTOCOLS, "Of the evaluation; both by default.")
+flags.DEFINE_float("dynamic_rate", None, "Learning rate of dynamic evaluation, above 0.")
+flags.DEFINE_float("dynamic_decay", None, "Its pull to the trained weights, from 0 to 1.")
+flags.DEFINE_integer("cache_size", None, "Tokens in a continuous cache, at least 1.")
+flags.DEFINE_float("cache_theta", None, "How much likeness of the past tells it, at least 0.")
+flags.DEFINE_float("cache_lambda", None, "Its share of the probability, from 0 to below 1.")
 flags.DEFINE_string("prompt", "", "The text to go on from; by default a new line begins.")
 flags.DEFINE_integer("max_length", 200, "Length of the text in tokens, the prompt's included.")
 flags.DEFINE_float("temperature", 1.0, "Divides the log-probabilities; 0: the likeliest token.")
@@ -36,10 +47,12 @@ flags.DEFINE_integer("top_k", None, "Sample from that many of the likeliest toke
 flags.DEFINE_float("top_p", None, "Sample from the fewest tokens that have this probability.")
 flags.DEFINE_integer("seed", None, "Of the sampling; by default another text each time.")
 
+_DYNAMIC = ("dynamic_rate", "dynamic_decay")
+_CACHE = ("cache_size", "cache_theta", "cache_lambda")
 _APPLIES = {
     "data_dir": ("train", "evaluate"),
     "distribute": ("train",),
-    "protocol": ("evaluate",),
+    **dict.fromkeys(("protocol", *_DYNAMIC, *_CACHE), ("evaluate",)),
     **dict.fromkeys(
         ("prompt", "max_length", "temperature", "top_k", "top_p", "seed"), ("generate",)
     ),
@@ -78,9 +91,29 @@ def _train() -> None:
 
 
 def _evaluate() -> None:
-    _check_run()
+    dynamic = _from_flags(adaptation.DynamicEvaluation, _DYNAMIC)
+    cache = _from_flags(adaptation.ContinuousCache, _CACHE)
     protocols = (FLAGS.protocol,) if FLAGS.protocol else evaluation.PROTOCOLS
-    runs.evaluate(_workdir(), FLAGS.data_dir, protocols)
+    if dynamic or cache:
+        if FLAGS.protocol == "trellisnet":
+            raise ValueError(
+                "--protocol must be exact to adapt to the text: the parallel streams of trellisnet "
+                "are not read in its order. Received: --protocol=trellisnet"
+            )
+        protocols = ("exact",)
+    _check_run()
+    runs.evaluate(_workdir(), FLAGS.data_dir, protocols, dynamic, cache)
+
+
+def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | None:
+    """Returns what is made of the values of flags that go together, None where none is given."""
+    missing = [name for name in names if FLAGS[name].value is None]
+    if len(missing) == len(names):
+        return None
+    if missing:
+        together, lacking = (", ".join(f"--{name}" for name in each) for each in (names, missing))
+        raise ValueError(f"{together} go together; missing: {lacking}")
+    return make(*(FLAGS[name].value for name in names))
 
 
 def _generate() -> None:

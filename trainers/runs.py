@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
+from trainers import adaptation, evaluation, files, language_modeling, memory
 from trainers import config as configs
-from trainers import evaluation, files, language_modeling, memory
 from trainers.data import corpora
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.measures import measure_of
@@ -100,8 +100,21 @@ def _train(
                 _finish(folder, task.evaluator, corpus, result, name, signals)
 
 
-def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -> None:
+def evaluate(
+    path: epath.Path,
+    data_dir: str | None,
+    protocols: Sequence[str],
+    dynamic: adaptation.DynamicEvaluation | None = None,
+    cache: adaptation.ContinuousCache | None = None,
+) -> None:
     """Prints what a run's best model measures on validation and test data.
+
+    Args:
+        path: The run's folder.
+        data_dir: The folder of the corpus's text files.
+        protocols: Which of `evaluation.PROTOCOLS`.
+        dynamic: Dynamic evaluation, which a further score, "adapted", is with; None: without.
+        cache: A continuous cache, likewise.
 
     Raises:
         ValueError, OSError, WorkdirError: The corpus or the folder cannot be used.
@@ -112,10 +125,17 @@ def evaluate(path: epath.Path, data_dir: str | None, protocols: Sequence[str]) -
     model = language_modeling.build(config, corpus.vocabulary.size)
     checkpoints.load_best(path, model)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
+    adaptive = None
+    if dynamic or cache:
+        chunk = config.evaluation.exact_chunk
+        adaptive = adaptation.AdaptiveEvaluator(
+            model, corpus.train, chunk, dynamic=dynamic, cache=cache
+        )
     for split in ("validation", "test"):
-        scores = {
-            protocol: evaluator.score(protocol, getattr(corpus, split)) for protocol in protocols
-        }
+        ids = getattr(corpus, split)
+        scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
+        if adaptive:
+            scores["adapted"] = adaptive.exact(ids)
         print(evaluation.describe(split, scores, measure_of(config.task)), flush=True)
 
 

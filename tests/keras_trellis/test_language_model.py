@@ -232,6 +232,16 @@ def test_prefill_and_step_equal_one_pass():
         np.testing.assert_allclose(log_probs, expected[:, t], atol=1e-12)
 
 
+def test_chunks_of_features_are_what_the_head_is_given():
+    model = make()
+    first, cache = model.stream(IDS[:, :3], model.get_initial_cache(B))
+    second, _ = model.stream(IDS[:, 3:], cache)
+    logits = model.head.logits(tf.concat([first, second], 1), model.embedding.embeddings)
+    np.testing.assert_allclose(logits, model(IDS), atol=1e-12)
+    with pytest.raises(ValueError, match="`ids` must be integers. Received: .* float64"):
+        model.stream(IDS.astype("float64"), cache)
+
+
 # Generation
 
 

@@ -191,6 +191,47 @@ def test_one_protocol_alone(trained, corpus, call):
     assert "exact" not in evaluated
 
 
+ADAPTATIONS = {
+    "dynamic": ("--dynamic_rate=1e-3", "--dynamic_decay=0.01"),
+    "cache": ("--cache_size=20", "--cache_theta=0.5", "--cache_lambda=0.1"),
+}
+
+
+@pytest.mark.parametrize("names", [["dynamic"], ["cache"], ["dynamic", "cache"]])
+def test_evaluation_that_adapts_leaves_the_run_as_it_is(trained, corpus, call, names):
+    workdir, output = trained
+    before = {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()}
+    given = [flag for name in names for flag in ADAPTATIONS[name]]
+    evaluated = call("--mode=evaluate", f"--workdir={workdir}", f"--data_dir={corpus}", *given)
+    for line in evaluated.splitlines():
+        static, adapted = re.findall(r"[\d.]+ \(549 tokens\)", line)
+        assert f"exact {static}" in output and adapted != static
+        assert f", adapted {adapted}" in line and "trellisnet" not in line
+    assert len(evaluated.splitlines()) == 2
+    assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ("--dynamic_rate=1e-3",),
+            "--dynamic_rate, --dynamic_decay go together; missing: --dynamic_decay",
+        ),
+        (("--cache_theta=1",), "go together; missing: --cache_size, --cache_lambda"),
+        (("--dynamic_rate=0", "--dynamic_decay=0"), "`dynamic_rate` must be a number above 0."),
+        ((*ADAPTATIONS["cache"], "--cache_lambda=1"), "Received: cache_lambda=1.0"),
+        (
+            (*ADAPTATIONS["cache"], "--protocol=trellisnet"),
+            "--protocol must be exact to adapt to the text",
+        ),
+    ],
+)
+def test_adaptations_that_make_no_sense_are_refused_at_once(call, given, message):
+    """Before the folder is looked at, which does not exist."""
+    assert message in call("--mode=evaluate", "--workdir=nowhere", *given, status=2)
+
+
 def test_a_workdir_is_the_users_home_and_the_tasks_own_by_default(
     trained, call, monkeypatch, tmp_path
 ):
@@ -263,6 +304,7 @@ def test_a_loss_that_is_not_finite_exits_1_and_names_the_step(corpus, call, tmp_
             "--seed has no use in --mode=train, only in generate; training takes --config.seed",
         ),
         (("--task=ptb", "--protocol=exact"), "--protocol has no use in --mode=train"),
+        (("--task=ptb", "--cache_size=9"), "--cache_size has no use in --mode=train, only in eval"),
         (("--task=ptb", "--prompt=a"), "--prompt has no use in --mode=train, only in generate"),
         (("--task=ptb", "--config.model.depht=3"), "did you mean 'model.depth'?"),
         (
