@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -97,7 +98,7 @@ def _train(
         )
         if result.finished:
             with _best_weights(path, task, optimizer, result) as name:
-                _finish(folder, task.evaluator, corpus, result, name, signals)
+                _finish(folder, task, corpus, result, name, signals)
 
 
 def evaluate(
@@ -294,7 +295,7 @@ def _best_weights(
 
 def _finish(
     folder: Workdir,
-    evaluator: evaluation.Evaluator,
+    task: language_modeling.LanguageModeling,
     corpus: corpora.Corpus,
     result: loop.Result,
     name: str,
@@ -305,7 +306,7 @@ def _finish(
     for split in scores:
         for protocol in evaluation.PROTOCOLS:
             signals.check()
-            scores[split][protocol] = evaluator.score(protocol, getattr(corpus, split))
+            scores[split][protocol] = task.evaluator.score(protocol, getattr(corpus, split))
     measure = measure_of(corpus.name)
     summary = f"{name}: " + "; ".join(
         evaluation.describe(split, scores[split], measure) for split in scores
@@ -314,6 +315,8 @@ def _finish(
     kept = {
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
+        "parameters": language_modeling.parameters(task.model),
+        "cost": {name: None if math.isnan(v) else v for name, v in result.cost._asdict().items()},
         "summary": summary,
         "scores": {
             split: {

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainers.training import checkpoints, optimizers, progress, schedules
+from trainers.training import checkpoints, costs, optimizers, progress, schedules
 from trainers.training.workdir import Workdir, WorkdirError
 
 Nest = Any
@@ -94,6 +94,7 @@ class Result(NamedTuple):
         epochs: epochs done.
         best_loss: the best validation loss; infinite before the first evaluation.
         best_epoch: its epoch, counted from 1; 0 before the first evaluation.
+        cost: what it took.
     """
 
     finished: bool
@@ -101,6 +102,7 @@ class Result(NamedTuple):
     epochs: int
     best_loss: float
     best_epoch: int
+    cost: costs.Cost
 
 
 def make_deterministic(seed: int) -> None:
@@ -415,7 +417,7 @@ class _Run:
         self.interval_means = _Means()
         self.pace = 1  # steps that a call may have; the first, which traces, is one
         self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
-        self._restore()
+        self.meter = costs.Meter(self._restore())
         self.progress = progress.Progress(
             workdir.path,
             display=self.task.display,
@@ -440,7 +442,8 @@ class _Run:
                     self._end_epoch()
         if signals.received:
             self._interrupt(signals.received)
-        return Result(not signals.received, self.step, len(self.losses), *self.best)
+        cost = self.meter.read()
+        return Result(not signals.received, self.step, len(self.losses), *self.best, cost)
 
     def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         start = len(self.losses) * self.task.steps_per_epoch
@@ -511,6 +514,7 @@ class _Run:
                 raise NonFiniteLossError(self.step, f"loss {loss}, gradient norm {norm}")
             self.epoch_means.add(values)
             self.interval_means.add(values)
+            self.meter.add(values["weight"])
 
     def _log(self) -> None:
         means, self.interval_means = self.interval_means, _Means()
@@ -550,6 +554,7 @@ class _Run:
             **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
+            **{f"cost/{name}": np.float64(v) for name, v in self.meter.read()._asdict().items()},
             "replicas": np.int64(self.trainer.replicas),
         }
 
@@ -565,11 +570,11 @@ class _Run:
                 "choose another folder"
             )
 
-    def _restore(self) -> None:
-        """Sets everything to the newest checkpoint, where there is one."""
+    def _restore(self) -> costs.Cost:
+        """Sets everything to the newest checkpoint, where there is one; returns its cost."""
         found = self.checkpoints.restore()
         if found is None:
-            return
+            return costs.Cost()
         self.step, arrays = found
         self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
         checkpoints.assign_variables("model", self.task.model.variables, arrays)
@@ -586,3 +591,4 @@ class _Run:
         )
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
+        return costs.Cost(*(float(arrays.get(f"cost/{k}", math.nan)) for k in costs.Cost._fields))

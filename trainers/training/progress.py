@@ -10,7 +10,7 @@ import io
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -311,11 +311,7 @@ def draw_curves(
         if values:
             axes.plot(epochs, values, label=f"{label}, last {values[-1]:.4g}", **style)
         drawn += values
-    if drawn and min(drawn) > 0 and max(drawn) > 5 * min(drawn):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
-        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-        axes.yaxis.set_minor_locator(ticker.NullLocator())
+    choose_scale(axes, drawn)
     axes.set(xlabel="epoch", ylabel=metric)
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
@@ -323,6 +319,15 @@ def draw_curves(
     picture_bytes = io.BytesIO()
     picture.savefig(picture_bytes, format="png", dpi=120)
     write_atomically(path, lambda file: file.write(picture_bytes.getvalue()))
+
+
+def choose_scale(axes: Any, values: Sequence[float]) -> None:
+    """Makes the y axis logarithmic where the values drawn span much, with ticks to read."""
+    if values and min(values) > 0 and max(values) > 5 * min(values):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 
 def _text(metrics: Metrics) -> str:

@@ -153,7 +153,8 @@ def main():
             folder.finish(result._asdict())
     variables = task.model.variables + optimizer.variables
     values = [variable.numpy().tolist() for variable in variables]
-    print(json.dumps({"result": result._asdict(), "variables": values, "traces": task.traces}))
+    ended = {"result": result._replace(cost=None)._asdict(), "cost": result.cost._asdict()}
+    print(json.dumps({**ended, "variables": values, "traces": task.traces}))
 
 
 def send_at(task, call, number):

@@ -1,0 +1,154 @@
+"""The report over runs: what it reads, and what it says of it."""
+
+import json
+import math
+
+import pytest
+
+from trainers import report
+from trainers.training import costs
+from trainers.training.workdir import WorkdirError
+
+COST = costs.Cost(weight=9000.0, seconds=3723.4, peak_bytes=1.5 * 2**30)._asdict()
+
+
+def write_run(folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=None, **result):
+    """Writes what a run leaves: the losses of its epochs and, where it has finished, its scores."""
+    folder.mkdir(parents=True)
+    values = {"task": task, "preset": "small", "training": {"epochs": epochs}}
+    (folder / "config.json").write_text(json.dumps(values))
+    rows = [f"validation,{10 * n},{float(n)},{loss}" for n, loss in enumerate(losses, 1)]
+    rows.insert(1, "train_interval,15,1.5,9.0")
+    (folder / "metrics.csv").write_text("\n".join(["kind,step,epoch,loss", *rows, ""]))
+    if test is not None:
+        scores = {
+            name: {"nll": test * tokens, "tokens": tokens, "perplexity": math.exp(test)}
+            for name, tokens in (("exact", 2000), ("trellisnet", 1900))
+        }
+        kept = {"epochs": epochs, "scores": {"test": scores}, **result}
+        (folder / "result.json").write_text(json.dumps(kept))
+    return str(folder)
+
+
+def cells(table, name):
+    """The cells of the row that begins with a name."""
+    (row,) = [line for line in table.splitlines() if line.startswith(f"| {name} |")]
+    return row.strip("| ").split(" | ")[1:]
+
+
+def test_a_finished_run_has_all_of_its_row(tmp_path):
+    path = write_run(tmp_path / "one", test=math.log(99.25), parameters=1234, cost=COST)
+    table = report.table(report.read_runs([path]))
+    assert cells(table, "one") == [
+        "small",
+        "1,234",
+        "99.25 (2,000 tokens)",
+        "99.25 (1,900 tokens)",
+        "3",
+        "9,000",
+        "1:02:03",
+        "1.5 GiB",
+    ]
+
+
+@pytest.mark.parametrize("result", [{}, {"cost": dict.fromkeys(COST)}])
+def test_what_a_run_of_an_earlier_version_does_not_tell_is_a_dash(tmp_path, result):
+    path = write_run(tmp_path / "one", test=4.0, **result)
+    table = report.table(report.read_runs([path]))
+    assert cells(table, "one")[1] == "-"
+    assert cells(table, "one")[-4:] == ["3", "-", "-", "-"]
+
+
+def test_unfinished_runs_are_shown_as_such(tmp_path):
+    begun = write_run(tmp_path / "begun", losses=(5.0, 4.5))
+    longer = write_run(tmp_path / "longer", test=4.0, cost=COST)
+    kept = json.loads((tmp_path / "longer" / "config.json").read_text())
+    kept["training"]["epochs"] = 8  # goes on; the result is that of epoch 3
+    (tmp_path / "longer" / "config.json").write_text(json.dumps(kept))
+    table = report.table(report.read_runs([begun, longer]))
+    assert cells(table, "begun")[1:] == ["-", "-", "-", "2 of 3, unfinished", "-", "-", "-"]
+    assert cells(table, "longer")[1:] == ["-", "-", "-", "3 of 8, unfinished", "-", "-", "-"]
+
+
+def test_each_task_has_its_section_with_the_papers_numbers(tmp_path):
+    paths = [
+        write_run(tmp_path / "one", test=4.0),
+        write_run(tmp_path / "two", task="text", test=4.0),
+    ]
+    ptb, text = report.table(report.read_runs(paths)).split("## text: ")
+    assert ptb.startswith("## ptb: perplexity\n")
+    assert "| *paper* | as published | 24M | - | 56.97 | - |" in ptb
+    assert "| two |" in text and "*paper*" not in text
+
+
+def test_characters_are_told_in_bits(tmp_path):
+    path = write_run(tmp_path / "one", task="ptb_char", test=1.25 * math.log(2))
+    table = report.table(report.read_runs([path]))
+    assert table.startswith("## ptb_char: bpc\n")
+    assert cells(table, "one")[2] == "1.250 (2,000 characters)"
+    assert "| 13.4M | - | 1.158 |" in table
+
+
+def test_the_picture_has_a_curve_and_a_line_for_each_run(tmp_path):
+    paths = [
+        write_run(tmp_path / "one", test=math.log(70.0)),
+        write_run(tmp_path / "two", losses=(5.0,)),
+        write_run(tmp_path / "three", task="text", test=4.0),
+    ]
+    picture = report.draw(report.read_runs(paths))
+    curves, results, _, others = picture.axes
+    assert [line.get_label() for line in curves.lines] == ["one", "two, unfinished"]
+    assert list(curves.lines[0].get_xdata()) == [1, 2, 3]
+    assert curves.lines[0].get_ydata() == pytest.approx([math.exp(x) for x in (5, 4.5, 4.25)])
+    names = [tick.get_text() for tick in results.get_yticklabels()]
+    place = names.index("one")  # the best at the bottom
+    assert names[place - 1 : place + 2] == [
+        "paper, no hidden dropout",
+        "one",
+        "paper, input every 20 layers",
+    ]
+    assert [tick.get_text() for tick in others.get_yticklabels()] == ["three"]
+
+
+def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
+    paths = [write_run(tmp_path / place / "run", test=4.0) for place in "ab"]
+    assert [run.name for run in report.read_runs(paths)] == paths
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "holds no run: config.json is missing"),
+        (lambda folder: (folder / "config.json").write_text("{}"), "no run that can be read"),
+        (lambda folder: (folder / "result.json").write_text("{"), "no run that can be read"),
+        (
+            lambda folder: (folder / "result.json").write_text('{"epochs": 3, "scores": 1}'),
+            "no run that can be read",
+        ),
+    ],
+)
+def test_a_folder_that_is_no_run_is_named(tmp_path, damage, message):
+    path = write_run(tmp_path / "run", test=4.0)
+    damage(tmp_path / "run")
+    with pytest.raises(WorkdirError, match=f"{path} .*{message}"):
+        report.read_runs([path])
+
+
+def test_the_command_writes_and_tells(tmp_path, capsys, monkeypatch):
+    path = write_run(tmp_path / "run", test=4.0)
+    monkeypatch.setattr(report.sys, "argv", ["report", "a run", "--output=docs"])
+    assert report.run([path], tmp_path / "new" / "docs") == 0
+    text = (tmp_path / "new" / "docs" / "results.md").read_text()
+    assert "Written by `python -m trainers.report 'a run' --output=docs`." in text
+    assert "![Validation curves and test results](results.png)" in text
+    assert capsys.readouterr().out.strip() in text
+    assert (tmp_path / "new" / "docs" / "results.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"), [([], "each once. Received: nothing"), (["a", "a"], "Received: a a")]
+)
+def test_a_command_line_that_is_not_valid_exits_2_with_one_line(paths, message, tmp_path, capsys):
+    assert report.run(paths, tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error and len(error.splitlines()) == 1

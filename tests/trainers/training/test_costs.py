@@ -1,0 +1,62 @@
+"""What a run takes, over all its processes."""
+
+import math
+import time
+
+import numpy as np
+
+from tests.trainers.training import toy
+from trainers.training import checkpoints, costs, loop, schedules, workdir
+
+
+def train(folder, epochs):
+    with workdir.open_workdir(folder, {}) as opened:
+        task = toy.Task()
+        return loop.train(
+            task, toy.optimizer_of("sgd"), schedules.Schedule(), opened, epochs=epochs
+        ).cost
+
+
+def test_a_process_counts_what_it_takes():
+    began = time.monotonic()
+    meter = costs.Meter(costs.Cost())
+    held = np.ones(60_000_000)  # 480 MB
+    meter.add(3.0)
+    meter.add(2.5)
+    time.sleep(0.02)
+    cost = meter.read()
+    assert cost.weight == 5.5
+    assert 0.02 <= cost.seconds <= time.monotonic() - began
+    assert held.nbytes < cost.peak_bytes < 2**40
+
+
+def test_a_process_goes_on_from_those_before_it():
+    began = time.monotonic()
+    meter = costs.Meter(costs.Cost(100.0, 50.0, 2.0**50))
+    meter.add(1.0)
+    cost = meter.read()
+    assert cost.weight == 101.0
+    assert 50 <= cost.seconds <= 50 + time.monotonic() - began
+    assert cost.peak_bytes == 2.0**50
+
+
+def test_what_was_never_recorded_stays_unknown():
+    meter = costs.Meter(costs.Cost(math.nan, math.nan, math.nan))
+    meter.add(1.0)
+    assert all(map(math.isnan, meter.read()))
+
+
+def test_a_resumed_run_has_the_cost_of_all_its_processes(tmp_path):
+    before = train(tmp_path, epochs=1)
+    after = train(tmp_path, epochs=3)
+    assert (before.weight, after.weight) == (4 * 14, 3 * 4 * 14)  # rows x targets
+    assert after.seconds > before.seconds > 0
+    assert after.peak_bytes >= before.peak_bytes > 0
+
+
+def test_a_run_of_an_earlier_version_has_no_cost(tmp_path):
+    train(tmp_path, epochs=1)
+    store = checkpoints.Checkpoints(tmp_path / "checkpoints")
+    step, arrays = store.restore()
+    store.save(step, {k: v for k, v in arrays.items() if not k.startswith("cost/")})
+    assert all(map(math.isnan, train(tmp_path, epochs=2)))

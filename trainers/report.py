@@ -1,0 +1,314 @@
+"""Sets runs beside each other, and beside the paper's numbers.
+
+    python -m trainers.report runs/ptb-small runs/ptb-small_lstm --output=docs
+
+writes `results.md`, a table for each task, and `results.png`, which has the validation curves and
+the results on test data. A run that has not finished is shown up to where it is.
+"""
+
+import dataclasses
+import datetime
+import io
+import itertools
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import app, flags
+from etils import epath
+from matplotlib import figure, lines
+
+from trainers import evaluation
+from trainers.files import write_atomically
+from trainers.measures import Measure, measure_of
+from trainers.training import progress
+from trainers.training.workdir import RESULT, WorkdirError, read_config
+
+TABLE, PICTURE = "results.md", "results.png"
+_UNKNOWN = "-"
+# Okabe and Ito's colours, told apart whatever way one sees colours, and markers beside them.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = "osD^vP"
+_GREY = "#555555"
+
+
+class Published(NamedTuple):
+    """A result of the paper on test data, in the task's measure, under the authors' protocol."""
+
+    task: str
+    name: str
+    parameters: float
+    value: float
+
+
+# Bai, Kolter and Koltun (2019), section 5 and, for what is left out or changed, its ablation.
+PUBLISHED = (
+    Published("ptb", "as published", 24e6, 56.97),
+    Published("ptb", "larger", 33e6, 56.80),
+    Published("ptb", "no hidden dropout", 24.1e6, 64.69),
+    Published("ptb", "no weight dropout", 24.1e6, 63.82),
+    Published("ptb", "no auxiliary loss", 24.1e6, 57.99),
+    Published("ptb", "no long sequence parallelism", 24.1e6, 57.35),
+    Published("ptb", "mixed group convolution", 24.1e6, 59.18),
+    Published("ptb", "input every 2 layers", 24.1e6, 57.44),
+    Published("ptb", "input every 5 layers", 24.1e6, 59.75),
+    Published("ptb", "input every 10 layers", 24.1e6, 60.70),
+    Published("ptb", "input every 20 layers", 24.1e6, 74.91),
+    Published("ptb_mos", "as published", 25e6, 54.67),
+    Published("ptb_mos", "larger", 34e6, 54.19),
+    Published("ptb_char", "as published", 13.4e6, 1.158),
+    Published("wikitext103", "as published", 180e6, 29.19),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a workdir keeps.
+
+    Attributes:
+        name: what to call it.
+        config: its config.
+        result: what it left at its end; empty for a run that has not come there.
+        curve: the epochs, and the validation loss after each, in nats a token.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    result: Mapping[str, Any]
+    curve: Sequence[tuple[float, float]]
+
+    def values(self) -> dict[str, float]:
+        """Returns the measure on test data by protocol."""
+        return {name: self.measure.of(score.mean) for name, score in self.scores().items()}
+
+    def scores(self) -> dict[str, evaluation.Score]:
+        """Returns the scores on test data by protocol."""
+        kept = self.result.get("scores", {}).get("test", {})
+        return {name: evaluation.Score(each["nll"], each["tokens"]) for name, each in kept.items()}
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self.config["task"]
+
+    @property
+    def measure(self) -> Measure:
+        """What the task is measured in."""
+        return measure_of(self.task)
+
+
+def read_run(path: epath.PathLike, name: str) -> Run:
+    """Reads the run in a folder.
+
+    Raises:
+        WorkdirError: there is none in it, or its files are not those of a run.
+    """
+    folder = epath.Path(path).expanduser()
+    config, file = read_config(folder), folder / RESULT
+    rows = progress.Table(folder / progress.METRICS, last_step=sys.maxsize).rows
+    try:
+        result = json.loads(file.read_text()) if file.exists() else {}
+        # A run that goes on for more epochs still has the result of its former end.
+        finished = result.get("epochs", 0) >= config["training"]["epochs"]
+        curve = [
+            (float(row["epoch"]), float(row["loss"]))
+            for row in rows
+            if row["kind"] == progress.VALIDATION
+        ]
+        run = Run(name, config, result if finished else {}, curve)
+        _run_cells(run)  # what is missing or of another form is to be told here
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise WorkdirError(f"{folder} holds no run that can be read: {error!r}") from error
+    return run
+
+
+def read_runs(paths: Sequence[str]) -> list[Run]:
+    """Reads runs, called by their folders' names, or by their paths where names are the same.
+
+    Raises:
+        ValueError: no path is given, or one twice.
+        WorkdirError: as `read_run`.
+    """
+    if not paths or len(set(paths)) < len(paths):
+        received = " ".join(paths) or "nothing"
+        raise ValueError(f"expected folders of runs, each once. Received: {received}")
+    names = [epath.Path(path).name for path in paths]
+    names = names if len(set(names)) == len(names) else list(paths)
+    return [read_run(path, name) for path, name in zip(paths, names, strict=True)]
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Returns a section of Markdown for each task: its runs, then what the paper reports."""
+    titles = ["run", "preset", "parameters"]
+    titles += [f"test, `{protocol}`" for protocol in evaluation.PROTOCOLS]
+    titles += ["epochs", "seen in training", "training time", "peak memory"]
+    sections = []
+    for task in _tasks(runs):
+        rows = [_run_cells(run) for run in runs if run.task == task]
+        rows += [_published_cells(each) for each in _published(task)]
+        sections.append(f"## {task}: {measure_of(task).name}\n\n{_markdown(titles, rows)}\n")
+    return "\n".join(sections)
+
+
+def draw(runs: Sequence[Run]) -> figure.Figure:
+    """Draws for each task the validation curves of its runs, and the results on test data."""
+    tasks = _tasks(runs)
+    entries = [sum(run.task == task for run in runs) + len(_published(task)) for task in tasks]
+    heights = [max(3.5, 1.4 + 0.27 * count) for count in entries]
+    picture = figure.Figure(figsize=(12, sum(heights)), layout="constrained")
+    panels = picture.subplots(len(tasks), 2, squeeze=False, height_ratios=heights)
+    for task, (left, right) in zip(tasks, panels, strict=True):
+        styles = itertools.cycle(zip(_COLOURS, _MARKERS, strict=True))
+        styled = [(run, *next(styles)) for run in runs if run.task == task]
+        _draw_curves(left, task, styled)
+        _draw_results(right, task, styled)
+    return picture
+
+
+def _draw_curves(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) -> None:
+    drawn: list[float] = []
+    for run, colour, marker in styled:
+        epochs = [epoch for epoch, _ in run.curve]
+        values = [run.measure.of(loss) for _, loss in run.curve]
+        drawn += values
+        label = run.name if run.result else f"{run.name}, unfinished"
+        axes.plot(epochs, values, color=colour, marker=marker, markersize=5, label=label)
+    progress.choose_scale(axes, drawn)
+    axes.set(title=f"{task}: validation", xlabel="epoch", ylabel=measure_of(task).name)
+    axes.grid(alpha=0.25)
+    axes.legend()
+
+
+def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) -> None:
+    """Draws a line for each finished run and each number of the paper, the best at the bottom."""
+    exact, authors = evaluation.PROTOCOLS
+    entries = [(run.name, colour, marker, run.values()) for run, colour, marker in styled]
+    entries += [
+        (f"paper, {each.name}", _GREY, "x", {authors: each.value}) for each in _published(task)
+    ]
+    entries = [entry for entry in entries if entry[-1]]
+    entries.sort(key=lambda entry: min(entry[-1].values()))
+    for place, (_, colour, marker, values) in enumerate(entries):
+        for protocol, value in values.items():
+            filled = colour if protocol == exact else "none"
+            axes.plot(value, place, marker, color=colour, markerfacecolor=filled, markersize=7)
+        axes.annotate(
+            _text(measure_of(task), next(iter(values.values()))),
+            (max(values.values()), place),
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+        )
+    axes.set_yticks(range(len(entries)), [name for name, *_ in entries])
+    axes.set(title=f"{task}: test", xlabel=measure_of(task).name)
+    axes.margins(x=0.2)
+    axes.grid(axis="x", alpha=0.25)
+    axes.legend(
+        handles=[
+            _mark(exact, "o", markerfacecolor="black"),
+            _mark(authors, "o", markerfacecolor="none"),
+            _mark("the paper's number", "x"),
+        ],
+        loc="lower right",
+    )
+
+
+def _mark(label: str, marker: str, **style: Any) -> lines.Line2D:
+    return lines.Line2D([], [], color="black", linestyle="", marker=marker, label=label, **style)
+
+
+def _run_cells(run: Run) -> list[str]:
+    scores, cost = run.scores(), run.result.get("cost", {})
+    seconds, peak = cost.get("seconds"), cost.get("peak_bytes")
+    epochs = run.config["training"]["epochs"]
+    return [
+        run.name,
+        run.config["preset"],
+        _count(run.result.get("parameters")),
+        *(_score_cell(run.measure, scores.get(protocol)) for protocol in evaluation.PROTOCOLS),
+        f"{epochs}" if run.result else f"{len(run.curve)} of {epochs}, unfinished",
+        _count(cost.get("weight")),
+        _UNKNOWN if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
+        _UNKNOWN if peak is None else f"{peak / 2**30:.1f} GiB",
+    ]
+
+
+def _published_cells(each: Published) -> list[str]:
+    cells = [
+        "*paper*",
+        each.name,
+        f"{each.parameters / 1e6:g}M",
+        _UNKNOWN,
+        _text(measure_of(each.task), each.value),
+    ]
+    return cells + 4 * [_UNKNOWN]
+
+
+def _score_cell(measure: Measure, score: evaluation.Score | None) -> str:
+    if score is None:
+        return _UNKNOWN
+    return f"{_text(measure, measure.of(score.mean))} ({score.tokens:,} {measure.tokens})"
+
+
+def _text(measure: Measure, value: float) -> str:
+    return f"{value:.{measure.decimals}f}"
+
+
+def _count(number: float | None) -> str:
+    return _UNKNOWN if number is None else f"{number:,.0f}"
+
+
+def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table, its first two columns to the left."""
+    marks = ["---", "---", *["---:"] * (len(titles) - 2)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows))
+
+
+def _tasks(runs: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(run.task for run in runs))
+
+
+def _published(task: str) -> list[Published]:
+    return [each for each in PUBLISHED if each.task == task]
+
+
+def write(runs: Sequence[Run], folder: epath.PathLike, command: str) -> None:
+    """Writes the table and the picture; the folder is made where it does not exist.
+
+    Args:
+        runs: the runs.
+        folder: where to.
+        command: the command that does so, for the table's reader.
+    """
+    folder = epath.Path(folder).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    head = f"# Results\n\nWritten by `{command}`.\n\n"
+    text = f"{head}{table(runs)}\n![Validation curves and test results]({PICTURE})\n"
+    picture = io.BytesIO()
+    draw(runs).savefig(picture, format="png", dpi=110)
+    write_atomically(folder / TABLE, lambda file: file.write(text.encode()))
+    write_atomically(folder / PICTURE, lambda file: file.write(picture.getvalue()))
+
+
+def run(paths: Sequence[str], output: epath.PathLike) -> int:
+    """Writes and prints the report of runs; returns the exit status.
+
+    Args:
+        paths: their folders.
+        output: the folder for the table and the picture.
+    """
+    try:
+        runs = read_runs(paths)
+        write(runs, output, shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]]))
+    except (ValueError, OSError, WorkdirError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(table(runs))
+    return 0
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("output", ".", f"The folder for {TABLE} and {PICTURE}.")
+    app.run(lambda argv: run(argv[1:], flags.FLAGS.output))
