@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -53,6 +54,20 @@ def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
         raise ValueError(
             "`dilation_rate` must be a positive integer or a non-empty sequence of them. "
             f"Received: dilation_rate={value!r}"
+        ) from None
+
+
+def increasing(name: str, value: Sequence[int]) -> tuple[int, ...]:
+    """Returns a non-empty sequence of increasing positive integers, else raises ValueError."""
+    try:
+        numbers = tuple(positive(name, each) for each in value)
+        if not numbers or any(after <= before for before, after in itertools.pairwise(numbers)):
+            raise ValueError
+        return numbers
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`{name}` must be a non-empty sequence of increasing positive integers. "
+            f"Received: {name}={value!r}"
         ) from None
 
 

@@ -4,7 +4,10 @@ The released code names its parameters `full_conv.weight1 [4 * hidden, input, k]
 `full_conv.weight2 [4 * hidden, hidden, k]` (on the hidden state) and `full_conv.bias2 [4 *
 hidden]`, the gates' rows in the order input, output, candidate, forget. A weight under weight
 normalisation comes as `_g` and `_v`, one under DropConnect has the suffix `_raw`. A language
-model's state dict says `tnet.module.` before these and repeats them under `network.0.module.`.
+model's state dict says `tnet.module.` before these and repeats them under `network.0.module.`. A
+mixture of softmaxes comes as `mixsoft.` and again as `network.1.`. The parameters of a split
+softmax, `tail_vectors` and `tail_bias`, are those of the released script's criterion, which has a
+state dict of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 from keras_trellis.language_model import TrellisLM
 from keras_trellis.layer import TrellisLayer
 from keras_trellis.theorem1 import layer_from_rnn
@@ -26,6 +30,9 @@ _GATES = [0, 3, 2, 1]
 _PLAIN = frozenset({"weight1", "weight2", "bias2"})
 _NORMALIZED = frozenset({"weight1_g", "weight1_v", "weight2_g", "weight2_v", "bias2"})
 _LANGUAGE_MODEL = frozenset({"encoder.weight", "decoder.weight", "decoder.bias"})
+_MIXTURE = frozenset({"prior.weight", "prior.bias", "latent.weight", "latent.bias"})
+_SPLIT = frozenset({"tail_vectors", "tail_bias"})
+_EPSILON = 1e-8  # what the released code adds to a mixture's probabilities
 
 
 def layer_from_torch(
@@ -75,19 +82,26 @@ def language_model_from_torch(
     depth: int,
     dilation_rate: int | Sequence[int],
     auxiliary_every: int | None = None,
+    cutoffs: Sequence[int] | None = None,
+    latent_dropout: float = 0.0,
     dtype: Any = None,
     **kwargs: Any,
 ) -> TrellisLM:
-    """Builds a language model with a tied softmax from a state dict of the released code.
+    """Builds a language model from a state dict of the released code.
 
-    Trained on, it learns as it would there, `untrained_input_id` included: the released embedding
-    passes torch `padding_idx=-1`, which is the last word of the vocabulary.
+    The names tell the head: a tied softmax, a mixture of softmaxes (with the `epsilon` of the
+    released code, 1e-8), or a split softmax, for which the state dict of the released script's
+    criterion is to be put in. Trained on, the model learns as it would there, `untrained_input_id`
+    included: the released embedding passes torch `padding_idx=-1`, which is the last word of the
+    vocabulary.
 
     Args:
         arrays: name -> array, as in the state dict.
         depth: the number of levels (`nlevels`).
         dilation_rate: the dilations (`dilation`).
         auxiliary_every: every how many levels there is an auxiliary loss (`aux_frequency`).
+        cutoffs: where a split softmax is split (`splits`); None for the other heads.
+        latent_dropout: of a mixture of softmaxes (`dropoutl`); 0 for the other heads.
         dtype: the model's dtype or dtype policy; None for Keras's default.
         **kwargs: what else `TrellisLM` takes and a state dict does not tell: dropout rates, the
             weights of the loss terms.
@@ -96,23 +110,24 @@ def language_model_from_torch(
         A built model.
 
     Raises:
-        ValueError: as for `layer_from_torch`.
+        ValueError: as for `layer_from_torch`, or an argument does not belong to the head.
     """
-    arrays = _canonical(arrays)
-    model_arrays = {name: array for name, array in arrays.items() if name in _LANGUAGE_MODEL}
-    layer_arrays = {name: array for name, array in arrays.items() if name not in _LANGUAGE_MODEL}
-    _require(_LANGUAGE_MODEL, model_arrays)
+    model_arrays, layer_arrays = _parted(_canonical(arrays))
     weights = _layer_weights(layer_arrays)
     table, bias = model_arrays["encoder.weight"], model_arrays["decoder.bias"]
     _require_shape("encoder.weight", table, (None, weights["kernel"].shape[1]))
     _require_shape("decoder.bias", bias, table.shape[:1])
     _require_equal("encoder.weight", table, "decoder.weight", model_arrays["decoder.weight"])
+    head_weights = _head_weights(model_arrays, cutoffs)
+    head = _head(head_weights, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype)
     kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
     model = TrellisLM(
         table.shape[0],
         **_sizes(weights),
         depth=depth,
         embedding_units=table.shape[1],
+        output_units=len(head_weights.get("prior_kernel", table.T)),
+        head=head or "tied",
         dilation_rate=dilation_rate,
         auxiliary_every=auxiliary_every,
         dtype=dtype,
@@ -120,8 +135,79 @@ def language_model_from_torch(
     )
     _assign(model.trellis, weights)
     model.embedding.embeddings.assign(table)
-    model.head.bias.assign(bias)
+    _assign(model.head, {"bias": bias, **head_weights})
     return model
+
+
+def _parted(
+    arrays: Mapping[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The arrays of the embedding and the head, all of them there, and the others."""
+    names = _LANGUAGE_MODEL
+    for head in (_MIXTURE, _SPLIT):
+        names |= head if head & arrays.keys() else frozenset()
+    model = {name: array for name, array in arrays.items() if name in names}
+    _require(names, model)
+    return model, {name: array for name, array in arrays.items() if name not in names}
+
+
+def _head_weights(
+    arrays: Mapping[str, np.ndarray], cutoffs: Sequence[int] | None
+) -> dict[str, np.ndarray]:
+    """The head's variables but its bias, by their Keras names."""
+    units = arrays["encoder.weight"].shape[1]
+    if "tail_vectors" in arrays:
+        if cutoffs is None:
+            raise ValueError(
+                "`cutoffs` must say where the split softmax of `arrays` is split (the released "
+                "script's `splits`). Received: cutoffs=None"
+            )
+        _require_shape("tail_vectors", arrays["tail_vectors"], (len(cutoffs), units))
+        _require_shape("tail_bias", arrays["tail_bias"], (len(cutoffs),))
+        # There the first of the rare clusters has the last of the tokens.
+        return {name: arrays[name][::-1] for name in _SPLIT}
+    if "prior.weight" not in arrays:
+        return {}
+    _require_shape("prior.weight", arrays["prior.weight"], (None, None))
+    experts, features = arrays["prior.weight"].shape
+    _require_shape("prior.bias", arrays["prior.bias"], (experts,))
+    _require_shape("latent.weight", arrays["latent.weight"], (experts * units, features))
+    _require_shape("latent.bias", arrays["latent.bias"], (experts * units,))
+    return {
+        f"{part}_{name}": arrays[f"{part}.{torch_name}"].T
+        for part in ("prior", "latent")
+        for name, torch_name in (("kernel", "weight"), ("bias", "bias"))
+    }
+
+
+def _head(
+    weights: Mapping[str, np.ndarray],
+    cutoffs: Sequence[int] | None,
+    latent_dropout: float,
+    *,
+    seed: int | None,
+    dtype: Any,
+) -> Head | None:
+    """The head of these variables; None for the tied softmax."""
+    if cutoffs is not None and "tail_vectors" not in weights:
+        raise ValueError(
+            f"`cutoffs` belongs to a split softmax, of which `arrays` has no {sorted(_SPLIT)}. "
+            f"Received: cutoffs={cutoffs!r}"
+        )
+    if latent_dropout and "prior_bias" not in weights:
+        raise ValueError(
+            "`latent_dropout` belongs to a mixture of softmaxes, of which `arrays` has no "
+            f"{sorted(_MIXTURE)}. Received: latent_dropout={latent_dropout!r}"
+        )
+    if "prior_bias" in weights:
+        return MixtureOfSoftmaxes(
+            len(weights["prior_bias"]),
+            latent_dropout=latent_dropout,
+            epsilon=_EPSILON,
+            seed=seed,
+            dtype=dtype,
+        )
+    return None if cutoffs is None else AdaptiveSoftmax(cutoffs, dtype=dtype)
 
 
 def _canonical(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -129,6 +215,7 @@ def _canonical(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     found: dict[str, tuple[str, np.ndarray]] = {}
     for name, array in arrays.items():
         short = re.sub(r"^((tnet|network\.0)\.module\.)?full_conv\.(\w+?)(_raw)?$", r"\3", name)
+        short = re.sub(r"^(mixsoft|network\.1)\.", "", short)
         array = np.asarray(array)
         if short in found:
             _require_equal(*found[short], name, array)
@@ -169,7 +256,7 @@ def _sizes(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def _assign(layer: TrellisLayer, weights: Mapping[str, np.ndarray]) -> None:
+def _assign(layer: TrellisLayer | Head, weights: Mapping[str, np.ndarray]) -> None:
     for name, value in weights.items():
         getattr(layer, name).assign(value)
 

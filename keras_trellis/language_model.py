@@ -52,7 +52,7 @@ class _Features(NamedTuple):
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TrellisLM(keras.Model):
-    """A language model over token ids: embedding, `TrellisLayer`, tied softmax.
+    """A language model over token ids: embedding, `TrellisLayer`, softmax.
 
     As a Keras model it maps ids `[B, T]` to logits `[B, T, V]` for the token after each.
     `compile()` without a loss trains the paper's whole loss, the sum of `loss_terms`, on
@@ -79,9 +79,9 @@ class TrellisLM(keras.Model):
         units: channels of the hidden state, the output's included.
         depth: levels of the trellis network.
         embedding_units: E, the size of a word vector.
-        head: `"tied"` or a `keras_trellis.heads.Head`.
+        head: `"tied"` or a `keras_trellis.heads.Head`; one given as an object keeps its dtype.
         output_units: channels of the hidden state that the head gets. None: `embedding_units`,
-            which the tied softmax needs.
+            which the tied and the adaptive softmax need.
         embedding_dropout: fraction of the vocabulary to drop from the embedding table.
         output_dropout: fraction of the output channels to drop.
         auxiliary_every: f: the outputs after level i join the loss where i mod f = f - 1,

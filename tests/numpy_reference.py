@@ -1,7 +1,7 @@
 """A trellis network in NumPy float64, from the equations of Bai, Kolter and Koltun (2019), sec. 3.
 
 Slow and without cleverness: loops over levels and time, dense kernels only. The layer is held
-against it.
+against it, and the output heads against what stands at the end.
 """
 
 from collections.abc import Sequence
@@ -216,3 +216,58 @@ def masked_trellis(
     outputs = np.concatenate([o for o, _ in rows])
     states = tuple(np.concatenate(s) for s in zip(*[s for _, s in rows], strict=True))
     return Result(outputs, states, None)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    return np.log(softmax(logits))
+
+
+def nll_of(log_probs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Picks the targets [...] out of [..., V], negated."""
+    return -np.take_along_axis(log_probs, targets[..., None], -1)[..., 0]
+
+
+def mixture_of_softmaxes(
+    features: np.ndarray,
+    table: np.ndarray,
+    bias: np.ndarray,
+    prior_kernel: np.ndarray,
+    prior_bias: np.ndarray,
+    latent_kernel: np.ndarray,
+    latent_bias: np.ndarray,
+    latent_mask: np.ndarray | float = 1.0,
+) -> np.ndarray:
+    """Maps features [..., E] and a table [V, E'] to probabilities [..., V].
+
+    The mask broadcasts to the latent vectors before the tanh, [..., K E'].
+    """
+    priors = softmax(features @ prior_kernel + prior_bias)
+    latents = np.tanh(latent_mask * (features @ latent_kernel + latent_bias))
+    probabilities = 0.0
+    for k in range(priors.shape[-1]):
+        expert = latents[..., k * table.shape[1] : (k + 1) * table.shape[1]]
+        probabilities = probabilities + priors[..., k, None] * softmax(expert @ table.T + bias)
+    return probabilities
+
+
+def adaptive_softmax(
+    features: np.ndarray,
+    table: np.ndarray,
+    bias: np.ndarray,
+    tail_vectors: np.ndarray,
+    tail_bias: np.ndarray,
+    cutoffs: Sequence[int],
+) -> np.ndarray:
+    """Maps features [..., E] and a table [V, E] to probabilities [..., V]."""
+    logits = features @ table.T + bias
+    tokens = features @ tail_vectors.T + tail_bias
+    first = softmax(np.concatenate([logits[..., : cutoffs[0]], tokens], axis=-1))
+    parts = [first[..., : cutoffs[0]]]
+    for j, (start, stop) in enumerate(zip(cutoffs, [*cutoffs[1:], len(table)], strict=True)):
+        parts.append(first[..., cutoffs[0] + j, None] * softmax(logits[..., start:stop]))
+    return np.concatenate(parts, axis=-1)

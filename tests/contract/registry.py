@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -103,9 +104,10 @@ def _layer(cls: type[TrellisLayer] = TrellisLayer, **arguments: Any) -> Entry:
 # TrellisLM
 
 
-def _language_model(**arguments: Any) -> Entry:
+def _language_model(head: Callable[..., Any] | None = None, **arguments: Any) -> Entry:
     def make(policy: str) -> TrellisLM:
-        return TrellisLM(VOCABULARY, 7, 2, embedding_units=4, dtype=policy, **arguments)
+        of_head = {} if head is None else {"head": head(dtype=policy)}
+        return TrellisLM(VOCABULARY, 7, 2, embedding_units=4, dtype=policy, **of_head, **arguments)
 
     def targets(ids: Any) -> Any:
         return (3 * ids + 1) % VOCABULARY  # a function of each id alone, as padding demands
@@ -171,7 +173,16 @@ REGISTRY = {
         inject_every=2,
     ),
     "TrellisLM": _language_model(dilation_rate=(1, 2), weight_normalization=True),
+    "TrellisLM, a mixture of softmaxes": _language_model(
+        functools.partial(heads.MixtureOfSoftmaxes, 3), output_units=5
+    ),
+    "TrellisLM, an adaptive softmax": _language_model(
+        functools.partial(heads.AdaptiveSoftmax, (4, 7))
+    ),
     "TiedSoftmax": _head(heads.TiedSoftmax),
+    "MixtureOfSoftmaxes": _head(heads.MixtureOfSoftmaxes, experts=3),
+    "MixtureOfSoftmaxes, epsilon": _head(heads.MixtureOfSoftmaxes, experts=2, epsilon=1e-3),
+    "AdaptiveSoftmax": _head(heads.AdaptiveSoftmax, cutoffs=(2, 5, 6)),
 }
 
 WITHOUT_CONTRACT = {heads.Head: "the interface of heads: it has no distribution of its own"}

@@ -78,6 +78,67 @@ def test_language_model():
         np.testing.assert_array_equal(one, other)
 
 
+def mixture_arrays(experts=2, features=4):
+    rng = np.random.default_rng(2)
+    parts = {
+        "prior.weight": rng.normal(size=(experts, features)),
+        "prior.bias": rng.normal(size=experts),
+        "latent.weight": rng.normal(size=(experts * E, features)),
+        "latent.bias": rng.normal(size=experts * E),
+    }
+    arrays = model_arrays()
+    for prefix in ("mixsoft.", "network.1."):
+        arrays |= {prefix + name: array for name, array in parts.items()}
+        arrays |= {prefix + "decoder.weight": arrays["decoder.weight"]}
+        arrays |= {prefix + "decoder.bias": arrays["decoder.bias"]}
+    return arrays
+
+
+def split_arrays(clusters=2):
+    rng = np.random.default_rng(3)
+    tails = {"tail_vectors": rng.normal(size=(clusters, E)), "tail_bias": rng.normal(size=clusters)}
+    return model_arrays() | tails
+
+
+def test_mixture_of_softmaxes():
+    arrays = mixture_arrays()
+    model = convert_model(arrays, latent_dropout=0.3, seed=5)
+    config = model.head.get_config()
+    names = ("experts", "latent_dropout", "epsilon", "seed")
+    assert [config[name] for name in names] == [2, 0.3, 1e-8, 5]
+    assert model.trellis.output_units == 4
+    np.testing.assert_array_equal(model.head.latent_kernel, arrays["mixsoft.latent.weight"].T)
+    np.testing.assert_array_equal(model.head.bias, arrays["decoder.bias"])
+
+
+def test_split_softmax_hands_out_its_tokens_backwards():
+    arrays = split_arrays()
+    head = convert_model(arrays, cutoffs=(2, 5)).head
+    assert head.cutoffs == (2, 5)
+    np.testing.assert_array_equal(head.tail_vectors, arrays["tail_vectors"][::-1])
+    np.testing.assert_array_equal(head.tail_bias, arrays["tail_bias"][::-1])
+
+
+@pytest.mark.parametrize(
+    "arrays, arguments, message",
+    [
+        (split_arrays(), {}, "`cutoffs` must say .*Received: cutoffs=None"),
+        (split_arrays(), {"cutoffs": (2,)}, r"'tail_vectors'.*\(1, 3\). Received: \(2, 3\)"),
+        (split_arrays(), {"cutoffs": (2, 9)}, r"vocabulary's size, 7.*\(2, 9\)"),
+        (model_arrays(), {"cutoffs": (2, 5)}, r"`cutoffs` belongs to .*cutoffs=\(2, 5\)"),
+        (model_arrays(), {"latent_dropout": 0.1}, "`latent_dropout` belongs to .*=0.1"),
+        (
+            mixture_arrays() | {"mixsoft.decoder.bias": np.ones(V)},
+            {},
+            "mixsoft.decoder.bias'.* are one tensor",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_the_head(arrays, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        convert_model(arrays, **arguments)
+
+
 def changed(arrays, **changes):
     arrays = {**arrays, **{name.replace("__", "."): value for name, value in changes.items()}}
     return {name: array for name, array in arrays.items() if array is not None}
@@ -105,7 +166,7 @@ def test_bad_layer_arrays(changes, message):
     "changes, message",
     [
         ({"encoder__weight": None}, "without .'encoder.weight'."),
-        ({"mixsoft__prior__bias": np.zeros(3)}, "unknown .'mixsoft.prior.bias'."),
+        ({"mixsoft__prior__bias": np.zeros(3)}, "without .'latent.bias', .*'prior.weight'."),
         ({"decoder__bias": np.zeros(3)}, r"'decoder.bias'.*\(7,\). Received: \(3,\)"),
         ({"decoder__weight": np.zeros((V, E))}, "'decoder.weight'.* are one tensor"),
         ({"network__0__module__full_conv__bias2": np.ones(20)}, "bias2'.* are one tensor"),

@@ -141,6 +141,56 @@ def test_no_gradient_reaches_an_untrained_input():
     np.testing.assert_array_equal(gradients[1], gradients[2])
 
 
+# Heads
+
+HEADS = {
+    "mixture": lambda **arguments: keras_trellis.heads.MixtureOfSoftmaxes(3, **arguments),
+    "adaptive": lambda **arguments: keras_trellis.heads.AdaptiveSoftmax((4, 7), **arguments),
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_loss_terms_of_a_head_against_its_distribution(head):
+    model = make(head=HEADS[head](dtype="float64"), **WHOLE_LOSS)
+    table = model.embedding.embeddings.numpy()
+    outputs, _, auxiliary = model.trellis.propagate(
+        model.embedding(IDS), auxiliary_every=2, discard=2
+    )
+    log_probs, of_levels = (model.head.log_probs(each, table) for each in (outputs, auxiliary))
+    terms, _ = model.loss_terms(IDS, TARGETS, discard=2)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1)
+    np.testing.assert_allclose(terms.prediction, nll_of(log_probs, TARGETS[:, 2:]).mean())
+    expected = sum(nll_of(of_levels[:, i], TARGETS[:, 2:]).mean() for i in range(2))
+    np.testing.assert_allclose(terms.auxiliary, 0.3 * expected)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_greedy_generation_with_a_head_equals_recomputing_the_whole_text(head):
+    model = make(head=HEADS[head](dtype="float64"))
+    text = IDS
+    for _ in range(6):
+        text = np.concatenate([text, np.argmax(model(text)[:, -1], -1)[:, None]], axis=1)
+    np.testing.assert_array_equal(model.generate(IDS, T + 6, temperature=0), text)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_fit_with_a_head_learns_alike_with_and_without_xla(head):
+    arguments = {"latent_dropout": 0.2, "seed": 5} if head == "mixture" else {}
+    losses = []
+    for jit_compile in (False, True):
+        model = make(head=HEADS[head](dtype="float64", **arguments), seed=3, **WHOLE_LOSS)
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=jit_compile)
+        history = model.fit(IDS, TARGETS, epochs=3, verbose=0, shuffle=False).history
+        losses.append(history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_a_mixture_takes_features_of_any_size():
+    head = keras_trellis.heads.MixtureOfSoftmaxes(2, dtype="float64")
+    assert make(head=head, output_units=UNITS)(IDS).shape == (B, T, V)
+
+
 # Dropout
 
 
@@ -434,10 +484,11 @@ tf.config.set_logical_device_configuration(
 def train(devices):
     strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
+        head = HEAD
         model = keras_trellis.TrellisLM(
             13, 8, 4, embedding_units=5, auxiliary_every=2, auxiliary_weight=0.3,
             activation_weight=2.0, temporal_weight=1.0, dtype="float64",
-            kernel_regularizer=keras.regularizers.L2(0.1))
+            kernel_regularizer=keras.regularizers.L2(0.1), head=head)
         rng = np.random.default_rng(0)
         for variable in model.trainable_variables:
             variable.assign(0.5 * rng.normal(size=variable.shape))
@@ -454,8 +505,16 @@ for a, b in zip(tf.nest.flatten(one), tf.nest.flatten(two), strict=True):
 """
 
 
-def test_two_replicas_equal_one_in_fit():
-    subprocess.run([sys.executable, "-c", TWO_REPLICAS], check=True)
+@pytest.mark.parametrize(
+    "head",
+    [
+        "'tied'",
+        "keras_trellis.heads.MixtureOfSoftmaxes(3, dtype='float64')",
+        "keras_trellis.heads.AdaptiveSoftmax((4, 7), dtype='float64')",
+    ],
+)
+def test_two_replicas_equal_one_in_fit(head):
+    subprocess.run([sys.executable, "-c", TWO_REPLICAS.replace("HEAD", head)], check=True)
 
 
 # Arguments

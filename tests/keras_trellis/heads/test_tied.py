@@ -1,4 +1,4 @@
-"""Output heads against NumPy."""
+"""The tied softmax against NumPy."""
 
 import keras
 import numpy as np
@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import heads
+from tests.numpy_reference import log_softmax, nll_of
 
 V, E = 11, 4
 
@@ -24,18 +25,13 @@ def draw(*shape, seed=1):
 TABLE = draw(V, E, seed=2)
 
 
-def log_softmax(logits):
-    logits = logits - logits.max(-1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-
-
 @pytest.mark.parametrize("shape", [(3,), (2, 5), (2, 3, 5), (0, 5), (2, 0)])
 def test_tied_softmax_against_numpy(shape):
     """Logits = features table^T + bias, for features of any rank."""
     head, features = make(), draw(*shape, E)
     logits = features @ TABLE.T + head.bias.numpy()
     targets = np.random.default_rng(3).integers(0, V, shape)
-    expected = -np.take_along_axis(log_softmax(logits), targets[..., None], -1)[..., 0]
+    expected = nll_of(log_softmax(logits), targets)
     np.testing.assert_allclose(head.logits(tf.constant(features), TABLE), logits, atol=1e-12)
     np.testing.assert_allclose(
         head.log_probs(tf.constant(features), TABLE), log_softmax(logits), atol=1e-12
@@ -78,31 +74,6 @@ def test_call_is_logits_and_works_in_a_functional_model():
     model = keras.Model([features, table], outputs)
     x = draw(V, 3, E).astype("float32")
     np.testing.assert_allclose(model([x, TABLE.astype("float32")]), x @ TABLE.T, atol=1e-5)
-
-
-class Uniform(heads.Head):
-    """A head without logits or an nll of its own."""
-
-    def log_probs(self, features, table, training=False):
-        return tf.fill(tf.concat([tf.shape(features)[:-1], [V]], 0), -np.log(V))
-
-
-def test_a_head_needs_log_probs_alone():
-    head = Uniform()
-    features = tf.zeros((2, 3, 5, E))
-    np.testing.assert_allclose(head.nll(features, tf.zeros((2, 1, 5), tf.int32), None), np.log(V))
-    np.testing.assert_allclose(head.logits(features, None), head.log_probs(features, None))
-
-
-def test_get():
-    head = heads.TiedSoftmax(name="mine", dtype="float64")
-    assert heads.get(head) is head
-    assert isinstance(heads.get("tied", name="head"), heads.TiedSoftmax)
-    copy = heads.get(keras.saving.serialize_keras_object(head))
-    assert copy.get_config() == head.get_config()
-    for wrong in ("softmax", None, 3, keras.layers.Dense(3)):
-        with pytest.raises(ValueError, match="`head` must be one of .*Received: head="):
-            heads.get(wrong)
 
 
 def test_sizes_that_do_not_fit():

@@ -1,0 +1,119 @@
+"""A softmax split by frequency, for vocabularies of hundreds of thousands of words."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+from keras_trellis.heads.blockwise import add_blockwise_nll, blockwise_nll
+from keras_trellis.heads.head import Head, broadcast_targets, dense_logits, require_tied_sizes
+
+__all__ = ["AdaptiveSoftmax"]
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class AdaptiveSoftmax(Head):
+    """A tied softmax in clusters: frequent words at once, rare ones in two steps.
+
+    Words stand in the order of frequency, the most frequent first. The words before the first
+    cutoff are predicted by one softmax together with a token for each of the clusters that the
+    other cutoffs begin; a word of cluster j has the probability of the cluster's token times that
+    of a softmax over the cluster:
+
+        log p(w) = log softmax([table_0; tail_vectors] h + [bias_0; tail_bias])_w          w in 0
+        log p(w) = the same of the token of j + log softmax(table_j h + bias_j)_w          w in j
+
+    The nll of given targets computes each cluster's softmax for the targets that fall into it, so
+    that a step costs little more than the softmax of the frequent words; see `blockwise_nll` for
+    its memory. The gradient with respect to the table is dense, as an optimizer with momentum or
+    weight decay wants it.
+
+    Variables: `bias [V]`, `tail_vectors [clusters, E]`, `tail_bias [clusters]`, all zero at the
+    start. A target outside [0, V) is an error on a CPU and a NaN on an accelerator and under XLA.
+
+    Args:
+        cutoffs: the first word of each cluster after the frequent words: increasing, in (0, V).
+        **kwargs: arguments of every Keras layer.
+
+    Raises:
+        ValueError: the cutoffs do not increase, or reach beyond the vocabulary.
+
+    Source: Bai et al. (2019), section 5.2 (WikiText-103), after Grave et al. (2017), "Efficient
+    softmax approximation for GPUs"; tied as in the released code, with no smaller word vectors for
+    rare words.
+    """
+
+    def __init__(self, cutoffs: Sequence[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cutoffs = arguments.increasing("cutoffs", cutoffs)
+
+    def build(self, features_shape: tuple, table_shape: tuple) -> None:
+        """Creates the variables; features must have as many channels as the table."""
+        require_tied_sizes("An adaptive softmax", features_shape, table_shape)
+        words, units = table_shape
+        if self.cutoffs[-1] >= words:
+            raise ValueError(
+                f"`cutoffs` must be less than the vocabulary's size, {words}. "
+                f"Received: cutoffs={self.cutoffs}"
+            )
+        edges = (0, *self.cutoffs, words)
+        self._sizes = [after - before for before, after in itertools.pairwise(edges)]
+        clusters = len(self.cutoffs)
+        self.bias = self._add_bias(words)
+        self.tail_vectors = self.add_weight(
+            name="tail_vectors", shape=(clusters, units), initializer="zeros"
+        )
+        self.tail_bias = self.add_weight(
+            name="tail_bias", shape=(clusters,), initializer="zeros", autocast=False
+        )
+
+    def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+        """Returns log-probabilities `[..., V]` in at least float32."""
+        clusters = self._clusters(table)
+        head, *tails = (tf.nn.log_softmax(dense_logits(features, *each)) for each in clusters)
+        frequent, tokens = tf.split(head, [self.cutoffs[0], len(tails)], axis=-1)
+        tokens = tf.split(tokens, len(tails), axis=-1)
+        rare = (token + tail for token, tail in zip(tokens, tails, strict=True))
+        return tf.concat([frequent, *rare], axis=-1)
+
+    def nll(
+        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the negative log-likelihood of each target; see `Head.nll`."""
+        targets = tf.cast(broadcast_targets(targets, features), tf.int32)
+        shape, targets = tf.shape(targets), tf.reshape(targets, [-1])
+        order = tf.argsort(tf.searchsorted(self.cutoffs, targets, side="right"))
+        rows = tf.gather(tf.reshape(features, [-1, features.shape[-1]]), order)
+        nll = self._sorted_nll(rows, tf.gather(targets, order), table)
+        return tf.reshape(tf.gather(nll, tf.math.invert_permutation(order)), shape)
+
+    def _sorted_nll(self, rows: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
+        """The nll of targets `[N]` that stand in the order of their clusters."""
+        places = tf.searchsorted(self.cutoffs, targets, side="right")
+        edges = tf.unstack(tf.searchsorted(places, tf.range(1, len(self.cutoffs) + 2)))
+        (words, bias), *tails = self._clusters(table)
+        # The tokens stand after the frequent words.
+        labels = tf.where(places > 0, self.cutoffs[0] - 1 + places, targets)
+        nll = blockwise_nll(rows, labels, words, bias)
+        ranges = itertools.pairwise(edges)
+        for cutoff, tail, bounds in zip(self.cutoffs, tails, ranges, strict=True):
+            rows, nll = add_blockwise_nll(rows, nll, targets - cutoff, *tail, *bounds)
+        return nll
+
+    def _clusters(self, table: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """Words and biases of each softmax, that of the frequent words and the tokens first."""
+        # One split, of which the gradient is one concatenation.
+        words = tf.split(tf.convert_to_tensor(table), self._sizes)
+        biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
+        words[0] = tf.concat([words[0], tf.cast(self.tail_vectors, words[0].dtype)], axis=0)
+        biases[0] = tf.concat([biases[0], tf.convert_to_tensor(self.tail_bias)], axis=0)
+        return list(zip(words, biases, strict=True))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "cutoffs": list(self.cutoffs)}

@@ -1,0 +1,114 @@
+"""The interface of heads, and what they share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+__all__ = [
+    "Head",
+    "at_least_float32",
+    "broadcast_targets",
+    "dense_logits",
+    "require_tied_sizes",
+]
+
+
+class Head(keras.layers.Layer):
+    """The interface that `TrellisLM` asks of a head.
+
+    A head of one's own implements `build`, `log_probs` and, where the nll of given targets costs
+    less than the whole distribution, `nll`. A head that has unnormalised logits implements
+    `logits` too; for the others `logits` are the log-probabilities, which are as right for
+    `from_logits=True`.
+
+    A mask that a head draws in training is shared by all steps of a sequence: the steps are the
+    last axis but one of the features.
+    """
+
+    def build(self, features_shape: tuple, table_shape: tuple) -> None:
+        """Creates the variables.
+
+        Args:
+            features_shape: `[..., E]`, the shape of the features; the last size is known.
+            table_shape: `[V, E']`, the shape of the table of word vectors.
+        """
+
+    def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+        """Returns log-probabilities `[..., V]` for features `[..., E]` and a table `[V, E']`."""
+        raise NotImplementedError
+
+    def logits(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+        """Returns `[..., V]`, of which the softmax is the distribution."""
+        return self.log_probs(features, table, training)
+
+    def nll(
+        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the negative log-likelihood of each target.
+
+        Args:
+            features: `[..., E]`.
+            targets: integers in [0, V) that broadcast to `features.shape[:-1]`.
+            table: `[V, E']`.
+            training: whether to drop what the head drops in training.
+
+        Returns:
+            `[...]`, in nats.
+        """
+        log_probs = self.log_probs(features, table, training)
+        targets = broadcast_targets(targets, features)
+        return -tf.gather(log_probs, targets, batch_dims=targets.shape.rank)
+
+    def call(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+        """Returns `logits`."""
+        return self.logits(features, table, training)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; Keras wants it said, as a policy is among them."""
+        return super().get_config()
+
+    def _add_bias(self, words: int) -> keras.Variable:
+        """Adds `bias [V]`, zero at the start."""
+        # Not autocast: the sum with the bias belongs to the softmax, which is never in half
+        # precision.
+        return self.add_weight(name="bias", shape=(words,), initializer="zeros", autocast=False)
+
+
+def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
+    """Casts a half-precision tensor to float32; float32 and float64 stay as they are."""
+    return tensor if tensor.dtype == tf.float64 else tf.cast(tensor, tf.float32)
+
+
+def broadcast_targets(targets: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+    """Returns one target for each of the features: `features.shape[:-1]`."""
+    return tf.broadcast_to(targets, tf.shape(features)[:-1])
+
+
+def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:
+    """Returns `features words^T + bias`, `[..., V]`, by one two-dimensional product.
+
+    The product runs in the features' dtype, the sum in at least float32.
+
+    Args:
+        features: `[..., E]`.
+        words: `[V, E]`.
+        bias: `[V]`.
+    """
+    words = tf.cast(words, features.dtype)
+    rows = tf.reshape(features, [-1, words.shape[1]])
+    logits = at_least_float32(tf.matmul(rows, words, transpose_b=True))
+    logits += tf.cast(bias, logits.dtype)
+    return tf.reshape(logits, tf.concat([tf.shape(features)[:-1], tf.shape(words)[:1]], axis=0))
+
+
+def require_tied_sizes(name: str, features_shape: tuple, table_shape: tuple) -> None:
+    """Raises ValueError where features do not have as many channels as the table."""
+    if features_shape[-1] != table_shape[-1]:
+        raise ValueError(
+            f"{name} multiplies features and word vectors, so `output_units` must "
+            "equal `embedding_units`. "
+            f"Received: output_units={features_shape[-1]}, embedding_units={table_shape[-1]}"
+        )

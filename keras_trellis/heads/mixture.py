@@ -1,0 +1,152 @@
+"""A mixture of softmaxes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments, dropout
+from keras_trellis.heads.blockwise import blockwise_nll
+from keras_trellis.heads.head import Head, at_least_float32, broadcast_targets, dense_logits
+
+__all__ = ["MixtureOfSoftmaxes"]
+
+_SEED_STREAM = 2000
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class MixtureOfSoftmaxes(Head):
+    """A mixture of K softmaxes over the whole vocabulary, all with the embedding's word vectors.
+
+    For features h, in log space throughout:
+
+        pi = softmax(h prior_kernel + prior_bias)                                   [K]
+        z_k = tanh(dropout(h latent_kernel + latent_bias)_k)                        [K, E']
+        p = sum_k pi_k softmax(table z_k + bias) + epsilon                          [V]
+
+    Features need not have as many channels as the word vectors. The nll of given targets keeps no
+    distribution: see `blockwise_nll`, whose rows are here the K latent vectors of every position.
+
+    `epsilon` may be set at any time; what is traced from then on has it. It is 1e-8 in the released
+    code, where it keeps the logarithm finite; the probabilities then sum to 1 + V epsilon.
+
+    Variables: `prior_kernel [E, K]`, `prior_bias [K]`, `latent_kernel [E, K E']`, `latent_bias [K
+    E']`, uniform in ±1 / sqrt(E) at the start, torch's default, which the released code keeps; and
+    `bias [V]`, zero.
+
+    A target outside [0, V) is an error on a CPU and a NaN on an accelerator and under XLA.
+
+    Args:
+        experts: K.
+        latent_dropout: fraction of the channels of the latent vectors to drop, before the tanh;
+            one mask for all steps of a row.
+        epsilon: what is added to each probability, in [0, 1).
+        seed: integer that the masks derive from; None: drawn at random.
+        **kwargs: arguments of every Keras layer.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    Source: Yang et al. (2018), "Breaking the softmax bottleneck", as in Bai et al. (2019), section
+    5.2, and its released code.
+    """
+
+    def __init__(
+        self,
+        experts: int,
+        *,
+        latent_dropout: float = 0.0,
+        epsilon: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.experts = arguments.positive("experts", experts)
+        self.latent_dropout = arguments.rate("latent_dropout", latent_dropout)
+        self.epsilon = arguments.rate("epsilon", epsilon)
+        self.seed = seed
+        if self.latent_dropout:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def build(self, features_shape: tuple, table_shape: tuple) -> None:
+        """Creates the variables."""
+        (words, word_units), units = table_shape, features_shape[-1]
+
+        def add(name: str, *shape: int) -> keras.Variable:
+            bound = units**-0.5
+            # One object each: an initializer draws the same numbers each time.
+            initializer = keras.initializers.RandomUniform(-bound, bound)
+            return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+        self.prior_kernel = add("prior_kernel", units, self.experts)
+        self.prior_bias = add("prior_bias", self.experts)
+        self.latent_kernel = add("latent_kernel", units, self.experts * word_units)
+        self.latent_bias = add("latent_bias", self.experts * word_units)
+        self.bias = self._add_bias(words)
+
+    def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+        """Returns log-probabilities `[..., V]` in at least float32."""
+        latents = tf.unstack(self._latents(features, training), axis=-2)
+        priors = tf.split(self._log_priors(features), self.experts, axis=-1)
+        # One expert after another, since all of them together take K times the result's memory.
+        parts = (
+            prior + tf.nn.log_softmax(dense_logits(latent, table, self.bias))
+            for prior, latent in zip(priors, latents, strict=True)
+        )
+        return self._plus_epsilon(functools.reduce(_log_add_exp, parts))
+
+    def nll(
+        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the negative log-likelihood of each target; see `Head.nll`."""
+        latents = self._latents(features, training)
+        targets = tf.cast(broadcast_targets(targets[..., None], latents), tf.int32)
+        nll = blockwise_nll(
+            tf.reshape(latents, [-1, latents.shape[-1]]),
+            tf.reshape(targets, [-1]),
+            tf.convert_to_tensor(table),
+            tf.convert_to_tensor(self.bias),
+        )
+        joint = self._log_priors(features) - tf.reshape(nll, tf.shape(targets))
+        return -self._plus_epsilon(tf.reduce_logsumexp(joint, axis=-1))
+
+    def _log_priors(self, features: tf.Tensor) -> tf.Tensor:
+        """`[..., E]` -> `[..., K]` in at least float32."""
+        return tf.nn.log_softmax(at_least_float32(self._dense(features, "prior")))
+
+    def _latents(self, features: tf.Tensor, training: bool) -> tf.Tensor:
+        """`[..., T, E]` -> `[..., T, K, E']`."""
+        latents = self._dense(features, "latent")
+        *rows, steps, channels = tf.unstack(tf.shape(latents), num=latents.shape.rank)
+        if training and self.latent_dropout:
+            # The generators of the model and its layer may start from the same seed.
+            seed = dropout.fold_in(dropout.next_seed(self.seed_generator), _SEED_STREAM)
+            shape = [*rows, 1, channels]
+            latents *= dropout.dropout_mask(shape, self.latent_dropout, seed, latents.dtype)
+        units = latents.shape[-1] // self.experts
+        return tf.reshape(tf.tanh(latents), [*rows, steps, self.experts, units])
+
+    def _dense(self, features: tf.Tensor, name: str) -> tf.Tensor:
+        """The affine map of a name, in the features' dtype."""
+        kernel, bias = getattr(self, f"{name}_kernel"), getattr(self, f"{name}_bias")
+        product = tf.tensordot(features, tf.cast(kernel, features.dtype), axes=1)
+        return product + tf.cast(bias, features.dtype)
+
+    def _plus_epsilon(self, log_probs: tf.Tensor) -> tf.Tensor:
+        if not self.epsilon:
+            return log_probs
+        return _log_add_exp(log_probs, tf.constant(math.log(self.epsilon), log_probs.dtype))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        names = ("experts", "latent_dropout", "epsilon", "seed")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def _log_add_exp(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """log(exp(one) + exp(other))."""
+    return one + tf.math.softplus(other - one)

@@ -1,0 +1,47 @@
+"""One softmax over the whole vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.heads.head import Head, broadcast_targets, dense_logits, require_tied_sizes
+
+__all__ = ["TiedSoftmax"]
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class TiedSoftmax(Head):
+    """One softmax over the whole vocabulary, its word vectors those of the embedding.
+
+    `logits = features table^T + bias`. The only variable is `bias [V]`, zero at the start. The
+    product runs in the features' dtype, all that follows in at least float32.
+
+    A target outside [0, V) is an error on a CPU and a NaN on an accelerator and under XLA.
+
+    Source: Bai et al. (2019), section 5 (tied weights, after Press and Wolf, 2017).
+    """
+
+    def build(self, features_shape: tuple, table_shape: tuple) -> None:
+        """Creates `bias [V]`; features must have as many channels as the table."""
+        require_tied_sizes("A tied softmax", features_shape, table_shape)
+        self.bias = self._add_bias(table_shape[0])
+
+    def logits(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+        """Returns unnormalised logits `[..., V]` in at least float32."""
+        return dense_logits(features, table, self.bias)
+
+    def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+        """Returns log-probabilities `[..., V]` in at least float32."""
+        return tf.nn.log_softmax(self.logits(features, table, training))
+
+    def nll(
+        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the negative log-likelihood of each target; see `Head.nll`."""
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=broadcast_targets(targets, features),
+            logits=self.logits(features, table, training),
+        )

@@ -1,0 +1,35 @@
+"""What every head has from the interface, and heads by name."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis import heads
+
+V, E = 11, 4
+
+
+class Uniform(heads.Head):
+    """A head without logits or an nll of its own."""
+
+    def log_probs(self, features, table, training=False):
+        return tf.fill(tf.concat([tf.shape(features)[:-1], [V]], 0), -np.log(V))
+
+
+def test_a_head_needs_log_probs_alone():
+    head = Uniform()
+    features = tf.zeros((2, 3, 5, E))
+    np.testing.assert_allclose(head.nll(features, tf.zeros((2, 1, 5), tf.int32), None), np.log(V))
+    np.testing.assert_allclose(head.logits(features, None), head.log_probs(features, None))
+
+
+def test_get():
+    head = heads.TiedSoftmax(name="mine", dtype="float64")
+    assert heads.get(head) is head
+    assert isinstance(heads.get("tied", name="head"), heads.TiedSoftmax)
+    copy = heads.get(keras.saving.serialize_keras_object(head))
+    assert copy.get_config() == head.get_config()
+    for wrong in ("softmax", None, 3, keras.layers.Dense(3)):
+        with pytest.raises(ValueError, match="`head` must be one of .*Received: head="):
+            heads.get(wrong)
