@@ -18,7 +18,16 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import evaluate, generate, growth, report, stablehlo, train_step, weight_gradient
+from benchmarks import (
+    evaluate,
+    generate,
+    growth,
+    heads,
+    report,
+    stablehlo,
+    train_step,
+    weight_gradient,
+)
 
 FLAGS = flags.FLAGS
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +35,7 @@ DOCUMENT = ROOT / "docs" / "benchmarks.md"
 PLOT = ROOT / "docs" / "benchmarks" / "growth.png"
 MODULES = {
     module.__name__: module
-    for module in (evaluate, generate, growth, stablehlo, train_step, weight_gradient)
+    for module in (evaluate, generate, growth, heads, stablehlo, train_step, weight_gradient)
 }
 BOTH = ("--dtype=float32", "--dtype=bfloat16")
 # The word-level window of the paper; 512 channels instead of 1400, which would take eight times
@@ -56,6 +65,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "evaluate": ("evaluate",),
     "generate": ("generate", "--rounds=3"),
     "growth": ("growth",),
+    "heads_ptb": ("heads",),
+    # The released window; a mixture of 15 would take minutes a step.
+    "heads_wikitext103": (
+        *("heads", "--vocabulary_size=267735", "--cutoffs=2800,20000,76000", "--positions=3000"),
+        *("--units=512", "--experts=2", "--rounds=3"),
+    ),
 }
 NEEDS = {
     "train_step": ("reference_dir",),
@@ -63,6 +78,7 @@ NEEDS = {
     "evaluate": ("data_dir", "reference_dir"),
     "generate": ("reference_dir",),
     "growth": ("reference_dir",),
+    "heads": (),
 }
 
 

@@ -121,6 +121,10 @@ def small() -> dict:
         dilation_rate=(1, 2, 4, 8, 16),
         weight_normalization=False,
         initial_deviation=0.0,  # Keras's own initializers: N(0, 0.01^2) is slow to start
+        # So are vectors in [-0.1, 0.1]: 3.9 bpc after 340 steps, with these 2.6.
+        embeddings_initializer=dict(
+            class_name="RandomUniform", config=dict(minval=-1.0, maxval=1.0)
+        ),
         dropout=0.0,
         recurrent_dropout=0.05,
         weight_dropout=0.0,
@@ -129,7 +133,7 @@ def small() -> dict:
         auxiliary_weight=0.0,
     )
     config["data"].update(batch_size=16, window=128, horizon=0, history="carried")
-    config["optimizer"].update(learning_rate=3e-3, clip_norm=0.25, weight_decay=0.0)
-    config["schedule"].update(factor=0.25, patience=1, minimum=1e-5, epochs=(3,))
-    config["training"].update(epochs=4)
+    config["optimizer"].update(learning_rate=3e-3, clip_norm=1.0, weight_decay=0.0)
+    config["schedule"].update(factor=0.25, patience=1, minimum=1e-5, epochs=(2,))
+    config["training"].update(epochs=3)
     return config

@@ -2,9 +2,11 @@
 
 `exact`: every target is scored once (all tokens but the first, which has no context), with the
 whole of the past that the model can see. `trellisnet`: the protocol of the authors' scripts
-(streams, windows, discarded targets), so that a number can stand beside the paper's.
+(streams, windows, discarded targets, 1e-8 added to the probabilities of a mixture of softmaxes), so
+that a number can stand beside the paper's.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -13,10 +15,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.data import streams
 from trainers.measures import WORDS, Measure, perplexity
 
 PROTOCOLS = ("exact", "trellisnet")
+# What a protocol adds to the probabilities of a mixture of softmaxes, however it was trained.
+_EPSILON = {"exact": 0.0, "trellisnet": 1e-8}
 
 
 class Score(NamedTuple):
@@ -77,7 +82,8 @@ class Evaluator:
         cache = self._model.get_initial_cache(rows)
         total, tokens = 0.0, 0
         for pieces in chunks:
-            nll, cache = self._through_cache(*pieces, cache)
+            with _epsilon_of("exact", self._model):
+                nll, cache = self._through_cache(*pieces, cache)
             total += float(nll)
             tokens += int(pieces.scored.sum())
         return Score(total, tokens)
@@ -91,9 +97,10 @@ class Evaluator:
         total, tokens = 0.0, 0
         for index in range(windows.count):
             start, stop = windows.bounds(index)
-            nll, carried = self._through_state(
-                rows[:, start:stop], rows[:, start + 1 : stop + 1], state
-            )
+            with _epsilon_of("trellisnet", self._model):
+                nll, carried = self._through_state(
+                    rows[:, start:stop], rows[:, start + 1 : stop + 1], state
+                )
             state = carried if self._data.history == "carried" else state
             total += float(nll)
             tokens += len(rows) * (stop - start - windows.discard)
@@ -188,6 +195,20 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
             f"{stream} (config.data.horizon + 2) in each of config.evaluation.batch_size="
             f"{settings.batch_size} streams: {remedy} more text"
         )
+
+
+@contextlib.contextmanager
+def _epsilon_of(protocol: str, model: keras.Model) -> Iterator[None]:
+    """Gives a mixture of softmaxes the epsilon of a protocol, for what is traced meanwhile."""
+    head = model.head
+    if not isinstance(head, MixtureOfSoftmaxes):
+        yield
+        return
+    before, head.epsilon = head.epsilon, _EPSILON[protocol]
+    try:
+        yield
+    finally:
+        head.epsilon = before
 
 
 def _total(nll: tf.Tensor) -> tf.Tensor:

@@ -10,12 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis import TrellisLM
+from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 from trainers import evaluation
 from trainers.baselines import LSTMLanguageModel
 from trainers.data import streams
 from trainers.measures import measure_of
 
 MODELS = {"trellis": TrellisLM, "lstm": LSTMLanguageModel}
+HEADS = {"mixture": MixtureOfSoftmaxes, "adaptive": AdaptiveSoftmax}
 HISTORIES = ("zero", "carried")
 INITIALIZED = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
 
@@ -109,7 +111,7 @@ def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> keras.Mode
     """Returns the model of a config, built.
 
     Raises:
-        ValueError: The model's kind, the history or an argument of the model is not valid.
+        ValueError: The model's kind, its head's, or an argument of one of them is not valid.
     """
     arguments = config.model.to_dict()
     kind = arguments.pop("kind")
@@ -122,7 +124,23 @@ def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> keras.Mode
     for name in INITIALIZED if deviation else ():
         # One object each: an initializer draws the same numbers each time.
         arguments[name] = keras.initializers.RandomNormal(stddev=deviation)
+    if "head" in arguments:
+        arguments["head"] = _head(arguments["head"], config.seed)
     return MODELS[kind](vocabulary_size, seed=config.seed, **arguments)
+
+
+def _head(arguments: Mapping[str, Any], seed: int) -> Head:
+    """Returns the head of a config; without one, a model's softmax is tied."""
+    arguments = dict(arguments)
+    kind = arguments.pop("kind")
+    if kind not in HEADS:
+        raise ValueError(
+            f"`config.model.head.kind` must be one of {tuple(HEADS)}. Received: "
+            f"config.model.head.kind={kind!r}"
+        )
+    if kind == "mixture":  # the other has no dropout of its own
+        arguments["seed"] = seed
+    return HEADS[kind](**arguments)
 
 
 def check_data(data: ml_collections.ConfigDict) -> None:

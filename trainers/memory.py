@@ -1,6 +1,10 @@
 """How much memory training takes, by a formula: an order of magnitude to plan by, not a bound."""
 
+import itertools
+
 import ml_collections
+
+from keras_trellis.heads import BLOCK
 
 _BYTES = 4  # float32
 _SLOTS = {"sgd": 0, "adam": 2}  # variables of the optimizer, for each parameter
@@ -11,8 +15,8 @@ def training_bytes(config: ml_collections.ConfigDict, parameters: int, vocabular
     """Estimates the memory of a training step, without the program itself and the data.
 
     It counts what has to be there at once: parameters, gradients and the optimizer's variables;
-    what the network keeps for the backward pass; logits and their gradients for each output that
-    is scored.
+    what the network keeps for the backward pass; what the head keeps of each output that is
+    scored.
     """
     model, data = config.model, config.data
     scored = data.batch_size * (data.window - data.horizon)
@@ -24,8 +28,21 @@ def training_bytes(config: ml_collections.ConfigDict, parameters: int, vocabular
     else:
         kept = _trellis_numbers(model, data)
         outputs += model.depth // model.auxiliary_every if model.auxiliary_weight else 0
-    logits = 2 * outputs * scored * vocabulary_size
-    return _BYTES * (parameters * (2 + slots) + kept + logits)
+    kept += _head_numbers(model, outputs * scored, vocabulary_size)
+    return _BYTES * (parameters * (2 + slots) + kept)
+
+
+def _head_numbers(model: ml_collections.ConfigDict, rows: int, vocabulary_size: int) -> int:
+    """Logits and their gradients, all of them or by blocks, with what comes of a block."""
+    head = model.get("head")
+    if head is None:
+        return 2 * rows * vocabulary_size
+    rows *= head.get("experts", 1)
+    edges = (0, *head.get("cutoffs", ()), vocabulary_size)
+    words = max(after - before for before, after in itertools.pairwise(edges))
+    gradient = words * model.embedding_units
+    block = min(rows * words, max(BLOCK, gradient))
+    return 2 * block + gradient + 3 * rows * model.embedding_units
 
 
 def _trellis_numbers(model: ml_collections.ConfigDict, data: ml_collections.ConfigDict) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # Each has a file in `configs` and a corpus.
-TASKS = ("ptb", "ptb_char", "wikitext2", "wikitext103", "pydoc", "text")
+TASKS = ("ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103", "pydoc", "text")
 
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:

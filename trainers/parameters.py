@@ -18,11 +18,17 @@ from trainers.data import wikitext
 
 VOCABULARY_SIZES = {
     "ptb": 10_000,
+    "ptb_mos": 10_000,
     "ptb_char": 50,
     **{task: edition.words for task, edition in wikitext.EDITIONS.items()},
 }
 # Table 5; the ablations are said to be of one size.
-PAPER = {("ptb", "paper"): "24M", ("ptb_char", "paper"): "13.4M", ("wikitext103", "paper"): "180M"}
+PAPER = {
+    ("ptb", "paper"): "24M",
+    ("ptb_mos", "paper"): "25M",
+    ("ptb_char", "paper"): "13.4M",
+    ("wikitext103", "paper"): "180M",
+}
 _ABLATIONS = "24.1M"
 
 

@@ -7,7 +7,7 @@ from absl import flags
 
 from configs import ptb
 from configs.ptb_char import PRESETS as PRESETS_CHAR
-from trainers import config
+from trainers import config, language_modeling, memory
 from trainers.names import flatten
 
 
@@ -87,6 +87,27 @@ def test_a_field_that_is_none_keeps_its_type():
     assert config.load("ptb_char").schedule.patience is None
 
 
+@pytest.mark.parametrize(("preset", "millions"), [("paper", 25), ("released", 26), ("small", 3)])
+def test_sizes_of_the_mixture(preset, millions):
+    """The paper says 25M, cut off, not rounded; the released defaults have a larger embedding."""
+    loaded = config.load("ptb_mos", preset)
+    parameters = language_modeling.parameters(language_modeling.build(loaded, 10_000))
+    assert parameters // 10**6 == millions
+
+
+def test_estimated_memory_knows_the_heads():
+    """A mixture works in blocks, whatever the number of its experts; so do clusters of words."""
+    loaded = config.load("ptb_mos", "paper")
+    estimates = []
+    for head in ({}, {"head": loaded.model.head}, {"head": {"kind": "adaptive", "cutoffs": (99,)}}):
+        values = loaded.to_dict()
+        values["model"].pop("head")
+        values["model"] |= head
+        estimates.append(memory.training_bytes(config.from_dict(values), 0, 267_735))
+    tied, mixture, adaptive = estimates
+    assert adaptive < mixture < tied / 5
+
+
 def test_paper_is_the_default_preset_of_ptb():
     assert config.load("ptb").preset == "paper"
     assert config.load("ptb").model.depth == 55
@@ -96,7 +117,7 @@ def test_paper_is_the_default_preset_of_ptb():
     ("task", "preset", "message"),
     [
         ("ptbb", None, "unknown --task 'ptbb'; did you mean 'ptb'"),
-        ("qqqq", None, "expected one of ptb, ptb_char, .*text"),
+        ("qqqq", None, "expected one of ptb, ptb_mos, .*text"),
         ("ptb", "smal", "unknown --preset 'smal'; did you mean 'small'.*--task=ptb"),
     ],
 )

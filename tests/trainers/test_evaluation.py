@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
-from keras_trellis import TrellisLM
+from keras_trellis import TrellisLM, heads
 from trainers import evaluation, measures
 
 VOCABULARY = 17
@@ -131,6 +131,32 @@ def test_trellisnet_traces_once_for_whole_windows_and_once_for_the_last(
     for _ in range(2):
         scorer.trellisnet(ids)
     assert len(traces) == 2
+
+
+@pytest.mark.parametrize("trained_with", [0.0, 1e-8])
+def test_protocols_differ_in_what_they_add_to_a_mixture(ids, trained_with):
+    """1e-8 under `trellisnet`, nothing under `exact`, and the model stays as it was."""
+    head = heads.MixtureOfSoftmaxes(2, epsilon=trained_with, dtype="float64")
+    model = TrellisLM(VOCABULARY, 6, 3, embedding_units=5, head=head, dtype="float64")
+    # Half of the words have probabilities of e^-30, far less than 1e-8.
+    head.bias.assign(np.where(np.arange(VOCABULARY) % 2, -30.0, 0.0))
+    score = evaluator(model, horizon=0, history="carried").trellisnet(ids[:134])
+    exact = evaluator(model).exact(ids)
+    exact_again = evaluator(model, rows=3, chunk=16).exact(ids)
+    assert head.epsilon == trained_with
+    head.epsilon = 0.0
+    np.testing.assert_allclose(exact.nll, one_pass(model, ids), rtol=1e-9)
+    np.testing.assert_allclose(exact_again.nll, exact.nll, rtol=1e-9)
+    head.epsilon = 1e-8
+    rows, state, total = ids[:132].reshape(3, 44), model.get_initial_state(3), 0.0
+    for start in range(0, 43, 20):
+        stop = min(start + 20, 43)
+        nll, state = model.score(
+            rows[:, start:stop], rows[:, start + 1 : stop + 1], initial_state=state
+        )
+        total += float(tf.reduce_sum(nll))
+    np.testing.assert_allclose(score.nll, total, rtol=1e-9)
+    assert score.mean < 13 < exact.mean
 
 
 def test_a_text_passes_the_check_where_it_can_be_scored(model, ids):

@@ -4,8 +4,11 @@ import csv
 import errno
 import json
 import os
+import re
+import shutil
 import signal
 
+import numpy as np
 import pytest
 from etils import epath
 
@@ -58,12 +61,20 @@ def train(config, corpus, tmp_path, monkeypatch):
         ("data", {"history": "none"}, "config.data.history"),
         ("data", {"horizon": 10}, "config.data.horizon"),
         ("model", {"kind": "gru"}, "config.model.kind"),
+        (
+            "model",
+            {"head": dict(kind="mixed", experts=2)},
+            "`config.model.head.kind` must be one of .*mixture.*adaptive.*Received: .*='mixed'",
+        ),
+        ("model", {"head": dict(kind="mixture", experts=0)}, "`experts`.*experts=0"),
+        ("model", {"head": dict(kind="adaptive", cutoffs=(9,))}, "vocabulary's size, 6.*\\(9,\\)"),
     ],
 )
 def test_a_recipe_that_cannot_be_trained_is_named_and_leaves_no_folder(
     train, config, tmp_path, group, values, named
 ):
-    config[group].update(values)
+    with config.unlocked():
+        config[group].update(values)
     with pytest.raises(ValueError, match=named):
         train()
     assert not (tmp_path / "run").exists()
@@ -120,6 +131,46 @@ def test_a_signal_outside_the_steps_ends_the_run_with_a_line(
     if owner is runs.evaluation.Evaluator:
         train()
         assert "best of epoch 1: validation perplexity" in capsys.readouterr().out
+
+
+HEADS = {
+    "mixture": dict(kind="mixture", experts=2, latent_dropout=0.3, epsilon=1e-8),
+    "adaptive": dict(kind="adaptive", cutoffs=(2, 4)),
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
+    train, config, tmp_path, capsys, monkeypatch, head
+):
+    build = runs.language_modeling.build
+
+    def build_the_same(*arguments):
+        model = build(*arguments)
+        generator = np.random.default_rng(0)
+        for variable in model.trainable_variables:
+            variable.assign(generator.normal(0, 0.3, variable.shape))
+        return model
+
+    def last_checkpoint():
+        with np.load(max((tmp_path / "run" / "checkpoints").glob("step-*.npz"))) as file:
+            return {name: file[name] for name in file.files}
+
+    monkeypatch.setattr(runs.language_modeling, "build", build_the_same)
+    with config.model.unlocked():
+        config.model.head = HEADS[head]
+    results = []
+    for epochs_of_each_call in ([2], [1, 2]):
+        for epochs in epochs_of_each_call:
+            config.training.epochs = epochs
+            train()
+        results.append((capsys.readouterr().out.splitlines()[-1], last_checkpoint()))
+        shutil.rmtree(tmp_path / "run")
+    (summary, expected), (resumed, actual) = results
+    assert re.search(r"exact [\d.]+ \(\d+ tokens\), trellisnet [\d.]+ \(\d+ tokens\)", summary)
+    assert resumed == summary and actual.keys() == expected.keys()
+    for name in expected.keys() - {"cost/seconds", "cost/peak_bytes"}:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
 
 
 def test_a_disk_that_stays_full_loses_no_perplexity(train, tmp_path, capsys, monkeypatch):

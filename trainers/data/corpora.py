@@ -1,6 +1,7 @@
 """Corpora by name: one path from text to the training text's vocabulary to ids.
 
 ptb          the Penn Treebank, downloaded, or the three published files in `data_dir`
+ptb_mos      the same
 ptb_char     the same, character by character
 wikitext2    WikiText-2, downloaded, or its three files in `data_dir`
 wikitext103  WikiText-103, likewise
@@ -189,7 +190,10 @@ def _check_option(name: str, value: Any, known: tuple[str, ...]) -> None:
         )
 
 
-_WORDS = {"ptb": penn_treebank.words, "ptb_char": penn_treebank.words, "pydoc": pydoc.words}
+_WORDS = {
+    **dict.fromkeys(("ptb", "ptb_mos", "ptb_char"), penn_treebank.words),
+    "pydoc": pydoc.words,
+}
 
 
 def tokens_of(task: str, text: str) -> list[str]:
@@ -203,6 +207,7 @@ def tokens_of(task: str, text: str) -> list[str]:
 
 SOURCES: dict[str, Callable[..., encoding.Source]] = {
     "ptb": _ptb,
+    "ptb_mos": _ptb,
     "ptb_char": _ptb_char,
     **{name: functools.partial(_wikitext, name) for name in wikitext.EDITIONS},
     "pydoc": _pydoc,
