@@ -104,6 +104,9 @@ def repository(tmp_path):
         "keras_trellis/gates.py": "import numpy as np",
         "configs/__init__.py": "",
         "configs/ptb.py": "",
+        "tests/test_text.py": "FILE = 'testdata/a.txt'",
+        "tests/testdata/a.txt": "",
+        "tests/testdata/b.txt": "",
         "trainers/data/sums.tsv": "",
         "trainers/data/text.py": "import os.path\nfrom absl import flags\nFILE = 'sums.tsv'",
         "trainers/lm.py": "import importlib\n"
@@ -131,6 +134,7 @@ def test_targets_of_a_small_repository(repository):
     assert (
         'data = ["sums.tsv"],\n    deps = ["@pypi//absl_py"]' in texts[Path("trainers/data/BUILD")]
     )
+    assert texts[Path("tests/BUILD")].endswith('    data = ["testdata/a.txt"],\n)\n')
     assert texts[Path("trainers/BUILD")].endswith(
         "py_binary(\n"
         '    name = "lm",\n'

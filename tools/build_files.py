@@ -105,10 +105,12 @@ def _first_party(name: str, modules: dict[str, Path]) -> Path:
 
 
 def data_files(path: Path, root: Path = ROOT) -> list[str]:
-    """Returns the data files beside a file that its source names."""
+    """Returns the data files beside a file, or in `testdata` there, that its source names."""
     source = (root / path).read_text(encoding="utf-8")
-    beside = sorted((root / path).parent.glob("*.tsv"))
-    return [file.name for file in beside if file.name in source]
+    folder = (root / path).parent
+    found = sorted([*folder.glob("*.tsv"), *folder.glob("testdata/*")])
+    names = [file.relative_to(folder).as_posix() for file in found]
+    return [name for name in names if name in source]
 
 
 def rule(path: Path, root: Path = ROOT) -> str:
