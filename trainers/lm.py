@@ -7,29 +7,25 @@
 `--dynamic_rate` and `--dynamic_decay` evaluate dynamically, `--cache_size`, `--cache_theta` and
 `--cache_lambda` with a continuous cache; both can be had at once.
 
-`--config.FIELD=VALUE` changes a field of the preset, whatever the order of the flags.
+`--config.FIELD=VALUE` changes a field of the preset, whatever the order of the flags. The run's
+folder is `--workdir`, by default runs/TASK-PRESET.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from absl import app, flags, logging
+from absl import app, flags
 from etils import epath
 
-from trainers import adaptation, evaluation, runs
+from trainers import adaptation, command, evaluation, runs
 from trainers import config as configs
 from trainers.training.loop import NonFiniteLossError
-from trainers.training.workdir import WorkdirError
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
 MODES = ("train", "evaluate", "generate")
 
-flags.DEFINE_string("task", None, f"What to train on: {', '.join(configs.TASKS)}.")
-flags.DEFINE_string("preset", None, "A preset of the task; its first one by default.")
-flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
-flags.DEFINE_string("workdir", None, "The folder of the run; runs/TASK-PRESET by default.")
+flags.adopt_module_key_flags(command)
 flags.DEFINE_enum("mode", "train", MODES, "What to do; all but train take a workdir's model.")
 flags.DEFINE_enum(
     "distribute", None, ("none", "mirrored"), "Mirrored over the GPUs where there are some."
@@ -57,33 +53,21 @@ _APPLIES = {
         ("prompt", "max_length", "temperature", "top_k", "top_p", "seed"), ("generate",)
     ),
 }
-_ERRORS = (ValueError, OSError, WorkdirError, flags.Error)
 
 
 def main(argv: list[str]) -> int:
     """Runs one mode; returns the exit status."""
+    modes = {"train": _train, "evaluate": _evaluate, "generate": _generate}
     try:
-        if len(argv) > 1:
-            raise ValueError(
-                f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}"
-            )
-        {"train": _train, "evaluate": _evaluate, "generate": _generate}[FLAGS.mode]()
+        return command.run(argv, modes[FLAGS.mode])
     except NonFiniteLossError as error:
         kept = f"checkpoints from before it, if any, are kept in {_workdir()}"
-        return _fail(f"{error}; {kept}", 1)
-    except _ERRORS as error:
-        return _fail(str(error), 2)
-    return 0
+        return command.fail(f"{error}; {kept}", 1)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `app.run`; exits with one line where it is not valid."""
-    try:
-        rest = configs.parse(argv)
-        _check_flags(argv)
-    except _ERRORS as error:
-        sys.exit(_fail(str(error), 2))
-    return rest
+    return command.parse_flags(argv, _check_flags)
 
 
 def _train() -> None:
@@ -154,14 +138,8 @@ def _check_flags(argv: list[str]) -> None:
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
         )
-    if FLAGS.task is None and (FLAGS.mode == "train" or not FLAGS.workdir):
-        raise ValueError(f"--task is missing; expected one of {', '.join(configs.TASKS)}")
-
-
-def _fail(message: str, status: int) -> int:
-    logging.debug("The error's origin:", exc_info=True)  # with --verbosity=1
-    print(f"error: {message}", file=sys.stderr)
-    return status
+    if FLAGS.mode == "train" or not FLAGS.workdir:
+        command.require("task")
 
 
 if __name__ == "__main__":

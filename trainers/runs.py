@@ -26,7 +26,7 @@ MAY_CHANGE = tuple(
     f"training.{field}" for field in ("epochs", "log_every_steps", "checkpoint_every_steps")
 )
 NEED_GPU = ("paper", "released")  # and what is called after them
-VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
+VOCABULARY, CORPUS, IMPORTED = "vocabulary.txt", "corpus.json", "imported.json"
 
 
 def train(
@@ -65,6 +65,10 @@ def _train(
     distribute: str | None,
     signals: loop.StopSignals,
 ) -> None:
+    if (path / IMPORTED).exists():
+        raise WorkdirError(
+            f"{path} holds imported weights, which training would replace; choose another --workdir"
+        )
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
@@ -81,7 +85,7 @@ def _train(
     task = language_modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
     schedule = schedules.Schedule(**config.schedule.to_dict())
     with open_workdir(path, config.to_dict(), may_change=MAY_CHANGE) as folder:
-        _keep_corpus(path, corpus)
+        keep_corpus(path, corpus)
         if _tell_finished(folder, config):
             return
         _introduce(config, model, corpus, path, has_gpu=bool(gpus))
@@ -250,7 +254,7 @@ def _introduce(
         )
 
 
-def _keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
+def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Binds a run to its text: its words and its checksums, written the first time."""
     _check_corpus(path, corpus)
     if not (path / VOCABULARY).exists():

@@ -1,0 +1,240 @@
+"""The authors' weights as a run's folder: what evaluates, what is asked for, what is refused."""
+
+import json
+import os
+import pickle
+import re
+
+import numpy as np
+import pytest
+from absl.testing import flagsaver
+from etils import epath
+
+from keras_trellis import convert
+from tests.trainers import torch_pickles
+from trainers import config as configs
+from trainers import import_weights, lm, runs
+from trainers.data import corpora
+from trainers.training.workdir import WorkdirError
+
+WORDS, UNITS, OUTPUTS, TAPS = 12, 6, 4, 2
+DEPTH = ("--config.model.depth=5", "--config.model.dilation_rate=(1,2)")
+OTHERS = ("--config.model.auxiliary_every=3", "--config.data.window=9", "--config.data.horizon=3")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    words = np.random.default_rng(0).integers(0, WORDS - 2, 600)
+    lines = ["<unk>", *(" ".join(f"w{word}" for word in row) for row in words.reshape(-1, 10))]
+    for name in ("train", "valid", "test"):
+        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "home"))
+
+
+def state_dict(words=WORDS, *, normalized=False):
+    """Arrays by the names, each twice, that the authors' language model has for them."""
+    random = np.random.default_rng(1)
+
+    def normal(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    table = normal(words, OUTPUTS)
+    layer = {"bias2": normal(4 * UNITS)}
+    for name, inputs in (("weight1", OUTPUTS), ("weight2", UNITS)):
+        weight = normal(4 * UNITS, inputs, TAPS)
+        if normalized:
+            layer |= {f"{name}_g": normal(4 * UNITS, 1, 1), f"{name}_v_raw": weight}
+        else:
+            layer[f"{name}_raw"] = weight
+    arrays = {"encoder.weight": table, "decoder.weight": table, "decoder.bias": normal(words)}
+    for prefix in ("tnet.module.", "network.0.module."):
+        arrays |= {f"{prefix}full_conv.{name}": array for name, array in layer.items()}
+    return arrays
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    path = tmp_path / "pretrained.pkl"
+    path.write_bytes(torch_pickles.state_dict(state_dict()))
+    return path
+
+
+@pytest.fixture
+def call(corpus, tmp_path, monkeypatch, capsys):
+    """Runs a command line in this process."""
+
+    def call(module, *arguments, status=0):
+        saved = flagsaver.save_flag_values()
+        try:
+            module.parse_flags(["command", f"--workdir={tmp_path / 'run'}", *arguments])
+            assert module.main(["command"]) == status
+        finally:
+            flagsaver.restore_flag_values(saved)
+        output = capsys.readouterr()
+        return output.out if status == 0 else output.err
+
+    return call
+
+
+@pytest.fixture
+def run_import(call, checkpoint, corpus):
+    def run_import(*arguments, status=0, task="text"):
+        return call(
+            import_weights,
+            f"--task={task}",
+            f"--checkpoint={checkpoint}",
+            f"--data_dir={corpus}",
+            *arguments,
+            status=status,
+        )
+
+    return run_import
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_imported_weights_evaluate_to_the_converted_model_s_numbers(
+    run_import, call, corpus, checkpoint, tmp_path, normalized
+):
+    arrays = state_dict(normalized=normalized)
+    checkpoint.write_bytes(torch_pickles.state_dict(arrays))
+    output = run_import(*DEPTH, *OTHERS)
+    model = convert.language_model_from_torch(arrays, depth=5, dilation_rate=(1, 2))
+    parameters = sum(np.size(weights) for weights in model.trainable_variables)
+    assert output == (
+        f"{tmp_path / 'run'}: {parameters} parameters, 12 words, depth 5, dilation (1, 2)\n"
+    )
+    ids = corpora.load("text", str(corpus)).test
+    nll, _ = model.score(ids[None, :-1], ids[None, 1:])
+    expected = f"exact {np.exp(np.mean(nll)):.2f} ({len(ids) - 1} tokens)"
+    evaluated = call(lm, "--mode=evaluate", f"--data_dir={corpus}")
+    assert f"test perplexity: {expected}, trellisnet " in evaluated
+
+
+def test_imported_weights_write_text_and_tell_where_they_are_from(
+    run_import, call, checkpoint, tmp_path
+):
+    run_import(*DEPTH, *OTHERS)
+    text = call(lm, "--mode=generate", "--prompt=w1 w2", "--max_length=9", "--temperature=0")
+    assert text.startswith("w1 w2 ")
+    imported = json.loads((tmp_path / "run" / runs.IMPORTED).read_text())
+    assert imported["checkpoint"] == "pretrained.pkl"
+    config = runs.load_config(epath.Path(tmp_path / "run"))
+    assert (config.preset, config.model.units, config.model.depth) == ("released", UNITS, 5)
+    assert (
+        config.model.recurrent_dropout == configs.load("text", "released").model.recurrent_dropout
+    )
+
+
+def test_training_does_not_replace_imported_weights(run_import, corpus, tmp_path):
+    run_import(*DEPTH, *OTHERS)
+    path = epath.Path(tmp_path / "run")
+    before = (path / "checkpoints/best.npz").read_bytes()
+    with pytest.raises(WorkdirError, match="holds imported weights, which training would replace"):
+        runs.train(runs.load_config(path), path, str(corpus), "none")
+    assert (path / "checkpoints/best.npz").read_bytes() == before
+
+
+def test_a_folder_that_is_there_is_left_as_it_is(run_import, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/notes.txt").write_text("mine")
+    assert "is there already; choose a new --workdir" in run_import(*DEPTH, *OTHERS, status=2)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
+def test_depth_is_the_preset_s_where_the_sizes_are(run_import, tmp_path):
+    sizes = {"units": UNITS, "output_units": OUTPUTS, "embedding_units": OUTPUTS}
+    run_import(*(f"--config.model.{name}={size}" for name, size in sizes.items()))
+    config = runs.load_config(epath.Path(tmp_path / "run"))
+    assert config.model.depth == configs.load("text", "released").model.depth
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            DEPTH[:1],
+            r"not the preset released's: units 6 \(preset: 1400\), .*; give "
+            "--config.model.dilation_rate, which no shape tells",
+        ),
+        ((), "give --config.model.depth and --config.model.dilation_rate, which"),
+        (
+            (*DEPTH, "--config.model.units=7"),
+            "`config.model.units` must be 6, by the shapes .* Received: config.model.units=7",
+        ),
+        (
+            (*DEPTH, "--config.model.weight_normalization=True"),
+            "weight_normalization` must be False, .* Received: .*weight_normalization=True",
+        ),
+        ((*DEPTH, "--config.model.auxiliary_every=9"), "auxiliary_every"),
+        (("--preset=nothing",), "unknown --preset 'nothing'"),
+    ],
+)
+def test_sizes_that_are_not_told_or_contradict_are_named(
+    run_import, tmp_path, capsys, arguments, message
+):
+    try:
+        error = run_import(*arguments, status=2)
+    except SystemExit:
+        error = capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert re.search(message, error), error
+
+
+def test_a_kind_that_the_authors_have_not_is_refused(run_import):
+    error = run_import("--preset=small_lstm", task="ptb", status=2)
+    assert "`config.model.kind` must be 'trellis'" in error
+
+
+def test_a_vocabulary_that_does_not_fit_is_told(run_import, checkpoint, tmp_path):
+    checkpoint.write_bytes(torch_pickles.state_dict(state_dict(WORDS + 1)))
+    error = run_import(*DEPTH, *OTHERS, status=2)
+    assert "pretrained.pkl has vectors of 13 words, and the training text (" in error
+    assert "train.txt) has 12; give the text that the weights were trained on" in error
+    assert not (tmp_path / "run").exists()
+
+
+class System:
+    """Pickles as a call of the shell."""
+
+    def __reduce__(self):
+        return os.system, ("touch made",)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (pickle.dumps(System(), 2), "system', which is not run"),
+        (torch_pickles.state_dict(state_dict())[:-3], "cut short"),
+        (
+            torch_pickles.state_dict({"weight": np.zeros(3)}),
+            "without .'decoder.bias', 'decoder.weight', 'encoder.weight'.",
+        ),
+    ],
+)
+def test_a_file_that_is_no_state_dict_of_theirs_leaves_no_folder(
+    run_import, checkpoint, tmp_path, monkeypatch, data, message
+):
+    monkeypatch.chdir(tmp_path)
+    checkpoint.write_bytes(data)
+    error = run_import(*DEPTH, *OTHERS, status=2)
+    assert re.search(message, error), error
+    assert {path.name for path in tmp_path.iterdir()} == {"pretrained.pkl"}
+
+
+@pytest.mark.parametrize("missing", ["task", "checkpoint", "workdir"])
+def test_a_flag_that_is_missing_is_named(missing, capsys):
+    given = {"task": "text", "checkpoint": "a", "workdir": "b"}
+    del given[missing]
+    saved = flagsaver.save_flag_values()
+    try:
+        with pytest.raises(SystemExit):
+            import_weights.parse_flags(["x", *(f"--{name}={v}" for name, v in given.items())])
+    finally:
+        flagsaver.restore_flag_values(saved)
+    assert capsys.readouterr().err.startswith(f"error: --{missing} is missing")

@@ -1,0 +1,53 @@
+"""What the commands have in common: the flags that name a run, and errors in one line."""
+
+import sys
+from collections.abc import Callable
+
+from absl import flags, logging
+
+from trainers import config as configs
+from trainers.training.workdir import WorkdirError
+
+ERRORS = (ValueError, OSError, WorkdirError, flags.Error)
+
+flags.DEFINE_string("task", None, f"One of {', '.join(configs.TASKS)}.")
+flags.DEFINE_string("preset", None, "A preset of the task; its first one by default.")
+flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
+flags.DEFINE_string("workdir", None, "The folder of the run.")
+
+
+def run(argv: list[str], command: Callable[[], int | None]) -> int:
+    """Runs a command with what `parse_flags` left of its arguments; returns the exit status."""
+    try:
+        if len(argv) > 1:
+            raise ValueError(
+                f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}"
+            )
+        return command() or 0
+    except ERRORS as error:
+        return fail(str(error), 2)
+
+
+def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
+    """Parses a command line and checks it; exits with one line where it is not valid."""
+    try:
+        rest = configs.parse(argv)
+        check(argv)
+    except ERRORS as error:
+        sys.exit(fail(str(error), 2))
+    return rest
+
+
+def require(*names: str) -> None:
+    """Raises ValueError where one of these flags is not given."""
+    for name in names:
+        if not flags.FLAGS[name].value:
+            expected = f"; expected one of {', '.join(configs.TASKS)}" if name == "task" else ""
+            raise ValueError(f"--{name} is missing{expected}")
+
+
+def fail(message: str, status: int) -> int:
+    """Prints an error in one line; returns `status`."""
+    logging.debug("The error's origin:", exc_info=True)  # with --verbosity=1
+    print(f"error: {message}", file=sys.stderr)
+    return status
