@@ -19,6 +19,7 @@ EXTRAS = {
     "test": ["hypothesis", "pytest", "pytest-xdist"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn", "psutil"],
+    "verify": ["torch"],
 }
 
 setuptools.setup(

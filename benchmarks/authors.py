@@ -1,35 +1,21 @@
-"""The authors' code, imported from a clone and made to run without a GPU."""
+"""The authors' language model as a contender, with weights that others have too."""
 
-import importlib
-import sys
-import types
-from pathlib import Path
 from typing import Any
 
 from benchmarks.workers import LeftOutError
+from trainers import authors
 
 
 def load(clone: str | None, name: str) -> Any:
     """Returns a module of the authors' folder `TrellisNet`.
 
-    Their network puts its zeros on a GPU by name; that word is left out when its source is read.
-
     Raises:
         LeftOutError: there is no clone.
     """
-    if clone is None:
-        raise LeftOutError(
-            "it needs --reference_dir=DIR, a clone of https://github.com/locuslab/trellisnet"
-        )
-    folder = Path(clone) / "TrellisNet"
-    if not (folder / f"{name}.py").is_file():
-        raise LeftOutError(f"--reference_dir={clone} has no TrellisNet/{name}.py")
-    sys.path.insert(0, str(folder))  # they import each other
-    network = folder / "trellisnet.py"
-    module = sys.modules["trellisnet"] = types.ModuleType("trellisnet")
-    source = network.read_text(encoding="utf-8").replace(".cuda()", "")
-    exec(compile(source, network, "exec"), vars(module))
-    return importlib.import_module(name)
+    try:
+        return authors.load(clone, name)
+    except ValueError as error:
+        raise LeftOutError(str(error)) from error
 
 
 def language_model(clone: str | None, arrays: dict[str, Any], depth: int) -> Any:

@@ -14,7 +14,6 @@ from etils import epath
 from ml_collections import config_flags
 
 from trainers import command, files, language_modeling, released, runs
-from trainers.data import corpora
 from trainers.data.text import sha256
 from trainers.torch_files import read_state_dict
 from trainers.training import checkpoints
@@ -50,7 +49,7 @@ def _import() -> None:
     source = released.model_of(read_state_dict(checkpoint), FLAGS.config)
     given = config_flags.get_override_values(FLAGS["config"]).keys()
     config = released.with_told_sizes(FLAGS.config, source, given)
-    corpus = corpora.load(config.task, FLAGS.data_dir)
+    corpus = runs.load_corpus(config, FLAGS.data_dir)
     if source.vocabulary_size != corpus.vocabulary.size:
         raise ValueError(
             f"{checkpoint} has vectors of {source.vocabulary_size:,} words, and the training text "

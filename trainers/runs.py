@@ -72,7 +72,7 @@ def _train(
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
-    corpus = _load(config, data_dir)
+    corpus = load_corpus(config, data_dir)
     signals.check()
     # Before the folder is opened: what cannot be trained leaves none.
     for split in ("validation", "test"):
@@ -125,7 +125,7 @@ def evaluate(
         ValueError, OSError, WorkdirError: The corpus or the folder cannot be used.
     """
     config = load_config(path)
-    corpus = _load(config, data_dir)
+    corpus = load_corpus(config, data_dir)
     _check_corpus(path, corpus)
     model = language_modeling.build(config, corpus.vocabulary.size)
     checkpoints.load_best(path, model)
@@ -186,7 +186,12 @@ def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
         print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
 
 
-def _load(config: ml_collections.ConfigDict, data_dir: str | None) -> corpora.Corpus:
+def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corpora.Corpus:
+    """Returns the text of a run, as its config has it.
+
+    Raises:
+        ValueError, OSError: It cannot be used.
+    """
     return corpora.load(config.task, data_dir, **config.get("corpus", {}))
 
 

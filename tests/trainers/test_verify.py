@@ -1,0 +1,260 @@
+"""The comparison with the authors' code, of which our own model in their names takes the place."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+from absl.testing import flagsaver
+from hypothesis import given
+from hypothesis.extra import numpy as hnp
+
+from trainers import config as configs
+from trainers import language_modeling, verify
+from trainers.data import corpora
+
+SIZES = {
+    "units": 6,
+    "output_units": 4,
+    "embedding_units": 4,
+    "depth": 2,
+    "auxiliary_every": 1,
+    "dilation_rate": (1, 2),
+}
+DATA = {"batch_size": 2, "window": 10, "horizon": 0, "history": "carried"}
+STEPS = 3  # the last one in a second epoch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def float64():
+    with verify.float64():
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    for name in ("train", "valid", "test"):
+        (folder / f"{name}.txt").write_text("a b c <unk> d\n" * 7)
+    return folder
+
+
+@pytest.fixture
+def corpus(folder, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "home"))
+    return corpora.load("text", str(folder))
+
+
+@pytest.fixture
+def config():
+    config = configs.load("text", "released")
+    config.model.update(SIZES, weight_normalization=True)
+    config.data.update(DATA)
+    config.optimizer.update(name="adam", learning_rate=2e-3)
+    return verify.comparable(config, STEPS)
+
+
+def in_their_names(values, model):
+    """Values of our model's variables, or their gradients, by the names of theirs."""
+    by_path = {
+        variable.path.partition("/")[2]: np.asarray(value)
+        for variable, value in zip(model.trainable_variables, values, strict=True)
+    }
+
+    def gates(values):  # i, f, c, o here; i, o, c, f there
+        blocks = np.split(values, 4, axis=-1)
+        return np.concatenate([blocks[gate] for gate in (0, 3, 2, 1)], axis=-1)
+
+    table = by_path["embedding/embeddings"]
+    arrays = {"encoder.weight": table, "decoder.weight": table}
+    arrays["decoder.bias"] = by_path["head/bias"]
+    arrays["full_conv.bias2"] = gates(by_path["trellis/bias"])
+    names = {
+        "weight1": ("kernel", "kernel_scale"),
+        "weight2": ("recurrent_kernel", "recurrent_scale"),
+    }
+    for name, (kernel, scale) in names.items():
+        arrays[f"full_conv.{name}_v"] = gates(by_path[f"trellis/{kernel}"]).transpose(2, 1, 0)
+        arrays[f"full_conv.{name}_g"] = gates(by_path[f"trellis/{scale}"])[:, None, None]
+    return arrays
+
+
+class StandIn:
+    """What `reference.Reference` is, of our own code, which tells one tensor wrong in each step.
+
+    Its weights are drawn by our initializers.
+    """
+
+    def __init__(self, config, corpus):
+        model = language_modeling.build(config, corpus.vocabulary.size)
+        self._weights = in_their_names(model.trainable_variables, model)
+        self._ours = verify.Ours(config, self._weights, corpus)
+        self._steps = 0
+        self.epochs = []  # the steps before each
+
+    def start_epoch(self):
+        self.epochs.append(self._steps)
+        self._ours.start_epoch()
+
+    def weights(self):
+        return self._weights
+
+    def step(self, ids, targets):
+        found, gradients = self._ours.step((ids, targets))
+        model = self._ours.model
+        gradients = in_their_names(gradients, model)
+        self._weights = in_their_names(model.trainable_variables, model)
+        kinds = ((found, "cell"), (gradients, "decoder.bias"), (self._weights, "full_conv.bias2"))
+        arrays, name = kinds[self._steps]
+        arrays[name] = arrays[name] + 1e-6
+        self._steps += 1
+        return found, gradients
+
+
+def test_of_equal_sides_only_what_was_told_wrong_diverges(config, corpus):
+    theirs = StandIn(config, corpus)
+    ours = verify.Ours(config, theirs.weights(), corpus)
+    found = list(verify.differences(theirs, ours, config, STEPS))
+    assert [difference[:2] for difference in found if difference.diverges] == [
+        (1, "cell"),
+        (2, "gradient of head/bias"),
+        (3, "new value of trellis/bias"),
+    ]
+    assert theirs.epochs == [0, 2]
+    assert all(difference.magnitude for difference in found)
+    first = [difference.tensor for difference in found if difference.step == 1]
+    assert [difference.tensor for difference in found] == first * STEPS
+    assert first[:5] == ["outputs", "hidden", "cell", "prediction", "auxiliary"]
+    assert first[5:9] == ["activation", "temporal", "loss", "gradient_norm"]
+    trained = ["embedding/embeddings", "trellis/kernel", "trellis/kernel_scale", "trellis/bias"]
+    trained += ["trellis/recurrent_kernel", "trellis/recurrent_scale", "head/bias"]
+    assert sorted(first[9:]) == sorted(
+        f"{what} of {name}" for what in ("gradient", "new value") for name in trained
+    )
+
+
+@given(hnp.arrays(np.float64, (2, 3), elements={"min_value": -9, "max_value": 9}))
+def test_the_largest_difference_and_the_largest_value(values):
+    theirs = np.full((2, 3), 0.5)
+    (found,) = verify.compare(7, {"a": theirs}, {"a": values})
+    assert found == (7, "a", np.abs(values - 0.5).max(), 0.5)
+    assert found.diverges == (found.largest > verify.TOLERANCE / 2)
+
+
+def test_what_is_not_a_number_diverges():
+    for theirs, ours in ((0.0, np.nan), (np.nan, 0.0), (np.nan, np.nan)):
+        (found,) = verify.compare(1, {"a": np.array(theirs)}, {"a": np.array(ours)})
+        assert found.diverges
+
+
+def test_the_summary_is_the_largest_part_of_a_tensor_or_the_first_that_diverges():
+    found = [
+        verify.Difference(1, "loss", 0.0, 0.0),
+        verify.Difference(1, "outputs", 2e-12, 0.1),
+        verify.Difference(2, "cell", 3e-12, 10.0),
+    ]
+    assert verify.summary(found) == (
+        "2 steps agree: the largest difference is 2.0e-11 of a tensor's largest value "
+        "(step 1, outputs)"
+    )
+    found += [verify.Difference(2, "hidden", 1e-3, 1.0), verify.Difference(3, "loss", 1.0, 1.0)]
+    assert verify.summary(found) == "diverges first: step 2, hidden"
+
+
+@pytest.mark.parametrize("ours", [{"b": np.zeros(2)}, {"a": np.zeros((2, 1))}, {}])
+def test_other_tensors_are_not_compared(ours):
+    with pytest.raises(ValueError, match="tensors differ in name or shape: theirs {'a': .2,.}"):
+        verify.compare(1, {"a": np.zeros(2)}, ours)
+
+
+def test_a_comparison_drops_nothing_and_leaves_the_config_as_it_is():
+    config = configs.load("ptb", "paper")
+    before = config.to_dict()
+    model = verify.comparable(config, 1).model
+    assert config.to_dict() == before
+    rates = {name: rate for name, rate in model.items() if name.endswith("dropout")}
+    assert len(rates) == 5 and not any(rates.values())
+
+
+@pytest.mark.parametrize("preset", ["paper", "released", "small"])
+@pytest.mark.parametrize("task", ["ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103"])
+def test_each_task_is_compared_as_their_code_is(task, preset):
+    model = verify.comparable(configs.load(task, preset), 1).model
+    assert model.untrained_input_id == -1
+    if task == "ptb_mos":
+        assert model.head.epsilon == 1e-8 and model.head.latent_dropout == 0.0
+
+
+def test_what_the_authors_have_not_is_refused():
+    config = configs.load("ptb", "small")
+    with config.unlocked():
+        config.model.groups = 2
+    with pytest.raises(ValueError, match="`config.model.groups` is nothing .* Received: .*=2"):
+        verify.comparable(config, 1)
+    with pytest.raises(ValueError, match="`config.model.kind` must be 'trellis'"):
+        verify.comparable(configs.load("ptb", "small_lstm"), 1)
+
+
+@pytest.mark.parametrize(
+    ("largest", "status", "last"),
+    [
+        (1e-15, 0, "2 steps agree: the largest difference is 1.0e-15 of a tensor's largest value"),
+        (1e-3, 1, "diverges first: step 2, loss"),
+    ],
+)
+def test_the_command_compares_and_tells_the_outcome(
+    folder, corpus, monkeypatch, capsys, largest, status, last
+):
+    reference = types.ModuleType("reference")
+    reference.Reference = lambda clone, config, size: StandIn(config, corpus)
+    monkeypatch.setattr(verify, "_reference_module", lambda: reference)
+
+    def differences(theirs, ours, config, steps):  # which has a test of its own
+        assert isinstance(theirs, StandIn) and config.model.depth == 2 and steps == 2
+        table = theirs.weights()["encoder.weight"]
+        np.testing.assert_array_equal(ours.model.embedding.embeddings, table, strict=True)
+        yield verify.Difference(1, "outputs", 0.0, 1.0)
+        yield verify.Difference(2, "loss", largest, 1.0)
+
+    monkeypatch.setattr(verify, "differences", differences)
+    saved = flagsaver.save_flag_values()
+    try:
+        verify.parse_flags(
+            ["verify", "--task=text", "--preset=released", "--reference_dir=clone", "--steps=2"]
+            + [f"--data_dir={folder}", "--config.model.weight_normalization=True"]
+            + [f"--config.model.{name}={value}" for name, value in SIZES.items()]
+            + [f"--config.data.{name}={value}" for name, value in DATA.items()]
+        )
+        assert verify.main(["verify"]) == status
+    finally:
+        flagsaver.restore_flag_values(saved)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[:2]] == [["1", "outputs"], ["2", "loss"]]
+    assert lines[1].endswith("diverges") == bool(status)
+    assert len(lines) == 3 and lines[2].startswith(last)
+
+
+def test_without_torch_the_command_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "trainers.reference", raising=False)
+    with pytest.raises(ValueError, match="it needs torch: pip install"):
+        verify._reference_module()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--reference_dir=a",), "--task is missing"),
+        (("--task=text",), "--reference_dir is missing"),
+        (("--task=text", "--reference_dir=a", "--workdir=b"), "--workdir has no use here"),
+        (("--task=text", "--reference_dir=a", "--steps=0"), "--steps=0"),
+    ],
+)
+def test_a_command_line_that_is_not_valid_is_told(arguments, message, capsys):
+    saved = flagsaver.save_flag_values()
+    try:
+        with pytest.raises(SystemExit):
+            verify.parse_flags(["verify", *arguments])
+    finally:
+        flagsaver.restore_flag_values(saved)
+    assert message in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""The authors' code, imported from a clone and made to run without a GPU."""
+
+import importlib
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+# What is changed where their source is read. The network puts its zeros on a GPU by name. The split
+# softmax adds masks, which were numbers when it was written and are booleans now, and sums in
+# float32 whatever the dtype.
+_CHANGES = {
+    "trellisnet": {".cuda()": ""},
+    "word_WT103/splitcross": {
+        "partial_mask = targets >= self.splits[idx]": (
+            "partial_mask = (targets >= self.splits[idx]).long()"
+        ),
+        "entropy.float().sum()": "entropy.sum()",
+    },
+}
+
+
+def load(clone: str | None, name: str) -> Any:
+    """Returns a module of the authors' folder `TrellisNet`, such as "model".
+
+    Raises:
+        ValueError: There is no clone, or it is none of their repository.
+    """
+    if clone is None:
+        raise ValueError(
+            "it needs --reference_dir=DIR, a clone of https://github.com/locuslab/trellisnet"
+        )
+    folder = Path(clone) / "TrellisNet"
+    if not (folder / f"{name}.py").is_file():
+        raise ValueError(f"--reference_dir={clone} has no TrellisNet/{name}.py")
+    sys.path.insert(0, str(folder))  # they import each other
+    _load_changed(folder, "trellisnet")
+    return _load_changed(folder, name) if name in _CHANGES else importlib.import_module(name)
+
+
+def _load_changed(folder: Path, name: str) -> types.ModuleType:
+    path = folder / f"{name}.py"
+    source = path.read_text(encoding="utf-8")
+    for old, new in _CHANGES[name].items():
+        if old not in source:
+            raise ValueError(f"{path} is not the authors' version of it: it has no {old!r}")
+        source = source.replace(old, new)
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, path, "exec"), vars(module))
+    return module

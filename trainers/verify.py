@@ -1,0 +1,302 @@
+"""Trains the authors' code and ours side by side, and compares every number on the way.
+
+    python -m trainers.verify --task=ptb --reference_dir=CLONE --data_dir=TEXT --steps=3
+    python -m trainers.verify --task=ptb --reference_dir=CLONE --config.model.units=64 ...
+
+Both have the same weights, drawn by the authors' code, and the same batches, those of the recipe;
+dropout is off, and all is in float64. For each step it prints the largest difference of each tensor
+beside the tensor's largest value: outputs, states, loss terms, gradients, and the parameters after
+the step. The exit status is 1 where one diverges. `CLONE` is one of
+https://github.com/locuslab/trellisnet, and torch must be installed (`pip install '.[verify]'`).
+"""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import ml_collections
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from keras_trellis import TrellisLM
+from trainers import command, language_modeling, released, runs
+from trainers.data import corpora
+from trainers.training import loop
+
+FLAGS = flags.FLAGS
+TOLERANCE = 1e-9  # of a tensor's largest value; float64 has 2e-16
+# What a model of theirs is made of, and what draws our weights, for which theirs stand in. Of the
+# rest it would have to be known that it changes nothing.
+_THEIRS = frozenset(
+    {
+        *released.TOLD,
+        *released.UNTOLD,
+        "kind",
+        "head",
+        "initial_deviation",
+        "embeddings_initializer",
+        "auxiliary_every",
+        "auxiliary_weight",
+        "activation_weight",
+        "temporal_weight",
+        "untrained_input_id",
+    }
+)
+
+flags.adopt_module_key_flags(command)
+flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
+flags.DEFINE_integer("steps", 3, "Training steps to compare.", lower_bound=1)
+
+
+class Difference(NamedTuple):
+    """How far a tensor of ours is from theirs.
+
+    Attributes:
+        step: The training step, from 1.
+        tensor: The tensor's name.
+        largest: The largest absolute difference of two of its numbers.
+        magnitude: The largest absolute value in theirs.
+    """
+
+    step: int
+    tensor: str
+    largest: float
+    magnitude: float
+
+    @property
+    def diverges(self) -> bool:
+        """Whether that is more than rounding; so is what is not a number."""
+        return not self.largest <= TOLERANCE * self.magnitude
+
+    def __str__(self) -> str:
+        mark = "  diverges" if self.diverges else ""
+        return f"{self.step:4}  {self.tensor:37} {self.largest:8.1e} of {self.magnitude:8.1e}{mark}"
+
+
+def compare(
+    step: int, theirs: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]
+) -> list[Difference]:
+    """Returns the difference of each tensor, in the order of theirs.
+
+    Raises:
+        ValueError: The two have not the same names and shapes.
+    """
+    shapes = [{name: np.shape(value) for name, value in side.items()} for side in (theirs, ours)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"tensors differ in name or shape: theirs {shapes[0]}, ours {shapes[1]}")
+    return [
+        Difference(
+            step,
+            name,
+            float(np.max(np.abs(value - ours[name]), initial=0.0)),
+            float(np.max(np.abs(value), initial=0.0)),
+        )
+        for name, value in theirs.items()
+    ]
+
+
+def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.ConfigDict:
+    """Returns a config without dropout, for so many steps, of what the authors' code has too.
+
+    Their embedding learns nothing through the input from the last word, and their mixture of
+    softmaxes adds 1e-8 to each probability: so does the result, whatever the preset.
+
+    Raises:
+        ValueError: It has a field that changes the model and that their code has not.
+    """
+    config = ml_collections.ConfigDict(config.to_dict())
+    released.check_kind(config)
+    head = config.model.get("head") or {}
+    for group in (config.model, head):
+        for name in group:
+            if name.endswith("dropout"):
+                group[name] = 0.0
+    if "epsilon" in head:
+        head["epsilon"] = 1e-8
+    for name, value in config.model.items():
+        if name not in _THEIRS and not name.endswith("dropout"):
+            raise ValueError(
+                f"`config.model.{name}` is nothing that the authors' code has. Received: "
+                f"config.model.{name}={value}"
+            )
+    config.model.untrained_input_id = -1
+    config.training.epochs = steps  # each has a step at least
+    return config
+
+
+class Ours:
+    """Our model in training, by the trainers' own loss, loop and optimizer.
+
+    Args:
+        config: From `comparable`.
+        weights: The authors' weights, as `convert.language_model_from_torch` takes them.
+        corpus: The text.
+    """
+
+    def __init__(
+        self,
+        config: ml_collections.ConfigDict,
+        weights: Mapping[str, np.ndarray],
+        corpus: corpora.Corpus,
+    ):
+        self._config = config
+        self.model = released.built(config, released.model_of(weights, config))
+        self.task = language_modeling.LanguageModeling(
+            self.model, config, corpus.train, corpus.validation
+        )
+        optimizer = runs.optimizer_of(config)
+        self._trainer = loop.Trainer(self.task, optimizer, clip_norm=config.optimizer.clip_norm)
+        self._look = tf.function(self._computed, autograph=False)
+        self.start_epoch()
+
+    def start_epoch(self) -> None:
+        """Forgets the history."""
+        self._state = self.task.initial_state()
+
+    def batches(self) -> Iterator[Any]:
+        """Returns the batches of the run, (ids, targets), each [B, T]."""
+        return self._trainer.batches(0)
+
+    def step(self, batch: Any) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        """Trains on a batch.
+
+        Returns:
+            What the step computed: the outputs that are scored [B, T', output_units], the state
+            after the window, the terms of the loss, their sum, the norm of the gradient; and the
+            gradients before clipping, one a trainable variable.
+        """
+        found, gradients = self._look(batch, self._state)
+        metrics, self._state = self._trainer.step(batch, self._state)
+        del metrics["weight"]
+        found = {name: np.asarray(value) for name, value in {**found, **metrics}.items()}
+        return found, [gradient.numpy() for gradient in gradients]
+
+    def _computed(self, batch: Any, state: Any) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
+        ids, _ = batch
+        outputs, (hidden, cell), _ = self.model.trellis.propagate(
+            self.model.embedding(ids),
+            initial_state=state or None,
+            discard=self._config.data.horizon,
+        )
+        with tf.GradientTape() as tape:
+            loss, weight, _, _ = self.task.loss(batch, state)
+            loss /= weight
+        variables = [variable.value for variable in self.model.trainable_variables]
+        gradients = [tf.convert_to_tensor(part) for part in tape.gradient(loss, variables)]
+        return {"outputs": outputs, "hidden": hidden, "cell": cell}, gradients
+
+
+def differences(
+    theirs: Any, ours: Ours, config: ml_collections.ConfigDict, steps: int
+) -> Iterator[Difference]:
+    """Trains both and yields each step's differences.
+
+    Args:
+        theirs: A `reference.Reference`.
+        ours: With the same weights.
+        config: From `comparable`.
+        steps: Training steps.
+    """
+
+    def of_each_variable(what: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        variables = released.model_of(arrays, config).trainable_variables
+        return named(what, [variable.numpy() for variable in variables])
+
+    def named(what: str, values: list[np.ndarray]) -> dict[str, np.ndarray]:
+        return {f"{what} of {name}": value for name, value in zip(names, values, strict=True)}
+
+    names = variable_names(ours.model)
+    for step, batch in enumerate(itertools.islice(ours.batches(), steps)):
+        if step % ours.task.steps_per_epoch == 0:
+            theirs.start_epoch()
+            ours.start_epoch()
+        expected, their_gradients = theirs.step(*(part.numpy() for part in batch))
+        found, gradients = ours.step(batch)
+        expected |= of_each_variable("gradient", their_gradients)
+        expected |= of_each_variable("new value", theirs.weights())
+        found |= named("gradient", gradients)
+        found |= named("new value", [v.numpy() for v in ours.model.trainable_variables])
+        yield from compare(step + 1, expected, found)
+
+
+def variable_names(model: TrellisLM) -> list[str]:
+    """Returns a name for each trainable variable, "head/bias"; Keras's own number the heads."""
+    layers = {"embedding": model.embedding, "trellis": model.trellis, "head": model.head}
+    names = {
+        variable.path: f"{layer}/{variable.name}"
+        for layer, part in layers.items()
+        for variable in part.trainable_variables
+    }
+    return [names[variable.path] for variable in model.trainable_variables]
+
+
+def summary(found: Sequence[Difference]) -> str:
+    """Returns the first difference that diverges or, where none does, the largest."""
+    for difference in found:
+        if difference.diverges:
+            return f"diverges first: step {difference.step}, {difference.tensor}"
+    of_what = [difference for difference in found if difference.magnitude]
+    largest = max(of_what, key=lambda difference: difference.largest / difference.magnitude)
+    return (
+        f"{found[-1].step} steps agree: the largest difference is "
+        f"{largest.largest / largest.magnitude:.1e} of a tensor's largest value "
+        f"(step {largest.step}, {largest.tensor})"
+    )
+
+
+def main(argv: list[str]) -> int:
+    """Compares, and prints; returns the exit status."""
+    return command.run(argv, _verify)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    return command.parse_flags(argv, _check_flags)
+
+
+def _check_flags(argv: list[str]) -> None:
+    del argv
+    command.require("task", "reference_dir")
+    if FLAGS.workdir is not None:
+        raise ValueError(f"--workdir has no use here. Received: --workdir={FLAGS.workdir}")
+
+
+def _verify() -> int:
+    reference = _reference_module()
+    config = comparable(FLAGS.config, FLAGS.steps)
+    corpus = runs.load_corpus(config, FLAGS.data_dir)
+    with float64():
+        theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
+        ours = Ours(config, theirs.weights(), corpus)
+        found = []
+        for difference in differences(theirs, ours, config, FLAGS.steps):
+            print(difference, flush=True)
+            found.append(difference)
+    print(summary(found))
+    return int(any(difference.diverges for difference in found))
+
+
+def _reference_module() -> Any:
+    try:
+        from trainers import reference
+    except ModuleNotFoundError as error:
+        raise ValueError(f"it needs torch: pip install '.[verify]' ({error})") from error
+    return reference
+
+
+@contextlib.contextmanager
+def float64() -> Iterator[None]:
+    """Has Keras make everything in float64 meanwhile."""
+    former = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float64")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(former)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse_flags)
