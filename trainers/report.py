@@ -3,7 +3,8 @@
     python -m trainers.report runs/ptb-small runs/ptb-small_lstm --output=docs
 
 writes `results.md`, a table for each task, and `results.png`, which has the validation curves and
-the results on test data. A run that has not finished is shown up to where it is.
+the results on test data. A run that has not finished is shown up to where it is; within its first
+epoch that is its training curve.
 """
 
 import dataclasses
@@ -72,12 +73,14 @@ class Run:
         config: its config.
         result: what it left at its end; empty for a run that has not come there.
         curve: the epochs, and the validation loss after each, in nats a token.
+        training: epochs and their parts, and the training loss up to there from the one before.
     """
 
     name: str
     config: Mapping[str, Any]
     result: Mapping[str, Any]
     curve: Sequence[tuple[float, float]]
+    training: Sequence[tuple[float, float]]
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
@@ -112,12 +115,15 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         result = json.loads(file.read_text()) if file.exists() else {}
         # A run that goes on for more epochs still has the result of its former end.
         finished = result.get("epochs", 0) >= config["training"]["epochs"]
-        curve = [
-            (float(row["epoch"]), float(row["loss"]))
-            for row in rows
-            if row["kind"] == progress.VALIDATION
-        ]
-        run = Run(name, config, result if finished else {}, curve)
+        curves = (
+            [
+                (float(row["epoch"]), float(row.get("prediction") or row["loss"]))
+                for row in rows
+                if row["kind"] == kind
+            ]
+            for kind in (progress.VALIDATION, progress.INTERVAL)
+        )
+        run = Run(name, config, result if finished else {}, *curves)
         _run_cells(run)  # what is missing or of another form is to be told here
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WorkdirError(f"{folder} holds no run that can be read: {error!r}") from error
@@ -153,7 +159,7 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def draw(runs: Sequence[Run]) -> figure.Figure:
-    """Draws for each task the validation curves of its runs, and the results on test data."""
+    """Draws for each task the curves of its runs, and the results on test data."""
     tasks = _tasks(runs)
     entries = [sum(run.task == task for run in runs) + len(_published(task)) for task in tasks]
     heights = [max(3.5, 1.4 + 0.27 * count) for count in entries]
@@ -170,15 +176,21 @@ def draw(runs: Sequence[Run]) -> figure.Figure:
 def _draw_curves(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) -> None:
     drawn: list[float] = []
     for run, colour, marker in styled:
-        epochs = [epoch for epoch, _ in run.curve]
-        values = [run.measure.of(loss) for _, loss in run.curve]
+        curve = run.curve or run.training
+        values = [run.measure.of(loss) for _, loss in curve]
         drawn += values
-        label = run.name if run.result else f"{run.name}, unfinished"
-        axes.plot(epochs, values, color=colour, marker=marker, markersize=5, label=label)
+        style = dict(marker=marker, markersize=5) if run.curve else dict(linewidth=1)
+        axes.plot([epoch for epoch, _ in curve], values, color=colour, label=_label(run), **style)
     progress.choose_scale(axes, drawn)
-    axes.set(title=f"{task}: validation", xlabel="epoch", ylabel=measure_of(task).name)
+    axes.set(title=f"{task}: learning curves", xlabel="epoch", ylabel=measure_of(task).name)
     axes.grid(alpha=0.25)
     axes.legend()
+
+
+def _label(run: Run) -> str:
+    if run.result:
+        return run.name
+    return f"{run.name}, unfinished" if run.curve else f"{run.name}, begun: training"
 
 
 def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) -> None:

@@ -18,8 +18,9 @@ def write_run(folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=Non
     values = {"task": task, "preset": "small", "training": {"epochs": epochs}}
     (folder / "config.json").write_text(json.dumps(values))
     rows = [f"validation,{10 * n},{float(n)},{loss}" for n, loss in enumerate(losses, 1)]
-    rows.insert(1, "train_interval,15,1.5,9.0")
-    (folder / "metrics.csv").write_text("\n".join(["kind,step,epoch,loss", *rows, ""]))
+    rows = [f"{row}," for row in rows]
+    rows[:0] = ["train_interval,5,0.5,9.5,9.0", "train_interval,7,0.7,9.0,8.5"]
+    (folder / "metrics.csv").write_text("\n".join(["kind,step,epoch,loss,prediction", *rows, ""]))
     if test is not None:
         scores = {
             name: {"nll": test * tokens, "tokens": tokens, "perplexity": math.exp(test)}
@@ -108,6 +109,15 @@ def test_the_picture_has_a_curve_and_a_line_for_each_run(tmp_path):
         "paper, input every 20 layers",
     ]
     assert [tick.get_text() for tick in others.get_yticklabels()] == ["three"]
+
+
+def test_a_run_within_its_first_epoch_shows_its_training(tmp_path):
+    """Of the loss the part that is the prediction's."""
+    path = write_run(tmp_path / "one", losses=())
+    (line,) = report.draw(report.read_runs([path])).axes[0].lines
+    assert line.get_label() == "one, begun: training"
+    assert list(line.get_xdata()) == [0.5, 0.7]
+    assert line.get_ydata() == pytest.approx([math.exp(9.0), math.exp(8.5)])
 
 
 def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
