@@ -34,6 +34,7 @@ _IDS = 1 << 20  # that many ids are in memory at once
 # Text between two records of how far the encoding has come: some seconds of work.
 _SAVE_BYTES = 1 << 26
 _FIRST, _PROGRESS = "train.first", "progress.json"
+_VOCABULARY = "vocabulary.txt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,16 +193,16 @@ def _write(part: pathlib.Path, source: Source, words: list[str]) -> None:
     )
     if set(vocabulary.tokens) <= {UNKNOWN, EOS}:
         raise ValueError(f"{source.labels['train']} holds no words; expected the training text")
-    vocabulary.save(part / "vocabulary.txt")
+    vocabulary.save(part / _VOCABULARY)
     final = vocabulary.encode(words)
     _write_ids(part, source, "train", (final[ids] for ids in _first_ids(part)))
     for split in SPLITS[1:]:
         _write_ids(part, source, split, _ids(source, split, vocabulary))
-    for name in (_FIRST, _PROGRESS):
-        (part / name).unlink()
-    names = sorted(path.name for path in part.iterdir())
+    names = [_VOCABULARY, *(_ids_path(part, split).name for split in SPLITS)]
     checksums = {name: sha256(epath.Path(part / name)) for name in names}
     files.write_json(part / "meta.json", {"source": source.identity, "files": checksums})
+    for name in (_PROGRESS, _FIRST):  # A record of ids that are gone could not be gone on from.
+        (part / name).unlink()
 
 
 def _first_ids(part: pathlib.Path) -> Iterator[np.ndarray]:
@@ -252,4 +253,4 @@ def _read(folder: pathlib.Path, source: Source) -> tuple[Vocabulary, dict[str, n
     ids: dict[str, np.ndarray] = {
         split: np.memmap(_ids_path(folder, split), _ID, "r") for split in SPLITS
     }
-    return Vocabulary.load(folder / "vocabulary.txt"), ids
+    return Vocabulary.load(folder / _VOCABULARY), ids

@@ -169,6 +169,23 @@ def test_killed_process_is_gone_on_with(tmp_path):
     assert [vocabulary.tokens[i] for i in ids["train"]] == split_tokens(LONG["train"])
 
 
+@pytest.mark.parametrize(("name", "calls"), [("unlink", 0), ("unlink", 1), ("rename", 0)])
+def test_killed_at_the_very_end_comes_to_it_again(tmp_path, monkeypatch, name, calls):
+    original, left = getattr(pathlib.Path, name), [calls]
+
+    def killed(*arguments):
+        if not left[0]:
+            raise _KilledError
+        left[0] -= 1
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, name, killed)
+        with pytest.raises(_KilledError):
+            encoding.encoded(_Source(), tmp_path)
+    _assert_right(*encoding.encoded(_Source(), tmp_path))
+
+
 def test_changed_text_is_encoded_anew(tmp_path):
     encoding.encoded(_Source(), tmp_path)
     changed = _Source(TEXTS | {"test": "b b\n"})
