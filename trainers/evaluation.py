@@ -82,7 +82,7 @@ class Evaluator:
         cache = self._model.get_initial_cache(rows)
         total, tokens = 0.0, 0
         for pieces in chunks:
-            with _epsilon_of("exact", self._model):
+            with epsilon_of("exact", self._model):
                 nll, cache = self._through_cache(*pieces, cache)
             total += float(nll)
             tokens += int(pieces.scored.sum())
@@ -97,7 +97,7 @@ class Evaluator:
         total, tokens = 0.0, 0
         for index in range(windows.count):
             start, stop = windows.bounds(index)
-            with _epsilon_of("trellisnet", self._model):
+            with epsilon_of("trellisnet", self._model):
                 nll, carried = self._through_state(
                     rows[:, start:stop], rows[:, start + 1 : stop + 1], state
                 )
@@ -198,7 +198,7 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
 
 
 @contextlib.contextmanager
-def _epsilon_of(protocol: str, model: keras.Model) -> Iterator[None]:
+def epsilon_of(protocol: str, model: keras.Model) -> Iterator[None]:
     """Gives a mixture of softmaxes the epsilon of a protocol, for what is traced meanwhile."""
     head = model.head
     if not isinstance(head, MixtureOfSoftmaxes):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
-from keras_trellis.heads import Head
+from keras_trellis.heads import Head, MixtureOfSoftmaxes
 from trainers import adaptation, baselines, evaluation
 from trainers.adaptation import ContinuousCache, DynamicEvaluation
 
@@ -185,13 +185,18 @@ def test_a_target_depends_on_what_is_before_it_alone(adaptive, place, word, ids)
     assert (one[place - 1 :] != two[place - 1 :]).all()
 
 
-def test_what_adapts_to_nothing_scores_as_one_pass(model, train, ids):
+@pytest.mark.parametrize("head", ["tied", "mixture"])
+def test_what_adapts_to_nothing_scores_as_one_pass(train, ids, head):
+    """Whatever epsilon a mixture was trained with, as the protocol `exact` has it."""
+    mixture = MixtureOfSoftmaxes(2, epsilon=0.1, dtype="float64", seed=1)
+    model = trellis(mixture if head == "mixture" else head)
     one_pass = ConfigDict({"exact_batch_size": 1, "exact_chunk": 16})
     static = evaluation.Evaluator(model, None, one_pass).exact(ids)
     none = dict(dynamic=DynamicEvaluation(1e-30, 0.0), cache=ContinuousCache(3, 1.0, 0.0))
     found = evaluator(model, train, **none).exact(ids)
     assert found.tokens == static.tokens == 37
     np.testing.assert_allclose(found.nll, static.nll, rtol=1e-6)
+    assert mixture.epsilon == 0.1
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

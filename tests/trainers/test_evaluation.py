@@ -13,13 +13,21 @@ from trainers import evaluation, measures
 VOCABULARY = 17
 
 
+HEADS = {
+    "tied": lambda: "tied",
+    "mixture": lambda: heads.MixtureOfSoftmaxes(2, dtype="float64", seed=1),
+    "adaptive": lambda: heads.AdaptiveSoftmax((4, 9), dtype="float64"),
+}
+
+
 @pytest.fixture(scope="module")
-def model():
+def model(request):
     return TrellisLM(
         VOCABULARY,
         units=6,
         depth=4,
         embedding_units=5,
+        head=HEADS[getattr(request, "param", "tied")](),
         dilation_rate=(1, 2),
         dtype="float64",
         seed=3,
@@ -45,7 +53,14 @@ def evaluator(model, *, window=20, horizon=7, history="zero", batch_size=3, rows
     )
 
 
-@pytest.mark.parametrize(("rows", "chunk"), [(1, 400), (1, 64), (3, 50), (8, 16), (50, 7)])
+@pytest.mark.parametrize(
+    ("model", "rows", "chunk"),
+    [
+        *(("tied", *sizes) for sizes in [(1, 400), (1, 64), (3, 50), (8, 16), (50, 7)]),
+        *((head, *sizes) for head in ("mixture", "adaptive") for sizes in [(1, 64), (8, 16)]),
+    ],
+    indirect=["model"],
+)
 def test_exact_scores_each_target_once_whatever_the_batch_and_chunk(model, ids, rows, chunk):
     score = evaluator(model, rows=rows, chunk=chunk).exact(ids)
     assert score.tokens == len(ids) - 1
@@ -103,6 +118,7 @@ def test_trellisnet_with_zero_history_discards_the_horizon(model, ids):
     np.testing.assert_allclose(score.nll, total, rtol=1e-9)
 
 
+@pytest.mark.parametrize("model", ["tied", "adaptive"], indirect=True)
 def test_trellisnet_with_carried_history_goes_on_from_the_last_state(model, ids):
     streams, state, total = ids[: 3 * 133].reshape(3, 133), model.get_initial_state(3), 0.0
     for start in range(0, 132, 20):
