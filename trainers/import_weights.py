@@ -9,6 +9,7 @@ shapes are not the preset's, are asked for. The file has no vocabulary: it is th
 text, in order of first appearance.
 """
 
+import ml_collections
 from absl import app, flags
 from etils import epath
 from ml_collections import config_flags
@@ -20,6 +21,8 @@ from trainers.training import checkpoints
 from trainers.training.workdir import WorkdirError, open_workdir
 
 FLAGS = flags.FLAGS
+# The corpora whose vocabulary has the order in which the authors' scripts come upon it.
+_NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
 
 flags.adopt_module_key_flags(command)
 flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
@@ -45,6 +48,7 @@ def _import() -> None:
     path = epath.Path(FLAGS.workdir).expanduser()
     if path.exists():
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
+    _check_numbering(FLAGS.config)
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
     source = released.model_of(read_state_dict(checkpoint), FLAGS.config)
     given = config_flags.get_override_values(FLAGS["config"]).keys()
@@ -68,6 +72,18 @@ def _import() -> None:
         f"{path}: {language_modeling.parameters(model):,} parameters, {corpus.vocabulary.size:,} "
         f"words, depth {config.model.depth}, dilation {config.model.dilation_rate}"
     )
+
+
+def _check_numbering(config: ml_collections.ConfigDict) -> None:
+    """Raises ValueError where a row of the weights would be taken for another word's."""
+    for name, value in config.get("corpus", {}).items():
+        theirs = _NUMBERED_AS_THEIRS.get(name, (value,))
+        if value not in theirs:
+            raise ValueError(
+                f"`config.corpus.{name}` must be {' or '.join(map(repr, theirs))}: the authors' "
+                "scripts number the vocabulary in that order. Received: "
+                f"config.corpus.{name}={value!r}"
+            )
 
 
 if __name__ == "__main__":

@@ -26,8 +26,18 @@ def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict
     check_kind(config)
     untold = {name: config.model[name] for name in UNTOLD}
     if (head := config.model.get("head")) and head.kind == "adaptive":
+        _check_split_softmax(arrays)
         untold["cutoffs"] = head.cutoffs
     return convert.language_model_from_torch(arrays, **untold)
+
+
+def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
+    if missing := {"tail_bias", "tail_vectors"} - arrays.keys():
+        raise ValueError(
+            f"the file has no {', '.join(sorted(missing))}, which belong to the split softmax: the "
+            "authors' script saves the network without its criterion; expected both in one file, "
+            "`torch.save({**model.state_dict(), **criterion.state_dict()}, file)`"
+        )
 
 
 def check_kind(config: ml_collections.ConfigDict) -> None:

@@ -14,7 +14,7 @@ from etils import epath
 from keras_trellis import convert
 from tests.trainers import torch_pickles
 from trainers import config as configs
-from trainers import import_weights, lm, runs
+from trainers import import_weights, lm, released, runs
 from trainers.data import corpora
 from trainers.data.vocabulary import Vocabulary
 from trainers.training.workdir import WorkdirError
@@ -30,7 +30,8 @@ def corpus(tmp_path_factory):
     words = np.random.default_rng(0).integers(0, WORDS - 2, 600)
     lines = ["<unk>", *(" ".join(f"w{word}" for word in row) for row in words.reshape(-1, 10))]
     for name in ("train", "valid", "test"):
-        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+        for file in (f"{name}.txt", f"wiki.{name}.tokens"):
+            (folder / file).write_text("".join(f"{line}\n" for line in lines))
     return folder
 
 
@@ -99,14 +100,33 @@ def run_import(call, checkpoint, corpus):
     return run_import
 
 
-@pytest.mark.parametrize("normalized", [False, True])
+SPLIT = {
+    "tail_vectors": np.linspace(-2, 2, 2 * OUTPUTS, dtype=np.float32).reshape(2, OUTPUTS),
+    "tail_bias": np.array([0.5, -1], np.float32),
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "arrays", "cutoffs", "others"),
+    [
+        ("text", state_dict(), None, OTHERS),
+        ("text", state_dict(normalized=True), None, OTHERS),
+        (
+            "wikitext103",
+            state_dict(normalized=True) | SPLIT,
+            (3, 7),
+            (*OTHERS[:2], "--config.model.head.cutoffs=(3,7)"),
+        ),
+    ],
+)
 def test_imported_weights_evaluate_to_the_converted_model_s_numbers(
-    run_import, call, corpus, checkpoint, tmp_path, normalized
+    run_import, call, corpus, checkpoint, tmp_path, task, arrays, cutoffs, others
 ):
-    arrays = state_dict(normalized=normalized)
     checkpoint.write_bytes(torch_pickles.state_dict(arrays))
-    output = run_import(*DEPTH, *OTHERS)
-    model = convert.language_model_from_torch(arrays, depth=5, dilation_rate=(1, 2))
+    output = run_import(*DEPTH, *others, task=task)
+    model = convert.language_model_from_torch(
+        arrays, depth=5, dilation_rate=(1, 2), cutoffs=cutoffs
+    )
     parameters = sum(np.size(weights) for weights in model.trainable_variables)
     assert output == (
         f"{tmp_path / 'run'}: {parameters} parameters, 12 words, depth 5, dilation (1, 2)\n"
@@ -206,6 +226,42 @@ def test_sizes_that_are_not_told_or_contradict_are_named(
 def test_a_kind_that_the_authors_have_not_is_refused(run_import):
     error = run_import("--preset=small_lstm", task="ptb", status=2)
     assert "`config.model.kind` must be 'trellis'" in error
+
+
+@pytest.mark.parametrize(("task", "field"), [("wikitext103", "order"), ("ptb_char", "form")])
+def test_a_preset_that_numbers_the_vocabulary_otherwise_is_refused(
+    run_import, tmp_path, task, field
+):
+    error = run_import("--preset=paper", task=task, status=2)
+    assert re.search(f"`config.corpus.{field}` must be .* Received: config.corpus.{field}=", error)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_split_softmax_without_its_parameters_is_refused(run_import, checkpoint):
+    """Which is what the authors' script of WikiText-103 saves."""
+    checkpoint.write_bytes(torch_pickles.state_dict(state_dict(normalized=True)))
+    error = run_import(*DEPTH, task="wikitext103", status=2)
+    assert "has no tail_bias, tail_vectors" in error and "**criterion.state_dict()" in error
+
+
+def test_a_mixture_has_as_many_experts_as_its_config():
+    random, features = np.random.default_rng(2), 3
+    shapes = {"prior.weight": (2, features), "prior.bias": (2,)}
+    shapes |= {"latent.weight": (2 * OUTPUTS, features), "latent.bias": (2 * OUTPUTS,)}
+    mixture = {f"mixsoft.{name}": random.normal(size=shape) for name, shape in shapes.items()}
+    config = configs.load("ptb_mos", "released")
+    config.model.update(depth=5, dilation_rate=(1, 2), auxiliary_every=3)
+    source = released.model_of(state_dict() | mixture, config)
+    config = released.with_told_sizes(config, source, {"model.depth", "model.dilation_rate"})
+    with pytest.raises(ValueError, match="weights of the shapes .* `--config.model` fields"):
+        released.built(config, source)
+    config.model.head.experts = 2
+    ids = random.integers(0, WORDS, (2, 9))
+    (expected, _), (found, _) = (
+        model.score(ids[:, :-1], ids[:, 1:], initial_state=model.get_initial_state(2))
+        for model in (source, released.built(config, source))
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_vocabulary_that_does_not_fit_is_told(run_import, checkpoint, tmp_path):
