@@ -41,7 +41,7 @@ def _head_numbers(model: ml_collections.ConfigDict, rows: int, vocabulary_size: 
     edges = (0, *head.get("cutoffs", ()), vocabulary_size)
     words = max(after - before for before, after in itertools.pairwise(edges))
     gradient = words * model.embedding_units
-    block = min(rows * words, max(BLOCK, gradient))
+    block = min(rows * words, max(BLOCK, gradient // 4))  # as `blockwise_nll` takes them
     return 2 * block + gradient + 3 * rows * model.embedding_units
 
 
