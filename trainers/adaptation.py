@@ -191,7 +191,7 @@ class AdaptiveEvaluator:
         parts = []
         try:
             for index in _told(segments.count, "scoring"):
-                rows = _rows(ids[None], segments.bounds(index))
+                rows = segments.of(ids[None], index)
                 nll, state, memory = self._call(*rows, state, memory)
                 parts.append(nll.numpy())
         finally:
@@ -308,14 +308,8 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
         return forward.state, sums
 
     for index in _told(batches, "gradient statistics"):
-        state, squares = add(*_rows(rows, segments.bounds(index)), state, squares)
+        state, squares = add(*segments.of(rows, index), state, squares)
     return [tf.sqrt(square / batches) for square in squares]
-
-
-def _rows(ids: np.ndarray, bounds: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the steps of streams [B, N] within bounds, and their targets."""
-    start, stop = bounds
-    return ids[:, start:stop], ids[:, start + 1 : stop + 1]
 
 
 def _told(count: int, what: str) -> Iterable[int]:

@@ -96,14 +96,12 @@ class Evaluator:
         state = tuple(self._model.get_initial_state(len(rows)))
         total, tokens = 0.0, 0
         for index in range(windows.count):
-            start, stop = windows.bounds(index)
+            inputs, targets = windows.of(rows, index)
             with epsilon_of("trellisnet", self._model):
-                nll, carried = self._through_state(
-                    rows[:, start:stop], rows[:, start + 1 : stop + 1], state
-                )
+                nll, carried = self._through_state(inputs, targets, state)
             state = carried if self._data.history == "carried" else state
             total += float(nll)
-            tokens += len(rows) * (stop - start - windows.discard)
+            tokens += len(rows) * (targets.shape[1] - windows.discard)
         return Score(total, tokens)
 
     def _score_with_cache(
@@ -164,9 +162,7 @@ def cut(
 def describe(name: str, scores: dict[str, Score], measure: Measure = WORDS) -> str:
     """Returns one line: what a text measures under each protocol, and how many tokens it is of."""
     parts = [
-        f"{protocol} {measure.of(score.mean):.{measure.decimals}f} "
-        f"({score.tokens:,} {measure.tokens})"
-        for protocol, score in scores.items()
+        f"{protocol} {measure.told(score.mean, score.tokens)}" for protocol, score in scores.items()
     ]
     return f"{name} {measure.name}: " + ", ".join(parts)
 

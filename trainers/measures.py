@@ -22,6 +22,14 @@ class Measure(NamedTuple):
     tokens: str
     types: str
 
+    def text(self, value: float) -> str:
+        """Returns a result as people read it."""
+        return f"{value:.{self.decimals}f}"
+
+    def told(self, nats: float, tokens: int) -> str:
+        """Returns what a text of so many tokens is worth, at `nats` a token."""
+        return f"{self.text(self.of(nats))} ({tokens:,} {self.tokens})"
+
 
 def perplexity(nats: float) -> float:
     """Returns `exp(nats)`, infinity where that is beyond a float."""

@@ -207,7 +207,7 @@ def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) 
             filled = colour if protocol == exact else "none"
             axes.plot(value, place, marker, color=colour, markerfacecolor=filled, markersize=7)
         axes.annotate(
-            _text(measure_of(task), next(iter(values.values()))),
+            measure_of(task).text(next(iter(values.values()))),
             (max(values.values()), place),
             (9, 0),
             textcoords="offset points",
@@ -253,7 +253,7 @@ def _published_cells(each: Published) -> list[str]:
         each.name,
         f"{each.parameters / 1e6:g}M",
         _UNKNOWN,
-        _text(measure_of(each.task), each.value),
+        measure_of(each.task).text(each.value),
     ]
     return cells + 4 * [_UNKNOWN]
 
@@ -261,11 +261,7 @@ def _published_cells(each: Published) -> list[str]:
 def _score_cell(measure: Measure, score: evaluation.Score | None) -> str:
     if score is None:
         return _UNKNOWN
-    return f"{_text(measure, measure.of(score.mean))} ({score.tokens:,} {measure.tokens})"
-
-
-def _text(measure: Measure, value: float) -> str:
-    return f"{value:.{measure.decimals}f}"
+    return measure.told(score.mean, score.tokens)
 
 
 def _count(number: float | None) -> str:

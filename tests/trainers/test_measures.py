@@ -13,6 +13,7 @@ def test_words_have_perplexity_and_characters_bits():
     characters = measures.measure_of("ptb_char")
     assert characters.of(math.log(2.0) * 1.158) == pytest.approx(1.158)
     assert (characters.name, characters.tokens) == ("bpc", "characters")
+    assert characters.told(math.log(2.0) * 1.158, 1234) == "1.158 (1,234 characters)"
 
 
 def test_perplexity_beyond_a_float_is_infinite():

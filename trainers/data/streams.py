@@ -89,6 +89,11 @@ class Windows:
         start = index * self.stride
         return start, min(start + self.window, self.length - 1)
 
+    def of(self, streams: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns a window's part of streams [B, N]: its ids and targets, each [B, T]."""
+        start, stop = self.bounds(index)
+        return streams[:, start:stop], streams[:, start + 1 : stop + 1]
+
 
 def windows_dataset(
     streams: np.ndarray, windows: Windows, *, epochs: int = 1, first_step: int = 0
