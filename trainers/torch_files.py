@@ -306,7 +306,8 @@ def _tensor(storage: _Storage, offset: int, shape: tuple, strides: tuple) -> _Te
     if (
         len(shape) != len(strides)
         or len(shape) > _MAX_RANK
-        or not all(isinstance(number, int) and number >= 0 for number in (offset, *shape, *strides))
+        # A bool is an int too, but no size.
+        or not all(type(number) is int and number >= 0 for number in (offset, *shape, *strides))
     ):
         raise ValueError("it has a malformed tensor")
     count = math.prod(shape)

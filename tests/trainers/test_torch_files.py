@@ -129,6 +129,7 @@ PLACE = torch.storage("0", 4)
         ((3, (4,), (-1,)), "malformed tensor"),
         ((-1, (4,), (1,)), "malformed tensor"),
         ((0, (1,) * 33, (1,) * 33), "malformed tensor"),
+        ((0, (True,), (1,)), "malformed tensor"),
     ],
 )
 def test_a_view_beyond_its_storage_is_refused(read, write, view, message):
