@@ -19,6 +19,7 @@ from absl import app, flags
 from benchmarks import workers
 from trainers import config as configs
 from trainers.data import corpora, streams
+from trainers.training import costs
 
 FLAGS = flags.FLAGS
 
@@ -26,9 +27,9 @@ FLAGS = flags.FLAGS
 def measure(what: str, work: Callable[[], Any], tokens: Callable[[Any], int]) -> Any:
     """Prints a row of what `work` takes, `tokens` being those of its result; returns that."""
     workers.forget_peak()
-    rest, start = workers.memory("VmRSS"), time.monotonic()
+    rest, start = costs.resident("VmRSS"), time.monotonic()
     result = work()
-    seconds, peak = time.monotonic() - start, workers.memory("VmHWM")
+    seconds, peak = time.monotonic() - start, costs.resident("VmHWM")
     memory = "" if rest is None or peak is None else f"{(peak - rest) / 2**20:,.0f}"
     count = tokens(result)
     print(f"| {what} | {seconds:.1f} | {count:,} | {count / seconds:,.0f} | {memory} |", flush=True)

@@ -14,10 +14,12 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from trainers.training import costs
 
 
 class Contender(NamedTuple):
@@ -196,7 +198,7 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
     try:
         contender = build(setting)
         gc.collect()
-        rest = memory("VmRSS") if contender.memory else None
+        rest = costs.resident("VmRSS") if contender.memory else None
         connection.send(contender.facts)
         replies = {"step": lambda: _read(contender.step, rest), "learn": contender.learn}
         while True:
@@ -217,7 +219,7 @@ def _read(step: Callable[[], Any], rest: int | None) -> Reading:
     start = time.perf_counter()
     step()
     seconds = time.perf_counter() - start
-    peak = memory("VmHWM")
+    peak = costs.resident("VmHWM")
     return Reading(seconds, None if peak is None or rest is None else max(peak - rest, 0))
 
 
@@ -236,25 +238,6 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def memory(field: str) -> int | None:
-    """Returns a size out of /proc/self/status, in bytes.
-
-    Not `getrusage`: its peak may be that of the process from which this one was started, and
-    cannot be set back.
-    """
-    for line in _lines("/proc/self/status"):
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def _lines(path: str) -> Iterable[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return ()
 
 
 def forget_peak() -> None:

@@ -1,18 +1,18 @@
 """What a run takes: how much it is fed, how long, and in how much memory."""
 
-import resource
-import sys
+import math
 import time
+from pathlib import Path
 from typing import NamedTuple
 
-_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+_STATUS = Path("/proc/self/status")  # Linux's proc(5)
 
 
 class Cost(NamedTuple):
     """What a run has taken, over all the processes that it went through.
 
     What was lost when a process was killed, and computed again, counts once. NaN where a part of
-    the run kept no record, as those of earlier versions.
+    the run kept no record, as those of earlier versions, or the system tells no memory.
 
     Attributes:
         weight: the sum of the batches' weights, such as tokens.
@@ -44,6 +44,25 @@ class Meter:
     def read(self) -> Cost:
         """Returns what the run has taken up to now."""
         seconds = self._before.seconds + time.monotonic() - self._began
-        peak = _MAXRSS_BYTES * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = resident("VmHWM")
         # NaN first: `max` keeps its first argument where no comparison holds.
-        return Cost(self._weight, seconds, max(self._before.peak_bytes, float(peak)))
+        peak_bytes = math.nan if peak is None else max(self._before.peak_bytes, float(peak))
+        return Cost(self._weight, seconds, peak_bytes)
+
+
+def resident(field: str) -> int | None:
+    """Returns this process's resident memory in bytes; None where the system does not tell.
+
+    Not `getrusage`: its peak may be that of the process from which this one was started.
+
+    Args:
+        field: "VmRSS", what it holds now, or "VmHWM", the most that it has held.
+    """
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,6 +1,8 @@
 """What a run takes, over all its processes."""
 
 import math
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -28,6 +30,19 @@ def test_a_process_counts_what_it_takes():
     assert cost.weight == 5.5
     assert 0.02 <= cost.seconds <= time.monotonic() - began
     assert held.nbytes < cost.peak_bytes < 2**40
+
+
+def test_the_peak_is_not_that_of_the_process_from_which_this_one_was_started():
+    code = "from trainers.training import costs; print(costs.Meter(costs.Cost()).read().peak_bytes)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # This one has TensorFlow.
+    assert 0 < float(done.stdout) < costs.Meter(costs.Cost()).read().peak_bytes / 4
+
+
+def test_a_system_that_does_not_tell_leaves_the_peak_unknown(monkeypatch):
+    monkeypatch.setattr(costs, "_STATUS", costs._STATUS.with_name("nothing"))
+    cost = costs.Meter(costs.Cost()).read()
+    assert math.isnan(cost.peak_bytes) and cost.seconds > 0
 
 
 def test_a_process_goes_on_from_those_before_it():
