@@ -16,6 +16,7 @@ from ml_collections import config_flags
 
 from trainers import command, files, language_modeling, released, runs
 from trainers.data.text import sha256
+from trainers.measures import measure_of
 from trainers.torch_files import read_state_dict
 from trainers.training import checkpoints
 from trainers.training.workdir import WorkdirError, open_workdir
@@ -53,12 +54,12 @@ def _import() -> None:
     source = released.model_of(read_state_dict(checkpoint), FLAGS.config)
     given = config_flags.get_override_values(FLAGS["config"]).keys()
     config = released.with_told_sizes(FLAGS.config, source, given)
-    corpus = runs.load_corpus(config, FLAGS.data_dir)
+    corpus, types = runs.load_corpus(config, FLAGS.data_dir), measure_of(config.task).types
     if source.vocabulary_size != corpus.vocabulary.size:
         raise ValueError(
-            f"{checkpoint} has vectors of {source.vocabulary_size:,} words, and the training text "
-            f"({corpus.labels['train']}) has {corpus.vocabulary.size:,}; give the text that the "
-            "weights were trained on by --data_dir"
+            f"{checkpoint} has vectors of {source.vocabulary_size:,} {types}, and the training "
+            f"text ({corpus.labels['train']}) has {corpus.vocabulary.size:,}; give the text that "
+            "the weights were trained on by --data_dir"
         )
     model = released.built(config, source)
     with open_workdir(path, config.to_dict()):
@@ -70,7 +71,7 @@ def _import() -> None:
             raise OSError(f"the weights are not in {path}; remove it, and import them again")
     print(
         f"{path}: {language_modeling.parameters(model):,} parameters, {corpus.vocabulary.size:,} "
-        f"words, depth {config.model.depth}, dilation {config.model.dilation_rate}"
+        f"{types}, depth {config.model.depth}, dilation {config.model.dilation_rate}"
     )
 
 
