@@ -55,11 +55,13 @@ def draw(tokens: int, words: int, seed: int, *, every_word: bool) -> Iterator[np
     random = np.random.default_rng(seed)
     cumulative = np.cumsum(1.0 / (np.arange(words) + 1 + _SHIFT))
     missing = random.permutation(words) if every_word else np.empty(0, np.int64)
+    places = tokens - 1  # the last token is a line break
     for start in range(0, tokens, _BLOCK):
         count = min(_BLOCK, tokens - start)
         ranks = np.searchsorted(cumulative, random.random(count) * cumulative[-1], side="right")
         # Each block has its share of all words, at places of their own.
-        share = missing[words * start // tokens : words * (start + count) // tokens]
+        stop = min(start + count, places)
+        share = missing[words * start // places : words * stop // places]
         ranks[random.choice(count - 1, len(share), replace=False)] = share
         if start + count == tokens:
             ranks[-1] = _LINE_BREAK

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks import corpus
@@ -40,6 +40,7 @@ def test_too_few_tokens_for_the_words(tmp_path):
     assert "Received: --tokens=1000" in done.stderr
 
 
+@example(words=5, more=11, seed=1, block=10)  # the last block has but the line break
 @given(
     words=st.integers(4, 60),
     more=st.integers(0, 100),
