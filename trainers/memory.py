@@ -1,10 +1,8 @@
 """How much memory training takes, by a formula: an order of magnitude to plan by, not a bound."""
 
-import itertools
-
 import ml_collections
 
-from keras_trellis.heads import BLOCK
+from keras_trellis.heads import BLOCK, WORDS
 
 _BYTES = 4  # float32
 _SLOTS = {"sgd": 0, "adam": 2}  # variables of the optimizer, for each parameter
@@ -33,16 +31,13 @@ def training_bytes(config: ml_collections.ConfigDict, parameters: int, vocabular
 
 
 def _head_numbers(model: ml_collections.ConfigDict, rows: int, vocabulary_size: int) -> int:
-    """Logits and their gradients, all of them or by blocks, with what comes of a block."""
+    """Logits and what they are computed from and into, all of them or by blocks."""
     head = model.get("head")
     if head is None:
         return 2 * rows * vocabulary_size
     rows *= head.get("experts", 1)
-    edges = (0, *head.get("cutoffs", ()), vocabulary_size)
-    words = max(after - before for before, after in itertools.pairwise(edges))
-    gradient = words * model.embedding_units
-    block = min(rows * words, max(BLOCK, gradient // 4))  # as `blockwise_nll` takes them
-    return 2 * block + gradient + 3 * rows * model.embedding_units
+    words = min(vocabulary_size, WORDS)
+    return 3 * min(rows * words, BLOCK) + (words + 3 * rows) * model.embedding_units
 
 
 def _trellis_numbers(model: ml_collections.ConfigDict, data: ml_collections.ConfigDict) -> int:

@@ -11,7 +11,13 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.heads.blockwise import add_blockwise_nll, blockwise_nll
-from keras_trellis.heads.head import Head, broadcast_targets, dense_logits, require_tied_sizes
+from keras_trellis.heads.head import (
+    Head,
+    at_least_float32,
+    broadcast_targets,
+    dense_logits,
+    require_tied_sizes,
+)
 
 __all__ = ["AdaptiveSoftmax"]
 
@@ -29,12 +35,12 @@ class AdaptiveSoftmax(Head):
         log p(w) = the same of the token of j + log softmax(table_j h + bias_j)_w          w in j
 
     The nll of given targets computes each cluster's softmax for the targets that fall into it, so
-    that a step costs little more than the softmax of the frequent words; see `blockwise_nll` for
-    its memory. The gradient with respect to the table is dense, as an optimizer with momentum or
-    weight decay wants it.
+    that a step costs little more than the softmax of the frequent words; for its memory see
+    `add_blockwise_nll`. The gradient with respect to the table is dense, as an optimizer with
+    momentum or weight decay wants it.
 
     Variables: `bias [V]`, `tail_vectors [clusters, E]`, `tail_bias [clusters]`, all zero at the
-    start. A target outside [0, V) is an error on a CPU and a NaN on an accelerator and under XLA.
+    start. The nll of a target outside [0, V) is NaN.
 
     Args:
         cutoffs: the first word of each cluster after the frequent words: increasing, in (0, V).
@@ -96,23 +102,29 @@ class AdaptiveSoftmax(Head):
         """The nll of targets `[N]` that stand in the order of their clusters."""
         places = tf.searchsorted(self.cutoffs, targets, side="right")
         edges = tf.unstack(tf.searchsorted(places, tf.range(1, len(self.cutoffs) + 2)))
-        (words, bias), *tails = self._clusters(table)
-        # The tokens stand after the frequent words.
-        labels = tf.where(places > 0, self.cutoffs[0] - 1 + places, targets)
-        nll = blockwise_nll(rows, labels, words, bias)
-        ranges = itertools.pairwise(edges)
-        for cutoff, tail, bounds in zip(self.cutoffs, tails, ranges, strict=True):
-            rows, nll = add_blockwise_nll(rows, nll, targets - cutoff, *tail, *bounds)
-        return nll
+        words, bias = tf.convert_to_tensor(table), tf.convert_to_tensor(self.bias)
+        nll = tf.zeros_like(at_least_float32(rows[:, 0]))
+        clusters = itertools.pairwise((*self.cutoffs, words.shape[0]))
+        for cluster, bounds in zip(clusters, itertools.pairwise(edges), strict=True):
+            chain = (rows, nll, words, bias)
+            rows, nll, words, bias = add_blockwise_nll(*chain, targets, cluster, bounds)
+        # The frequent words come last, so that their gradient, which is the first, is the table's
+        # one, with zeros in the other places. The tokens stand after them.
+        count = self.cutoffs[0]
+        labels = tf.where(places > 0, count - 1 + places, targets)
+        return nll + blockwise_nll(rows, labels, *self._with_tokens(words[:count], bias[:count]))
+
+    def _with_tokens(self, words: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Frequent words and their biases, with the tokens' after them."""
+        words = tf.concat([words, tf.cast(self.tail_vectors, words.dtype)], axis=0)
+        return words, tf.concat([bias, tf.convert_to_tensor(self.tail_bias)], axis=0)
 
     def _clusters(self, table: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Words and biases of each softmax, that of the frequent words and the tokens first."""
-        # One split, of which the gradient is one concatenation.
         words = tf.split(tf.convert_to_tensor(table), self._sizes)
         biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
-        words[0] = tf.concat([words[0], tf.cast(self.tail_vectors, words[0].dtype)], axis=0)
-        biases[0] = tf.concat([biases[0], tf.convert_to_tensor(self.tail_bias)], axis=0)
-        return list(zip(words, biases, strict=True))
+        clusters = zip(words, biases, strict=True)
+        return [self._with_tokens(*next(clusters)), *clusters]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

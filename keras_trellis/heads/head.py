@@ -12,6 +12,7 @@ __all__ = [
     "at_least_float32",
     "broadcast_targets",
     "dense_logits",
+    "log_add_exp",
     "require_tied_sizes",
 ]
 
@@ -102,6 +103,11 @@ def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:
     logits = at_least_float32(tf.matmul(rows, words, transpose_b=True))
     logits += tf.cast(bias, logits.dtype)
     return tf.reshape(logits, tf.concat([tf.shape(features)[:-1], tf.shape(words)[:1]], axis=0))
+
+
+def log_add_exp(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """log(exp(one) + exp(other))."""
+    return one + tf.math.softplus(other - one)
 
 
 def require_tied_sizes(name: str, features_shape: tuple, table_shape: tuple) -> None:

@@ -11,7 +11,13 @@ import tensorflow as tf
 
 from keras_trellis import arguments, dropout
 from keras_trellis.heads.blockwise import blockwise_nll
-from keras_trellis.heads.head import Head, at_least_float32, broadcast_targets, dense_logits
+from keras_trellis.heads.head import (
+    Head,
+    at_least_float32,
+    broadcast_targets,
+    dense_logits,
+    log_add_exp,
+)
 
 __all__ = ["MixtureOfSoftmaxes"]
 
@@ -29,7 +35,8 @@ class MixtureOfSoftmaxes(Head):
         p = sum_k pi_k softmax(table z_k + bias) + epsilon                          [V]
 
     Features need not have as many channels as the word vectors. The nll of given targets keeps no
-    distribution: see `blockwise_nll`, whose rows are here the K latent vectors of every position.
+    distribution: see `add_blockwise_nll`, whose rows are here the K latent vectors of every
+    position.
 
     `epsilon` may be set at any time; what is traced from then on has it. It is 1e-8 in the released
     code, where it keeps the logarithm finite; the probabilities then sum to 1 + V epsilon.
@@ -38,7 +45,7 @@ class MixtureOfSoftmaxes(Head):
     E']`, uniform in ±1 / sqrt(E) at the start, torch's default, which the released code keeps; and
     `bias [V]`, zero.
 
-    A target outside [0, V) is an error on a CPU and a NaN on an accelerator and under XLA.
+    The nll of a target outside [0, V) is NaN.
 
     Args:
         experts: K.
@@ -97,7 +104,7 @@ class MixtureOfSoftmaxes(Head):
             prior + tf.nn.log_softmax(dense_logits(latent, table, self.bias))
             for prior, latent in zip(priors, latents, strict=True)
         )
-        return self._plus_epsilon(functools.reduce(_log_add_exp, parts))
+        return self._plus_epsilon(functools.reduce(log_add_exp, parts))
 
     def nll(
         self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
@@ -139,14 +146,9 @@ class MixtureOfSoftmaxes(Head):
     def _plus_epsilon(self, log_probs: tf.Tensor) -> tf.Tensor:
         if not self.epsilon:
             return log_probs
-        return _log_add_exp(log_probs, tf.constant(math.log(self.epsilon), log_probs.dtype))
+        return log_add_exp(log_probs, tf.constant(math.log(self.epsilon), log_probs.dtype))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         names = ("experts", "latent_dropout", "epsilon", "seed")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
-
-def _log_add_exp(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """log(exp(one) + exp(other))."""
-    return one + tf.math.softplus(other - one)
