@@ -201,6 +201,9 @@ def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) 
         (f"paper, {each.name}", _GREY, "x", {authors: each.value}) for each in _published(task)
     ]
     entries = [entry for entry in entries if entry[-1]]
+    if not entries:
+        axes.set_axis_off()
+        return
     entries.sort(key=lambda entry: min(entry[-1].values()))
     for place, (_, colour, marker, values) in enumerate(entries):
         for protocol, value in values.items():
@@ -215,7 +218,7 @@ def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) 
         )
     axes.set_yticks(range(len(entries)), [name for name, *_ in entries])
     axes.set(title=f"{task}: test", xlabel=measure_of(task).name)
-    axes.margins(x=0.2)
+    axes.margins(x=0.25)
     axes.grid(axis="x", alpha=0.25)
     axes.legend(
         handles=[

@@ -112,12 +112,14 @@ def test_the_picture_has_a_curve_and_a_line_for_each_run(tmp_path):
 
 
 def test_a_run_within_its_first_epoch_shows_its_training(tmp_path):
-    """Of the loss the part that is the prediction's."""
-    path = write_run(tmp_path / "one", losses=())
-    (line,) = report.draw(report.read_runs([path])).axes[0].lines
+    """Of the loss the part that is the prediction's; and no panel of results without any."""
+    path = write_run(tmp_path / "one", task="text", losses=())
+    curves, results = report.draw(report.read_runs([path])).axes
+    (line,) = curves.lines
     assert line.get_label() == "one, begun: training"
     assert list(line.get_xdata()) == [0.5, 0.7]
     assert line.get_ydata() == pytest.approx([math.exp(9.0), math.exp(8.5)])
+    assert not results.axison
 
 
 def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
