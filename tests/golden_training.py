@@ -51,6 +51,7 @@ def _recipe(arrays, config):
     steps = config["steps"] + config["averaged_steps"]
     return ConfigDict(
         {
+            "task": "text",
             "data": {
                 "batch_size": len(arrays["train_ids"]),
                 "window": config["window"],
