@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -160,8 +161,9 @@ def test_dynamic_evaluation(name, cache, train, ids):
 
 def test_dynamic_evaluation_learns(train):
     """A text that says the same again and again, to a model that has never seen it."""
+    keras.utils.set_random_seed(0)  # Untrained weights: from some, so few steps learn less.
     ids = np.resize([1, 4, 2, 8, 5, 7], 241).astype(np.int32)
-    nll = evaluator(trellis(), train, dynamic=DynamicEvaluation(1e-2, 0.0)).nll(ids)
+    nll = evaluator(trellis(), train, dynamic=DynamicEvaluation(1e-3, 0.0)).nll(ids)
     assert nll[-60:].mean() < 0.5 * nll[:60].mean()
 
 

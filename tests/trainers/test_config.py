@@ -108,18 +108,6 @@ def test_estimated_memory_knows_the_heads():
     assert adaptive < mixture < tied / 2
 
 
-def test_estimated_memory_of_a_cluster():
-    """Its words' gradient; its logits in blocks of a quarter of that, and their gradient."""
-    values, size = config.load("wikitext103", "paper").to_dict(), 267_735
-    estimates = {}
-    for words in (size - 1, size // 2 + 1):
-        values["model"]["head"]["cutoffs"] = (size - words,)
-        estimates[words] = memory.training_bytes(config.from_dict(values), 0, size)
-    more, less = estimates
-    units = values["model"]["embedding_units"]
-    assert estimates[more] - estimates[less] == 4 * 6 * units * (more - less) / 4
-
-
 def test_paper_is_the_default_preset_of_ptb():
     assert config.load("ptb").preset == "paper"
     assert config.load("ptb").model.depth == 55

@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from tests.trainers import torch_pickles
 from trainers import config as configs
 from trainers import import_weights, lm, released, runs
 from trainers.data import corpora
-from trainers.data.vocabulary import Vocabulary
 from trainers.training.workdir import WorkdirError
 
 WORDS, UNITS, OUTPUTS, TAPS = 12, 6, 4, 2
@@ -151,21 +149,6 @@ def test_imported_weights_write_text_and_tell_where_they_are_from(
     assert (
         config.model.recurrent_dropout == configs.load("text", "released").model.recurrent_dropout
     )
-
-
-def test_words_are_numbered_as_the_config_says(call, corpus, checkpoint, tmp_path):
-    for name in ("train", "valid", "test"):
-        shutil.copy(corpus / f"{name}.txt", tmp_path / f"wiki.{name}.tokens")
-    call(
-        *(import_weights, "--task=wikitext2", "--config.corpus.order=frequency"),
-        *(f"--checkpoint={checkpoint}", f"--data_dir={tmp_path}", *DEPTH, *OTHERS),
-    )
-    kept = Vocabulary.load(epath.Path(tmp_path / "run") / runs.VOCABULARY).tokens
-    by_order = {
-        order: corpora.load("wikitext2", tmp_path, order=order).vocabulary.tokens
-        for order in ("frequency", "appearance")
-    }
-    assert kept == by_order["frequency"] != by_order["appearance"]
 
 
 def test_training_does_not_replace_imported_weights(run_import, corpus, tmp_path):
