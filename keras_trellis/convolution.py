@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tensorflow as tf
+
+
+class Kept(NamedTuple):
+    """Which steps of a sequence are of use: from one on, every so many."""
+
+    begin: int
+    every: int
+
+
+ALL = Kept(0, 1)
 
 
 def pad_left(context: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
@@ -40,6 +52,15 @@ def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Ten
     return joined[0] if taps == 1 else tf.concat(joined, axis=-1)
 
 
+def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
+    """Returns of [B, T, C] the steps that are kept."""
+    begin, every = kept
+    if every > 1:
+        return sequences[:, begin::every]
+    # Not an index: that one's gradient runs on one core.
+    return tf.slice(sequences, [0, begin, 0], [-1, -1, -1]) if begin else sequences
+
+
 def multiply(sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.Tensor:
     """Returns [B, T, C] times [C, C'] (or its transpose), [B, T, C'], as one 2-D product.
 
@@ -57,7 +78,7 @@ def rows(sequences: tf.Tensor) -> tf.Tensor:
 
 
 def causal_convolution(
-    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int
+    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, kept: Kept = ALL
 ) -> tf.Tensor:
     """Returns sum_j kernel[j] x_{t - (k - 1 - j) dilation}.
 
@@ -69,9 +90,10 @@ def causal_convolution(
         kernel: [k, input channels, output channels].
         dilation: the distance between two taps, in steps.
         width: W, at least (k - 1) * dilation.
+        kept: the steps to compute.
 
     Returns:
-        [B, T, output channels].
+        [B, T', output channels], T' the number of steps kept.
     """
-    taps = join_taps(padded, width, kernel.shape[0], dilation)
+    taps = keep_steps(join_taps(padded, width, kernel.shape[0], dilation), kept)
     return multiply(taps, rows(kernel))

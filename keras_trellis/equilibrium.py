@@ -301,7 +301,7 @@ class EquilibriumNetwork(Network):
         past = zeros(sequences, self.input_width, sequences.shape[-1])
         addends = self.inject(sequences, past, parameters)
         pasts = [
-            self._context(sequences, initial, self._dilation(phase)) for phase in range(self.depth)
+            self._context(sequences, initial, self.dilation(phase)) for phase in range(self.depth)
         ]
         return self._solve(sequences, pasts, addends, parameters.hidden, plan)
 
@@ -319,7 +319,7 @@ class EquilibriumNetwork(Network):
         """
         addends = self.inject(sequences, cache.inputs, parameters)
         order = sorted(range(self.depth), key=lambda phase: phase % len(self.cycle))
-        widths = [self.width(self._dilation(phase)) for phase in order]
+        widths = [self.width(self.dilation(phase)) for phase in order]
         parts = [tf.split(levels, widths, axis=1) for levels in cache.levels]
         by_phase = dict(zip(order, zip(*parts, strict=True), strict=True))
         pasts = [by_phase[phase] for phase in range(self.depth)]
@@ -338,9 +338,6 @@ class EquilibriumNetwork(Network):
             )
         levels = zip(*(kept[phase] for phase in order), strict=True)
         return top, tuple(tf.concat(each, axis=1) for each in levels)
-
-    def _dilation(self, phase: int) -> int:
-        return self.cycle[phase % len(self.cycle)]
 
     def _solve(
         self,

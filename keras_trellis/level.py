@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.convolution import delay, join_taps, multiply, pad_left, rows
+from keras_trellis.convolution import (
+    ALL,
+    Kept,
+    delay,
+    join_taps,
+    keep_steps,
+    multiply,
+    pad_left,
+    rows,
+)
 from keras_trellis.gates import Gate
 from keras_trellis.types import State
 
@@ -40,11 +49,12 @@ def hidden_kernel(kernel: tf.Tensor, dtype: tf.DType, mask: tf.Tensor | None) ->
 
 
 class _Reach(NamedTuple):
-    """Which steps of the level below a level reads."""
+    """Which steps of the level below a level reads, and which have a result."""
 
     taps: int
     dilation: int
     steps: int | None
+    kept: Kept
 
 
 def level(
@@ -56,6 +66,7 @@ def level(
     gate: Gate,
     dilation: int,
     steps: int | None = None,
+    kept: Kept = ALL,
 ) -> State:
     """Returns a level's state.
 
@@ -69,16 +80,18 @@ def level(
             max(k - 1, 1) * dilation.
         state: the state of the level below, each [B, T, units].
         hidden: the hidden kernel.
-        addend: what joins the products: the injected input and the bias, [B, T, blocks * units],
+        addend: what joins the products: the injected input and the bias, [B, T', blocks * units],
             or a bias alone, [blocks * units].
         gate: the gate.
         dilation: the level's dilation.
-        steps: how many of the first steps have taps that are not zero; None: all may have.
+        steps: how many of the first steps have taps that are not zero; None: all may have. Where
+            not all steps are kept, None or 0.
+        kept: the T' steps to compute.
 
     Returns:
-        The gate's states, each [B, T, units].
+        The gate's states, each [B, T', units].
     """
-    reach = _Reach(hidden.kernel.shape[0], dilation, steps)
+    reach = _Reach(hidden.kernel.shape[0], dilation, steps, kept)
     run = _compiled if _pays(state[0]) else functools.partial
     read, read_gradient = run(_read, reach), run(_read_gradient, reach)
     activate, activate_gradient = run(_activate, gate, reach), run(_activate_gradient, gate, reach)
@@ -89,7 +102,7 @@ def level(
     def apply(past: State, state: State, kernel: tf.Tensor, addend: tf.Tensor) -> Any:
         matrix = hidden.matrix if mixed else rows(kernel)
         products = multiply(read(past, state, hidden.mask), matrix)
-        total = _fill_up(products, steps, state) + addend
+        total = _fill_up(products, reach, state) + addend
 
         def gradient(*upstream: tf.Tensor) -> Any:
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
@@ -135,22 +148,23 @@ def _read(reach: _Reach, past: State, state: State, mask: tf.Tensor | None) -> t
     """Returns the taps, [B, steps, k * units]."""
     padded = pad_left(past[0], state[0][:, : reach.steps])
     padded = padded if mask is None else padded * mask
-    return join_taps(padded, past[0].shape[1], reach.taps, reach.dilation)
+    taps = join_taps(padded, past[0].shape[1], reach.taps, reach.dilation)
+    return taps if reach.steps == 0 else keep_steps(taps, reach.kept)
 
 
 def _shift(reach: _Reach, past: State, state: State) -> State:
     """Returns the state delayed by the dilation."""
     return tuple(
-        delay(pad_left(left, each), left.shape[1], reach.dilation)
+        keep_steps(delay(pad_left(left, each), left.shape[1], reach.dilation), reach.kept)
         for left, each in zip(past, state, strict=True)
     )
 
 
-def _fill_up(products: tf.Tensor, steps: int | None, state: State) -> tf.Tensor:
-    """Puts zeros after the first `steps` steps: [B, T, blocks * units]."""
-    if steps is None:
+def _fill_up(products: tf.Tensor, reach: _Reach, state: State) -> tf.Tensor:
+    """Puts zeros after the first `steps` steps: [B, T', blocks * units]."""
+    if reach.steps is None:
         return products
-    batch, time = tf.unstack(tf.shape(state[0])[:2])
+    batch, time = tf.unstack(tf.shape(keep_steps(state[0], reach.kept))[:2])
     rest = tf.zeros([batch, time - tf.shape(products)[1], products.shape[-1]], products.dtype)
     return tf.concat([products, rest], axis=1)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
+
+from keras_trellis.convolution import ALL, Kept
 
 Carry = TypeVar("Carry")
 
@@ -14,50 +17,109 @@ Carry = TypeVar("Carry")
 _PARTS = 14
 
 
+class Grid(NamedTuple):
+    """Steps of a sequence, counted back from its last one.
+
+    Attributes:
+        start: none stands before this one.
+        stride: their distance; 0: the last step alone.
+    """
+
+    start: int
+    stride: int
+
+    def size(self, steps: int) -> int:
+        """Returns how many steps of a sequence of T it has."""
+        return (steps - 1 - self.start) // self.stride + 1 if self.stride else 1
+
+
+def cut(before: Grid, after: Grid, steps: int | None) -> Kept:
+    """Returns where in the steps of one grid those of a coarser one stand.
+
+    Args:
+        before: a grid.
+        after: one that has no other steps.
+        steps: T; None where it is not known, and there is but one grid.
+    """
+    if steps is None or before == after:
+        return ALL
+    every = after.stride // before.stride if after.stride else 1
+    return Kept(before.size(steps) - 1 - (after.size(steps) - 1) * every, every)
+
+
 class Segment(NamedTuple):
-    """Levels that run at one width.
+    """Levels that run on one grid, or a single one that leaves a grid for a coarser one.
 
     Attributes:
         first: the first level.
         last: the level to stop before.
-        start: the first steps, on which nothing that is kept depends, that the levels leave out.
+        before: the steps that the first level reads.
+        after: the steps that have a result; a segment of several levels has those it reads.
     """
 
     first: int
     last: int
-    start: int
+    before: Grid
+    after: Grid
 
 
 def segments(
-    widths: Sequence[int], *, stops: Sequence[int] = (), steps: int | None, discard: int
+    dilations: Sequence[int],
+    reach: int,
+    *,
+    stops: Sequence[int] = (),
+    steps: int | None,
+    discard: int,
 ) -> Iterator[Segment]:
-    """Cuts the levels where their outputs are collected and where they can become narrower.
+    """Cuts the levels where their outputs are collected and where they can do with fewer steps.
 
     An output depends on ever fewer steps the nearer to it a level is. Where the first `discard`
     outputs are not kept, a level can leave out the steps that none of the kept ones depends on.
     What its segment computes beyond these is wrong, since it has lost its past, and harmless.
 
+    The last output alone depends on one step of its own level, on two of the level below where the
+    kernel has two taps, and so on: on a grid as coarse as the dilations allow. Where these double
+    from level to level, all levels together compute two steps for each of the sequence.
+
     Args:
-        widths: how many steps of its past each level reads.
+        dilations: those of the levels.
+        reach: how many dilations back a level reads.
         stops: levels before which a segment ends.
-        steps: T; None where it is not known, and all levels keep their full width.
+        steps: T; None where it is not known, and all levels keep all steps.
         discard: how many of the first outputs are not kept.
     """
-    depth = len(widths)
-    needed = [0] * (depth + 1)  # the first step of each level's input that something depends on
-    if steps is not None:
-        needed[depth] = min(discard, steps - 1)  # the last step is the state, and always kept
-        for level in reversed(range(depth)):
-            needed[level] = max(0, needed[level + 1] - widths[level])
-    first, start = 0, needed[0]
-    width = (steps or 0) - start
-    for level in range(1, depth):
-        narrower = (needed[level] - start) * _PARTS >= width > 0
-        if narrower or level in stops:
-            yield Segment(first, level, start)
-            first = level
-            start = needed[level] if narrower else start
-    yield Segment(first, depth, start)
+    depth = len(dilations)
+    inside = [stop for stop in stops if stop < depth]
+    grids = _needed(dilations, reach, steps, discard, only_last=not inside)
+    first, grid = 0, grids[0]
+    width = (steps or 0) - grid.start
+    for level in range(depth):
+        if grids[level].stride != grids[level + 1].stride:
+            if level > first:
+                yield Segment(first, level, grid, grid)
+            yield Segment(level, level + 1, grids[level], grids[level + 1])
+            first, grid = level + 1, grids[level + 1]
+            continue
+        narrower = (grids[level].start - grid.start) * _PARTS >= width > 0
+        if level > first and (narrower or level in inside):
+            yield Segment(first, level, grid, grid)
+            first, grid = level, grids[level] if narrower else grid
+    if first < depth:
+        yield Segment(first, depth, grid, grid)
+
+
+def _needed(
+    dilations: Sequence[int], reach: int, steps: int | None, discard: int, *, only_last: bool
+) -> list[Grid]:
+    """Returns the steps of each level's input, and of the output, that something depends on."""
+    if not steps:
+        return [Grid(0, 1)] * (len(dilations) + 1)
+    # The last step is the state, and always kept.
+    grids = [Grid(min(discard, steps - 1), 0 if only_last and discard >= steps - 1 else 1)]
+    for dilation in reversed(dilations):
+        start, stride = grids[0]
+        grids.insert(0, Grid(max(0, start - reach * dilation), math.gcd(stride, dilation)))
+    return grids
 
 
 def recomputed(function: Callable[..., Carry]) -> Callable[..., Carry]:

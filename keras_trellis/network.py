@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_trellis import streaming
-from keras_trellis.convolution import causal_convolution, pad_left
+from keras_trellis.convolution import ALL, Kept, causal_convolution, keep_steps, pad_left
 from keras_trellis.gates import Gate
 from keras_trellis.level import HiddenKernel, level
-from keras_trellis.levels import Segment, iterate_levels, recomputed, segments
+from keras_trellis.levels import Grid, Segment, cut, iterate_levels, recomputed, segments
 from keras_trellis.masks import Packing
 from keras_trellis.types import Cache, State
 
@@ -88,6 +88,10 @@ class Network:
         """How many steps of the input's past the levels read."""
         return (self.input_taps - 1) * max(self.cycle)
 
+    def dilation(self, level: int) -> int:
+        """Returns the dilation of a level, or of a place in the period."""
+        return self.cycle[level % len(self.cycle)]
+
     def width(self, dilation: int) -> int:
         """How many steps of its own past a level of this dilation reads."""
         return max(self.kernel_size - 1, 1) * dilation
@@ -100,20 +104,29 @@ class Network:
             for place, dilation in enumerate(self.cycle)
         ]
 
-    def inject(self, sequences: tf.Tensor, past: tf.Tensor, parameters: Parameters) -> Addends:
+    def inject(
+        self,
+        sequences: tf.Tensor,
+        past: tf.Tensor,
+        parameters: Parameters,
+        kept: Mapping[int, Kept] | None = None,
+    ) -> Addends:
         """Returns what joins the products.
 
         Args:
             sequences: [B, T, p].
             past: what stands to its left, [B, input_width, p].
             parameters: those of the call.
+            kept: for each dilation the steps to compute; None: all of them.
         """
         padded = pad_left(past, sequences)
         if parameters.input_mask is not None:
             padded = padded * parameters.input_mask
         addends = {
-            dilation: causal_convolution(padded, parameters.kernel, dilation, self.input_width)
-            for dilation in set(self.cycle)
+            dilation: causal_convolution(
+                padded, parameters.kernel, dilation, self.input_width, steps
+            )
+            for dilation, steps in (kept or dict.fromkeys(self.cycle, ALL)).items()
         }
         if self.inject_every > 1:
             addends[0] = tf.zeros([self.gate.blocks * self.units], sequences.dtype)
@@ -129,19 +142,34 @@ class Network:
         hidden: HiddenKernel,
         phase: int,
         steps: int | None = None,
+        stride: int = 1,
+        kept: Kept = ALL,
     ) -> State:
-        """Returns the state of a level with level % period = phase; see `level`."""
-        dilation = self.cycle[phase % len(self.cycle)]
+        """Returns the state of a level with level % period = phase; see `level`.
+
+        Args:
+            past: what stands left of the state below, as many steps as the level reads.
+            state: that of the level below, on steps that are `stride` apart.
+            addends: what joins the products.
+            hidden: the hidden kernel.
+            phase: the level's place in the period.
+            steps: how many of the first steps have taps that are not zero; None: all may have.
+            stride: the distance of steps.
+            kept: the steps to compute.
+        """
+        dilation = self.dilation(phase)
         after = level(
             past,
             state,
             hidden,
             addends[0 if phase % self.inject_every else dilation],
             gate=self.gate,
-            dilation=dilation,
+            dilation=dilation // stride,
             steps=steps,
+            kept=kept,
         )
-        return tuple(map(_with_shape_of, after, state))
+        # A loop's variables must keep their static shape.
+        return after if kept != ALL else tuple(map(_with_shape_of, after, state))
 
     def run(
         self,
@@ -165,47 +193,98 @@ class Network:
             The top state, the last T' steps of it, T - discard <= T' <= T, but one at least; the
             hidden state after each stop, [B, T - discard, units].
         """
+        steps = sequences.shape[1]
+        parts = list(
+            segments(
+                [self.dilation(level) for level in range(self.depth)],
+                max(self.kernel_size - 1, 1),
+                stops=stops,
+                steps=steps,
+                discard=discard,
+            )
+        )
+        grid = parts[0].before
+        # Where the input first joins levels of a dilation: the finest of their grids.
+        grids = {each: part.after for part in reversed(parts) for each in self._injected(part)}
+        finest = {each: cut(Grid(0, 1), grid, steps) for each, grid in grids.items()}
         past = zeros(sequences, self.input_width, sequences.shape[-1])
         shared = _Shared(
-            self.inject(sequences, past, parameters),
+            self.inject(sequences, past, parameters, finest),
             {dilation: self._context(sequences, initial, dilation) for dilation in set(self.cycle)},
             parameters.hidden.kernel,
             parameters.hidden.matrix,
         )
-        state, collected, start = self._empty(sequences), [], 0
-        for segment in segments(
-            [self.width(self.cycle[i % len(self.cycle)]) for i in range(self.depth)],
-            stops=stops,
-            steps=sequences.shape[1],
-            discard=discard,
-        ):
-            state, shared = _narrower(state, shared, segment.start - start)
-            start = segment.start
-            if segment.first == 0:
-                # The hidden state below is zero: what stands left of it alone enters the product.
-                steps = 0 if initial is None else self.width(self.cycle[0])
-                state = self._apply_shared(state, shared, parameters.hidden, 0, steps)
-            state, shared = self._run_segment(segment, (state, shared), parameters.hidden)
-            if segment.last in stops:
-                collected.append(state[0][:, discard - start :])
+        state = self._empty(sequences, None if steps is None else grid.size(steps))
+        collected = []
+        for part in parts:
+            state = _keep(state, cut(grid, part.before, steps))
+            cuts = {each: cut(grids[each], part.after, steps) for each in self._injected(part)}
+            shared = shared._replace(addends=_keep_addends(shared.addends, cuts))
+            grids.update(dict.fromkeys(cuts, part.after))
+            grid = part.after
+            state, shared = self._run_segment(
+                part, (state, shared), parameters.hidden, steps, initial is None
+            )
+            if part.last in stops:
+                collected.append(state[0][:, discard - grid.start :])
         return state, collected
+
+    def _injected(self, part: Segment) -> set[int]:
+        """Returns the dilations of a segment's levels that the input enters."""
+        levels = range(part.first, part.last)
+        return {self.dilation(each) for each in levels if each % self.inject_every == 0}
 
     def _apply_shared(
         self,
-        state: State,
-        shared: _Shared,
+        carry: tuple[State, _Shared],
         hidden: HiddenKernel,
         phase: int,
+        stride: int,
+        *,
         steps: int | None = None,
+        kept: Kept = ALL,
     ) -> State:
-        past = shared.contexts[self.cycle[phase % len(self.cycle)]]
+        state, shared = carry
+        dilation = self.dilation(phase)
+        spare = Kept(self.width(dilation) - self.width(dilation) // stride, 1)
+        past = _keep(shared.contexts[dilation], spare)
         hidden = hidden._replace(kernel=shared.kernel, matrix=shared.matrix)
-        return self.apply_level(past, state, shared.addends, hidden, phase, steps)
+        return self.apply_level(
+            past, state, shared.addends, hidden, phase, steps, stride=stride, kept=kept
+        )
 
     def _run_segment(
-        self, segment: Segment, carry: tuple[State, _Shared], hidden: HiddenKernel
+        self,
+        part: Segment,
+        carry: tuple[State, _Shared],
+        hidden: HiddenKernel,
+        steps: int | None,
+        begins_with_zeros: bool,
     ) -> tuple[State, _Shared]:
-        """Runs a segment's levels, all but level 0.
+        """Runs a segment's levels, those that are like no other one by one.
+
+        Args:
+            part: the segment.
+            carry: the state below, and what the levels share.
+            hidden: the hidden kernel.
+            steps: T, or None.
+            begins_with_zeros: whether zeros stand left of the sequences.
+        """
+        first, kept, filled = part.first, cut(part.before, part.after, steps), None
+        if first and kept == ALL:
+            return self._run_levels(part, first, carry, hidden)
+        if first == 0 and (begins_with_zeros or kept == ALL):
+            # The hidden state below is zero: what stands left of it alone enters the product.
+            width = self.width(self.dilation(0)) // part.before.stride
+            filled = 0 if begins_with_zeros else width
+        stride = part.before.stride
+        state = self._apply_shared(carry, hidden, first, stride, steps=filled, kept=kept)
+        return self._run_levels(part, first + 1, (state, carry[1]), hidden)
+
+    def _run_levels(
+        self, part: Segment, first: int, carry: tuple[State, _Shared], hidden: HiddenKernel
+    ) -> tuple[State, _Shared]:
+        """Runs a segment's levels from one on, which are all on one grid.
 
         What the levels share is carried through the loops, so that its gradient is carried back
         through them, one sum for all levels. Captured by several loops it would have a sum for
@@ -217,13 +296,12 @@ class Network:
             def advance(
                 carry: tuple[State, _Shared], _: int | tf.Tensor, phase: int
             ) -> tuple[State, _Shared]:
-                state, shared = carry
-                state = self._apply_shared(state, shared, hidden, phase)
-                return state, tf.nest.map_structure(tf.identity, shared)
+                state = self._apply_shared(carry, hidden, phase, part.before.stride)
+                return state, tf.nest.map_structure(tf.identity, carry[1])
 
             return iterate_levels(advance, carry, first=first, last=last, period=self.period)
 
-        first, last, size = max(segment.first, 1), segment.last, self._block
+        last, size = part.last, self._block
         if not self.recompute:
             return levels(carry, first, last)
         blocks = (last - first) // size
@@ -244,9 +322,9 @@ class Network:
         size = math.sqrt(self.depth * states / (states + blocks))
         return self.period * max(1, round(size / self.period))
 
-    def _empty(self, sequences: tf.Tensor) -> State:
-        """The state below the first level."""
-        return (zeros(sequences, None, self.units),) * self.gate.states
+    def _empty(self, sequences: tf.Tensor, steps: int | None) -> State:
+        """The state below the first level; None for T steps."""
+        return (zeros(sequences, steps, self.units),) * self.gate.states
 
     def _context(self, sequences: tf.Tensor, initial: State | None, dilation: int) -> State:
         """What stands left of a level: the initial state, repeated."""
@@ -293,7 +371,7 @@ class Network:
             return self.apply_level(past, state, addends, parameters.hidden, phase, steps), futures
 
         # Level 0: as in `run`.
-        carry = advance((self._empty(sequences), futures), 0, 0, self.cached[0][1])
+        carry = advance((self._empty(sequences, None), futures), 0, 0, self.cached[0][1])
         state, futures = iterate_levels(
             advance, carry, first=1, last=self.depth, period=self.period
         )
@@ -308,19 +386,13 @@ def zeros(sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
     return tf.ensure_shape(empty, [sequences.shape[0], static, channels])
 
 
-def _narrower(state: State, shared: _Shared, steps: int) -> tuple[State, _Shared]:
-    """Leaves out the first steps of what has steps."""
+def _keep(state: State, steps: Kept) -> State:
+    return tuple(keep_steps(each, steps) for each in state)
 
-    def cut(sequences: tf.Tensor) -> tf.Tensor:
-        # Not an index: that one's gradient runs on one core.
-        return tf.slice(sequences, [0, steps, 0], [-1, -1, -1])
 
-    if not steps:
-        return state, shared
-    addends = {
-        dilation: cut(each) if dilation else each for dilation, each in shared.addends.items()
-    }
-    return tuple(map(cut, state)), shared._replace(addends=addends)
+def _keep_addends(addends: Addends, cuts: Mapping[int, Kept]) -> Addends:
+    """Keeps of some dilations' addends the steps that are still of use."""
+    return addends | {each: keep_steps(addends[each], steps) for each, steps in cuts.items()}
 
 
 def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:

@@ -1,5 +1,7 @@
 """The depth loop calls each level once, in order, with its phase, and no wider than it must be."""
 
+import math
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -60,35 +62,69 @@ def test_the_graph_does_not_grow_with_depth():
     assert nodes(40) == nodes(4)
 
 
+def steps_of(grid, steps):
+    """The steps of a grid, one by one."""
+    if grid.stride == 0:
+        return {steps - 1}
+    return set(range(steps - 1, grid.start - 1, -grid.stride))
+
+
 @hypothesis.given(
-    widths=st.lists(st.integers(0, 9), min_size=1, max_size=30),
+    cycle=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    depth=st.integers(1, 30),
+    reach=st.integers(1, 2),
     steps=st.integers(1, 80),
     data=st.data(),
 )
-def test_segments_lose_nothing_that_is_kept_and_little_else_remains(widths, steps, data):
-    depth = len(widths)
+def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
+    cycle, depth, reach, steps, data
+):
+    dilations = [cycle[level % len(cycle)] for level in range(depth)]
     discard = data.draw(st.integers(0, steps), "discard")
     stops = data.draw(st.sets(st.integers(1, depth)), "stops")
-    found = list(levels.segments(widths, stops=stops, steps=steps, discard=discard))
-    assert [segment.first for segment in found] == [0, *(each.last for each in found[:-1])]
-    assert found[-1].last == depth and stops <= {segment.last for segment in found}
-    right = np.ones(steps, bool)  # whether a step's state is that of the whole network
-    for segment in found:
-        right[: segment.start] = False
-        for level in range(segment.first, segment.last):
-            right = np.array(
-                [right[max(0, step - widths[level]) : step + 1].all() for step in range(steps)]
-            )
-            right[: segment.start] = False
-        if segment.last in stops:
-            assert right[discard:].all()
-        above = min(discard, steps - 1) - sum(widths[segment.first :])
-        needless = max(0, above) - segment.start
-        assert 0 <= needless <= (steps - found[0].start) / 14
-    assert len(found) <= 15 + len(stops)
-    assert right[-1] and right[discard:].all()
+    found = list(levels.segments(dilations, reach, stops=stops, steps=steps, discard=discard))
+    assert [each.first for each in found] == [0, *(each.last for each in found[:-1])]
+    assert found[-1].last == depth and stops <= {each.last for each in found}
+    right = set(range(steps))  # the steps whose state is that of the whole network
+    for each in found:
+        before, after = steps_of(each.before, steps), steps_of(each.after, steps)
+        assert each.before == each.after or each.last == each.first + 1
+        right &= before
+        for dilation in dilations[each.first : each.last]:
+            taps = [tap * dilation for tap in range(reach + 1)]
+            right = {t for t in after if all(t < tap or t - tap in right for tap in taps)}
+        if each.last in stops:
+            assert right >= set(range(discard, steps))
+        above = min(discard, steps - 1) - reach * sum(dilations[each.first :])
+        needless = max(0, above) - each.before.start
+        assert 0 <= needless <= (steps - found[0].before.start) / 14
+    assert steps - 1 in right and right >= set(range(discard, steps))
+    assert sum(each.before == each.after for each in found) <= 16 + len(stops)
+
+
+@hypothesis.given(
+    cycle=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    depth=st.integers(1, 12),
+    steps=st.integers(1, 60),
+)
+def test_the_last_output_is_computed_from_what_it_depends_on(cycle, depth, steps):
+    dilations = [cycle[level % len(cycle)] for level in range(depth)]
+    found = list(levels.segments(dilations, 1, steps=steps, discard=steps - 1))
+    needed, strides = {steps - 1}, [0]
+    for dilation in reversed(dilations):
+        needed |= {step - dilation for step in needed if step >= dilation}
+        strides.append(math.gcd(strides[-1], dilation))
+    assert needed <= steps_of(found[0].before, steps)
+    assert [found[0].before.stride, found[-1].after.stride] == [strides[-1], 0]
+
+
+def test_where_dilations_double_all_levels_together_compute_two_steps_for_each():
+    steps, dilations = 784, [1, *(2**power for power in range(10))]
+    found = levels.segments(dilations, 1, steps=steps, discard=steps - 1)
+    computed = sum((each.last - each.first) * each.after.size(steps) for each in found)
+    assert 1.9 * steps < computed < 2.1 * steps
 
 
 def test_segments_where_the_number_of_steps_is_unknown():
-    found = list(levels.segments([1] * 6, stops=[2], steps=None, discard=4))
-    assert found == [(0, 2, 0), (2, 6, 0)]
+    found = list(levels.segments([1] * 6, 1, stops=[2], steps=None, discard=4))
+    assert found == [(0, 2, (0, 1), (0, 1)), (2, 6, (0, 1), (0, 1))]
