@@ -18,6 +18,7 @@ from absl import app, flags
 
 from benchmarks import workers
 from trainers import config as configs
+from trainers import names
 from trainers.data import corpora, streams
 from trainers.training import costs
 
@@ -65,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 
 def define_flags() -> None:
     """Defines the command's flags."""
-    flags.DEFINE_enum("task", "wikitext103", configs.TASKS, "Whose corpus, and whose batches.")
+    flags.DEFINE_enum("task", "wikitext103", names.LANGUAGE, "Whose corpus, and whose batches.")
     flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
     flags.DEFINE_string("cache_dir", None, "For the encoded ids.", required=True)
     flags.DEFINE_integer("steps", 1000, "Batches to draw.", lower_bound=1)

@@ -10,6 +10,7 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_trellis import convert, heads  # noqa: E402
+from keras_trellis.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.equilibrium import Convergence, EquilibriumTrellisLayer  # noqa: E402
 from keras_trellis.gates import Gate, GRUGate, LSTMGate, TanhGate  # noqa: E402
 from keras_trellis.language_model import LossTerms, TrellisLM  # noqa: E402
@@ -27,6 +28,7 @@ __all__ = [
     "LossTerms",
     "State",
     "TanhGate",
+    "TrellisClassifier",
     "TrellisLM",
     "TrellisLayer",
     "convert",

@@ -9,18 +9,11 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, dropout, generation, heads
+from keras_trellis import arguments, dropout, generation, heads, layer_arguments
 from keras_trellis.layer import TrellisLayer
 
 __all__ = ["LossTerms", "TrellisLM"]
 
-_FIXED_LAYER_ARGUMENTS = (
-    "return_sequences",
-    "return_state",
-    "stateful",
-    "go_backwards",
-    "zero_output_for_mask",
-)
 _SEED_STREAM = 1000
 
 
@@ -124,7 +117,7 @@ class TrellisLM(keras.Model):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        _refuse_layer_arguments(kwargs)
+        layer_arguments.refuse_fixed("a language model", kwargs)
         base = {name: kwargs.pop(name) for name in ("name", "dtype", "trainable") if name in kwargs}
         super().__init__(**base)
         self.vocabulary_size = arguments.positive("vocabulary_size", vocabulary_size)
@@ -460,9 +453,6 @@ class TrellisLM(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        layer = self.trellis.get_config()
-        for name in ("name", "trainable", "dtype", *_FIXED_LAYER_ARGUMENTS):
-            layer.pop(name, None)
         config = {
             "vocabulary_size": self.vocabulary_size,
             "embedding_units": self.embedding_units,
@@ -479,7 +469,7 @@ class TrellisLM(keras.Model):
             "untrained_input_id": self.untrained_input_id,
             "seed": self.seed,
         }
-        return {**super().get_config(), **layer, **config}
+        return {**super().get_config(), **layer_arguments.config_of(self.trellis), **config}
 
     def _embed(self, ids: tf.Tensor, mask: Any = None, training: bool = False) -> tf.Tensor:
         """Word vectors `[B, T, E]` in the compute dtype; in training, without the words dropped."""
@@ -611,15 +601,6 @@ def _global_sum(value: tf.Tensor) -> tf.Tensor:
     if replica is None or replica.num_replicas_in_sync == 1:
         return value
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
-
-
-def _refuse_layer_arguments(names: Any) -> None:
-    for name in _FIXED_LAYER_ARGUMENTS:
-        if name in names:
-            raise ValueError(
-                f"`{name}` is an argument of TrellisLayer that a language model does not take. "
-                f"Received: {name}={names[name]!r}"
-            )
 
 
 def _auxiliary_every(every: int | None, weight: float, depth: int) -> int | None:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.data import streams
-from trainers.measures import WORDS, Measure, perplexity
+from trainers.measures import WORDS, TokenMeasure, perplexity
 
 PROTOCOLS = ("exact", "trellisnet")
 # What a protocol adds to the probabilities of a mixture of softmaxes, however it was trained.
@@ -159,10 +159,11 @@ def cut(
     return rows, map(pieces, range(0, warmup + share, chunk))
 
 
-def describe(name: str, scores: dict[str, Score], measure: Measure = WORDS) -> str:
+def describe(name: str, scores: dict[str, Score], measure: TokenMeasure = WORDS) -> str:
     """Returns one line: what a text measures under each protocol, and how many tokens it is of."""
     parts = [
-        f"{protocol} {measure.told(score.mean, score.tokens)}" for protocol, score in scores.items()
+        f"{protocol} {measure.told(measure.of(score.mean), score.tokens)}"
+        for protocol, score in scores.items()
     ]
     return f"{name} {measure.name}: " + ", ".join(parts)
 

@@ -14,9 +14,9 @@ from absl import app, flags
 from etils import epath
 from ml_collections import config_flags
 
-from trainers import command, files, language_modeling, released, runs
+from trainers import command, files, language_runs, released, runs
 from trainers.data.text import sha256
-from trainers.measures import measure_of
+from trainers.measures import of_tokens
 from trainers.torch_files import read_state_dict
 from trainers.training import checkpoints
 from trainers.training.workdir import WorkdirError, open_workdir
@@ -54,7 +54,7 @@ def _import() -> None:
     source = released.model_of(read_state_dict(checkpoint), FLAGS.config)
     given = config_flags.get_override_values(FLAGS["config"]).keys()
     config = released.with_told_sizes(FLAGS.config, source, given)
-    corpus, types = runs.load_corpus(config, FLAGS.data_dir), measure_of(config.task).types
+    corpus, types = language_runs.load_corpus(config, FLAGS.data_dir), of_tokens(config.task).types
     if source.vocabulary_size != corpus.vocabulary.size:
         raise ValueError(
             f"{checkpoint} has vectors of {source.vocabulary_size:,} {types}, and the training "
@@ -64,13 +64,13 @@ def _import() -> None:
     model = released.built(config, source)
     with open_workdir(path, config.to_dict()):
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
-        files.write_json(path / runs.IMPORTED, provenance)
-        runs.keep_corpus(path, corpus)
+        files.write_json(path / language_runs.IMPORTED, provenance)
+        language_runs.keep_corpus(path, corpus)
         weights = checkpoints.variable_arrays("model", model.variables)
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
             raise OSError(f"the weights are not in {path}; remove it, and import them again")
     print(
-        f"{path}: {language_modeling.parameters(model):,} parameters, {corpus.vocabulary.size:,} "
+        f"{path}: {runs.parameters(model):,} parameters, {corpus.vocabulary.size:,} "
         f"{types}, depth {config.model.depth}, dilation {config.model.dilation_rate}"
     )
 

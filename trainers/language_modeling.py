@@ -1,6 +1,5 @@
 """Language modelling as a task of the training loop."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 from trainers import evaluation
 from trainers.baselines import LSTMLanguageModel
 from trainers.data import streams
-from trainers.measures import measure_of
+from trainers.measures import of_tokens
 
 MODELS = {"trellis": TrellisLM, "lstm": LSTMLanguageModel}
 HEADS = {"mixture": MixtureOfSoftmaxes, "adaptive": AdaptiveSoftmax}
@@ -51,8 +50,8 @@ class LanguageModeling:
         self.model = model
         self.evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
         self._config = config
-        self._measure = measure_of(config.task)
-        self.unit = self._measure.tokens
+        self._measure = of_tokens(config.task)
+        self.unit = self._measure.counted
         self._streams = streams.contiguous_streams(train, config.data.batch_size)
         self._windows = streams.Windows(
             self._streams.shape[1], config.data.window, config.data.horizon
@@ -160,8 +159,3 @@ def check_data(data: ml_collections.ConfigDict) -> None:
             "`config.data.horizon` must be 0 with config.data.history='carried': windows that "
             f"overlap have no state to go on from. Received: config.data.horizon={data.horizon}"
         )
-
-
-def parameters(model: keras.Model) -> int:
-    """Returns the number of trainable parameters."""
-    return sum(math.prod(variable.shape) for variable in model.trainable_variables)

@@ -15,21 +15,15 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from absl import app, flags
-from etils import epath
 
-from trainers import adaptation, command, evaluation, runs
-from trainers import config as configs
-from trainers.training.loop import NonFiniteLossError
+from trainers import adaptation, evaluation, language_runs, run_command
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
+PROGRAM = "trainers.lm"
 MODES = ("train", "evaluate", "generate")
 
-flags.adopt_module_key_flags(command)
-flags.DEFINE_enum("mode", "train", MODES, "What to do; all but train take a workdir's model.")
-flags.DEFINE_enum(
-    "distribute", None, ("none", "mirrored"), "Mirrored over the GPUs where there are some."
-)
+flags.adopt_module_key_flags(run_command)
 flags.DEFINE_enum("protocol", None, evaluation.PROTOCOLS, "Of the evaluation; both by default.")
 flags.DEFINE_float("dynamic_rate", None, "Learning rate of dynamic evaluation, above 0.")
 flags.DEFINE_float("dynamic_decay", None, "Its pull to the trained weights, from 0 to 1.")
@@ -46,8 +40,6 @@ flags.DEFINE_integer("seed", None, "Of the sampling; by default another text eac
 _DYNAMIC = ("dynamic_rate", "dynamic_decay")
 _CACHE = ("cache_size", "cache_theta", "cache_lambda")
 _APPLIES = {
-    "data_dir": ("train", "evaluate"),
-    "distribute": ("train",),
     **dict.fromkeys(("protocol", *_DYNAMIC, *_CACHE), ("evaluate",)),
     **dict.fromkeys(
         ("prompt", "max_length", "temperature", "top_k", "top_p", "seed"), ("generate",)
@@ -57,21 +49,16 @@ _APPLIES = {
 
 def main(argv: list[str]) -> int:
     """Runs one mode; returns the exit status."""
-    modes = {"train": _train, "evaluate": _evaluate, "generate": _generate}
-    try:
-        return command.run(argv, modes[FLAGS.mode])
-    except NonFiniteLossError as error:
-        kept = f"checkpoints from before it, if any, are kept in {_workdir()}"
-        return command.fail(f"{error}; {kept}", 1)
+    return run_command.main(argv, dict(zip(MODES, (_train, _evaluate, _generate), strict=True)))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `app.run`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, _check_flags)
+    return run_command.parse_flags(argv, PROGRAM, MODES, _APPLIES)
 
 
 def _train() -> None:
-    runs.train(FLAGS.config, _workdir(), FLAGS.data_dir, FLAGS.distribute)
+    language_runs.train(FLAGS.config, run_command.workdir(), FLAGS.data_dir, FLAGS.distribute)
 
 
 def _evaluate() -> None:
@@ -85,8 +72,8 @@ def _evaluate() -> None:
                 "are not read in its order. Received: --protocol=trellisnet"
             )
         protocols = ("exact",)
-    _check_run()
-    runs.evaluate(_workdir(), FLAGS.data_dir, protocols, dynamic, cache)
+    run_command.check_run(PROGRAM)
+    language_runs.evaluate(run_command.workdir(), FLAGS.data_dir, protocols, dynamic, cache)
 
 
 def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | None:
@@ -101,45 +88,10 @@ def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | Non
 
 
 def _generate() -> None:
-    _check_run()
+    run_command.check_run(PROGRAM)
     sampling = {name: FLAGS[name].value for name in ("temperature", "top_k", "top_p", "seed")}
-    print(runs.generate(_workdir(), FLAGS.prompt, FLAGS.max_length, **sampling))
-
-
-def _check_run() -> None:
-    """Refuses a task or a preset that is not the workdir's."""
-    config = runs.load_config(_workdir())
-    for name in ("task", "preset"):
-        given = FLAGS[name].value
-        if given is not None and given != config[name]:
-            raise ValueError(
-                f"--{name}={given} is not that of the run in {_workdir()}, {config[name]}; "
-                f"leave out --{name}, or choose another --workdir"
-            )
-
-
-def _workdir() -> epath.Path:
-    if FLAGS.workdir:
-        return epath.Path(FLAGS.workdir).expanduser()
-    return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
-
-
-def _check_flags(argv: list[str]) -> None:
-    """Refuses flags that the mode has no use for, and a run without a name."""
-    for name, modes in _APPLIES.items():
-        if FLAGS[name].present and FLAGS.mode not in modes:
-            hint = (
-                "; training takes --config.seed" if (name, FLAGS.mode) == ("seed", "train") else ""
-            )
-            raise ValueError(
-                f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
-            )
-    if FLAGS.mode != "train" and (fields := configs.overridden(argv)):
-        raise ValueError(
-            f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
-        )
-    if FLAGS.mode == "train" or not FLAGS.workdir:
-        command.require("task")
+    workdir = run_command.workdir()
+    print(language_runs.generate(workdir, FLAGS.prompt, FLAGS.max_length, **sampling))
 
 
 if __name__ == "__main__":

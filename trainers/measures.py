@@ -1,34 +1,57 @@
-"""What a task is measured in: perplexity over words, or bits over characters."""
+"""What a task is measured in: perplexity over words, bits over characters, percent of images."""
 
+import dataclasses
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
-class Measure(NamedTuple):
-    """How a task's losses are told.
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """How a task's results are told.
 
     Attributes:
         name: What the number is called, in lines and records.
-        of: Takes nats a token and returns the number.
-        decimals: How many of them are told of a result.
-        tokens: What the task calls its tokens, in the plural.
-        types: What it calls the tokens of its vocabulary.
+        decimals: How many of them are told.
+        counted: What is counted of what was scored, in the plural.
+        higher_is_better: Whether it is.
+        unit: What follows the number.
     """
 
     name: str
-    of: Callable[[float], float]
     decimals: int
-    tokens: str
-    types: str
+    counted: str
+    higher_is_better: bool = False
+    unit: str = ""
 
     def text(self, value: float) -> str:
         """Returns a result as people read it."""
-        return f"{value:.{self.decimals}f}"
+        return f"{value:.{self.decimals}f}{self.unit}"
 
-    def told(self, nats: float, tokens: int) -> str:
-        """Returns what a text of so many tokens is worth, at `nats` a token."""
-        return f"{self.text(self.of(nats))} ({tokens:,} {self.tokens})"
+    def told(self, value: float, count: int) -> str:
+        """Returns a result and how much it is of, as people read it."""
+        return f"{self.text(value)} ({count:,} {self.counted})"
+
+    def count(self, score: Mapping[str, Any]) -> int:
+        """Returns how much a score is of, out of what a run keeps of it."""
+        return score[self.counted]
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenMeasure(Measure):
+    """A measure of language models, which follows from the loss.
+
+    Attributes:
+        of: Takes nats a token and returns the number.
+        types: What the task calls the tokens of its vocabulary.
+    """
+
+    of: Callable[[float], float] = dataclasses.field(kw_only=True)
+    types: str = dataclasses.field(kw_only=True)
+
+    def count(self, score: Mapping[str, Any]) -> int:
+        """Returns how much a score is of; characters are tokens there too."""
+        return score["tokens"]
 
 
 def perplexity(nats: float) -> float:
@@ -41,11 +64,24 @@ def bits(nats: float) -> float:
     return nats / math.log(2)
 
 
-WORDS = Measure("perplexity", perplexity, 2, "tokens", "words")
-CHARACTERS = Measure("bpc", bits, 3, "characters", "symbols")
-_MEASURES = {"ptb_char": CHARACTERS}
+WORDS = TokenMeasure("perplexity", 2, "tokens", of=perplexity, types="words")
+CHARACTERS = TokenMeasure("bpc", 3, "characters", of=bits, types="symbols")
+ACCURACY = Measure("accuracy", 2, "images", higher_is_better=True, unit=" %")
+CROSS_ENTROPY = Measure("cross_entropy", 6, "symbols")
+SQUARED_ERROR = Measure("squared_error", 6, "sequences")
+_OF_TOKENS = {"ptb_char": CHARACTERS}
+_OF_SEQUENCES = {
+    **dict.fromkeys(("seq_mnist", "permuted_mnist", "seq_cifar10"), ACCURACY),
+    "copy_memory": CROSS_ENTROPY,
+    "adding": SQUARED_ERROR,
+}
+
+
+def of_tokens(task: str) -> TokenMeasure:
+    """Returns the measure of one of the tasks of language."""
+    return _OF_TOKENS.get(task, WORDS)
 
 
 def measure_of(task: str) -> Measure:
     """Returns the measure of one of the tasks."""
-    return _MEASURES.get(task, WORDS)
+    return _OF_SEQUENCES.get(task) or of_tokens(task)

@@ -4,8 +4,12 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Each has a file in `configs` and a corpus.
-TASKS = ("ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103", "pydoc", "text")
+# The tasks, each with a file in `configs`, by the program that trains them.
+LANGUAGE = ("ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103", "pydoc", "text")
+IMAGES = ("seq_mnist", "permuted_mnist", "seq_cifar10")
+GENERATED = ("copy_memory", "adding")
+PROGRAMS = {"trainers.lm": LANGUAGE, "trainers.pixels": IMAGES + GENERATED}
+TASKS = tuple(task for tasks in PROGRAMS.values() for task in tasks)
 
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from absl import app
 
 from trainers import config as configs
-from trainers import language_modeling
+from trainers import language_modeling, runs
 from trainers.data import wikitext
 
 VOCABULARY_SIZES = {
@@ -41,7 +41,7 @@ def counts() -> Iterator[tuple[str, str, int, str]]:
             yield (
                 task,
                 preset,
-                language_modeling.parameters(model),
+                runs.parameters(model),
                 PAPER.get((task, preset), ablation),
             )
             del model

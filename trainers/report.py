@@ -61,6 +61,9 @@ PUBLISHED = (
     Published("ptb_mos", "larger", 34e6, 54.19),
     Published("ptb_char", "as published", 13.4e6, 1.158),
     Published("wikitext103", "as published", 180e6, 29.19),
+    Published("seq_mnist", "as published", 8e6, 99.20),
+    Published("permuted_mnist", "as published", 8e6, 98.13),
+    Published("seq_cifar10", "as published", 8e6, 73.42),
 )
 
 
@@ -72,8 +75,9 @@ class Run:
         name: what to call it.
         config: its config.
         result: what it left at its end; empty for a run that has not come there.
-        curve: the epochs, and the validation loss after each, in nats a token.
-        training: epochs and their parts, and the training loss up to there from the one before.
+        curve: the epochs, and the measure on validation data after each.
+        training: epochs and their parts, and the measure in training up to there from the one
+            before.
     """
 
     name: str
@@ -84,12 +88,11 @@ class Run:
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
-        return {name: self.measure.of(score.mean) for name, score in self.scores().items()}
+        return {name: float(each[self.measure.name]) for name, each in self.scores().items()}
 
-    def scores(self) -> dict[str, evaluation.Score]:
+    def scores(self) -> Mapping[str, Mapping[str, Any]]:
         """Returns the scores on test data by protocol."""
-        kept = self.result.get("scores", {}).get("test", {})
-        return {name: evaluation.Score(each["nll"], each["tokens"]) for name, each in kept.items()}
+        return self.result.get("scores", {}).get("test", {})
 
     @property
     def task(self) -> str:
@@ -115,12 +118,9 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         result = json.loads(file.read_text()) if file.exists() else {}
         # A run that goes on for more epochs still has the result of its former end.
         finished = result.get("epochs", 0) >= config["training"]["epochs"]
+        measure = measure_of(config["task"]).name
         curves = (
-            [
-                (float(row["epoch"]), float(row.get("prediction") or row["loss"]))
-                for row in rows
-                if row["kind"] == kind
-            ]
+            [(float(row["epoch"]), float(row[measure])) for row in rows if row["kind"] == kind]
             for kind in (progress.VALIDATION, progress.INTERVAL)
         )
         run = Run(name, config, result if finished else {}, *curves)
@@ -177,7 +177,7 @@ def _draw_curves(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) -
     drawn: list[float] = []
     for run, colour, marker in styled:
         curve = run.curve or run.training
-        values = [run.measure.of(loss) for _, loss in curve]
+        values = [value for _, value in curve]
         drawn += values
         style = dict(marker=marker, markersize=5) if run.curve else dict(linewidth=1)
         axes.plot([epoch for epoch, _ in curve], values, color=colour, label=_label(run), **style)
@@ -204,7 +204,9 @@ def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) 
     if not entries:
         axes.set_axis_off()
         return
-    entries.sort(key=lambda entry: min(entry[-1].values()))
+    entries.sort(
+        key=lambda entry: min(entry[-1].values()), reverse=measure_of(task).higher_is_better
+    )
     for place, (_, colour, marker, values) in enumerate(entries):
         for protocol, value in values.items():
             filled = colour if protocol == exact else "none"
@@ -261,10 +263,10 @@ def _published_cells(each: Published) -> list[str]:
     return cells + 4 * [_UNKNOWN]
 
 
-def _score_cell(measure: Measure, score: evaluation.Score | None) -> str:
+def _score_cell(measure: Measure, score: Mapping[str, Any] | None) -> str:
     if score is None:
         return _UNKNOWN
-    return measure.told(score.mean, score.tokens)
+    return measure.told(score[measure.name], measure.count(score))
 
 
 def _count(number: float | None) -> str:

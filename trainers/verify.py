@@ -22,7 +22,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from keras_trellis import TrellisLM
-from trainers import command, language_modeling, released, runs
+from trainers import command, language_modeling, language_runs, released, runs
 from trainers.data import corpora
 from trainers.training import loop
 
@@ -267,7 +267,7 @@ def _check_flags(argv: list[str]) -> None:
 def _verify() -> int:
     reference = _reference_module()
     config = comparable(FLAGS.config, FLAGS.steps)
-    corpus = runs.load_corpus(config, FLAGS.data_dir)
+    corpus = language_runs.load_corpus(config, FLAGS.data_dir)
     with float64():
         theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
         ours = Ours(config, theirs.weights(), corpus)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, TrellisLM, heads
+from keras_trellis import EquilibriumTrellisLayer, TrellisClassifier, TrellisLayer, TrellisLM, heads
 
 CHANNELS = 3
 VOCABULARY = 11
@@ -132,6 +132,25 @@ def _language_model(head: Callable[..., Any] | None = None, **arguments: Any) ->
     )
 
 
+# TrellisClassifier
+
+
+def _classifier(**arguments: Any) -> Entry:
+    def make(policy: str) -> TrellisClassifier:
+        model = TrellisClassifier(5, 6, 3, dtype=policy, **arguments)
+        model.build((None, None, CHANNELS))
+        return model
+
+    return Entry(
+        cls=TrellisClassifier,
+        make=make,
+        draw=_sequences,
+        padding=np.nan,
+        run=lambda model, x, mask: Outputs([], [model(x, mask=mask)]),
+        as_model=lambda model: model,
+    )
+
+
 # Heads: features in, distributions out; each step for itself.
 
 
@@ -179,6 +198,7 @@ REGISTRY = {
     "TrellisLM, an adaptive softmax": _language_model(
         functools.partial(heads.AdaptiveSoftmax, (4, 7))
     ),
+    "TrellisClassifier": _classifier(dilation_rate=(1, 2, 4), weight_normalization=True),
     "TiedSoftmax": _head(heads.TiedSoftmax),
     "MixtureOfSoftmaxes": _head(heads.MixtureOfSoftmaxes, experts=3),
     "MixtureOfSoftmaxes, epsilon": _head(heads.MixtureOfSoftmaxes, experts=2, epsilon=1e-3),

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from ml_collections import ConfigDict
 
-from trainers import config, evaluation, language_modeling
+from trainers import config, evaluation, language_modeling, runs
 from trainers.baselines import LSTMLanguageModel
 
 VOCABULARY = 19
@@ -25,7 +25,7 @@ def ids():
 
 def test_the_presets_to_be_compared_have_as_many_parameters():
     trellis, lstm = (
-        language_modeling.parameters(language_modeling.build(config.load("ptb", preset), 10_000))
+        runs.parameters(language_modeling.build(config.load("ptb", preset), 10_000))
         for preset in ("small", "small_lstm")
     )
     assert abs(trellis - lstm) < 0.001 * trellis

@@ -7,7 +7,7 @@ from absl import flags
 
 from configs import ptb
 from configs.ptb_char import PRESETS as PRESETS_CHAR
-from trainers import config, language_modeling, memory
+from trainers import config, language_modeling, memory, runs
 from trainers.names import flatten
 
 
@@ -91,7 +91,7 @@ def test_a_field_that_is_none_keeps_its_type():
 def test_sizes_of_the_mixture(preset, millions):
     """The paper says 25M, cut off, not rounded; the released defaults have a larger embedding."""
     loaded = config.load("ptb_mos", preset)
-    parameters = language_modeling.parameters(language_modeling.build(loaded, 10_000))
+    parameters = runs.parameters(language_modeling.build(loaded, 10_000))
     assert parameters // 10**6 == millions
 
 

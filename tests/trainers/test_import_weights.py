@@ -13,7 +13,7 @@ from etils import epath
 from keras_trellis import convert
 from tests.trainers import torch_pickles
 from trainers import config as configs
-from trainers import import_weights, lm, released, runs
+from trainers import import_weights, language_runs, lm, released, runs
 from trainers.data import corpora
 from trainers.training.workdir import WorkdirError
 
@@ -142,7 +142,7 @@ def test_imported_weights_write_text_and_tell_where_they_are_from(
     run_import(*DEPTH, *OTHERS)
     text = call(lm, "--mode=generate", "--prompt=w1 w2", "--max_length=9", "--temperature=0")
     assert text.startswith("w1 w2 ")
-    imported = json.loads((tmp_path / "run" / runs.IMPORTED).read_text())
+    imported = json.loads((tmp_path / "run" / language_runs.IMPORTED).read_text())
     assert imported["checkpoint"] == "pretrained.pkl"
     config = runs.load_config(epath.Path(tmp_path / "run"))
     assert (config.preset, config.model.units, config.model.depth) == ("released", UNITS, 5)
@@ -156,7 +156,7 @@ def test_training_does_not_replace_imported_weights(run_import, corpus, tmp_path
     path = epath.Path(tmp_path / "run")
     before = (path / "checkpoints/best.npz").read_bytes()
     with pytest.raises(WorkdirError, match="holds imported weights, which training would replace"):
-        runs.train(runs.load_config(path), path, str(corpus), "none")
+        language_runs.train(runs.load_config(path), path, str(corpus), "none")
     assert (path / "checkpoints/best.npz").read_bytes() == before
 
 

@@ -9,11 +9,11 @@ from trainers import measures
 
 def test_words_have_perplexity_and_characters_bits():
     for task in ("ptb", "wikitext2", "wikitext103", "text", "pydoc"):
-        assert measures.measure_of(task).of(math.log(50.0)) == pytest.approx(50.0)
-    characters = measures.measure_of("ptb_char")
+        assert measures.of_tokens(task).of(math.log(50.0)) == pytest.approx(50.0)
+    characters = measures.of_tokens("ptb_char")
     assert characters.of(math.log(2.0) * 1.158) == pytest.approx(1.158)
-    assert (characters.name, characters.tokens) == ("bpc", "characters")
-    assert characters.told(math.log(2.0) * 1.158, 1234) == "1.158 (1,234 characters)"
+    assert (characters.name, characters.counted) == ("bpc", "characters")
+    assert characters.told(1.158, 1234) == "1.158 (1,234 characters)"
 
 
 def test_perplexity_beyond_a_float_is_infinite():

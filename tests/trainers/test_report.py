@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from trainers import report
+from trainers import measures, report
 from trainers.training import costs
 from trainers.training.workdir import WorkdirError
 
@@ -17,13 +17,14 @@ def write_run(folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=Non
     folder.mkdir(parents=True)
     values = {"task": task, "preset": "small", "training": {"epochs": epochs}}
     (folder / "config.json").write_text(json.dumps(values))
-    rows = [f"validation,{10 * n},{float(n)},{loss}" for n, loss in enumerate(losses, 1)]
-    rows = [f"{row}," for row in rows]
-    rows[:0] = ["train_interval,5,0.5,9.5,9.0", "train_interval,7,0.7,9.0,8.5"]
-    (folder / "metrics.csv").write_text("\n".join(["kind,step,epoch,loss,prediction", *rows, ""]))
+    rows = [("train_interval", 5, 0.5, 9.0), ("train_interval", 7, 0.7, 8.5)]
+    rows += [("validation", 10 * n, float(n), loss) for n, loss in enumerate(losses, 1)]
+    measure = measures.of_tokens(task)
+    lines = [f"{kind},{step},{epoch},{measure.of(loss)}" for kind, step, epoch, loss in rows]
+    (folder / "metrics.csv").write_text("\n".join([f"kind,step,epoch,{measure.name}", *lines]))
     if test is not None:
         scores = {
-            name: {"nll": test * tokens, "tokens": tokens, "perplexity": math.exp(test)}
+            name: {"tokens": tokens, measure.name: measure.of(test)}
             for name, tokens in (("exact", 2000), ("trellisnet", 1900))
         }
         kept = {"epochs": epochs, "scores": {"test": scores}, **result}
@@ -112,7 +113,7 @@ def test_the_picture_has_a_curve_and_a_line_for_each_run(tmp_path):
 
 
 def test_a_run_within_its_first_epoch_shows_its_training(tmp_path):
-    """Of the loss the part that is the prediction's; and no panel of results without any."""
+    """And no panel of results without any."""
     path = write_run(tmp_path / "one", task="text", losses=())
     curves, results = report.draw(report.read_runs([path])).axes
     (line,) = curves.lines

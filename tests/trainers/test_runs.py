@@ -13,7 +13,7 @@ import pytest
 from etils import epath
 
 from trainers import config as configs
-from trainers import runs
+from trainers import language_runs, runs
 from trainers.training.workdir import WorkdirError, open_workdir
 
 SIZES = dict(
@@ -45,7 +45,7 @@ def train(config, corpus, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
-    return lambda: runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
+    return lambda: language_runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_an_evaluation_that_is_not_possible_is_told_before_training(train, confi
 @pytest.mark.parametrize(
     ("owner", "name", "number"),
     [
-        (runs.corpora, "load", signal.SIGINT),
-        (runs.language_modeling, "build", signal.SIGTERM),
-        (runs.evaluation.Evaluator, "exact", signal.SIGTERM),
+        (language_runs.corpora, "load", signal.SIGINT),
+        (language_runs.language_modeling, "build", signal.SIGTERM),
+        (language_runs.evaluation.Evaluator, "exact", signal.SIGTERM),
     ],
 )
 def test_a_signal_outside_the_steps_ends_the_run_with_a_line(
@@ -128,7 +128,7 @@ def test_a_signal_outside_the_steps_ends_the_run_with_a_line(
     assert output.splitlines()[-1] == f"stopped by {number.name}; the same command goes on"
     assert signal.getsignal(number) is former
     assert not (tmp_path / "run" / "result.json").exists()
-    if owner is runs.evaluation.Evaluator:
+    if owner is language_runs.evaluation.Evaluator:
         train()
         assert "best of epoch 1: validation perplexity" in capsys.readouterr().out
 
@@ -143,7 +143,7 @@ HEADS = {
 def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
     train, config, tmp_path, capsys, monkeypatch, head
 ):
-    build = runs.language_modeling.build
+    build = language_runs.language_modeling.build
 
     def build_the_same(*arguments):
         model = build(*arguments)
@@ -156,7 +156,7 @@ def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
         with np.load(max((tmp_path / "run" / "checkpoints").glob("step-*.npz"))) as file:
             return {name: file[name] for name in file.files}
 
-    monkeypatch.setattr(runs.language_modeling, "build", build_the_same)
+    monkeypatch.setattr(language_runs.language_modeling, "build", build_the_same)
     with config.model.unlocked():
         config.model.head = HEADS[head]
     results = []
@@ -200,7 +200,7 @@ def test_the_large_presets_train_and_ask_for_a_gpu(preset, corpus, tmp_path, mon
     config.data.update(batch_size=2, window=60, horizon=4)
     config.evaluation.update(batch_size=2, exact_chunk=32)
     config.training.update(epochs=1, log_every_steps=1)
-    runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
+    language_runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
     output = capsys.readouterr().out
     assert f"the preset {preset} is made for one; --preset=small is made for a CPU" in output
     (row,) = csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()[:2])
@@ -220,11 +220,11 @@ def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):
     kept = json.loads((folder / "corpus.json").read_text())
     assert set(kept["sha256"]) == {"train", "validation", "test"}
     (corpus / "valid.txt").write_text("d c b a\n" * 20)  # the same words
-    for use in (train, lambda: runs.evaluate(folder, str(corpus), ("exact",))):
+    for use in (train, lambda: language_runs.evaluate(folder, str(corpus), ("exact",))):
         with pytest.raises(WorkdirError, match="on another text: validation differs"):
             use()
     (folder / "corpus.json").unlink()  # as runs were before it was kept
-    runs.evaluate(folder, str(corpus), ("exact",))
+    language_runs.evaluate(folder, str(corpus), ("exact",))
     assert not (folder / "corpus.json").exists()
     train()
     assert "holds a finished run" in capsys.readouterr().out

@@ -175,7 +175,7 @@ def test_unknown_task(task, hint):
 
 
 def test_every_task_has_a_corpus_and_no_other():
-    assert set(corpora.SOURCES) == set(names.TASKS)
+    assert set(corpora.SOURCES) == set(names.LANGUAGE)
 
 
 def test_text_without_a_folder(tmp_path):

@@ -1,0 +1,225 @@
+"""What `trainers.lm` does: train a run, evaluate it, sample from it."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import ml_collections
+import numpy as np
+from etils import epath
+
+from trainers import adaptation, evaluation, files, language_modeling, memory, runs
+from trainers.data import corpora
+from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
+from trainers.measures import of_tokens
+from trainers.training import checkpoints
+from trainers.training.workdir import WorkdirError
+
+VOCABULARY, CORPUS, IMPORTED = "vocabulary.txt", "corpus.json", "imported.json"
+_SPLITS = ("validation", "test")
+
+
+class LanguageExperiment:
+    """The `runs.Experiment` of a language model on a corpus.
+
+    Args:
+        config: The run's config.
+        data_dir: The folder of the corpus's text files.
+
+    Raises:
+        ValueError, OSError: The corpus cannot be used.
+    """
+
+    def __init__(self, config: ml_collections.ConfigDict, data_dir: str | None) -> None:
+        self._config = config
+        self._corpus = load_corpus(config, data_dir)
+        self._measure = of_tokens(config.task)
+        for split in _SPLITS:
+            name = f"the {split} text ({self._corpus.labels[split]})"
+            tokens = len(getattr(self._corpus, split))
+            evaluation.check_text(name, tokens, config.data, config.evaluation)
+
+    def build(self) -> keras.Model:
+        """Returns the model, built."""
+        return language_modeling.build(self._config, self._corpus.vocabulary.size)
+
+    def task(self, model: keras.Model) -> language_modeling.LanguageModeling:
+        """Returns what the loop trains."""
+        return language_modeling.LanguageModeling(
+            model, self._config, self._corpus.train, self._corpus.validation
+        )
+
+    def keep(self, path: epath.Path) -> None:
+        """Binds the folder of a run to its text."""
+        keep_corpus(path, self._corpus)
+
+    def introduction(self, model: keras.Model) -> str:
+        """Returns a line on the text and the model."""
+        words = self._corpus.vocabulary.size
+        parameters = runs.parameters(model)
+        estimate = memory.training_bytes(self._config, parameters, words)
+        return (
+            f"{len(self._corpus.train):,} training {self._measure.counted}, "
+            f"{words:,} {self._measure.types}; {parameters:,} parameters; "
+            f"about {estimate / 2**30:.1f} GiB of memory in training"
+        )
+
+    def score(self, task: Any, check: Callable[[], None]) -> runs.Scores:
+        """Scores both splits under both protocols."""
+        scores: dict[str, dict[str, evaluation.Score]] = {split: {} for split in _SPLITS}
+        for split, of_split in scores.items():
+            for protocol in evaluation.PROTOCOLS:
+                check()
+                of_split[protocol] = task.evaluator.score(protocol, getattr(self._corpus, split))
+        measure = self._measure
+        described = (evaluation.describe(*each, measure) for each in scores.items())
+        values = {
+            split: {
+                protocol: {**score._asdict(), measure.name: measure.of(score.mean)}
+                for protocol, score in of_split.items()
+            }
+            for split, of_split in scores.items()
+        }
+        return runs.Scores("; ".join(described), values)
+
+
+def train(
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    data_dir: str | None = None,
+    distribute: str | None = None,
+) -> None:
+    """Trains a run; `runs.train` says more.
+
+    Args:
+        config: The run's config.
+        path: The run's folder.
+        data_dir: The folder of the corpus's text files.
+        distribute: "none", "mirrored"; None: "mirrored" where there is a GPU.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The config, the corpus or the folder cannot be used.
+        loop.NonFiniteLossError: The loss is NaN or infinite.
+    """
+    if (path / IMPORTED).exists():
+        raise WorkdirError(
+            f"{path} holds imported weights, which training would replace; choose another --workdir"
+        )
+    runs.train(lambda: LanguageExperiment(config, data_dir), config, path, distribute)
+
+
+def evaluate(
+    path: epath.Path,
+    data_dir: str | None,
+    protocols: Sequence[str],
+    dynamic: adaptation.DynamicEvaluation | None = None,
+    cache: adaptation.ContinuousCache | None = None,
+) -> None:
+    """Prints what a run's best model measures on validation and test data.
+
+    Args:
+        path: The run's folder.
+        data_dir: The folder of the corpus's text files.
+        protocols: Which of `evaluation.PROTOCOLS`.
+        dynamic: Dynamic evaluation, which a further score, "adapted", is with; None: without.
+        cache: A continuous cache, likewise.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The corpus or the folder cannot be used.
+    """
+    config = runs.load_config(path)
+    corpus = load_corpus(config, data_dir)
+    _check_corpus(path, corpus)
+    model = language_modeling.build(config, corpus.vocabulary.size)
+    checkpoints.load_best(path, model)
+    evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
+    adaptive = None
+    if dynamic or cache:
+        chunk = config.evaluation.exact_chunk
+        adaptive = adaptation.AdaptiveEvaluator(
+            model, corpus.train, chunk, dynamic=dynamic, cache=cache
+        )
+    for split in _SPLITS:
+        ids = getattr(corpus, split)
+        scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
+        if adaptive:
+            scores["adapted"] = adaptive.exact(ids)
+        print(evaluation.describe(split, scores, of_tokens(config.task)), flush=True)
+
+
+def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:
+    """Returns a prompt and its continuation by a run's best model.
+
+    Args:
+        path: The run's folder.
+        prompt: The text to begin with, made ready as the task's text is; unknown words are told.
+            Where it is empty, the end of a line.
+        max_length: Length of the text in tokens, the prompt's included.
+        **sampling: `temperature`, `top_k`, `top_p` and `seed` of `TrellisLM.generate`.
+
+    Raises:
+        ValueError, WorkdirError: An argument is out of range, or the folder cannot be used.
+    """
+    config = runs.load_config(path)
+    if config.model.kind != "trellis":
+        raise ValueError(
+            f"`config.model.kind` must be 'trellis' to generate. Received: "
+            f"config.model.kind={config.model.kind!r}, in {path}"
+        )
+    if not (path / VOCABULARY).exists():
+        raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
+    vocabulary = Vocabulary.load(path / VOCABULARY)
+    tokens = corpora.tokens_of(config.task, prompt)
+    _tell_unknown(tokens, vocabulary)
+    model = language_modeling.build(config, vocabulary.size)
+    checkpoints.load_best(path, model)
+    ids = vocabulary.encode(tokens or [EOS])
+    text = model.generate(ids[None], max_length, **sampling)
+    return vocabulary.decode(np.asarray(text)[0]).strip()
+
+
+def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
+    known = {*vocabulary.tokens}
+    unknown = [token for token in dict.fromkeys(tokens) if token not in known]
+    if unknown and vocabulary.unknown_id is None:
+        raise ValueError(
+            f"`prompt` must hold symbols of the training text alone. Received: {' '.join(unknown)}"
+        )
+    if unknown:
+        print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
+
+
+def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corpora.Corpus:
+    """Returns the text of a run, as its config has it.
+
+    Raises:
+        ValueError, OSError: It cannot be used.
+    """
+    return corpora.load(config.task, data_dir, **config.get("corpus", {}))
+
+
+def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
+    """Binds a run to its text: its words and its checksums, written the first time."""
+    _check_corpus(path, corpus)
+    if not (path / VOCABULARY).exists():
+        corpus.vocabulary.save(path / VOCABULARY)
+    if not (path / CORPUS).exists():
+        files.write_json(path / CORPUS, {"sha256": dict(corpus.checksums)})
+
+
+def _check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
+    """Raises WorkdirError where a run's text is not that of the corpus."""
+    differing = []
+    if (path / CORPUS).exists():
+        kept = json.loads((path / CORPUS).read_text())["sha256"]
+        differing = [split for split, sha256 in corpus.checksums.items() if kept[split] != sha256]
+    if not differing and (path / VOCABULARY).exists():  # all that a run once kept of its text
+        if Vocabulary.load(path / VOCABULARY).tokens != corpus.vocabulary.tokens:
+            differing = ["train"]
+    if differing:
+        raise WorkdirError(
+            f"{path} belongs to a run on another text: {', '.join(differing)} differs; "
+            "give that run's text by --data_dir, or choose another --workdir"
+        )

@@ -1,0 +1,102 @@
+"""What the commands have in common that train runs: modes, the run's folder, and their flags."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from absl import flags
+from etils import epath
+
+from trainers import command, names, runs
+from trainers import config as configs
+from trainers.training.loop import NonFiniteLossError
+
+FLAGS = flags.FLAGS
+
+flags.adopt_module_key_flags(command)
+flags.DEFINE_string("mode", "train", "What to do; all but train take a workdir's model.")
+flags.DEFINE_enum(
+    "distribute", None, ("none", "mirrored"), "Mirrored over the GPUs where there are some."
+)
+_APPLIES = {"data_dir": ("train", "evaluate"), "distribute": ("train",)}
+
+
+def main(argv: list[str], modes: Mapping[str, Callable[[], None]]) -> int:
+    """Runs the mode that the flags name; returns the exit status."""
+    try:
+        return command.run(argv, modes[FLAGS.mode])
+    except NonFiniteLossError as error:
+        kept = f"checkpoints from before it, if any, are kept in {workdir()}"
+        return command.fail(f"{error}; {kept}", 1)
+
+
+def parse_flags(
+    argv: list[str],
+    program: str,
+    modes: Sequence[str],
+    applies: Mapping[str, Sequence[str]] | None = None,
+) -> list[str]:
+    """Parses a command line for `app.run`; exits with one line where it is not valid.
+
+    Args:
+        argv: The command line.
+        program: The command's name, one of `names.PROGRAMS`.
+        modes: Its modes.
+        applies: For each flag of its own the modes that it applies to.
+    """
+
+    def check(argv: list[str]) -> None:
+        if FLAGS.mode not in modes:
+            raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
+        _check_flags(argv, {**_APPLIES, **(applies or {})})
+        if FLAGS.task:
+            _check_task(program, FLAGS.task)
+
+    return command.parse_flags(argv, check)
+
+
+def workdir() -> epath.Path:
+    """Returns the folder of the run, by default runs/TASK-PRESET."""
+    if FLAGS.workdir:
+        return epath.Path(FLAGS.workdir).expanduser()
+    return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
+
+
+def check_run(program: str) -> None:
+    """Refuses a run of another program, and a task or a preset that is not the run's.
+
+    Raises:
+        ValueError, WorkdirError: So it is, or there is no run in the folder.
+    """
+    config = runs.load_config(workdir())
+    _check_task(program, config.task)
+    for name in ("task", "preset"):
+        given = FLAGS[name].value
+        if given is not None and given != config[name]:
+            raise ValueError(
+                f"--{name}={given} is not that of the run in {workdir()}, {config[name]}; "
+                f"leave out --{name}, or choose another --workdir"
+            )
+
+
+def _check_flags(argv: list[str], applies: Mapping[str, Sequence[str]]) -> None:
+    """Refuses flags that the mode has no use for, and a run without a name."""
+    for name, modes in applies.items():
+        if FLAGS[name].present and FLAGS.mode not in modes:
+            hint = (
+                "; training takes --config.seed" if (name, FLAGS.mode) == ("seed", "train") else ""
+            )
+            raise ValueError(
+                f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
+            )
+    if FLAGS.mode != "train" and (fields := configs.overridden(argv)):
+        raise ValueError(
+            f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
+        )
+    if FLAGS.mode == "train" or not FLAGS.workdir:
+        command.require("task")
+
+
+def _check_task(program: str, task: str) -> None:
+    """Raises ValueError where another program trains the task."""
+    (other,) = (each for each, tasks in names.PROGRAMS.items() if task in tasks)
+    if other != program:
+        raise ValueError(f"--task={task} is one of python -m {other}, not of {program}")
