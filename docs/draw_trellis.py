@@ -1,53 +1,31 @@
-"""Draws docs/trellis.png: `python docs/draw_trellis.py`."""
+"""Draws docs/trellis.png: `python -m docs.draw_trellis`."""
 
 from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, Polygon
+from matplotlib.patches import FancyBboxPatch, Patch, Polygon
+
+from docs.drawing import (
+    CELLS,
+    HALF,
+    INK,
+    INPUT,
+    INPUT_FACE,
+    MUTED,
+    NOTHING,
+    PAST,
+    PRESENT,
+    SHADE,
+    arrow,
+    box,
+    height,
+    time_axis,
+)
 
 STEPS = 7
 LEVELS = 4
-RISE = 1.2
-HALF = 0.31
-
-INK = "#1f2d45"
-MUTED = "#66738a"
-INPUT = "#d9822b"
-PAST = "#8e44ad"
-PRESENT = "#1b7f9c"
-SHADE = "#fff1cf"
-CELLS = ("#e4eef9", "#c6dcf2", "#a2c6e9", "#7cabdc")
-
-
-def height(level: int) -> float:
-    """Returns where a level is drawn; level 0 is the injected input, -1 the input itself."""
-    return level * RISE
-
-
-def box(axes: Axes, x: float, y: float, text: str, face: str, edge: str) -> None:
-    """Draws a symbol in a rounded box."""
-    style = f"round,pad=0,rounding_size={HALF / 2}"
-    corner = (x - HALF, y - HALF)
-    axes.add_patch(
-        FancyBboxPatch(corner, 2 * HALF, 2 * HALF, style, fc=face, ec=edge, lw=1.3, zorder=4)
-    )
-    axes.text(x, y, text, ha="center", va="center", fontsize=12.5, color=INK, zorder=5)
-
-
-def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 1.5) -> None:
-    """Draws an arrow."""
-    style = "-|>,head_width=2.6,head_length=4.2"
-    axes.add_patch(
-        FancyArrowPatch(
-            start, end, arrowstyle=style, color=color, lw=width, shrinkA=0, shrinkB=0, zorder=3
-        )
-    )
 
 
 def taps(axes: Axes, step: int, level: int, past: str, present: str | None) -> None:
@@ -85,7 +63,7 @@ def history(axes: Axes) -> None:
             2 * HALF,
             height(LEVELS - 1) + HALF + 0.25 - bottom,
             f"round,pad=0,rounding_size={HALF / 2}",
-            fc="#eef1f5",
+            fc=NOTHING,
             ec=MUTED,
             lw=1.3,
             ls=(0, (4, 2)),
@@ -96,7 +74,7 @@ def history(axes: Axes) -> None:
     axes.text(
         0, middle, "history  $h, c$", rotation=90, ha="center", va="center", fontsize=12, color=INK
     )
-    box(axes, 0, height(-1), "$0$", "#eef1f5", MUTED)
+    box(axes, 0, height(-1), "$0$", NOTHING, MUTED)
 
 
 def receptive_field(axes: Axes) -> None:
@@ -144,7 +122,7 @@ def draw(path: Path) -> None:
     receptive_field(axes)
     history(axes)
     for step in range(1, STEPS + 1):
-        box(axes, step, height(-1), f"$x_{step}$", "#fbe3c8", INPUT)
+        box(axes, step, height(-1), f"$x_{step}$", INPUT_FACE, INPUT)
         box(axes, step, height(0), rf"$\tilde{{x}}_{step}$", "#fdf1e3", INPUT)
         taps(axes, step, 0, INPUT, INPUT)
         injection(axes, step)
@@ -159,15 +137,7 @@ def draw(path: Path) -> None:
         axes.text(-0.75, height(level), f"level {level}", ha="right", va="center", color=MUTED)
     axes.text(-0.75, height(-1), "input", ha="right", va="center", color=MUTED)
     axes.text(-0.75, height(LEVELS) + 1.0, "output", ha="right", color=MUTED)
-    axes.annotate(
-        "time",
-        (STEPS + 0.5, height(-1) - 0.75),
-        (-0.3, height(-1) - 0.75),
-        va="center",
-        color=MUTED,
-        fontsize=11,
-        arrowprops={"arrowstyle": "-|>", "color": MUTED},
-    )
+    time_axis(axes, -0.3, STEPS + 0.5, height(-1) - 0.75)
     legend(axes)
     axes.set(
         xlim=(-1.7, STEPS + 0.9), ylim=(height(-1) - 1.0, height(LEVELS) + 1.35), aspect="equal"

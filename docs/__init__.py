@@ -1,0 +1,1 @@
+"""The documentation's pages, and the scripts that draw its pictures."""

@@ -1,0 +1,62 @@
+"""What the pictures of trellis networks share: colours, and boxes in rows with arrows between them.
+
+A box stands at a step (x) in a row (y): row 0 and below is input, row i is level i.
+"""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+RISE = 1.2
+HALF = 0.31
+
+INK = "#1f2d45"
+MUTED = "#66738a"
+INPUT = "#d9822b"
+PAST = "#8e44ad"
+PRESENT = "#1b7f9c"
+SHADE = "#fff1cf"
+NOTHING = "#eef1f5"
+INPUT_FACE = "#fbe3c8"
+CELLS = ("#e4eef9", "#c6dcf2", "#a2c6e9", "#7cabdc")
+
+
+def height(row: int) -> float:
+    """Returns where a row is drawn."""
+    return row * RISE
+
+
+def box(axes: Axes, x: float, y: float, text: str, face: str, edge: str) -> None:
+    """Draws a symbol in a rounded box."""
+    style = f"round,pad=0,rounding_size={HALF / 2}"
+    corner = (x - HALF, y - HALF)
+    axes.add_patch(
+        FancyBboxPatch(corner, 2 * HALF, 2 * HALF, style, fc=face, ec=edge, lw=1.3, zorder=4)
+    )
+    axes.text(x, y, text, ha="center", va="center", fontsize=12.5, color=INK, zorder=5)
+
+
+def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 1.5) -> None:
+    """Draws an arrow."""
+    style = "-|>,head_width=2.6,head_length=4.2"
+    axes.add_patch(
+        FancyArrowPatch(
+            start, end, arrowstyle=style, color=color, lw=width, shrinkA=0, shrinkB=0, zorder=3
+        )
+    )
+
+
+def time_axis(axes: Axes, start: float, end: float, y: float) -> None:
+    """Draws the direction of time."""
+    axes.annotate(
+        "time",
+        (end, y),
+        (start, y),
+        va="center",
+        color=MUTED,
+        fontsize=11,
+        arrowprops={"arrowstyle": "-|>", "color": MUTED},
+    )
