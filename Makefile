@@ -6,7 +6,7 @@ BIN := .venv/bin
 BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.2.1)
 PYTEST_FLAGS ?= -n auto --maxprocesses=8 --dist=worksteal
 
-.PHONY: setup train test lint format wheel lock build-files
+.PHONY: setup train test lint format docs wheel lock build-files
 
 setup: .venv/stamp
 
@@ -17,7 +17,7 @@ setup: .venv/stamp
 	@echo "Building .venv (2 GB, TensorFlow above all; a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq --editable '.[trainers,test,lint,benchmarks]'
+	@$(BIN)/python -m pip install -qq --editable '.[trainers,test,lint,benchmarks,docs]'
 	@touch $@
 
 train: setup
@@ -40,6 +40,12 @@ format: setup
 
 build-files: setup
 	$(BIN)/python -m tools.build_files
+
+# Fails on a link that leads nowhere (not with --quiet, which swallows the warnings that --strict counts). The variable
+# silences an advertisement of the theme's makers for another program.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is in site/index.html"
 
 wheel: setup
 	rm -rf dist

@@ -16,9 +16,16 @@ EXTRAS = {
         "tensorflow-datasets",
         "tqdm",
     ],
-    "test": ["hypothesis", "pytest", "pytest-xdist"],
+    "test": ["hypothesis", "markdown", "pytest", "pytest-xdist"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn", "psutil"],
+    "docs": [
+        "l2m4m",
+        # The second versions are other programs, without plugins.
+        "mkdocs>=1.6,<2",
+        "mkdocs-material>=9.7,<10",
+        "mkdocstrings[python]>=1",
+    ],
     "verify": ["torch"],
 }
 

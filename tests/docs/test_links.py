@@ -1,0 +1,62 @@
+"""The links between the repository's Markdown files, and from them to other files.
+
+What is on the network is not asked for. The site's own links are checked as `make docs` builds it.
+"""
+
+import html.parser
+from urllib.parse import unquote, urlsplit
+
+import markdown
+import pytest
+
+from tools.build_files import FOLDERS, ROOT
+
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*.md"))]
+)
+
+
+class Page(html.parser.HTMLParser):
+    """The addresses that a page has links to, and the anchors that links may lead to."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.anchors = [], set()
+        self.feed(markdown.markdown(path.read_text(), extensions=["fenced_code", "tables", "toc"]))
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            if name in ("href", "src"):
+                self.links.append(value)
+            elif name == "id":
+                self.anchors.add(value)
+
+
+def broken(path):
+    """Returns the links of a Markdown file that lead to no file, or to no heading of it."""
+    found = []
+    for link in Page(path).links:
+        address = urlsplit(link)
+        target = path.parent / unquote(address.path) if address.path else path
+        if address.scheme or address.netloc:
+            continue
+        if not target.exists():
+            found.append(link)
+        elif address.fragment and address.fragment not in Page(target).anchors:
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path):
+    assert not broken(path)
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "other.md").write_text("# A heading\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md#a-heading) [b](other.md#none) ![c](none.png) [d](https://none.invalid)\n"
+        "[e](#here) [f](#there)\n\n```\n[g](none.md)\n```\n\n# Here\n"
+    )
+    assert broken(page) == ["other.md#none", "none.png", "#there"]

@@ -1,0 +1,54 @@
+"""The documentation: its examples run, and its reference has every public name."""
+
+import re
+
+import keras
+import pytest
+
+import keras_trellis
+from keras_trellis import convert, heads
+from tools.build_files import ROOT
+
+DOCS = ROOT / "docs"
+# The code of these is measurements: programs of their own, which take minutes.
+MEASURED = {"equilibrium.md"}
+
+
+def program(text):
+    """Returns a page's ```python blocks as one program, each line at its number in the page."""
+    lines, inside = [], False
+    for line in text.splitlines():
+        fence = line.startswith("```")
+        lines.append(line if inside and not fence else "")
+        inside = line == "```python" if fence else inside
+    return "\n".join(lines)
+
+
+PROGRAMS = {
+    path.name: program(path.read_text())
+    for path in sorted(DOCS.glob("*.md"))
+    if path.name not in MEASURED
+}
+
+
+@pytest.mark.parametrize("page", [page for page, text in PROGRAMS.items() if text.strip()])
+def test_the_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keras.utils.set_random_seed(0)
+    exec(compile(PROGRAMS[page], DOCS / page, "exec"), {})
+
+
+def test_a_program_keeps_its_lines():
+    page = "Text\n```\nshell\n```\n```python\na = 1\n```\n```python\n\nb = a\n```\n"
+    assert program(page).split("\n") == ["", "", "", "", "", "a = 1", "", "", "", "b = a", ""]
+
+
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [("keras_trellis.md", keras_trellis), ("heads.md", heads), ("convert.md", convert)],
+)
+def test_the_reference_has_every_public_name(page, module):
+    entries = re.findall(r"^::: (\S+)$", (DOCS / "reference" / page).read_text(), re.MULTILINE)
+    names = {entry.rpartition(".")[2] for entry in entries}
+    with_pages = {"convert", "heads"} if module is keras_trellis else set()
+    assert set(module.__all__) - with_pages <= names
