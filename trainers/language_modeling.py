@@ -13,12 +13,12 @@ from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 from trainers import evaluation
 from trainers.baselines import LSTMLanguageModel
 from trainers.data import streams
+from trainers.initial_values import initializers
 from trainers.measures import of_tokens
 
 MODELS = {"trellis": TrellisLM, "lstm": LSTMLanguageModel}
 HEADS = {"mixture": MixtureOfSoftmaxes, "adaptive": AdaptiveSoftmax}
 HISTORIES = ("zero", "carried")
-INITIALIZED = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
 
 
 class LanguageModeling:
@@ -119,10 +119,7 @@ def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> keras.Mode
             f"`config.model.kind` must be one of {tuple(MODELS)}. Received: "
             f"config.model.kind={kind!r}"
         )
-    deviation = arguments.pop("initial_deviation", None)
-    for name in INITIALIZED if deviation else ():
-        # One object each: an initializer draws the same numbers each time.
-        arguments[name] = keras.initializers.RandomNormal(stddev=deviation)
+    arguments |= initializers(arguments.pop("initial_deviation", 0.0))
     if "head" in arguments:
         arguments["head"] = _head(arguments["head"], config.seed)
     return MODELS[kind](vocabulary_size, seed=config.seed, **arguments)

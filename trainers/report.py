@@ -9,7 +9,6 @@ epoch that is its training curve.
 
 import dataclasses
 import datetime
-import io
 import itertools
 import json
 import shlex
@@ -299,10 +298,8 @@ def write(runs: Sequence[Run], folder: epath.PathLike, command: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     head = f"# Results\n\nWritten by `{command}`.\n\n"
     text = f"{head}{table(runs)}\n![Validation curves and test results]({PICTURE})\n"
-    picture = io.BytesIO()
-    draw(runs).savefig(picture, format="png", dpi=110)
     write_atomically(folder / TABLE, lambda file: file.write(text.encode()))
-    write_atomically(folder / PICTURE, lambda file: file.write(picture.getvalue()))
+    progress.save_picture(draw(runs), folder / PICTURE)
 
 
 def run(paths: Sequence[str], output: epath.PathLike) -> int:

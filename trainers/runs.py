@@ -2,16 +2,19 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import keras
 import ml_collections
 import tensorflow as tf
 from etils import epath
+from matplotlib import figure
 
 from trainers import config as configs
 from trainers.training import checkpoints, loop, optimizers, schedules
+from trainers.training.progress import save_picture
 from trainers.training.workdir import Workdir, WorkdirError, open_workdir, read_config
 
 # What a resumed run may change; none of it changes a step.
@@ -27,10 +30,12 @@ class Scores(NamedTuple):
     Attributes:
         summary: it in words.
         values: for each split and each protocol its numbers, by name.
+        pictures: by the names of their files.
     """
 
     summary: str
     values: dict[str, dict[str, dict[str, Any]]]
+    pictures: Mapping[str, figure.Figure] = MappingProxyType({})
 
 
 class Experiment(Protocol):
@@ -212,6 +217,8 @@ def _finish(
         "scores": scores.values,
     }
     try:
+        for file, picture in scores.pictures.items():
+            save_picture(picture, folder.path / file)
         folder.finish(kept)
     except OSError as error:
         raise OSError(

@@ -316,9 +316,14 @@ def draw_curves(
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend()
-    picture_bytes = io.BytesIO()
-    picture.savefig(picture_bytes, format="png", dpi=120)
-    write_atomically(path, lambda file: file.write(picture_bytes.getvalue()))
+    save_picture(picture, path)
+
+
+def save_picture(picture: figure.Figure, path: epath.Path) -> None:
+    """Writes a picture as PNG, whole or not at all."""
+    content = io.BytesIO()
+    picture.savefig(content, format="png", dpi=120)
+    write_atomically(path, lambda file: file.write(content.getvalue()))
 
 
 def choose_scale(axes: Any, values: Sequence[float]) -> None:

@@ -1,0 +1,187 @@
+"""What `trainers.pixels` does: train a run, and evaluate it."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import ml_collections
+import numpy as np
+from etils import epath
+from matplotlib import figure
+
+from trainers import files, runs, sequence_models
+from trainers.data import sequences
+from trainers.measures import ACCURACY, Measure, measure_of
+from trainers.sequence_modeling import Score, SequenceModeling
+from trainers.training import checkpoints
+from trainers.training.workdir import WorkdirError
+
+DATA, CONFUSION = "data.json", "confusion.png"
+PROTOCOL = "exact"
+_SPLITS = ("validation", "test")
+
+
+class SequenceExperiment:
+    """The `runs.Experiment` of a model of sequences.
+
+    Args:
+        config: The run's config.
+        data_dir: The folder of the published files.
+        path: The run's folder; an order of steps that is kept there is taken from there.
+
+    Raises:
+        ValueError, OSError: The data cannot be used.
+    """
+
+    def __init__(
+        self, config: ml_collections.ConfigDict, data_dir: str | None, path: epath.Path
+    ) -> None:
+        if config.evaluation.batch_size < 1:
+            raise ValueError(
+                "`config.evaluation.batch_size` must be at least 1. Received: "
+                f"config.evaluation.batch_size={config.evaluation.batch_size}"
+            )
+        self._config = config
+        permutation = _kept(path).get("permutation")
+        self._data = sequences.load(config, data_dir, permutation=permutation)
+        self._measure = measure_of(config.task)
+
+    def build(self) -> keras.Model:
+        """Returns the model, built."""
+        return sequence_models.build(self._config, self._data)
+
+    def task(self, model: keras.Model) -> SequenceModeling:
+        """Returns what the loop trains."""
+        return SequenceModeling(model, self._config, self._data)
+
+    def keep(self, path: epath.Path) -> None:
+        """Binds the folder of a run to its data, and keeps the order of steps there."""
+        self.check(path)
+        if not (path / DATA).exists():
+            value = {"sha256": self._data.checksums(), "permutation": self._data.permutation}
+            files.write_json(path / DATA, value)
+
+    def check(self, path: epath.Path) -> None:
+        """Raises WorkdirError where the folder's run is one on other data."""
+        checksums = self._data.checksums()
+        kept = _kept(path).get("sha256", checksums)
+        if differing := [split for split in checksums if kept[split] != checksums[split]]:
+            raise WorkdirError(
+                f"{path} belongs to a run on other data: {', '.join(differing)} differs; "
+                "give that run's data by --data_dir, or choose another --workdir"
+            )
+
+    def introduction(self, model: keras.Model) -> str:
+        """Returns lines on the data and the model, with a warning where it cannot see all steps."""
+        count, steps = self._data.train.inputs.shape[:2]
+        reach = sequence_models.layer_of(model).receptive_field
+        line = (
+            f"{count:,} training sequences of {steps:,} steps; {runs.parameters(model):,} "
+            f"parameters; receptive field {reach:,} steps"
+        )
+        if reach < steps:
+            line += f"\nwarning: of the {steps:,} steps the network sees the last {reach:,} alone"
+        return line
+
+    def score(self, task: Any, check: Callable[[], None]) -> runs.Scores:
+        """Scores both splits, dropout off."""
+        scores: dict[str, Score] = {}
+        for split in _SPLITS:
+            check()
+            scores[split] = task.score(split)
+        described = [describe(self._measure, *each) for each in scores.items()]
+        values = {split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()}
+        if not self._data.classes:
+            return runs.Scores("; ".join(described), values)
+        matrix = confusion(self._data.test.targets, scores["test"].predictions, self._data.outputs)
+        values["test"][PROTOCOL]["confusion"] = matrix.tolist()
+        pictures = {CONFUSION: draw_confusion(matrix, self._data.classes)}
+        return runs.Scores("; ".join(described), values, pictures)
+
+    def _numbers(self, score: Score) -> dict[str, Any]:
+        numbers = {"loss": score.loss, self._measure.counted: score.targets}
+        return {**numbers, self._measure.name: _measured(self._measure, score)}
+
+
+def train(
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    data_dir: str | None = None,
+    distribute: str | None = None,
+) -> None:
+    """Trains a run; `runs.train` says more.
+
+    Args:
+        config: The run's config.
+        path: The run's folder.
+        data_dir: The folder of the published files.
+        distribute: "none", "mirrored"; None: "mirrored" where there is a GPU.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
+        loop.NonFiniteLossError: The loss is NaN or infinite.
+    """
+    runs.train(lambda: SequenceExperiment(config, data_dir, path), config, path, distribute)
+
+
+def evaluate(path: epath.Path, data_dir: str | None) -> None:
+    """Prints what a run's best model measures on validation and test data.
+
+    Args:
+        path: The run's folder.
+        data_dir: The folder of the published files.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The data or the folder cannot be used.
+    """
+    config = runs.load_config(path)
+    experiment = SequenceExperiment(config, data_dir, path)
+    experiment.check(path)
+    model = experiment.build()
+    checkpoints.load_best(path, model)
+    task = experiment.task(model)
+    for split in _SPLITS:
+        print(describe(measure_of(config.task), split, task.score(split)), flush=True)
+
+
+def describe(measure: Measure, split: str, score: Score) -> str:
+    """Returns one line: what a split measures, and how much it is of."""
+    return f"{split} {measure.name}: {measure.told(_measured(measure, score), score.targets)}"
+
+
+def confusion(targets: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
+    """Returns how many of each class (rows) were taken for each class (columns)."""
+    matrix = np.zeros((classes, classes), int)
+    np.add.at(matrix, (targets, predictions), 1)
+    return matrix
+
+
+def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
+    """Draws a confusion matrix, its numbers in its squares; the diagonal has no colour."""
+    picture = figure.Figure(figsize=(8, 7), layout="constrained")
+    axes = picture.subplots()
+    errors = np.where(np.eye(len(classes), dtype=bool), 0, matrix)
+    image = axes.imshow(errors, cmap="Oranges")
+    for (row, column), count in np.ndenumerate(matrix):
+        weight = "bold" if row == column else "normal"
+        axes.text(
+            column, row, f"{count:,}" if count else "", ha="center", va="center", weight=weight
+        )
+    axes.set_xticks(range(len(classes)), classes, rotation=45 if len(classes[0]) > 1 else 0)
+    axes.set_yticks(range(len(classes)), classes)
+    right = np.trace(matrix) / matrix.sum()
+    axes.set(
+        xlabel="taken for", ylabel="class", title=f"test: {right:.2%} of {matrix.sum():,} right"
+    )
+    picture.colorbar(image, ax=axes, label="errors")
+    return picture
+
+
+def _measured(measure: Measure, score: Score) -> float:
+    return score.loss if score.accuracy is None or measure is not ACCURACY else 100 * score.accuracy
+
+
+def _kept(path: epath.Path) -> dict[str, Any]:
+    file = path / DATA
+    return json.loads(file.read_text()) if file.exists() else {}
