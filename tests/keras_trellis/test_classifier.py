@@ -1,0 +1,157 @@
+"""TrellisClassifier against the equations, and what Keras users do with it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis import TrellisClassifier
+from tests import numpy_reference
+
+CLASSES, UNITS, STEPS, CHANNELS = 4, 6, 8, 2
+ORDER = (3, 1, 7, 0, 2, 6, 5, 4)
+
+
+def make(seed=0, **arguments):
+    """A classifier in float64 whose variables are random."""
+    arguments = dict(depth=3, dilation_rate=(1, 2, 4), dtype="float64") | arguments
+    model = TrellisClassifier(CLASSES, UNITS, **arguments)
+    model.build((None, STEPS, CHANNELS))
+    generator = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign(0.5 * generator.normal(size=variable.shape))
+    return model
+
+
+def draw(batch=3, steps=STEPS):
+    return np.random.default_rng(1).normal(size=(batch, steps, CHANNELS))
+
+
+def test_it_is_the_dense_layer_of_the_last_output():
+    model, x = make(output_units=5, permutation=ORDER), draw()
+    layer = model.trellis
+    outputs = numpy_reference.trellis(
+        x[:, ORDER],
+        np.asarray(layer.kernel),
+        np.asarray(layer.recurrent_kernel),
+        np.asarray(layer.bias),
+        units=UNITS,
+        depth=3,
+        taps=2,
+        dilations=(1, 2, 4),
+        output_units=5,
+    ).outputs[:, -1]
+    expected = outputs @ np.asarray(model.dense.kernel) + np.asarray(model.dense.bias)
+    np.testing.assert_allclose(model(x), expected, rtol=1e-12)
+    assert model.receptive_field == 8
+
+
+def test_the_output_channels_are_as_many_as_the_classes_by_default():
+    assert make().dense.kernel.shape == (CLASSES, CLASSES)
+
+
+def test_input_dropout_drops_elements():
+    """What is dropped has no gradient; what is not is scaled, elements and rows each by itself."""
+    model, x = make(dropout=0.25, seed=3), tf.constant(draw(batch=200))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        total = tf.reduce_sum(tf.square(model(x, training=True)))
+    dropped = tape.gradient(total, x).numpy() == 0
+    assert 0.22 < dropped.mean() < 0.28
+    assert len({row.tobytes() for row in dropped}) > 150
+    assert (dropped[..., 0] != dropped[..., 1]).any()
+
+
+def test_output_dropout_drops_logits():
+    model, x = make(output_dropout=0.25), draw(batch=300)
+    logits, dropped = np.asarray(model(x)), np.asarray(model(x, training=True))
+    kept = dropped != 0
+    np.testing.assert_allclose(dropped[kept], logits[kept] / 0.75, rtol=1e-12)
+    assert 0.7 < kept.mean() < 0.8
+
+
+def test_no_dropout_at_evaluation():
+    rates = dict(dropout=0.5, output_dropout=0.5, recurrent_dropout=0.5, weight_dropout=0.5)
+    assert np.array_equal(make(**rates)(draw()), make()(draw()))
+
+
+@pytest.mark.parametrize("permutation", [None, ORDER])
+def test_masked_steps_are_nothing(permutation):
+    model, x = make(permutation=permutation), draw()
+    mask = np.random.default_rng(2).random((3, STEPS)) < 0.6
+    spoiled = np.where(mask[..., None], x, np.nan)
+    plain, order = make(), ORDER if permutation else range(STEPS)
+    for row, logits in enumerate(np.asarray(model(spoiled, mask=mask))):
+        valid = [step for step in order if mask[row, step]]
+        np.testing.assert_allclose(logits, plain(x[row : row + 1, valid])[0], rtol=1e-12)
+
+
+def test_without_a_loss_it_trains_cross_entropy_and_its_penalties():
+    model = make(kernel_regularizer=keras.regularizers.L2(0.1))
+    x, labels = draw(batch=20), np.arange(20) % CLASSES
+    model.compile("adam", metrics=["accuracy"])
+    weights = np.linspace(0, 2, 20)
+    logits = np.asarray(model(x))
+    log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    nll = -log_probabilities[np.arange(20), labels]
+    penalty = 0.1 * np.square(np.asarray(model.trellis.kernel)).sum()
+    loss, accuracy = model.evaluate(x, labels, sample_weight=weights, batch_size=20, verbose=0)
+    assert loss == pytest.approx((weights * nll).mean() + penalty, rel=1e-5)
+    assert accuracy == pytest.approx((logits.argmax(1) == labels).mean())
+    before = model.evaluate(x, labels, verbose=0)[0]
+    model.fit(x, labels, epochs=3, verbose=0)
+    assert model.evaluate(x, labels, verbose=0)[0] < before
+
+
+def test_a_loss_of_the_users_own_is_the_one_that_trains():
+    model, x = make(), draw(batch=5)
+    model.compile("adam", loss="mse")
+    targets = np.zeros((5, CLASSES))
+    expected = np.square(np.asarray(model(x))).mean()
+    assert model.evaluate(x, targets, verbose=0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_training_without_labels_is_refused():
+    model = make()
+    model.compile("adam")
+    with pytest.raises(ValueError, match="Received: y=None"):
+        model.fit(draw(), verbose=0)
+
+
+def test_the_permutation_is_saved_and_exported(tmp_path):
+    model, x = make(permutation=ORDER, dtype="float32"), draw().astype("float32")
+    expected = np.asarray(model(x))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.permutation == ORDER
+    np.testing.assert_allclose(loaded(x), expected, rtol=1e-6)
+    model.export(tmp_path / "exported", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "exported")
+    np.testing.assert_allclose(exported.serve(x), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"permutation": (0, 2)}, r"`permutation` must be .*\(0, 2\)"),
+        ({"permutation": (1, 1, 0)}, "`permutation` must be"),
+        ({"permutation": ()}, "`permutation` must be"),
+        ({"permutation": (0.0, 1.0)}, "`permutation` must be"),
+        ({"output_dropout": 1.0}, "`output_dropout` must be .*1.0"),
+        ({"dropout": -0.1}, "`dropout` must be .*-0.1"),
+        ({"return_sequences": True}, "`return_sequences` .* a classifier does not take"),
+        ({"output_units": 7}, "`output_units` must be at most `units`"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        TrellisClassifier(CLASSES, UNITS, **{"depth": 2, **arguments})
+
+
+def test_sequences_of_another_length_than_the_permutation_are_refused():
+    model = make(permutation=ORDER)
+    with pytest.raises(ValueError, match="as the permutation, 8. Received: sequences with 7 steps"):
+        model(draw(steps=7))
+    unknown = tf.function(model, input_signature=[tf.TensorSpec([None, None, CHANNELS], "float64")])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        unknown(draw(steps=9))
