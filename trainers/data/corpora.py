@@ -21,11 +21,10 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from trainers.data import encoding, penn_treebank, pydoc, text, wikitext
+from trainers.data import downloads, encoding, penn_treebank, pydoc, text, wikitext
 from trainers.data.vocabulary import EOS, ORDERS, Vocabulary, split_characters
 from trainers.names import unknown
 
-DEFAULT_CACHE_DIR = "~/.cache/keras_trellis"
 _TEXT_FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
 # How a line of the Penn Treebank becomes characters, each line break one symbol: Mikolov's form has
 # no space at either end; the paper counts 396,412 validation symbols, a space a line more; the
@@ -70,7 +69,7 @@ def load(
         task: One of `SOURCES`.
         data_dir: The folder of the corpus's text files.
         cache_dir: A local folder for downloads and encoded ids, which may be deleted at any time;
-            None stands for `DEFAULT_CACHE_DIR`.
+            None stands for `downloads.DEFAULT_CACHE_DIR`.
         **options: Of "ptb_char": `form`, "mikolov", "paper" or "released", and `unknown`, whether
             there is an `<unk>`. Of "wikitext2" and "wikitext103": `order` of the vocabulary.
 
@@ -81,7 +80,7 @@ def load(
     """
     if task not in SOURCES:
         raise ValueError(unknown("task", task, SOURCES))
-    cache = epath.Path(DEFAULT_CACHE_DIR if cache_dir is None else cache_dir).expanduser()
+    cache = downloads.cache_folder(cache_dir)
     source = SOURCES[task](data_dir, cache, **options)
     vocabulary, ids = encoding.encoded(source, cache)
     if task in wikitext.EDITIONS:

@@ -1,15 +1,13 @@
 """The Penn Treebank, word level, as preprocessed by Mikolov, for tensorflow-datasets."""
 
-import contextlib
 import re
 from collections.abc import Iterator
 
 import tensorflow_datasets as tfds
-from absl import logging
 from etils import epath
 
 from trainers.data import downloads
-from trainers.data.text import find_files, sha256
+from trainers.data.text import NO_DOWNLOAD, find_files, sha256
 
 FILES = {
     "train": "ptb.train.txt",
@@ -71,7 +69,7 @@ def check_files(data_dir: epath.PathLike) -> None:
     Raises:
         ValueError: A file is missing or differs.
     """
-    paths = find_files(data_dir, FILES, "no data_dir, so that they are downloaded")
+    paths = find_files(data_dir, FILES)
     for split, expected in checksums().items():
         found = sha256(paths[split])
         if found != expected:
@@ -94,44 +92,16 @@ def texts(data_dir: epath.PathLike | None, prepared_dir: epath.PathLike) -> dict
     """
     if data_dir is not None:
         check_files(data_dir)
-    with _quiet():
+    with downloads.quiet():
         builder = PennTreebank(data_dir=prepared_dir)
-        if not builder.data_path.exists():
-            _prepare(builder, data_dir)
+        downloads.prepare(builder, _URLS["train"], _no_download, manual_dir=data_dir)
         return {split: _text(builder, split) for split in FILES}
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps tensorflow-datasets' account of every file it touches out of the run's lines."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(min(verbosity, logging.WARNING))
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-
-
-def _prepare(builder: PennTreebank, data_dir: epath.PathLike | None) -> None:
-    if data_dir is None:
-        try:
-            downloads.probe(_URLS["train"])
-        except OSError as error:
-            raise _no_download(_URLS["train"], error) from error
-    tfds.disable_progress_bar()
-    config = tfds.download.DownloadConfig(
-        manual_dir=data_dir, try_download_gcs=False, force_checksums_validation=True
+def _no_download(error: Exception) -> OSError:
+    return downloads.failure(
+        "The Penn Treebank", _URLS["train"], error, FILES.values(), NO_DOWNLOAD
     )
-    try:
-        builder.download_and_prepare(download_config=config)
-    except Exception as error:  # tensorflow-datasets wraps what its threads raise in many types.
-        if data_dir is not None:
-            raise
-        raise _no_download(_URL, error) from error
-
-
-def _no_download(looked_for: str, error: Exception) -> OSError:
-    return downloads.failure("The Penn Treebank", looked_for, error, FILES.values())
 
 
 def _text(builder: PennTreebank, split: str) -> str:

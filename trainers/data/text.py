@@ -9,18 +9,26 @@ from etils import epath
 
 from trainers.data.vocabulary import split_tokens
 
+NO_DOWNLOAD = (
+    "text that needs no download: task='pydoc', or task='text' with a data_dir of your own"
+)
 _BLOCK_BYTES = 1 << 20
 
 
 def find_files(
-    data_dir: epath.PathLike | None, files: Mapping[str, str], otherwise: str
+    data_dir: epath.PathLike | None,
+    files: Mapping[str, str],
+    otherwise: str = "no data_dir, so that they are downloaded",
 ) -> dict[str, epath.Path]:
-    """Finds a corpus's files in a user's folder.
+    """Finds a data set's files in a user's folder.
 
     Args:
         data_dir: The folder.
-        files: The files' names, by split.
+        files: The files' names, by what they hold.
         otherwise: What a user without these files can do, for errors.
+
+    Returns:
+        The files' paths, by what they hold.
 
     Raises:
         ValueError: The folder or a file is missing.
@@ -31,7 +39,7 @@ def find_files(
     folder = epath.Path(data_dir).expanduser()
     if not folder.is_dir():
         raise ValueError(f"{expected} Received: data_dir={str(data_dir)!r}, which is no folder")
-    paths = {split: folder / name for split, name in files.items()}
+    paths = {content: folder / name for content, name in files.items()}
     missing = [path.name for path in paths.values() if not path.is_file()]
     if missing:
         raise ValueError(

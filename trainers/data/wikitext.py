@@ -12,7 +12,7 @@ from etils import epath
 
 from trainers import files
 from trainers.data import downloads
-from trainers.data.text import find_files
+from trainers.data.text import NO_DOWNLOAD, find_files
 
 FILES = {
     "train": "wiki.train.tokens",
@@ -70,7 +70,7 @@ def find(
         OSError: The files cannot be downloaded.
     """
     if data_dir is not None:
-        return find_files(data_dir, FILES, "no data_dir, so that they are downloaded")
+        return find_files(data_dir, FILES)
     folder = download_dir / task
     if not all((folder / name).exists() for name in FILES.values()):
         _download(EDITIONS[task], folder)
@@ -91,7 +91,7 @@ def _download(edition: Edition, folder: epath.Path) -> None:
             cache_subdir="",
         )
     except Exception as error:  # Keras raises what it catches as a plain Exception.
-        raise downloads.failure("WikiText", url, error, FILES.values()) from error
+        raise downloads.failure("WikiText", url, error, FILES.values(), NO_DOWNLOAD) from error
     _unpack(epath.Path(archive), folder)
 
 

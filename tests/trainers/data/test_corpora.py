@@ -1,22 +1,15 @@
 """Tests of loading corpora by name; those of real data need the folder of TRELLIS_DATA."""
 
-import os
-import pathlib
-
 import numpy as np
 import pytest
 
+from tests.trainers.data import shared_data
 from trainers import names
 from trainers.data import corpora, penn_treebank
 
-DATA = pathlib.Path(
-    os.environ.get("TRELLIS_DATA", pathlib.Path(__file__).parents[4] / "shared" / "data")
-)
 FILES = {"train.txt": "a b a\n\nc a\n", "valid.txt": "b a\n", "test.txt": "c\nnew a\n"}
 
-needs_ptb = pytest.mark.skipif(
-    not (DATA / "ptb").is_dir(), reason=f"no Penn Treebank in {DATA / 'ptb'} (TRELLIS_DATA)"
-)
+needs_ptb = shared_data.needs("ptb")
 
 
 def _write(folder, files=FILES):
@@ -27,7 +20,7 @@ def _write(folder, files=FILES):
 
 @pytest.fixture(scope="module")
 def ptb(tmp_path_factory):
-    return corpora.load("ptb", DATA / "ptb", tmp_path_factory.mktemp("cache"))
+    return corpora.load("ptb", shared_data.FOLDER / "ptb", tmp_path_factory.mktemp("cache"))
 
 
 @needs_ptb
@@ -39,7 +32,12 @@ def test_ptb_counts(ptb):
 @needs_ptb
 @pytest.mark.parametrize("split", list(penn_treebank.FILES))
 def test_ptb_keeps_token_order(ptb, split):
-    words = (DATA / "ptb" / penn_treebank.FILES[split]).read_text().replace("\n", "<eos>").split()
+    words = (
+        (shared_data.FOLDER / "ptb" / penn_treebank.FILES[split])
+        .read_text()
+        .replace("\n", "<eos>")
+        .split()
+    )
     assert [ptb.vocabulary.tokens[index] for index in getattr(ptb, split)] == words
 
 
@@ -52,7 +50,7 @@ def test_ptb_vocabulary_is_in_order_of_first_appearance(ptb):
 
 @needs_ptb
 def test_ptb_from_the_cache_alone(tmp_path):
-    corpora.load("ptb", DATA / "ptb", tmp_path)
+    corpora.load("ptb", shared_data.FOLDER / "ptb", tmp_path)
     assert len(corpora.load("ptb", None, tmp_path).train) == 929_589
 
 
@@ -66,14 +64,16 @@ def test_ptb_from_the_cache_alone(tmp_path):
     ],
 )
 def test_ptb_char_counts(tmp_path, form, counts):
-    corpus = corpora.load("ptb_char", DATA / "ptb", tmp_path, form=form)
+    corpus = corpora.load("ptb_char", shared_data.FOLDER / "ptb", tmp_path, form=form)
     assert corpus.vocabulary.size == 50
     assert tuple(map(len, (corpus.train, corpus.validation, corpus.test))) == counts
-    text = (DATA / "ptb" / "ptb.test.txt").read_text()
+    text = (shared_data.FOLDER / "ptb" / "ptb.test.txt").read_text()
     assert corpus.vocabulary.decode(corpus.test).split() == text.split()
     # Rows of published weights follow the order in the released script's text.
     if form != "mikolov":
-        first = dict.fromkeys((DATA / "ptb" / "ptb.train.txt").read_text().replace("\n", "\0"))
+        first = dict.fromkeys(
+            (shared_data.FOLDER / "ptb" / "ptb.train.txt").read_text().replace("\n", "\0")
+        )
         assert corpus.vocabulary.decode(range(50)).replace("\n", "\0") == "".join(first)
 
 

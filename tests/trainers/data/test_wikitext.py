@@ -2,18 +2,14 @@
 
 import hashlib
 import io
-import os
-import pathlib
 import zipfile
 
 import pytest
 from etils import epath
 
+from tests.trainers.data import shared_data
 from trainers.data import corpora, text, wikitext
 
-DATA = pathlib.Path(
-    os.environ.get("TRELLIS_DATA", pathlib.Path(__file__).parents[4] / "shared" / "data")
-)
 TEXTS = {
     "wiki.train.tokens": " \n = A b = \n \n b b c <unk> \n",
     "wiki.valid.tokens": " b c d \n",
@@ -86,11 +82,9 @@ def test_no_network(tmp_path):
         corpora.load("wikitext103", None, tmp_path)
 
 
-@pytest.mark.skipif(
-    not (DATA / "wikitext-2").is_dir(), reason=f"no WikiText-2 in {DATA / 'wikitext-2'}"
-)
+@shared_data.needs("wikitext-2")
 def test_published_counts(tmp_path, caplog):
-    corpus = corpora.load("wikitext2", DATA / "wikitext-2", tmp_path)
+    corpus = corpora.load("wikitext2", shared_data.FOLDER / "wikitext-2", tmp_path)
     edition = wikitext.EDITIONS["wikitext2"]
     assert corpus.vocabulary.size == edition.words
     assert {split: len(getattr(corpus, split)) for split in edition.tokens} == edition.tokens
