@@ -1,0 +1,352 @@
+"""Tests of images by name, of the files that they are read from, and of a validation part."""
+
+import gzip
+import hashlib
+import shutil
+import time
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from absl import logging
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainers.data import shared_data
+from trainers.data import downloads, images
+
+SIZES = {"train": 5, "test": 3}
+MNIST = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+
+def _drawn(split, *shape):
+    generator = np.random.default_rng(len(split))
+    pixels = generator.integers(0, 256, (SIZES[split], *shape), dtype=np.uint8)
+    return pixels, generator.integers(0, 10, SIZES[split], dtype=np.uint8)
+
+
+def _idx(items):
+    """The IDX format: zero, zero, 8 for bytes, the dimensions' number, their sizes, the bytes."""
+    sizes = b"".join(size.to_bytes(4, "big") for size in items.shape)
+    return bytes([0, 0, 8, items.ndim]) + sizes + items.tobytes()
+
+
+@pytest.fixture
+def mnist(tmp_path):
+    """A folder of MNIST's files, without gzip."""
+    for split, names in MNIST.items():
+        for name, items in zip(names, _drawn(split, 28, 28), strict=True):
+            (tmp_path / name).write_bytes(_idx(items))
+    return tmp_path
+
+
+def _cifar10_bytes(pixels, labels):
+    """Images [N, 32, 32, 3] in CIFAR-10's binary format."""
+    planes = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
+    return np.concatenate([labels[:, None], planes], axis=1).tobytes()
+
+
+@pytest.fixture
+def cifar10(tmp_path):
+    """A folder of CIFAR-10's files, with one image in each training file."""
+    pixels, labels = _drawn("train", 32, 32, 3)
+    for index in range(5):
+        one = slice(index, index + 1)
+        batch = _cifar10_bytes(pixels[one], labels[one])
+        (tmp_path / f"data_batch_{index + 1}.bin").write_bytes(batch)
+    (tmp_path / "test_batch.bin").write_bytes(_cifar10_bytes(*_drawn("test", 32, 32, 3)))
+    return tmp_path
+
+
+def _assert_drawn(loaded, split, *shape):
+    pixels, labels = _drawn(split, *shape)
+    channels = 1 if len(shape) == 2 else shape[2]
+    part = getattr(loaded, split)
+    np.testing.assert_array_equal(part.pixels, pixels.reshape(len(pixels), -1, channels))
+    np.testing.assert_array_equal(part.labels, labels)
+    assert (part.pixels.dtype, part.labels.dtype) == (np.uint8, np.int32)
+
+
+@pytest.mark.parametrize("packed", [(), ("train-images", "t10k-labels"), ("train", "t10k")])
+def test_mnist_with_gzip_and_without(mnist, packed):
+    for path in [path for path in mnist.iterdir() if path.name.startswith(packed)]:
+        path.with_suffix(".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    loaded = images.load("mnist", mnist)
+    _assert_drawn(loaded, "train", 28, 28)
+    _assert_drawn(loaded, "test", 28, 28)
+    assert (loaded.name, loaded.classes[7]) == ("mnist", "7")
+
+
+def test_cifar10(cifar10):
+    loaded = images.load("cifar10", cifar10)
+    _assert_drawn(loaded, "train", 32, 32, 3)
+    _assert_drawn(loaded, "test", 32, 32, 3)
+    assert (len(loaded.classes), loaded.classes[:2]) == (10, ("airplane", "automobile"))
+
+
+def test_cifar10_in_the_folder_of_its_archive(cifar10, tmp_path_factory):
+    above = tmp_path_factory.mktemp("above")
+    shutil.copytree(cifar10, above / "cifar-10-batches-bin")
+    _assert_drawn(images.load("cifar10", above), "train", 32, 32, 3)
+
+
+def test_a_part_of_cifar10(cifar10, caplog):
+    for number in (1, 3, 4):
+        (cifar10 / f"data_batch_{number}.bin").unlink()
+    pixels, _ = _drawn("train", 32, 32, 3)
+    loaded = images.load("cifar10", cifar10)
+    np.testing.assert_array_equal(loaded.train.pixels, pixels[[1, 4]].reshape(2, 1024, 3))
+    assert "no result on them stands beside another: there are 2 + 3; published" in caplog.text
+
+
+def test_checksums_are_those_of_pixels_and_labels(mnist):
+    checksums = images.load("mnist", mnist).checksums
+    pixels, labels = _drawn("test", 28, 28)
+    content = pixels.tobytes() + labels.astype("<i4").tobytes()
+    assert checksums["test"] == hashlib.sha256(content).hexdigest()
+    labels[-1] = (labels[-1] + 1) % 10
+    (mnist / "t10k-labels-idx1-ubyte").write_bytes(_idx(labels))
+    changed = images.load("mnist", mnist).checksums
+    assert changed["train"] == checksums["train"]
+    assert changed["test"] != checksums["test"]
+
+
+IMAGES, LABELS = MNIST["train"]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        (IMAGES, lambda _: _idx(np.zeros(5, np.uint8)), "03, of .* images. Received: 00 00 08 01"),
+        (LABELS, lambda _: _idx(np.zeros([5, 28, 28], np.uint8)), "labels. Received: 00 00 08 03"),
+        (IMAGES, lambda _: b"<html>", "Received: 3c 68 74 6d"),
+        (IMAGES, lambda _: b"", "Received: no bytes"),
+        (IMAGES, lambda content: content[:10], "header of 16 bytes. Received: a file of 10 bytes"),
+        (IMAGES, lambda content: content[:-1], "3,920 bytes .* 5 items. Received: 3,919 bytes"),
+        (IMAGES, lambda content: content + b"\0", "hold 3,920 bytes .*Received: 3,921 bytes"),
+        (LABELS, lambda content: content[:-5], "hold 5 bytes .*Received: 0 bytes"),
+        (LABELS, lambda _: _idx(np.zeros(0, np.uint8)), "at least one item. Received: .* of none"),
+        (IMAGES, lambda _: _idx(np.zeros([5, 28, 27], np.uint8)), "28 x 28 .*images of 28 x 27"),
+        (LABELS, lambda _: _idx(np.zeros(4, np.uint8)), f"hold 5 labels, as {IMAGES} .*: 4"),
+        (LABELS, lambda content: content[:-2] + b"\x0a\x00", "0 to 9. Received: 10, of image 3"),
+    ],
+)
+def test_files_of_mnist_that_are_not_sound(mnist, name, damage, message):
+    path = mnist / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=f"{path} must .*{message}"):
+        images.load("mnist", mnist)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda _: b"<html>", "BadGzipFile: Not a gzipped file"),
+        (lambda content: content[:8], "EOFError"),
+        (lambda content: content[:-20], "EOFError: Compressed file ended"),
+        (lambda content: content[:10] + b"\xff" * 20 + content[30:], "error: Error -3 while decom"),
+        (lambda content: content[:-8] + bytes(8), "BadGzipFile: CRC check failed"),
+    ],
+)
+def test_gzip_files_that_are_not_whole(mnist, damage, message):
+    content = (mnist / IMAGES).read_bytes()
+    (mnist / IMAGES).unlink()
+    path = mnist / f"{IMAGES}.gz"
+    path.write_bytes(damage(gzip.compress(content)))
+    with pytest.raises(ValueError, match=f"{path} must be a whole gzip file. Received: {message}"):
+        images.load("mnist", mnist)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda _: b"", "3,073 bytes for each image, and at least one .*Received: 0 bytes"),
+        (lambda content: content[:-1], "Received: 3,072 bytes"),
+        (lambda content: b"\x09" + content, "Received: 3,074 bytes"),
+        (lambda content: content + b"\xff" + content[1:], "0 to 9. Received: 255, of image 1 "),
+    ],
+)
+def test_files_of_cifar10_that_are_not_sound(cifar10, damage, message):
+    path = cifar10 / "data_batch_4.bin"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=f"{path} must .*{message}"):
+        images.load("cifar10", cifar10)
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("mnist", "lacks train-images-idx3-ubyte.gz, train-labels-.*, t10k-labels-idx1-ubyte.gz"),
+        ("cifar10", "lacks data_batch_1.bin, .*, data_batch_5.bin, test_batch.bin"),
+    ],
+)
+def test_folders_without_the_files(tmp_path, name, lacking):
+    with pytest.raises(ValueError, match=f"`data_dir` must be a folder of .*downloaded.*{lacking}"):
+        images.load(name, tmp_path)
+    with pytest.raises(ValueError, match="Received: data_dir='.*missing', which is no folder"):
+        images.load(name, tmp_path / "missing")
+
+
+@pytest.mark.parametrize("lacking", [*MNIST["train"], *MNIST["test"]])
+def test_a_missing_file(mnist, lacking):
+    (mnist / lacking).unlink()
+    with pytest.raises(ValueError, match=f"which lacks {lacking}.gz$"):
+        images.load("mnist", mnist)
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="unknown images 'mnits'; did you mean 'mnist'"):
+        images.load("mnits")
+
+
+class _Tiny(tfds.core.GeneratorBasedBuilder):
+    """A builder such as that of MNIST, of images that are counted: 300 to train on, 20 to test."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {
+            "image": tfds.features.Image(shape=(28, 28, 1)),
+            "label": tfds.features.ClassLabel(num_classes=10),
+        }
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        ((url, _),) = self.url_infos.items()
+        dl_manager.download(url)
+        return {"train": self._generate_examples(300), "test": self._generate_examples(20)}
+
+    def _generate_examples(self, count):
+        for index in range(count):
+            image = np.full([28, 28, 1], index % 256, np.uint8)
+            image[0, 1] = index // 256
+            yield index, {"image": image, "label": index % 10}
+
+
+class TinyInOrder(images._InOrder, _Tiny):
+    """Like `images.MnistInOrder`."""
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A data set "mnist" that is downloaded from a file of this machine."""
+    path = tmp_path / "published"
+    path.write_bytes(b"published")
+    checksum = hashlib.sha256(b"published").hexdigest()
+    info = tfds.download.checksums.UrlInfo(size=9, checksum=checksum, filename=path.name)
+    monkeypatch.setattr(TinyInOrder, "url_infos", {path.as_uri(): info})
+    source = images.SOURCES["mnist"]._replace(builder=TinyInOrder)
+    monkeypatch.setitem(images.SOURCES, "mnist", source)
+    return path
+
+
+def test_downloads_once_and_keeps_the_order(tiny, tmp_path):
+    for _ in range(2):
+        loaded = images.load("mnist", cache_dir=tmp_path / "cache")
+        pixels, labels = loaded.train
+        assert (pixels.shape, pixels.dtype, labels.dtype) == ((300, 784, 1), np.uint8, np.int32)
+        numbers = pixels[:, :2, 0].astype(int) @ [1, 256]
+        np.testing.assert_array_equal(numbers, np.arange(300))
+        np.testing.assert_array_equal(labels, np.arange(300) % 10)
+        np.testing.assert_array_equal(loaded.test.labels, np.arange(20) % 10)
+        tiny.unlink(missing_ok=True)
+
+
+def test_download_that_is_another_file(tiny, tmp_path):
+    tiny.write_bytes(b"log in!!!")
+    with pytest.raises(OSError, match="(?s)MNIST cannot be downloaded.*wrong checksum.*Ways out"):
+        images.load("mnist", cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.parametrize(("name", "shape"), [("mnist", (784, 1)), ("cifar10", (1024, 3))])
+def test_features_of_the_builders(name, shape, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "probe", lambda url: None)
+    with tfds.testing.mock_data(num_examples=4):
+        loaded = images.load(name, cache_dir=tmp_path)
+    assert loaded.train.pixels.shape == loaded.test.pixels.shape == (4, *shape)
+    assert (loaded.train.pixels.dtype, loaded.train.labels.dtype) == (np.uint8, np.int32)
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "files"),
+    [
+        ("mnist", "https://storage.googleapis.com/cvdf", "train-images-idx3-ubyte.gz, train-lab"),
+        ("cifar10", "https://www.cs.toronto.edu/.*-binary.tar.gz", "data_batch_1.bin, data_batch"),
+    ],
+)
+def test_no_network(tmp_path, name, url, files):
+    start = time.monotonic()
+    with pytest.raises(OSError, match=f"from {url}.*HTTPS_PROXY.*{files}.*task='copy_memory'"):
+        images.load(name, cache_dir=tmp_path)
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "deviation"), [("mnist", 0.1307, 0.3081), ("cifar10", 0.5, 0.5)]
+)
+def test_normalise(name, mean, deviation):
+    """(pixels / 255 - mean) / deviation."""
+    pixels = np.arange(256, dtype=np.uint8).reshape(2, 128, 1)
+    normal = images.normalise(name, pixels).numpy()
+    assert normal.dtype == np.float32
+    expected = (pixels.astype(float) / 255 - mean) / deviation
+    np.testing.assert_allclose(normal, expected, atol=1e-6)
+
+
+@given(count=st.integers(2, 40), seed=st.integers(0, 2**32 - 1), data=st.data())
+def test_split_is_disjoint_complete_and_of_the_seed_alone(count, seed, data):
+    validation = data.draw(st.integers(1, count - 1))
+    labels = np.arange(count, dtype=np.int32)
+    numbered = images.Images(np.repeat(labels.astype(np.uint8), 6).reshape(count, 3, 2), labels)
+    parts = images.split(numbered, validation, seed)
+    assert [len(part.labels) for part in parts] == [count - validation, validation]
+    for part in parts:
+        np.testing.assert_array_equal(part.pixels, numbered.pixels[part.labels])
+        assert (np.diff(part.labels) > 0).all()
+    together = np.concatenate([part.labels for part in parts])
+    np.testing.assert_array_equal(np.sort(together), labels)
+    np.random.random()  # a state that must not matter
+    again = images.split(numbered, validation, seed)
+    np.testing.assert_array_equal(again[1].labels, parts[1].labels)
+
+
+def test_split_differs_from_seed_to_seed():
+    numbered = images.Images(np.zeros([100, 1, 1], np.uint8), np.arange(100, dtype=np.int32))
+    chosen = [images.split(numbered, 20, seed)[1].labels for seed in range(200)]
+    assert len({tuple(labels) for labels in chosen}) == 200
+    counts = np.bincount(np.concatenate(chosen), minlength=100)  # 40 each; standard deviation 5.7
+    assert 15 < counts.min() and counts.max() < 65
+
+
+@pytest.mark.parametrize("validation", [-1, 0, 5, 6])
+def test_split_out_of_range(validation):
+    five = images.Images(np.zeros([5, 1, 1], np.uint8), np.zeros(5, np.int32))
+    with pytest.raises(ValueError, match=f"from 1 to 4, .*Received: validation={validation}"):
+        images.split(five, validation, 0)
+
+
+@shared_data.needs("mnist")
+def test_published_mnist(caplog):
+    caplog.set_level(logging.WARNING)
+    loaded = images.load("mnist", shared_data.FOLDER / "mnist")
+    assert (loaded.train.pixels.shape, loaded.test.pixels.shape) == (
+        (60000, 784, 1),
+        (10000, 784, 1),
+    )
+    assert loaded.train.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert np.bincount(loaded.test.labels)[1] == 1135
+    normal = images.normalise("mnist", loaded.train.pixels).numpy()
+    assert abs(normal.mean()) < 1e-3 and abs(normal.std() - 1) < 1e-3
+    assert not caplog.records
+
+
+@shared_data.needs("cifar-10-batches-bin")
+def test_published_cifar10():
+    loaded = images.load("cifar10", shared_data.FOLDER)
+    classes = [loaded.classes[label] for label in loaded.train.labels[:5]]
+    assert classes == ["frog", "truck", "truck", "deer", "automobile"]
+    assert loaded.train.pixels[0, 0].tolist() == [59, 62, 63]

@@ -1,0 +1,227 @@
+"""MNIST and CIFAR-10 by name, as sequences of pixels.
+
+mnist    60,000 + 10,000 handwritten digits of 28 x 28 pixels, one channel
+cifar10  50,000 + 10,000 photographs of 32 x 32 pixels, three channels
+
+They are downloaded and prepared by tensorflow-datasets, or read from the published files in
+`data_dir`; the arrays are the same, in the order of the files.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from absl import logging
+from etils import epath
+
+from trainers.data import downloads, image_files
+from trainers.data.image_files import SPLITS, Images
+from trainers.names import unknown
+
+_BATCH = 1000  # images, in reading what tensorflow-datasets has prepared
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSet:
+    """Images of ten classes.
+
+    Attributes:
+        name: One of `SOURCES`.
+        train: The training images.
+        test: The test images.
+        classes: The name of each class.
+        checksums: The SHA-256 of each split's pixels and labels.
+    """
+
+    name: str
+    train: Images
+    test: Images
+    classes: tuple[str, ...]
+    checksums: Mapping[str, str]
+
+
+class _InOrder:
+    """Has tensorflow-datasets keep the order of the files, which it shuffles otherwise."""
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        features = super()._info().features  # type: ignore[misc]
+        return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
+
+
+class MnistInOrder(_InOrder, tfds.image_classification.MNIST):
+    """MNIST, in the order of its files."""
+
+    url_infos = tfds.image_classification.MNIST.url_infos
+
+
+class Cifar10InOrder(_InOrder, tfds.image_classification.Cifar10):
+    """CIFAR-10, in the order of its files."""
+
+    url_infos = tfds.image_classification.Cifar10.url_infos
+
+
+class Source(NamedTuple):
+    """Where images come from, and what is known of them.
+
+    Attributes:
+        title: What people call them.
+        builder: How tensorflow-datasets makes them.
+        read: Reads them from the files in a folder.
+        files: The names of these files.
+        sizes: The published number of images of each split.
+        classes: The name of each class.
+        mean: What the authors' script subtracts from values that go from 0 to 1.
+        deviation: What it then divides by.
+    """
+
+    title: str
+    builder: type[tfds.core.DatasetBuilder]
+    read: Callable[[epath.PathLike], dict[str, Images]]
+    files: tuple[str, ...]
+    sizes: dict[str, int]
+    classes: tuple[str, ...]
+    mean: float
+    deviation: float
+
+
+SOURCES = {
+    "mnist": Source(
+        "MNIST",
+        MnistInOrder,
+        image_files.read_mnist,
+        tuple(f"{name}.gz" for pair in image_files.MNIST_FILES.values() for name in pair),
+        {"train": 60_000, "test": 10_000},
+        tuple("0123456789"),
+        mean=0.1307,
+        deviation=0.3081,
+    ),
+    "cifar10": Source(
+        "CIFAR-10",
+        Cifar10InOrder,
+        image_files.read_cifar10,
+        tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
+        {"train": 50_000, "test": 10_000},
+        tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+        mean=0.5,
+        deviation=0.5,
+    ),
+}
+
+
+def load(
+    name: str,
+    data_dir: epath.PathLike | None = None,
+    cache_dir: epath.PathLike | None = None,
+) -> ImageSet:
+    """Loads images; warns where they are not as many as the published ones.
+
+    Args:
+        name: One of `SOURCES`.
+        data_dir: The folder of the published files; None to download them.
+        cache_dir: A local folder for downloads, which may be deleted at any time; None stands for
+            `downloads.DEFAULT_CACHE_DIR`.
+
+    Raises:
+        ValueError: An unknown name, or files that are missing or not what they should be.
+        OSError: The images cannot be downloaded.
+    """
+    source = _source(name)
+    if data_dir is None:
+        parts = _prepared(source, downloads.cache_folder(cache_dir))
+    else:
+        parts = source.read(data_dir)
+    _warn_of_a_part(source, {split: len(parts[split].labels) for split in SPLITS})
+    checksums = {split: _checksum(parts[split]) for split in SPLITS}
+    return ImageSet(name, **parts, classes=source.classes, checksums=checksums)
+
+
+def normalise(name: str, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
+    """Returns pixels as the authors' script feeds them to the network, float32.
+
+    Each is divided by 255, less the mean of its data set, over the deviation (both in `Source`).
+
+    Args:
+        name: One of `SOURCES`.
+        pixels: From 0 to 255, of any shape.
+    """
+    source = _source(name)
+    return (tf.cast(pixels, tf.float32) / 255 - source.mean) / source.deviation
+
+
+def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
+    """Sets a validation part aside, drawn from the seed; both parts keep the order of `images`.
+
+    Args:
+        images: The training images, N of them.
+        validation: How many to set aside, from 1 to N - 1.
+        seed: What alone decides which.
+
+    Returns:
+        What remains to train on, and the validation part.
+
+    Raises:
+        ValueError: `validation` is out of range.
+    """
+    count = len(images.labels)
+    if not 1 <= validation < count:
+        raise ValueError(
+            f"`validation` must be from 1 to {count - 1:,}, as there are {count:,} images. "
+            f"Received: validation={validation}"
+        )
+    aside = np.zeros(count, bool)
+    aside[np.random.default_rng(seed).choice(count, validation, replace=False)] = True
+    rest, chosen = (Images(*(array[part] for array in images)) for part in (~aside, aside))
+    return rest, chosen
+
+
+def _source(name: str) -> Source:
+    if name not in SOURCES:
+        raise ValueError(unknown("images", name, SOURCES))
+    return SOURCES[name]
+
+
+def _prepared(source: Source, cache: epath.Path) -> dict[str, Images]:
+    with downloads.quiet():
+        builder = source.builder(data_dir=cache / "tensorflow_datasets")
+        url = next(iter(builder.url_infos))
+        downloads.prepare(builder, url, functools.partial(_no_download, source, url))
+        return {split: _examples(builder, split) for split in SPLITS}
+
+
+def _no_download(source: Source, url: str, error: Exception) -> OSError:
+    instead = "what needs no download: task='copy_memory' or task='adding'"
+    return downloads.failure(source.title, url, error, source.files, instead)
+
+
+def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Images:
+    batches = list(tfds.as_numpy(builder.as_dataset(split=split).batch(_BATCH)))
+    pixels, labels = (
+        np.concatenate([batch[feature] for batch in batches]) for feature in ("image", "label")
+    )
+    return Images(pixels.reshape(len(pixels), -1, pixels.shape[-1]), labels.astype(np.int32))
+
+
+def _warn_of_a_part(source: Source, sizes: dict[str, int]) -> None:
+    if sizes != source.sizes:
+        logging.warning(
+            "%s: these are not all of the published images, so that no result on them stands "
+            "beside another: there are %s; published are %s",
+            source.title,
+            _numbers(sizes),
+            _numbers(source.sizes),
+        )
+
+
+def _numbers(sizes: dict[str, int]) -> str:
+    return " + ".join(f"{sizes[split]:,}" for split in SPLITS)
+
+
+def _checksum(images: Images) -> str:
+    digest = hashlib.sha256(images.pixels.data)
+    digest.update(images.labels.astype("<i4").data)
+    return digest.hexdigest()
