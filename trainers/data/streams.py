@@ -117,10 +117,7 @@ def windows_dataset(
             f"Received: windows.length={windows.length}"
         )
     last_step = epochs * windows.count
-    if not 0 <= first_step <= last_step:
-        raise ValueError(
-            f"`first_step` must be from 0 to {last_step}. Received: first_step={first_step}"
-        )
+    check_first_step(first_step, last_step)
 
     # TensorFlow's, not NumPy's: the thread that draws ahead then never waits for Python. And
     # variables, which a data set takes by their handle; a tensor it copies.
@@ -133,6 +130,14 @@ def windows_dataset(
         return ids[:, start:stop], ids[:, start + 1 : stop + 1]
 
     return tf.data.Dataset.range(first_step, last_step).map(batch).prefetch(tf.data.AUTOTUNE)
+
+
+def check_first_step(first_step: int, last_step: int) -> None:
+    """Raises ValueError unless a run of `last_step` steps can go on from `first_step`."""
+    if not 0 <= first_step <= last_step:
+        raise ValueError(
+            f"`first_step` must be from 0 to {last_step}. Received: first_step={first_step}"
+        )
 
 
 def _tensor(streams: np.ndarray) -> tf.Tensor:
