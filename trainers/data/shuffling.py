@@ -1,4 +1,4 @@
-"""Batches of shuffled images.
+"""Batches of shuffled examples.
 
 The order of an epoch is a pure function of the seed and the epoch, so that nothing needs saving to
 go on from any step.
@@ -11,49 +11,49 @@ from trainers.data.streams import check_first_step
 
 
 def steps_per_epoch(count: int, batch_size: int) -> int:
-    """Returns the batches that `count` images make, the last of which may be shorter.
+    """Returns the batches that `count` examples make, the last of which may be shorter.
 
     Raises:
         ValueError: `batch_size` is not from 1 to `count`.
     """
     if not 1 <= batch_size <= count:
         raise ValueError(
-            f"`batch_size` must be from 1 to {count:,}, the number of training images. "
+            f"`batch_size` must be from 1 to {count:,}, the number of training examples. "
             f"Received: batch_size={batch_size}"
         )
     return -(-count // batch_size)
 
 
 def batches_dataset(
-    images: np.ndarray,
-    labels: np.ndarray,
+    inputs: np.ndarray,
+    targets: np.ndarray,
     *,
     batch_size: int,
     seed: int,
     epochs: int = 1,
     first_step: int = 0,
 ) -> tf.data.Dataset:
-    """Returns the batches of a run from any global step on; each epoch has every image once.
+    """Returns the batches of a run from any global step on; each epoch has every example once.
 
     Args:
-        images: Pixels [N, T, p], uint8.
-        labels: Classes [N], int32.
-        batch_size: Images in a batch, B.
+        inputs: Sequences [N, T, p].
+        targets: What is to be said of them, [N, ...].
+        batch_size: Examples in a batch, B.
         seed: What decides, with the number of the epoch, on its order.
-        epochs: Passes over the images in the whole run.
+        epochs: Passes over the examples in the whole run.
         first_step: The global step of the first batch, from 0 to epochs * steps_per_epoch(N, B).
 
     Returns:
-        A prefetching dataset of known cardinality, of (pixels [B, T, p] uint8, labels [B] int32).
-        Where B does not divide N, an epoch's last batch is shorter.
+        A prefetching dataset of known cardinality, of (inputs [B, T, p], targets [B, ...]), of
+        the arrays' types. Where B does not divide N, an epoch's last batch is shorter.
 
     Raises:
-        ValueError: An argument is out of range, or there are not as many labels as images.
+        ValueError: An argument is out of range, or there are not as many targets as inputs.
     """
-    count = len(images)
-    if len(labels) != count:
+    count = len(inputs)
+    if len(targets) != count:
         raise ValueError(
-            f"`labels` must be {count:,}, one an image. Received: {len(labels):,} labels"
+            f"`targets` must be {count:,}, one an example. Received: {len(targets):,} targets"
         )
     steps = steps_per_epoch(count, batch_size)
     check_first_step(first_step, epochs * steps)
@@ -61,8 +61,8 @@ def batches_dataset(
 
     # Variables, which a data set takes by their handle; a tensor it copies.
     with tf.device("CPU:0"):
-        pixels = tf.Variable(images, trainable=False)
-        classes = tf.Variable(labels, trainable=False)
+        sequences = tf.Variable(inputs, trainable=False)
+        answers = tf.Variable(targets, trainable=False)
 
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         # In TensorFlow, so that the thread that draws ahead never waits for Python. Of 53 bits,
@@ -74,7 +74,7 @@ def batches_dataset(
         return chosen.batch(batch_size, drop_remainder=count % batch_size == 0)
 
     def batch(chosen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.gather(pixels, chosen), tf.gather(classes, chosen)
+        return tf.gather(sequences, chosen), tf.gather(answers, chosen)
 
     chosen = tf.data.Dataset.range(first_epoch, epochs).flat_map(order).skip(done)
     remaining = tf.data.experimental.assert_cardinality(epochs * steps - first_step)

@@ -64,6 +64,17 @@ def test_orders_differ_from_epoch_to_epoch_and_from_seed_to_seed():
     assert len(set(orders)) == 6
 
 
+def test_sequences_of_values_with_a_target_each_step():
+    inputs = np.random.default_rng(0).random((5, 3, 2), np.float32)
+    targets = np.arange(15, dtype=np.int32).reshape(5, 3)
+    dataset = shuffling.batches_dataset(inputs, targets, batch_size=5, seed=0)
+    ((shuffled, answers),) = dataset.as_numpy_iterator()
+    assert (shuffled.dtype, answers.dtype) == (np.float32, np.int32)
+    chosen = answers[:, 0] // 3
+    np.testing.assert_array_equal(shuffled, inputs[chosen])
+    np.testing.assert_array_equal(answers, targets[chosen])
+
+
 @pytest.mark.parametrize(("batch_size", "static"), [(4, 4), (5, None), (12, 12)])
 def test_shapes_are_static_where_the_batches_have_one(batch_size, static):
     dataset = shuffling.batches_dataset(*_numbered(12), batch_size=batch_size, seed=0)
@@ -85,7 +96,7 @@ def test_out_of_range(arguments, message):
         shuffling.batches_dataset(*_numbered(12), seed=0, **arguments)
 
 
-def test_labels_of_other_images():
-    with pytest.raises(ValueError, match="`labels` must be 12, .*Received: 11 labels"):
+def test_targets_of_other_inputs():
+    with pytest.raises(ValueError, match="`targets` must be 12, .*Received: 11 targets"):
         pixels, labels = _numbered(12)
         shuffling.batches_dataset(pixels, labels[1:], batch_size=4, seed=0)
