@@ -9,8 +9,7 @@ They are downloaded and prepared by tensorflow-datasets, or read from the publis
 
 import dataclasses
 import functools
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -35,14 +34,12 @@ class ImageSet:
         train: The training images.
         test: The test images.
         classes: The name of each class.
-        checksums: The SHA-256 of each split's pixels and labels.
     """
 
     name: str
     train: Images
     test: Images
     classes: tuple[str, ...]
-    checksums: Mapping[str, str]
 
 
 class _InOrder:
@@ -136,8 +133,7 @@ def load(
     else:
         parts = source.read(data_dir)
     _warn_of_a_part(source, {split: len(parts[split].labels) for split in SPLITS})
-    checksums = {split: _checksum(parts[split]) for split in SPLITS}
-    return ImageSet(name, **parts, classes=source.classes, checksums=checksums)
+    return ImageSet(name, **parts, classes=source.classes)
 
 
 def normalise(name: str, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
@@ -219,9 +215,3 @@ def _warn_of_a_part(source: Source, sizes: dict[str, int]) -> None:
 
 def _numbers(sizes: dict[str, int]) -> str:
     return " + ".join(f"{sizes[split]:,}" for split in SPLITS)
-
-
-def _checksum(images: Images) -> str:
-    digest = hashlib.sha256(images.pixels.data)
-    digest.update(images.labels.astype("<i4").data)
-    return digest.hexdigest()
