@@ -45,7 +45,7 @@ class Experiment(Protocol):
         """Returns the model, built; under the strategy's scope."""
 
     def task(self, model: keras.Model) -> loop.Task:
-        """Returns what the loop trains."""
+        """Returns what the loop trains; under the strategy's scope."""
 
     def keep(self, path: epath.Path) -> None:
         """Binds the folder of a run to its data; raises WorkdirError where it has others."""
@@ -106,7 +106,7 @@ def _train(
     with strategy.scope():
         model = experiment.build()
         optimizer = optimizer_of(config)
-    task = experiment.task(model)
+        task = experiment.task(model)
     schedule = schedules.Schedule(**config.schedule.to_dict())
     with open_workdir(path, config.to_dict(), may_change=MAY_CHANGE) as folder:
         experiment.keep(path)

@@ -12,14 +12,12 @@ from absl import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainers import mnist_files
 from tests.trainers.data import shared_data
 from trainers.data import downloads, images
 
 SIZES = {"train": 5, "test": 3}
-MNIST = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
+MNIST = mnist_files.NAMES
 
 
 def _drawn(split, *shape):
@@ -28,18 +26,11 @@ def _drawn(split, *shape):
     return pixels, generator.integers(0, 10, SIZES[split], dtype=np.uint8)
 
 
-def _idx(items):
-    """The IDX format: zero, zero, 8 for bytes, the dimensions' number, their sizes, the bytes."""
-    sizes = b"".join(size.to_bytes(4, "big") for size in items.shape)
-    return bytes([0, 0, 8, items.ndim]) + sizes + items.tobytes()
-
-
 @pytest.fixture
 def mnist(tmp_path):
     """A folder of MNIST's files, without gzip."""
-    for split, names in MNIST.items():
-        for name, items in zip(names, _drawn(split, 28, 28), strict=True):
-            (tmp_path / name).write_bytes(_idx(items))
+    for split in MNIST:
+        mnist_files.write(tmp_path, split, *_drawn(split, 28, 28))
     return tmp_path
 
 
@@ -106,20 +97,44 @@ def test_a_part_of_cifar10(cifar10, caplog):
 IMAGES, LABELS = MNIST["train"]
 
 
+def _zeros(*shape):
+    return mnist_files.idx(np.zeros(shape, np.uint8))
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        (IMAGES, lambda _: _idx(np.zeros(5, np.uint8)), "03, of .* images. Received: 00 00 08 01"),
-        (LABELS, lambda _: _idx(np.zeros([5, 28, 28], np.uint8)), "labels. Received: 00 00 08 03"),
+        (
+            IMAGES,
+            lambda _: _zeros(5),
+            "03, of .* images. Received: 00 00 08 01",
+        ),
+        (
+            LABELS,
+            lambda _: _zeros(5, 28, 28),
+            "labels. Received: 00 00 08 03",
+        ),
         (IMAGES, lambda _: b"<html>", "Received: 3c 68 74 6d"),
         (IMAGES, lambda _: b"", "Received: no bytes"),
         (IMAGES, lambda content: content[:10], "header of 16 bytes. Received: a file of 10 bytes"),
         (IMAGES, lambda content: content[:-1], "3,920 bytes .* 5 items. Received: 3,919 bytes"),
         (IMAGES, lambda content: content + b"\0", "hold 3,920 bytes .*Received: 3,921 bytes"),
         (LABELS, lambda content: content[:-5], "hold 5 bytes .*Received: 0 bytes"),
-        (LABELS, lambda _: _idx(np.zeros(0, np.uint8)), "at least one item. Received: .* of none"),
-        (IMAGES, lambda _: _idx(np.zeros([5, 28, 27], np.uint8)), "28 x 28 .*images of 28 x 27"),
-        (LABELS, lambda _: _idx(np.zeros(4, np.uint8)), f"hold 5 labels, as {IMAGES} .*: 4"),
+        (
+            LABELS,
+            lambda _: _zeros(0),
+            "at least one item. Received: .* of none",
+        ),
+        (
+            IMAGES,
+            lambda _: _zeros(5, 28, 27),
+            "28 x 28 .*images of 28 x 27",
+        ),
+        (
+            LABELS,
+            lambda _: _zeros(4),
+            f"hold 5 labels, as {IMAGES} .*: 4",
+        ),
         (LABELS, lambda content: content[:-2] + b"\x0a\x00", "0 to 9. Received: 10, of image 3"),
     ],
 )

@@ -1,0 +1,181 @@
+"""`python -m trainers.pixels` from end to end, on images of its own."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from absl.testing import flagsaver
+from etils import epath
+
+from tests.trainers import mnist_files
+from trainers import lm, pixels, sequence_modeling, sequence_runs
+from trainers.training import loop
+
+SMALL = (
+    "--preset=small",
+    "--config.model.units=12",
+    "--config.model.output_units=10",
+    "--config.data.batch_size=16",
+    "--config.data.validation=20",
+    "--config.evaluation.batch_size=15",
+    "--config.training.epochs=2",
+    "--config.training.log_every_steps=2",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Sixty and twenty images of which each class lights a row of its own."""
+    folder = tmp_path_factory.mktemp("mnist")
+    for split, count in (("train", 60), ("test", 20)):
+        labels = np.arange(count) % 10
+        images = np.zeros((count, 28, 28))
+        images[np.arange(count), 2 + 2 * labels] = 255
+        mnist_files.write(folder, split, images, labels)
+    return folder
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Runs a command line in this process, whose generators are left as they are."""
+    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+
+    def call(*arguments, status=0, program=pixels):
+        saved = flagsaver.save_flag_values()
+        try:
+            program.parse_flags(["program", *map(str, arguments)])
+            assert program.main(["program"]) == status
+        except SystemExit as exit_:
+            assert exit_.code == status
+        finally:
+            flagsaver.restore_flag_values(saved)
+        output = capsys.readouterr()
+        return output.out if status == 0 else output.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "trained"
+    command = [sys.executable, "-m", "trainers.pixels", "--task=permuted_mnist", *SMALL]
+    command += [f"--data_dir={folder}", f"--workdir={workdir}"]
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return workdir, done.stdout
+
+
+def test_training_tells_its_size_and_its_result(trained):
+    workdir, output = trained
+    assert "40 training sequences of 784 steps; 1,348 parameters; receptive field 1,025" in output
+    assert "warning" not in output
+    assert re.search(r"epoch 1/2, step 2/6: accuracy [\d.]+, loss [\d.]+, lr 0.004", output)
+    result = json.loads((workdir / "result.json").read_text())
+    summary = output.splitlines()[-1]
+    assert result["summary"] == summary
+    score = result["scores"]["test"]["exact"]
+    told = f"test accuracy: {score['accuracy']:.2f} % (20 images)"
+    assert re.fullmatch(
+        rf"best of epoch [12]: validation accuracy: .* \(20 images\); {told}", summary
+    )
+    confusion = np.array(score["confusion"])
+    assert confusion.sum(axis=1).tolist() == [2] * 10  # two images of each class
+    assert 100 * np.trace(confusion) / 20 == score["accuracy"]
+    assert result["parameters"] == 1348
+    for picture in ("confusion.png", "curves.png"):
+        assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_has_the_run(trained, call, tmp_path):
+    workdir, _ = trained
+    command = [sys.executable, "-m", "trainers.report", workdir, f"--output={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert "## permuted_mnist: accuracy" in done.stdout, done.stderr
+    assert re.search(
+        r"\| trained \| small \| 1,348 \| [\d.]+ % \(20 images\) \| - \| 2", done.stdout
+    )
+    assert "98.13 %" in done.stdout
+
+
+def test_evaluation_is_that_of_the_end_and_a_finished_run_is_told(trained, folder, call):
+    workdir, output = trained
+    place = (f"--workdir={workdir}", f"--data_dir={folder}")
+    lines = call("--mode=evaluate", *place).splitlines()
+    assert output.splitlines()[-1].split(": ", 1)[1] == "; ".join(lines)
+    assert "holds a finished run" in call("--task=permuted_mnist", *SMALL, *place)
+
+
+def test_the_order_of_steps_is_the_folders(trained, folder, tmp_path):
+    """Not that which the seed would give: NumPy may draw another one some day."""
+    workdir, _ = trained
+    kept = json.loads((workdir / "data.json").read_text())
+    assert sorted(kept["permutation"]) == list(range(784))
+    kept["permutation"] = kept["permutation"][::-1]
+    (tmp_path / "data.json").write_text(json.dumps(kept))
+    config = sequence_runs.runs.load_config(epath.Path(workdir))
+    experiment = sequence_runs.SequenceExperiment(config, str(folder), epath.Path(tmp_path))
+    assert list(experiment.build().permutation) == kept["permutation"]
+
+
+def test_other_images_are_refused(trained, folder, call, tmp_path):
+    workdir, _ = trained
+    for split, count in (("train", 60), ("test", 20)):
+        mnist_files.write(tmp_path, split, np.zeros((count, 28, 28)), np.arange(count) % 10)
+    place = (f"--workdir={workdir}", f"--data_dir={tmp_path}")
+    for command in (("--mode=evaluate",), ("--task=permuted_mnist", *SMALL)):
+        error = call(*command, *place, status=2)
+        assert "other data: train, validation, test differs" in error and str(workdir) in error
+
+
+def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_once(
+    folder, call, tmp_path, monkeypatch
+):
+    splits = []
+    score = sequence_modeling.SequenceModeling.score
+    monkeypatch.setattr(
+        sequence_modeling.SequenceModeling,
+        "score",
+        lambda self, split: (splits.append(split), score(self, split))[1],
+    )
+    arguments = (*SMALL, "--config.model.depth=2", "--config.training.epochs=1")
+    output = call("--task=seq_mnist", *arguments, f"--data_dir={folder}", f"--workdir={tmp_path}/a")
+    assert "warning: of the 784 steps the network sees the last 3 alone" in output
+    assert splits == ["validation", "validation", "test"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task=ptb"], "--task=ptb is one of python -m trainers.lm, not of trainers.pixels"),
+        (["--task=seq_mnst"], "did you mean 'seq_mnist'?"),
+        (["--task=seq_mnist", "--mode=generate"], "unknown --mode 'generate'"),
+        ([], "--task is missing"),
+        (["--task=seq_mnist", "--preset=smal"], "did you mean 'small'?"),
+        (["--task=adding", "--data_dir=."], "`data_dir` has no use for adding"),
+        (["--task=seq_mnist", "--data_dir=nowhere"], "nowhere"),
+        (["--task=adding", "--config.data.batch_size=0"], "`batch_size` must be from 1 to"),
+        (["--task=adding", "--config.data.steps=1"], "`steps` must be at least 2"),
+        (["--task=adding", "--config.data.test=0"], "`config.data.test` must be at least 1"),
+        (["--task=adding", "--config.evaluation.batch_size=0"], "`config.evaluation.batch_size`"),
+    ],
+)
+def test_bad_input_is_named_before_anything_is_written(arguments, message, call, tmp_path):
+    error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
+    assert message in error and len(error.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_validation_part_that_leaves_nothing_is_refused(folder, call, tmp_path):
+    arguments = ("--task=seq_mnist", "--config.data.validation=60", f"--data_dir={folder}")
+    error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
+    assert "`validation` must be from 1 to 59" in error
+
+
+def test_a_sequence_run_is_none_of_the_language_trainer(trained, call):
+    workdir, _ = trained
+    error = call("--mode=evaluate", f"--workdir={workdir}", status=2, program=lm)
+    assert "--task=permuted_mnist is one of python -m trainers.pixels" in error
