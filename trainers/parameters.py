@@ -10,12 +10,16 @@ import importlib
 import sys
 from collections.abc import Iterator, Sequence
 
+import keras
+import ml_collections
 from absl import app
 
 from trainers import config as configs
-from trainers import language_modeling, runs
+from trainers import language_modeling, runs, sequence_models
 from trainers.data import wikitext
 
+# Of the published images, so that none is needed: steps and channels.
+IMAGE_SHAPES = {"seq_mnist": (784, 1), "permuted_mnist": (784, 1), "seq_cifar10": (1024, 3)}
 VOCABULARY_SIZES = {
     "ptb": 10_000,
     "ptb_mos": 10_000,
@@ -28,24 +32,26 @@ PAPER = {
     ("ptb_mos", "paper"): "25M",
     ("ptb_char", "paper"): "13.4M",
     ("wikitext103", "paper"): "180M",
+    **{(task, "paper"): "8M" for task in IMAGE_SHAPES},
 }
 _ABLATIONS = "24.1M"
 
 
 def counts() -> Iterator[tuple[str, str, int, str]]:
     """Yields task, preset, number of parameters and what the paper says, or nothing."""
-    for task, vocabulary_size in VOCABULARY_SIZES.items():
+    for task in (*VOCABULARY_SIZES, *IMAGE_SHAPES):
         for preset in importlib.import_module(f"configs.{task}").PRESETS:
-            model = language_modeling.build(configs.load(task, preset), vocabulary_size)
+            model = _model(configs.load(task, preset))
             ablation = _ABLATIONS if preset.startswith("paper_") else ""
-            yield (
-                task,
-                preset,
-                runs.parameters(model),
-                PAPER.get((task, preset), ablation),
-            )
+            yield task, preset, runs.parameters(model), PAPER.get((task, preset), ablation)
             del model
             gc.collect()  # one model at a time: the largest is of a gigabyte
+
+
+def _model(config: ml_collections.ConfigDict) -> keras.Model:
+    if config.task in VOCABULARY_SIZES:
+        return language_modeling.build(config, VOCABULARY_SIZES[config.task])
+    return sequence_models.classifier(config, IMAGE_SHAPES[config.task], classes=10)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,5 +1,8 @@
 """Models of sequences: one answer a sequence, or one a step."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import ml_collections
 
@@ -14,17 +17,40 @@ def build(config: ml_collections.ConfigDict, data: SequenceData) -> keras.Model:
     Raises:
         ValueError: An argument of the model is not valid.
     """
-    arguments = config.model.to_dict()
-    arguments |= initializers(arguments.pop("initial_deviation"))
-    if not data.classes:
-        every_step = data.train.targets.ndim == 2
-        layer = TrellisLayer(**arguments, return_sequences=every_step, seed=config.seed)
-        return with_layer(layer, data)
-    model = TrellisClassifier(
-        len(data.classes), **arguments, permutation=data.permutation, seed=config.seed
-    )
-    model.build((None, *data.train.inputs.shape[1:]))
+    shape = data.train.inputs.shape[1:]
+    if data.classes:
+        return classifier(config, shape, len(data.classes), data.permutation)
+    every_step = data.train.targets.ndim == 2
+    layer = TrellisLayer(**_arguments(config), return_sequences=every_step)
+    return with_layer(layer, data)
+
+
+def classifier(
+    config: ml_collections.ConfigDict,
+    shape: Sequence[int],
+    classes: int,
+    permutation: Sequence[int] | None = None,
+) -> TrellisClassifier:
+    """Returns the classifier of a config, built.
+
+    Args:
+        config: The run's config.
+        shape: (T, p) of the sequences.
+        classes: How many there are.
+        permutation: The order in which to read the steps, or None.
+
+    Raises:
+        ValueError: An argument of the model is not valid.
+    """
+    model = TrellisClassifier(classes, **_arguments(config), permutation=permutation)
+    model.build((None, *shape))
     return model
+
+
+def _arguments(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    arguments = config.model.to_dict()
+    deviation = arguments.pop("initial_deviation")
+    return {**arguments, **initializers(deviation), "seed": config.seed}
 
 
 def with_layer(layer: keras.layers.Layer, data: SequenceData) -> keras.Model:

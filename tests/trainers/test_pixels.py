@@ -71,7 +71,7 @@ def trained(folder, tmp_path_factory):
 
 def test_training_tells_its_size_and_its_result(trained):
     workdir, output = trained
-    assert "40 training sequences of 784 steps; 1,348 parameters; receptive field 1,025" in output
+    assert "40 training sequences of 784 steps; 1,502 parameters; receptive field 1,025" in output
     assert "warning" not in output
     assert re.search(r"epoch 1/2, step 2/6: accuracy [\d.]+, loss [\d.]+, lr 0.004", output)
     result = json.loads((workdir / "result.json").read_text())
@@ -85,7 +85,7 @@ def test_training_tells_its_size_and_its_result(trained):
     confusion = np.array(score["confusion"])
     assert confusion.sum(axis=1).tolist() == [2] * 10  # two images of each class
     assert 100 * np.trace(confusion) / 20 == score["accuracy"]
-    assert result["parameters"] == 1348
+    assert result["parameters"] == 1502
     for picture in ("confusion.png", "curves.png"):
         assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
@@ -96,7 +96,7 @@ def test_the_report_has_the_run(trained, call, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert "## permuted_mnist: accuracy" in done.stdout, done.stderr
     assert re.search(
-        r"\| trained \| small \| 1,348 \| [\d.]+ % \(20 images\) \| - \| 2", done.stdout
+        r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 2", done.stdout
     )
     assert "98.13 %" in done.stdout
 
