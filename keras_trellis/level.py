@@ -185,7 +185,7 @@ def _activate_gradient(
     gate: Gate, reach: _Reach, total: tf.Tensor, past: State, state: State, upstream: State
 ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
     """Returns the gradients with respect to the sum and, None where none, the shifted states."""
-    shifted = _shift(reach, past, state)
+    total, shifted = tf.identity(total), _shift(reach, past, state)  # see `_read_gradient`
     with tf.GradientTape() as tape:
         tape.watch([total, shifted])
         after = _step(gate, total, shifted)
@@ -200,7 +200,12 @@ def _read_gradient(
     by_taps: tf.Tensor,
     by_shifted: Sequence[tf.Tensor | None],
 ) -> list[State]:
-    """Returns the gradients with respect to `past` and `state`."""
+    """Returns the gradients with respect to `past` and `state`.
+
+    A tape follows what a loop's backward pass has captured only from where it was captured first,
+    which may have been before, hence the identities.
+    """
+    past, state = tf.nest.map_structure(tf.identity, (past, state))
     with tf.GradientTape() as tape:
         tape.watch([past, state])
         results = [_read(reach, past, state, mask), *_shift(reach, past, state)]
