@@ -50,12 +50,14 @@ class Sizes:
             return 1 + sum(levels[1:])
         return 1 + (self.kernel_size - 1) * sum(levels)
 
-    def starts(self) -> list[int]:
-        """Returns for each level the first position at which its state can reach a kept output."""
-        start, found = self.discard, []
+    def needed(self) -> list[set[int]]:
+        """Returns for each level the positions whose state a kept output depends on."""
+        positions = set(range(self.discard, self.time_steps))
+        found = []
         for dilation in reversed(self.dilations()):
-            found.append(start)
-            start = max(0, start - max(self.kernel_size - 1, 1) * dilation)
+            found.append(positions)
+            backs = [tap * dilation for tap in range(max(self.kernel_size - 1, 1) + 1)]
+            positions = {t - back for t in positions for back in backs if t >= back}
         return found[::-1]
 
     def flops(self, weights: int, steps: int | None = None) -> int:
@@ -74,21 +76,23 @@ class Sizes:
         and in `flops_everywhere` at all of them.
         """
         return {
-            "flops": self._trellis_flops(input_weights, hidden_weights, self.starts()),
+            "flops": self._trellis_flops(input_weights, hidden_weights, self.needed()),
             "flops_everywhere": self._trellis_flops(
-                input_weights, hidden_weights, [0] * self.depth
+                input_weights, hidden_weights, [set(range(self.time_steps))] * self.depth
             ),
             "receptive_field": self.receptive_field(),
             "parameters": parameters,
         }
 
-    def _trellis_flops(self, input_weights: int, hidden_weights: int, starts: list[int]) -> int:
-        steps = [self.time_steps - start for start in starts]
-        most: dict[int, int] = {}
-        for dilation, count in zip(self.dilations(), steps, strict=True):
-            most[dilation] = max(most.get(dilation, 0), count)
-        injected = self.flops(input_weights, sum(most.values()))
-        return injected + self.flops(hidden_weights, sum(steps[1:]))
+    def _trellis_flops(
+        self, input_weights: int, hidden_weights: int, needed: list[set[int]]
+    ) -> int:
+        injected: dict[int, set[int]] = {}
+        for dilation, positions in zip(self.dilations(), needed, strict=True):
+            injected.setdefault(dilation, set()).update(positions)
+        return self.flops(input_weights, sum(map(len, injected.values()))) + self.flops(
+            hidden_weights, sum(map(len, needed[1:]))
+        )
 
     def product_shape(self) -> tuple[int, int, int]:
         """Returns rows, inner size and columns of a level's hidden product."""

@@ -62,6 +62,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         *("train_step", "--only=lstm", "--batch_size=32", "--time_steps=30", "--input_units=1"),
         *("--units=16", "--depth=8", "--dilation_rate=1,2,4,8", "--rounds=200"),
     ),
+    # The released recipe for sequential MNIST, whose loss is on the last output.
+    "train_step_last": (
+        *("train_step", "--only=authors", "--only=lstm", "--batch_size=64", "--time_steps=784"),
+        *("--input_units=1", "--units=130", "--depth=11", "--discard=783"),
+        *("--dilation_rate=1,1,2,4,8,16,32,64,128,256,512", "--rounds=5", "--warmup=1"),
+    ),
     "evaluate": ("evaluate",),
     "generate": ("generate", "--rounds=3"),
     "growth": ("growth",),

@@ -19,8 +19,8 @@ def brute_force(sizes, input_weights, hidden_weights):
         injected.setdefault(dilations[level], set()).update(needed)
         if level:  # level 0's hidden state is zero
             hidden += len(needed)
-        reach = width * dilations[level]
-        needed |= {t - back for t in needed for back in range(reach + 1) if t >= back}
+        backs = range(0, width * dilations[level] + 1, dilations[level])
+        needed = {t - back for t in needed for back in backs if t >= back}
     weights = input_weights * sum(map(len, injected.values())) + hidden_weights * hidden
     return 2 * {"train": 3, "forward": 1}[sizes.mode] * sizes.batch_size * weights
 
