@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -219,8 +219,12 @@ class TrellisLayer(keras.layers.Layer):
         self.recurrent_kernel = self._add_variable("recurrent_kernel", hidden_shape)
         self.bias: Any = self._add_variable("bias", (channels,)) if self.use_bias else None
         if self.weight_normalization:
-            self.kernel_scale = self._add_scale("kernel_scale", self.kernel)
-            self.recurrent_scale = self._add_scale("recurrent_scale", self._hidden_direction())
+            self.kernel_scale = self._add_scale(
+                "kernel_scale", input_shape[-1], lambda: tf.convert_to_tensor(self.kernel)
+            )
+            self.recurrent_scale = self._add_scale(
+                "recurrent_scale", channels, self._hidden_direction
+            )
         if self.stateful:
             self._build_memory(sequences_shape)
 
@@ -235,13 +239,15 @@ class TrellisLayer(keras.layers.Layer):
             autocast=False,  # norms are taken in the variables' precision
         )
 
-    def _add_scale(self, name: str, kernel: Any) -> keras.Variable:
-        with tf.init_scope():
-            start = keras.ops.convert_to_numpy(kernels.norm(tf.convert_to_tensor(kernel)))
+    def _add_scale(
+        self, name: str, channels: int, direction: Callable[[], tf.Tensor]
+    ) -> keras.Variable:
+        """Adds the lengths of a kernel's directions, which start at what they are."""
+        # An initializer, since within `fit` Keras puts off giving the kernel its values.
         return self.add_weight(
             name=name,
-            shape=start.shape,
-            initializer=lambda shape, dtype: tf.cast(start, dtype),
+            shape=(channels,),
+            initializer=lambda shape, dtype: tf.cast(kernels.norm(direction()), dtype),
             autocast=False,
         )
 

@@ -227,7 +227,8 @@ def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) 
             _mark(authors, "o", markerfacecolor="none"),
             _mark("the paper's number", "x"),
         ],
-        loc="lower right",
+        # Away from the best, which is at the bottom.
+        loc="lower left" if measure_of(task).higher_is_better else "lower right",
     )
 
 

@@ -397,6 +397,19 @@ def test_the_number_of_variables_does_not_depend_on_depth(kernel_size, weight_no
         assert {v.name: tuple(v.shape) for v in layer.trainable_variables} == expected
 
 
+def test_a_layer_that_fit_builds_has_the_lengths_of_its_kernels():
+    layer = keras_trellis.TrellisLayer(4, 2, weight_normalization=True)
+    model = keras.Sequential([layer, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.fit(np.ones([2, 3, 1]), np.ones([2, 1]), verbose=0)
+    for kernel, scale in (
+        (layer.kernel, layer.kernel_scale),
+        (layer.recurrent_kernel, layer.recurrent_scale),
+    ):
+        lengths = np.sqrt(np.square(np.asarray(kernel)).sum(axis=(0, 1)))
+        np.testing.assert_allclose(scale, lengths, rtol=1e-6)
+
+
 @pytest.mark.parametrize("groups", [1, 2, 3])
 @pytest.mark.parametrize("kernel_size", [1, 2])
 def test_weight_normalization_changes_nothing_at_the_start(groups, kernel_size):

@@ -22,7 +22,9 @@ SMALL = (
     "--config.data.batch_size=16",
     "--config.data.validation=20",
     "--config.evaluation.batch_size=15",
-    "--config.training.epochs=2",
+    "--config.optimizer.learning_rate=1e-2",
+    "--config.schedule.epochs=(100,)",
+    "--config.training.epochs=40",
     "--config.training.log_every_steps=2",
 )
 
@@ -73,15 +75,14 @@ def test_training_tells_its_size_and_its_result(trained):
     workdir, output = trained
     assert "40 training sequences of 784 steps; 1,502 parameters; receptive field 1,025" in output
     assert "warning" not in output
-    assert re.search(r"epoch 1/2, step 2/6: accuracy [\d.]+, loss [\d.]+, lr 0.004", output)
+    assert re.search(r"epoch 1/40, step 2/120: accuracy [\d.]+, loss [\d.]+, lr 0.01", output)
     result = json.loads((workdir / "result.json").read_text())
     summary = output.splitlines()[-1]
     assert result["summary"] == summary
     score = result["scores"]["test"]["exact"]
-    told = f"test accuracy: {score['accuracy']:.2f} % (20 images)"
-    assert re.fullmatch(
-        rf"best of epoch [12]: validation accuracy: .* \(20 images\); {told}", summary
-    )
+    assert re.match(r"best of epoch \d+: validation accuracy: .* \(20 images\); ", summary)
+    assert summary.endswith(f"test accuracy: {score['accuracy']:.2f} % (20 images)")
+    assert score["accuracy"] > 30  # of ten classes
     confusion = np.array(score["confusion"])
     assert confusion.sum(axis=1).tolist() == [2] * 10  # two images of each class
     assert 100 * np.trace(confusion) / 20 == score["accuracy"]
@@ -96,7 +97,7 @@ def test_the_report_has_the_run(trained, call, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert "## permuted_mnist: accuracy" in done.stdout, done.stderr
     assert re.search(
-        r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 2", done.stdout
+        r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 40", done.stdout
     )
     assert "98.13 %" in done.stdout
 

@@ -112,6 +112,26 @@ def test_the_picture_has_a_curve_and_a_line_for_each_run(tmp_path):
     assert [tick.get_text() for tick in others.get_yticklabels()] == ["three"]
 
 
+def test_accuracy_is_better_the_higher(tmp_path):
+    for name, accuracy in (("one", 91.0), ("two", 93.5)):
+        path = tmp_path / name
+        path.mkdir()
+        values = {"task": "seq_mnist", "preset": "small", "training": {"epochs": 1}}
+        (path / "config.json").write_text(json.dumps(values))
+        (path / "metrics.csv").write_text(
+            f"kind,step,epoch,accuracy\nvalidation,1,1.0,{accuracy}\n"
+        )
+        score = {"accuracy": accuracy, "images": 1000, "loss": 0.1}
+        result = {"epochs": 1, "scores": {"test": {"exact": score}}, "parameters": 5}
+        (path / "result.json").write_text(json.dumps(result))
+    runs = report.read_runs([str(tmp_path / name) for name in ("one", "two")])
+    assert cells(report.table(runs), "two")[1:4] == ["5", "93.50 % (1,000 images)", "-"]
+    curves, results = report.draw(runs).axes
+    assert list(curves.lines[0].get_ydata()) == [91.0]
+    names = [tick.get_text() for tick in results.get_yticklabels()]  # the best at the bottom
+    assert names == ["paper, as published", "two", "one"]
+
+
 def test_a_run_within_its_first_epoch_shows_its_training(tmp_path):
     """And no panel of results without any."""
     path = write_run(tmp_path / "one", task="text", losses=())
