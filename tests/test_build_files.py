@@ -148,6 +148,12 @@ def test_targets_of_a_small_repository(repository):
     )
 
 
+def test_a_source_may_name_all_of_testdata(repository):
+    (repository / "tests/test_text.py").write_text("FILES = 'testdata/*'")
+    text = build_files.build_files(repository)[Path("tests/BUILD")]
+    assert '    data = [\n        "testdata/a.txt",\n        "testdata/b.txt",\n    ],\n' in text
+
+
 @pytest.mark.parametrize(
     "text", ["from . import gates", "import keras_trellis_missing.x\nimport trainers.nothing"]
 )

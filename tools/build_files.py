@@ -105,12 +105,16 @@ def _first_party(name: str, modules: dict[str, Path]) -> Path:
 
 
 def data_files(path: Path, root: Path = ROOT) -> list[str]:
-    """Returns the data files beside a file, or in `testdata` there, that its source names."""
+    """Returns the data files beside a file, or in `testdata` there, that its source names.
+
+    A source names all of `testdata` by `testdata/*`.
+    """
     source = (root / path).read_text(encoding="utf-8")
     folder = (root / path).parent
     found = sorted([*folder.glob("*.tsv"), *folder.glob("testdata/*")])
     names = [file.relative_to(folder).as_posix() for file in found]
-    return [name for name in names if name in source]
+    everything = "testdata/*" in source
+    return [name for name in names if name in source or (everything and "/" in name)]
 
 
 def rule(path: Path, root: Path = ROOT) -> str:

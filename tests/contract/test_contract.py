@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 import keras_trellis
 import keras_trellis.heads
+from tests.contract import saved
 from tests.contract.registry import REGISTRY, WITHOUT_CONTRACT, Outputs
 
 BATCH, STEPS = 3, 7
@@ -270,7 +272,8 @@ def test_configuration_is_json_and_goes_round(entry, built):
     assert json.loads(json.dumps(keras.saving.serialize_keras_object(copy))) == config
 
 
-# Saved here, loaded in one fresh process that imports the package and nothing else.
+# Saved here or by an earlier release, loaded in one fresh process that imports the package and
+# nothing else.
 
 LOADING = """
 import pathlib, sys
@@ -278,42 +281,53 @@ import numpy as np
 import keras
 import keras_trellis
 
-for path in sorted(pathlib.Path(sys.argv[1]).glob("*.keras")):
+for path in map(pathlib.Path, sys.argv[1:]):
     arrays = np.load(path.with_suffix(".npz"))
     try:
         model = keras.models.load_model(path)
         difference = np.abs(model(arrays["inputs"]) - arrays["outputs"]).max()
         predicted = model.predict(arrays["inputs"], verbose=0)
         difference = max(difference, np.abs(predicted - arrays["outputs"]).max())
-        print(path.stem, "differs by", difference, flush=True)
+        print(path.name, "differs by", difference, flush=True)
     except Exception as error:
-        print(path.stem, "fails:", str(error).replace(chr(10), " "), flush=True)
+        print(path.name, "fails:", str(error).replace(chr(10), " "), flush=True)
 """
+RELEASED = [
+    path
+    for path in sorted(pathlib.Path(__file__).parent.glob("testdata/*"))
+    if path.suffix == ".keras"
+]
 
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """Index of each entry -> what the fresh process said of it."""
+    """The name of each file -> what the fresh process said of it."""
     folder = tmp_path_factory.mktemp("saved")
-    for index, entry in enumerate(REGISTRY.values()):
-        if entry.as_model is None:
-            continue
-        model = entry.as_model(entry.built("float32"))
-        inputs = entry.draw(np.random.default_rng(1), BATCH, STEPS)
-        inputs = inputs.astype("float32") if inputs.dtype == np.float64 else inputs
-        model.save(folder / f"{index:03}.keras")
-        np.savez(folder / f"{index:03}.npz", inputs=inputs, outputs=model(inputs))
-    command = [sys.executable, "-c", LOADING, str(folder)]
+    saved.save(folder)
+    command = [sys.executable, "-c", LOADING, *folder.glob("*.keras"), *RELEASED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line[:3].isdigit())
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if ".keras " in line)
     assert said, done.stderr[-2000:]
-    return {int(index): what for index, what in said.items()}
+    return said
+
+
+def assert_loaded(said):
+    assert said.startswith("differs by") and float(said.split()[-1]) < 1e-6, said
 
 
 @models
-def test_a_fresh_process_loads_it(name, entry, loaded):
-    said = loaded[list(REGISTRY).index(name)]
-    assert said.startswith("differs by") and float(said.split()[-1]) < 1e-6, said
+def test_a_fresh_process_loads_it(name, loaded):
+    assert_loaded(loaded[f"{saved.stem(name)}.keras"])
+
+
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
+def test_a_fresh_process_loads_what_a_release_wrote(path, loaded):
+    assert_loaded(loaded[path.name])
+
+
+def test_every_release_has_written_its_files():
+    written = {path.name.partition("-")[0] for path in RELEASED}
+    assert saved.VERSION in written, "run `python -m tests.contract.saved`"
 
 
 @models
