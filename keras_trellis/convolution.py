@@ -69,7 +69,7 @@ def multiply(sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -
     products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
     channels = matrix.shape[0 if transpose else 1]
     shape = tf.concat([tf.shape(sequences)[:2], [channels]], axis=0)
-    return tf.ensure_shape(tf.reshape(products, shape), [*sequences.shape[:2], channels])
+    return tf.reshape(products, shape)
 
 
 def rows(sequences: tf.Tensor) -> tf.Tensor:

@@ -108,7 +108,7 @@ class TrellisLayer(keras.layers.Layer):
         recurrent_constraint: constraint on the hidden kernel.
         bias_constraint: constraint on the bias.
         seed: seed of the dropout masks.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
 
     Attributes:
         kernel: [k, p, blocks * units] (groups: [1, p, blocks * units / G]).

@@ -101,8 +101,11 @@ def level(
     @tf.custom_gradient
     def apply(past: State, state: State, kernel: tf.Tensor, addend: tf.Tensor) -> Any:
         matrix = hidden.matrix if mixed else rows(kernel)
-        products = multiply(read(past, state, hidden.mask), matrix)
-        total = _fill_up(products, reach, state) + addend
+        if steps == 0:  # LiteRT mistakes the shape of a product of no rows
+            total = addend + tf.zeros_like(keep_steps(state[0], kept)[..., :1])
+        else:
+            products = multiply(read(past, state, hidden.mask), matrix)
+            total = _fill_up(products, reach, state) + addend
 
         def gradient(*upstream: tf.Tensor) -> Any:
             by_total, by_shifted = activate_gradient(total, past, state, upstream)

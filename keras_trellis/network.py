@@ -380,10 +380,11 @@ class Network:
 
 def zeros(sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
     """Returns zeros [B, steps, channels] for sequences [B, T, p]; None for T steps."""
-    batch, time = tf.unstack(tf.shape(sequences)[:2])
-    empty = tf.zeros([batch, time if steps is None else steps, channels], sequences.dtype)
-    static = sequences.shape[1] if steps is None else steps
-    return tf.ensure_shape(empty, [sequences.shape[0], static, channels])
+    batch, time = (
+        tf.shape(sequences)[axis] if size is None else size
+        for axis, size in enumerate(sequences.shape[:2])
+    )
+    return tf.zeros([batch, time if steps is None else steps, channels], sequences.dtype)
 
 
 def _keep(state: State, steps: Kept) -> State:
@@ -396,4 +397,5 @@ def _keep_addends(addends: Addends, cuts: Mapping[int, Kept]) -> Addends:
 
 
 def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    return tf.ensure_shape(tensor, other.shape)  # a loop's variables must keep their static shape
+    known = tensor.shape.is_subtype_of(other.shape)
+    return tensor if known else tf.ensure_shape(tensor, other.shape)  # LiteRT has no such operation
