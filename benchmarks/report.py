@@ -17,7 +17,12 @@ from benchmarks.workers import Reading
 
 FLAGS = flags.FLAGS
 # What stands in documents for folders that are anywhere on a reader's disk.
-PLACES = {"reference_dir": "/tmp/trellisnet", "data_dir": "/tmp/ptb", "run": "/tmp/step"}
+PLACES = {
+    "reference_dir": "/tmp/trellisnet",
+    "data_dir": "/tmp/ptb",
+    "run": "/tmp/step",
+    "csv": "/tmp/long_memory.csv",
+}
 
 
 def define_flags(*, rounds: int, warmup: int | None = None) -> None:
