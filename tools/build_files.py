@@ -6,6 +6,7 @@
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,14 +137,15 @@ def target(path: Path, files: list[Path], root: Path = ROOT) -> str:
     if path.parts[0] == "tests" and kind != "pytest_test":
         lines.append("    testonly = True,")
     lines.append(f'    srcs = ["{path.name}"],')
-    lines += _attribute("data", data_files(path, root))
+    lines += _attribute("data", sorted(data_files(path, root), key=_buildifier_order))
     lines += _attribute("deps", sorted(labels, key=_buildifier_order))
     return "\n".join([*lines, ")\n"])
 
 
-def _buildifier_order(name: str) -> tuple[int, str]:
-    rank = 0 if name.startswith(":") else 1 if name.startswith("//") else 2
-    return rank, name.replace(":", "!")
+def _buildifier_order(name: str) -> tuple[int, list[str]]:
+    """Returns what buildifier sorts strings by: their parts between dots and colons."""
+    rank = 1 if name.startswith("//") else 2 if name.startswith("@") else 0
+    return rank, re.split("[.:]", name)
 
 
 def _attribute(name: str, values: list[str]) -> list[str]:
