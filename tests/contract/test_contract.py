@@ -335,8 +335,9 @@ def test_a_copy_learns_alone(entry, built):
     """Cloning shares no variable."""
     model = entry.as_model(built)
     clone = type(model).from_config(model.get_config())
-    clone.set_weights(model.get_weights())
     inputs = entry.draw(np.random.default_rng(1), 1, 3)
+    clone(inputs)  # builds it
+    clone.set_weights(model.get_weights())
     expected = np.asarray(model(inputs))
     for variable in clone.trainable_variables:
         variable.assign(variable + 1)
