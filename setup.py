@@ -16,6 +16,7 @@ EXTRAS = {
         "tensorflow-datasets",
         "tqdm",
     ],
+    "serving": ["tensorflow-serving-api>=2.19"],
     "test": ["hypothesis", "markdown", "pytest", "pytest-xdist"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn", "psutil"],

@@ -10,6 +10,7 @@ graph and under XLA.
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -103,7 +104,7 @@ def sample(
     Args:
         log_probs: `[B, V]`.
         seeds: `[B, 2]` int64, a row's seed.
-        step: integer, which draw of the row's this is.
+        step: integer, which draw of the row's this is, or integers `[B]`.
         temperature: number >= 0, or numbers `[B]`; it divides the log-probabilities before the
             filters.
         top_k: see `filter_log_probs`.
@@ -116,7 +117,7 @@ def sample(
     random = temperature > 0
     scaled = log_probs / tf.where(random, temperature, tf.ones_like(temperature))
     scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)
-    noise = _gumbel(seeds, step, tf.shape(log_probs)[1], log_probs.dtype)
+    noise = _gumbel(seeds, step, log_probs)
     return tf.argmax(tf.where(random, scores + noise, scores), axis=-1, output_type=tf.int32)
 
 
@@ -127,53 +128,72 @@ def generate(
     *,
     steps: Any,
     seeds: tf.Tensor,
+    first: Any = 0,
     temperature: Any = 1.0,
     top_k: Any = None,
     top_p: Any = None,
     stop_token_ids: Any = None,
-) -> tuple[tf.Tensor, Any]:
-    """Draws `steps` tokens a row, feeding each one back.
+) -> tuple[tf.Tensor, tf.Tensor, Any]:
+    """Draws up to `steps` tokens a row, feeding each one back.
 
-    A row that has drawn a stop token goes on with that token; the loop ends when all rows have.
+    A row ends with its last step or with a stop token. While others go on its cache stays what it
+    was then; the loop ends when all rows have ended.
 
     Args:
         step: (ids `[B]`, cache) -> (log-probabilities `[B, V]` of the next token, cache).
         log_probs: `[B, V]`, of the first token to draw.
-        cache: what `step` takes; a nest of tensors whose shapes `step` keeps.
-        steps: how many tokens to draw, >= 1; may be a tensor.
+        cache: what `step` takes; a nest of tensors `[B, ...]` whose shapes `step` keeps.
+        steps: how many tokens to draw, >= 1, or integers `[B]`; may be a tensor.
         seeds: `[B, 2]` int64, from `row_seeds`, or a seed of its own for every row.
+        first: the number of a row's first draw, or integers `[B]`. Numbered by position, the draws
+            of two calls are those of one long one.
         temperature: see `sample`.
         top_k: see `filter_log_probs`.
         top_p: see `filter_log_probs`.
         stop_token_ids: None, integers `[S]`, or `[B, S]`.
 
     Returns:
-        ids `[B, steps]` int32, and the cache after all of them but the last: to go on, feed that
-        one.
+        ids `[B, max(steps)]` int32, in which a row that has ended goes on with its last token; how
+        many tokens of each row were drawn, `[B]`; and the cache after all of these but the last: to
+        go on, feed that one.
     """
 
     def draw(log_probs: tf.Tensor, index: Any) -> tf.Tensor:
-        return sample(log_probs, seeds, index, temperature=temperature, top_k=top_k, top_p=top_p)
+        return sample(
+            log_probs, seeds, first + index, temperature=temperature, top_k=top_k, top_p=top_p
+        )
 
-    def unfinished(index, token, finished, *_):
-        return (index < steps) & ~tf.reduce_all(finished)
+    def going_on(token: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        return (lengths < steps) & ~_is_stop(token, stop_token_ids)
 
-    def advance(index, token, finished, tokens, cache):
-        log_probs, cache = step(token, cache)
-        token = tf.where(finished, token, draw(log_probs, index))
-        finished |= _is_stop(token, stop_token_ids)
-        return index + 1, token, finished, tokens.write(index, token), cache
+    def unfinished(index, token, goes_on, *_):
+        return tf.reduce_any(goes_on)
 
-    steps = tf.convert_to_tensor(steps, tf.int32)
+    def advance(index, token, goes_on, lengths, tokens, cache):
+        log_probs, after = step(token, cache)
+        cache = tf.nest.map_structure(functools.partial(_where_row, goes_on), after, cache)
+        token = tf.where(goes_on, draw(log_probs, index), token)
+        lengths += tf.cast(goes_on, lengths.dtype)
+        goes_on &= going_on(token, lengths)
+        return index + 1, token, goes_on, lengths, tokens.write(index, token), cache
+
     token = draw(log_probs, 0)
-    tokens = tf.TensorArray(tf.int32, steps, element_shape=token.shape).write(0, token)
-    loop = (tf.constant(1), token, _is_stop(token, stop_token_ids), tokens, cache)
-    count, last, _, tokens, cache = tf.while_loop(
-        unfinished, advance, loop, maximum_iterations=steps
+    steps = tf.broadcast_to(tf.cast(steps, tf.int32), tf.shape(token))
+    longest = tf.maximum(tf.reduce_max(steps), 1)  # the first draw stands even where no rows are
+    lengths = tf.ones_like(token)
+    tokens = tf.TensorArray(tf.int32, longest, element_shape=token.shape).write(0, token)
+    loop = (tf.constant(1), token, going_on(token, lengths), lengths, tokens, cache)
+    count, last, _, lengths, tokens, cache = tf.while_loop(
+        unfinished, advance, loop, maximum_iterations=longest
     )
-    # What an early end left unwritten is the stop token that each row ended with.
-    written = tf.range(steps)[:, None] < count
-    return tf.transpose(tf.where(written, tokens.stack(), last[None])), cache
+    written = tf.range(longest)[:, None] < count
+    return tf.transpose(tf.where(written, tokens.stack(), last[None])), lengths, cache
+
+
+def _where_row(condition: tf.Tensor, one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Rows of `one` where the condition `[B]` holds, of `other` elsewhere."""
+    ones = tf.ones([tf.rank(one) - 1], tf.int32)
+    return tf.where(tf.reshape(condition, tf.concat([[-1], ones], axis=0)), one, other)
 
 
 def check_generation(
@@ -215,16 +235,19 @@ def _check_range(name: str, ids: np.ndarray, vocabulary_size: int) -> None:
         )
 
 
-def _gumbel(seeds: tf.Tensor, step: Any, size: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Standard Gumbel noise `[B, size]`: row b a function of `seeds[b]` and `step`."""
+def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
+    """Standard Gumbel noise `[B, V]` as `log_probs`: row b a function of its seed and its step."""
+    steps = tf.broadcast_to(tf.cast(step, seeds.dtype), tf.shape(seeds)[:1])
+    words, dtype = tf.shape(log_probs)[1:], log_probs.dtype
 
-    def row(seed: tf.Tensor) -> tf.Tensor:
-        bits = dropout.uniform_bits([size], dropout.fold_in(seed, tf.cast(step, seed.dtype)))
+    def row(seed_and_step: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        bits = dropout.uniform_bits(words, dropout.fold_in(*seed_and_step))
         # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
         parts = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), dtype)
         return -tf.math.log(-tf.math.log((parts + 0.5) * 2.0**-23))
 
-    return tf.map_fn(row, seeds, fn_output_signature=tf.TensorSpec([None], dtype))
+    signature = tf.TensorSpec(log_probs.shape[1:], dtype)
+    return tf.map_fn(row, (seeds, steps), fn_output_signature=signature)
 
 
 def _is_stop(token: tf.Tensor, stop_token_ids: Any) -> tf.Tensor:

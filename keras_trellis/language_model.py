@@ -393,12 +393,13 @@ class TrellisLM(keras.Model):
     def _continue(self, ids, steps, seeds, temperature, top_k, top_p, stop_token_ids):
         cache = self.get_initial_cache(tf.shape(ids)[0])
         log_probs, cache = self.prefill(ids, cache)
-        tokens, _ = generation.generate(
+        tokens, _, _ = generation.generate(
             self.step,
             log_probs,
             cache,
             steps=steps,
             seeds=seeds,
+            first=cache.steps,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,

@@ -7,8 +7,10 @@ else moves memory, and is compiled into single passes where that pays.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -133,13 +135,26 @@ def _last(gradient: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.PreventGradient(input=gradient, message=message)
 
 
+_compiles = contextvars.ContextVar("compiles", default=True)
+
+
+@contextlib.contextmanager
+def without_compiling() -> Iterator[None]:
+    """What is traced in this context has no XLA in it, which a server need not have."""
+    token = _compiles.set(False)
+    try:
+        yield
+    finally:
+        _compiles.reset(token)
+
+
 def _pays(sequences: tf.Tensor) -> bool:
     """Whether to compile what stands between the products.
 
     XLA compiles for each shape anew, so only in graphs, and where the number of steps is known:
     there the few shapes of a training run are paid for by its steps.
     """
-    return not tf.executing_eagerly() and sequences.shape[1] is not None
+    return _compiles.get() and not tf.executing_eagerly() and sequences.shape[1] is not None
 
 
 @functools.lru_cache(maxsize=256)  # one function each, so that XLA compiles once for all levels

@@ -115,7 +115,7 @@ def count_up(token, cache):
 
 
 def run(start, steps, **arguments):
-    log_probs = tf.math.log(tf.one_hot(start, V))
+    log_probs = tf.math.log(tf.one_hot(tf.cast(start, tf.int32), V))
     seeds = generation.row_seeds(0, len(start))
     return generation.generate(
         count_up, log_probs, tf.zeros(len(start)), steps=steps, seeds=seeds, **arguments
@@ -124,25 +124,59 @@ def run(start, steps, **arguments):
 
 @pytest.mark.parametrize("steps", [1, 2, 9])
 def test_tokens_are_fed_back(steps):
-    ids, cache = run([0, 3], steps)
+    ids, lengths, cache = run([0, 3], steps)
+    np.testing.assert_array_equal(lengths, [steps, steps])
     np.testing.assert_array_equal(ids, (np.array([[0], [3]]) + np.arange(steps)) % V)
     np.testing.assert_array_equal(cache, [steps - 1, steps - 1])
 
 
 def test_a_stop_token_fills_its_row():
-    ids, _ = run([0, 3, 4], 6, stop_token_ids=[4, 2])
+    ids, lengths, cache = run([0, 3, 4], 6, stop_token_ids=[4, 2])
     np.testing.assert_array_equal(ids, [[0, 1, 2, 2, 2, 2], [3, 4, 4, 4, 4, 4], [4] * 6])
+    np.testing.assert_array_equal(lengths, [3, 2, 1])
+    np.testing.assert_array_equal(cache, [2, 1, 0])  # what a row has read, its last token apart
 
 
 def test_the_loop_ends_when_every_row_has():
-    ids, cache = run([0, 3], 1000, stop_token_ids=[4])
+    ids, _, cache = run([0, 3], 1000, stop_token_ids=[4])
     np.testing.assert_array_equal(ids[:, :6], [[0, 1, 2, 3, 4, 4], [3, 4, 4, 4, 4, 4]])
     np.testing.assert_array_equal(ids[:, 6:], 4)
-    assert cache[0] == 4
+    np.testing.assert_array_equal(cache, [4, 1])
+
+
+def test_rows_of_different_lengths():
+    ids, lengths, cache = run([0, 3, 5], [2, 1, 4])
+    np.testing.assert_array_equal(ids, [[0, 1, 1, 1], [3, 3, 3, 3], [5, 6, 0, 1]])
+    np.testing.assert_array_equal(lengths, [2, 1, 4])
+    np.testing.assert_array_equal(cache, [1, 0, 3])
+
+
+def test_no_rows():
+    ids, lengths, cache = run([], 3)
+    assert ids.shape[0] == lengths.shape[0] == cache.shape[0] == 0
+
+
+def test_draws_numbered_by_position_go_on_in_another_call():
+    seeds = generation.row_seeds(5, 2)
+    table = tf.constant(np.random.default_rng(0).normal(size=(V, V)), tf.float32)
+
+    def step(token, cache):
+        return tf.gather(table, token), cache + 1
+
+    def draw(token, cache, steps):
+        log_probs, cache = step(token, cache)
+        return generation.generate(step, log_probs, cache, steps=steps, seeds=seeds, first=cache)
+
+    whole, *_ = draw(tf.constant([1, 2]), tf.constant([0, 3]), 9)
+    first, _, cache = draw(tf.constant([1, 2]), tf.constant([0, 3]), 4)
+    second, *_ = draw(first[:, -1], cache, 5)
+    np.testing.assert_array_equal(tf.concat([first, second], 1), whole)
+    again, *_ = draw(first[:, -1], tf.zeros_like(cache), 5)
+    assert np.any(again != second)
 
 
 def test_stop_tokens_row_by_row():
-    ids, _ = run([0, 0], 4, stop_token_ids=[[1], [2]])
+    ids, *_ = run([0, 0], 4, stop_token_ids=[[1], [2]])
     np.testing.assert_array_equal(ids, [[0, 1, 1, 1], [0, 1, 2, 2]])
 
 

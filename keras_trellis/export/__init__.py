@@ -1,0 +1,146 @@
+"""SavedModels that TensorFlow Serving loads, and any program that loads a SavedModel.
+
+Nothing of this package is needed to load them. What they are asked is said by the methods of
+`language_model.LanguageModelEndpoints` and `classifier.ClassifierEndpoints`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_trellis.classifier import TrellisClassifier
+from keras_trellis.export import saving, versions
+from keras_trellis.export.cards import card
+from keras_trellis.export.classifier import ClassifierEndpoints
+from keras_trellis.export.language_model import LanguageModelEndpoints
+from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary
+from keras_trellis.export.weights import PRECISIONS, Weights, inference_copy
+from keras_trellis.language_model import TrellisLM
+
+__all__ = ["PRECISIONS", "export_classifier", "export_language_model"]
+
+
+def export_language_model(
+    model: TrellisLM,
+    vocabulary: Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    standardize: Standardize | None = None,
+    precision: str = "float32",
+    facts: Mapping[str, Any] | None = None,
+) -> str:
+    """Writes a language model as a new version of a served model.
+
+    It computes in float32. A version appears whole or not at all, and none is overwritten; for
+    object stores see `versions.publish`.
+
+    Args:
+        model: the model, trained.
+        vocabulary: its tokens, in the order of the ids: words, or characters where a space is among
+            them. `<eos>` is the end of a line, and stands before every text. `<unk>`, if there is
+            one, is what unknown tokens read; else they are an error.
+        path: the model's folder, in which the version will be a subfolder, a number.
+        standardize: makes texts `[B]` like those that the model knows, as in
+            `keras.layers.TextVectorization`: lower case, for example. None: they are taken as they
+            are.
+        precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
+            `weights.Weights`.
+        facts: what else shall stand in the model card, such as the perplexity.
+
+    Returns:
+        The version's folder.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+        ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
+    """
+    saving.check_requirements()
+    path = os.fspath(path)
+    versions.check_folder(path)
+    vocabulary = check_vocabulary(vocabulary, model.vocabulary_size)
+    model = inference_copy(model)
+    weights = Weights(model, precision)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = Tokenizer(vocabulary, Path(folder), standardize)
+        endpoints = LanguageModelEndpoints(model, tokenizer)
+
+        def describe(functions: Mapping[str, Any], size: int) -> str:
+            known = {
+                "Vocabulary": f"{len(vocabulary):,} tokens",
+                "Bytes of cache a row": f"{endpoints.cache.row_bytes:,}",
+                **_stored(precision, size),
+            }
+            return card("A language model", {**known, **(facts or {})}, model, functions)
+
+        parts = {"tokenizer": tokenizer}
+        return saving.save(endpoints.signatures(), weights, parts, path, describe)
+
+
+def export_classifier(
+    model: TrellisClassifier,
+    path: str | os.PathLike[str],
+    *,
+    labels: Sequence[str] | None = None,
+    inputs: tf.TensorSpec | None = None,
+    preprocess: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    precision: str = "float32",
+    facts: Mapping[str, Any] | None = None,
+) -> str:
+    """Writes a classifier as a new version of a served model.
+
+    Args:
+        model: the model, trained.
+        path: see `export_language_model`.
+        labels: what the classes are called; None: their numbers.
+        inputs: what a request has, where it is not sequences `[B, T, p]` and their lengths: images,
+            for example, as `tf.TensorSpec([None, 28, 28], tf.uint8, "images")`.
+        preprocess: from these to sequences.
+        precision: see `export_language_model`.
+        facts: what else shall stand in the model card, such as the accuracy.
+
+    Returns:
+        The version's folder.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+        ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
+    """
+    saving.check_requirements()
+    path = os.fspath(path)
+    versions.check_folder(path)
+    labels = _checked_labels(labels, model.classes)
+    if (inputs is None) != (preprocess is None) or (inputs is not None and not inputs.name):
+        raise ValueError(
+            "`inputs`, a tf.TensorSpec with a name, and `preprocess` go together. "
+            f"Received: inputs={inputs!r}, preprocess={preprocess!r}"
+        )
+    if not model.built:
+        raise ValueError("`model` must be built: call it once. Received: a model without weights")
+    model = inference_copy(model)
+    endpoints = ClassifierEndpoints(model, labels, inputs, preprocess or tf.identity)
+
+    def describe(functions: Mapping[str, Any], size: int) -> str:
+        known = {"Classes": ", ".join(labels), **_stored(precision, size)}
+        return card("A classifier of sequences", {**known, **(facts or {})}, model, functions)
+
+    return saving.save(endpoints.signatures(), Weights(model, precision), {}, path, describe)
+
+
+def _stored(precision: str, size: int) -> dict[str, str]:
+    return {"Weights kept in": precision, "Size": f"{size / 2**20:.1f} MiB"}
+
+
+def _checked_labels(labels: Sequence[str] | None, classes: int) -> list[str]:
+    names = [str(index) for index in range(classes)] if labels is None else list(labels)
+    if len(names) != classes or not all(isinstance(each, str) for each in names):
+        raise ValueError(
+            f"`labels` must be None or one string for each of the {classes} classes. "
+            f"Received: labels={labels!r}"
+        )
+    return names

@@ -1,0 +1,94 @@
+"""The model card that stands beside an exported model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+__all__ = ["card"]
+
+_MEANINGS = {
+    "text": "UTF-8",
+    "ids": "token ids",
+    "lengths": "ids in each row",
+    "temperature": "divides the log-probabilities; 0: the most probable token",
+    "top_k": "choose from so many of the most probable tokens; 0: from all",
+    "top_p": "choose from the fewest tokens of this probability, in (0, 1]",
+    "seed": "the same row with the same seed is continued alike",
+    "max_length": "tokens to add, at least 1",
+    "stop_id": "the token that ends a row; -1: none",
+    "perplexity": "of the tokens after the line break that each text begins after",
+    "next_tokens": "the most probable first",
+    "next_probabilities": "of these",
+    "tokens": "empty after a text's end",
+    "nll": "negative log-likelihood of each token in nats; 0 where none was scored",
+    "total": "the sum of `nll`",
+    "count": "tokens scored",
+    "log_probs": "of the next token",
+    "cache_inputs": "cache: the last inputs",
+    "cache_steps": "cache: tokens read",
+    "sequences": "the steps of each sequence",
+    "probabilities": "of each class",
+    "classes": "the most probable classes, the first first",
+    "labels": "what these are called",
+}
+
+
+def card(
+    title: str,
+    facts: Mapping[str, Any],
+    model: keras.Model,
+    functions: Mapping[str, tf.types.experimental.ConcreteFunction],
+) -> str:
+    """Returns a model card in Markdown.
+
+    Args:
+        title: what the model is.
+        facts: what is known of it, by name.
+        model: the model.
+        functions: the traced signatures.
+    """
+    layer = model.trellis
+    facts = {
+        "Parameters": f"{model.count_params():,}",
+        "Hidden channels": layer.units,
+        "Levels": layer.depth,
+        "Kernel size": layer.kernel_size,
+        "Dilations": ", ".join(map(str, layer.dilation_rate)),
+        "Receptive field": f"{layer.receptive_field:,} steps",
+        **facts,
+        "Written by": f"keras_trellis with TensorFlow {tf.__version__}, Keras {keras.__version__}",
+    }
+    lines = [f"# {title}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in facts.items()]
+    lines += ["", "The batch is the first dimension of every input and output; -1 is any size."]
+    for name, function in functions.items():
+        lines += ["", f"## `{name}`", "", "| | name | dtype | shape | |", "|---|---|---|---|---|"]
+        _, inputs = function.structured_input_signature
+        lines += _rows("in", inputs) + _rows("out", function.structured_outputs)
+    return "\n".join([*lines, ""])
+
+
+def _rows(kind: str, tensors: Mapping[str, Any]) -> list[str]:
+    return [
+        f"| {kind} | `{name}` | {value.dtype.name} | {_shape(value)} | {_meaning(name)} |"
+        for name, value in sorted(tensors.items())
+    ]
+
+
+def _shape(value: Any) -> str:
+    return f"[{', '.join('-1' if size is None else str(size) for size in value.shape)}]"
+
+
+def _meaning(name: str) -> str:
+    if name in _MEANINGS:
+        return _MEANINGS[name]
+    number = name.rpartition("_")[2]
+    if name.startswith("cache_levels_"):
+        return f"cache: the levels' past of state {number}"
+    if name.startswith("cache_state_"):
+        return f"cache: the last step of state {number}"
+    return ""

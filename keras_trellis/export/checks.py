@@ -1,0 +1,35 @@
+"""Checks of requests in the graph: an error names the input, what was expected, and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+
+def checked(name: str, values: tf.Tensor, holds: tf.Tensor, expected: str) -> tf.Tensor:
+    """Returns `values`, once `holds` is true of all of them.
+
+    Args:
+        name: the input's.
+        values: the input, or what was made of it.
+        holds: booleans of the same shape.
+        expected: what the input must be.
+
+    Raises:
+        tf.errors.InvalidArgumentError: as the graph runs, with the first value that is wrong.
+    """
+    wrong = tf.boolean_mask(values, ~holds)[:1]
+    message = f"`{name}` must be {expected}. Received:"
+    check = tf.debugging.Assert(tf.reduce_all(holds), [message, wrong])
+    with tf.control_dependencies([check]):
+        return tf.identity(values)
+
+
+def same_batch(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the inputs, once all of them have the same number of rows."""
+    sizes = tf.stack([tf.shape(value)[0] for value in inputs.values()])
+    message = f"{', '.join(inputs)} must have one row each for every request. Received rows:"
+    check = tf.debugging.Assert(tf.reduce_all(sizes == sizes[0]), [message, sizes])
+    with tf.control_dependencies([check]):
+        return {name: tf.identity(value) for name, value in inputs.items()}

@@ -1,0 +1,92 @@
+"""The signature of a classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from keras_trellis.classifier import TrellisClassifier
+from keras_trellis.export.checks import checked, same_batch
+from keras_trellis.export.saving import Signature
+
+__all__ = ["ClassifierEndpoints"]
+
+_TOP = 5
+
+
+class ClassifierEndpoints:
+    """What a server is asked of a classifier.
+
+    Args:
+        model: the model, as `inference_copy` returns it.
+        labels: what the classes are called.
+        inputs: the raw input of `preprocess`; None: sequences, and their lengths.
+        preprocess: from the raw input to sequences `[B, T, p]`.
+    """
+
+    def __init__(
+        self,
+        model: TrellisClassifier,
+        labels: Sequence[str],
+        inputs: tf.TensorSpec | None,
+        preprocess: Callable[[tf.Tensor], tf.Tensor],
+    ) -> None:
+        self._model, self._labels = model, list(labels)
+        self._inputs, self._preprocess = inputs, preprocess
+        self._shape = None if inputs is None else inputs.shape
+
+    def signatures(self) -> dict[str, Signature]:
+        """Returns the signatures by name."""
+        if self._inputs is None:
+            time = len(self._model.permutation) if self._model.permutation else None
+            channels = self._model.trellis.kernel.shape[1]
+            specs = {
+                "sequences": tf.TensorSpec([None, time, channels], tf.float32, "sequences"),
+                "lengths": tf.TensorSpec([None], tf.int32, "lengths"),
+            }
+            example = {
+                "sequences": tf.zeros([1, time or 1, channels]),
+                "lengths": tf.constant([time or 1]),
+            }
+            signature = Signature(self.classify_sequences, specs, example)
+        else:
+            spec = self._inputs
+            raw = tf.zeros([1, *(size or 1 for size in spec.shape[1:])], spec.dtype)
+            signature = Signature(self.classify, {spec.name: spec}, {spec.name: raw})
+        return {"serving_default": signature, "serve": signature}
+
+    def classify(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Classifies what `preprocess` takes; see `classify_sequences` for the outputs."""
+        ((name, value),) = inputs.items()
+        value = tf.ensure_shape(value, self._shape, name=name)
+        return self._answer(self._model(self._preprocess(value)))
+
+    def classify_sequences(self, sequences: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Classifies sequences.
+
+        Args:
+            sequences: `[B, T, p]`.
+            lengths: `[B]`, how many steps of each there are, at least 1.
+
+        Returns:
+            `probabilities` `[B, classes]`; `classes` and `labels` `[B, 5]`, the most probable ones.
+        """
+        rows = same_batch({"sequences": sequences, "lengths": lengths})
+        sequences, lengths = rows["sequences"], rows["lengths"]
+        time = tf.shape(sequences)[1]
+        fits = (lengths >= 1) & (lengths <= time)
+        lengths = checked("lengths", lengths, fits, "from 1 to the number of steps")
+        mask = tf.sequence_mask(lengths, time)
+        finite = tf.math.is_finite(sequences) | ~mask[..., None]  # whatever stands in padding
+        sequences = checked("sequences", sequences, finite, "finite")
+        return self._answer(self._model(sequences, mask=mask))
+
+    def _answer(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        probabilities = tf.nn.softmax(logits)
+        _, classes = tf.math.top_k(probabilities, min(_TOP, len(self._labels)))
+        return {
+            "probabilities": probabilities,
+            "classes": classes,
+            "labels": tf.gather(tf.constant(self._labels), classes),
+        }

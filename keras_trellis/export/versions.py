@@ -1,0 +1,95 @@
+"""The folder of a served model: a version in it is whole, or is not there.
+
+A server polls the folder and loads the subfolder whose name is the greatest number.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable
+
+import tensorflow as tf
+
+__all__ = ["check_folder", "publish"]
+
+_GRAPH = "saved_model.pb"  # without it no server takes a folder for a model
+
+
+def check_folder(path: str) -> None:
+    """Refuses what cannot be a model's folder.
+
+    Raises:
+        ValueError: `path` is a file, a SavedModel, or named like a version.
+    """
+    reason = None
+    if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
+        reason = "which is a file"
+    elif tf.io.gfile.exists(os.path.join(path, _GRAPH)):
+        reason = "which is a SavedModel itself"
+    elif os.path.basename(path.rstrip("/")).isdigit():
+        reason = "whose name is that of a version"
+    if reason:
+        raise ValueError(
+            "`path` must be a model's folder, in which each export is a new version. "
+            f"Received: path={path!r}, {reason}"
+        )
+
+
+def publish(write: Callable[[str], None], path: str) -> str:
+    """Writes a new version of a model, whose number is the greatest one so far plus one.
+
+    In a file system the version is written to a folder beside the others whose name is no number,
+    and is renamed. An object store cannot rename: there it is written to this machine's temporary
+    folder and copied, the graph last; a server that polls meanwhile may say that the version does
+    not load, and tries again.
+
+    Args:
+        write: writes a SavedModel to the folder that it is given.
+        path: the model's folder.
+
+    Returns:
+        The version's folder.
+    """
+    if "://" in path:
+        with tempfile.TemporaryDirectory() as folder:
+            write(folder)
+            version = os.path.join(path, str(_next(path)))
+            _copy(folder, version)
+            return version
+    os.makedirs(path, exist_ok=True)
+    folder = os.path.join(path, f".exporting-{uuid.uuid4().hex}")
+    try:
+        write(folder)
+        return _rename(folder, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _next(path: str) -> int:
+    names = tf.io.gfile.listdir(path) if tf.io.gfile.exists(path) else []
+    versions = [int(name) for name in (each.rstrip("/") for each in names) if name.isdigit()]
+    return max(versions, default=0) + 1
+
+
+def _rename(folder: str, path: str) -> str:
+    while True:
+        version = os.path.join(path, str(_next(path)))
+        try:
+            os.rename(folder, version)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another export was faster
+                raise
+        else:
+            return version
+
+
+def _copy(folder: str, version: str) -> None:
+    paths = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names]
+    for path in sorted(paths, key=lambda each: (os.path.basename(each) == _GRAPH, each)):
+        target = os.path.join(version, os.path.relpath(path, folder))
+        tf.io.gfile.makedirs(os.path.dirname(target))
+        tf.io.gfile.copy(path, target)

@@ -1,0 +1,117 @@
+"""A model's weights as an export keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import kernels
+from keras_trellis.layer import TrellisLayer
+
+__all__ = ["PRECISIONS", "Weights", "inference_copy"]
+
+PRECISIONS = ("float32", "float16", "int8")
+
+
+class Weights:
+    """A model's weights as variables of their own, in less precision where that is asked for.
+
+    In "float16" and "int8" the kernels and the table of word vectors are kept so, and made float32
+    again each time a signature is called; biases stay as they are. int8 has one scale for each
+    output channel, and for each word: the greatest magnitude is 127 of it.
+
+    Args:
+        model: the model.
+        precision: one of `PRECISIONS`.
+
+    Attributes:
+        stored: what holds the variables.
+
+    Raises:
+        ValueError: `precision` is none of `PRECISIONS`.
+    """
+
+    def __init__(self, model: keras.Model, precision: str) -> None:
+        if precision not in PRECISIONS:
+            raise ValueError(
+                f"`precision` must be one of {', '.join(PRECISIONS)}. "
+                f"Received: precision={precision!r}"
+            )
+        self._originals = model.weights
+        self.stored: list[tf.Module] = [_Stored(each, precision) for each in self._originals]
+
+    def call(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function of the model's; it finds these weights in it."""
+        mapping = [(v, s.read()) for v, s in zip(self._originals, self.stored, strict=True)]
+        with keras.StatelessScope(state_mapping=mapping):
+            return function(*args, **kwargs)
+
+    def restore(self) -> None:
+        """Sets the model's own weights to what is kept of them."""
+        for variable, stored in zip(self._originals, self.stored, strict=True):
+            variable.assign(stored.read())
+
+
+class _Stored(tf.Module):
+    def __init__(self, original: keras.Variable, precision: str) -> None:
+        super().__init__(name=original.path.replace("/", "_"))
+        value, self._scale = tf.convert_to_tensor(original.value), None
+        if value.shape.rank >= 2 and precision == "float16":
+            value = tf.cast(value, tf.float16)
+        elif value.shape.rank >= 2 and precision == "int8":
+            value, scale = _quantized(value, by_row=original.name == "embeddings")
+            self._scale = tf.Variable(scale, trainable=False, name="scale")
+        self._value = tf.Variable(value, trainable=False, name="value")
+
+    def read(self) -> tf.Tensor:
+        value = tf.cast(self._value, tf.float32)
+        return value if self._scale is None else value * self._scale
+
+
+def _quantized(value: tf.Tensor, by_row: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns int8 values and their scales: one a row, or one for each of the last axis."""
+    axes = [1] if by_row else list(range(value.shape.rank - 1))
+    scale = tf.reduce_max(tf.abs(value), axis=axes, keepdims=True) / 127
+    whole = tf.round(tf.math.divide_no_nan(value, scale))
+    return tf.cast(whole, tf.int8), scale
+
+
+def inference_copy(model: keras.Model) -> keras.Model:
+    """Returns a model of the same answers, made for inference.
+
+    It computes in float32, whatever the model's policy. Weight normalisation is carried out, so
+    that no call has to do it again; where the kernels have groups it stays.
+
+    Args:
+        model: a `TrellisLM` or a `TrellisClassifier`, built.
+    """
+    layer, config = model.trellis, model.get_config()
+    config.update({name: 0.0 for name in config if name.endswith("dropout")}, dtype="float32")
+    if "head" in config:
+        config["head"]["config"]["dtype"] = "float32"
+    folds = layer.weight_normalization and layer.groups == 1
+    if folds:
+        config["weight_normalization"] = False
+    copy = type(model).from_config(config)
+    copy.build((None, None, layer.kernel.shape[1]))
+    weights = [each for each in model.weights if not (folds and _is_scale(each, layer))]
+    for variable, original in zip(copy.weights, weights, strict=True):
+        variable.assign(tf.cast(_folded(original, layer) if folds else original, tf.float32))
+    return copy
+
+
+def _is_scale(variable: keras.Variable, layer: TrellisLayer) -> bool:
+    return variable is layer.kernel_scale or variable is layer.recurrent_scale
+
+
+def _folded(variable: keras.Variable, layer: TrellisLayer) -> Any:
+    """Returns a weight with its normalisation carried out, where it has one."""
+    if variable is layer.kernel:
+        return kernels.weight_normalized(tf.convert_to_tensor(variable), layer.kernel_scale.value)
+    if variable is layer.recurrent_kernel:
+        scale = layer.recurrent_scale.value
+        return kernels.weight_normalized(tf.convert_to_tensor(variable), scale)
+    return variable
