@@ -10,7 +10,17 @@ import ml_collections
 import numpy as np
 from etils import epath
 
-from trainers import adaptation, evaluation, files, language_modeling, memory, runs
+from keras_trellis import TrellisLM
+from keras_trellis.export import export_language_model, inference_model
+from trainers import (
+    adaptation,
+    evaluation,
+    files,
+    language_modeling,
+    memory,
+    runs,
+    standardize,
+)
 from trainers.data import corpora
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.measures import of_tokens
@@ -131,7 +141,7 @@ def evaluate(
     """
     config = runs.load_config(path)
     corpus = load_corpus(config, data_dir)
-    _check_corpus(path, corpus)
+    check_corpus(path, corpus)
     model = language_modeling.build(config, corpus.vocabulary.size)
     checkpoints.load_best(path, model)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
@@ -162,22 +172,82 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     Raises:
         ValueError, WorkdirError: An argument is out of range, or the folder cannot be used.
     """
+    model, vocabulary, config = load_trained(path, "to generate")
+    tokens = corpora.tokens_of(config.task, prompt)
+    _tell_unknown(tokens, vocabulary)
+    ids = vocabulary.encode(tokens or [EOS])
+    text = model.generate(ids[None], max_length, **sampling)
+    return vocabulary.decode(np.asarray(text)[0]).strip()
+
+
+def load_trained(
+    path: epath.Path, purpose: str
+) -> tuple[TrellisLM, Vocabulary, ml_collections.ConfigDict]:
+    """Returns a run's best model, its vocabulary and its config.
+
+    Args:
+        path: The run's folder.
+        purpose: What for, for errors.
+
+    Raises:
+        ValueError, WorkdirError: The run is not of a trellis network, or has no weights.
+    """
     config = runs.load_config(path)
     if config.model.kind != "trellis":
         raise ValueError(
-            f"`config.model.kind` must be 'trellis' to generate. Received: "
+            f"`config.model.kind` must be 'trellis' {purpose}. Received: "
             f"config.model.kind={config.model.kind!r}, in {path}"
         )
     if not (path / VOCABULARY).exists():
         raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
     vocabulary = Vocabulary.load(path / VOCABULARY)
-    tokens = corpora.tokens_of(config.task, prompt)
-    _tell_unknown(tokens, vocabulary)
     model = language_modeling.build(config, vocabulary.size)
     checkpoints.load_best(path, model)
-    ids = vocabulary.encode(tokens or [EOS])
-    text = model.generate(ids[None], max_length, **sampling)
-    return vocabulary.decode(np.asarray(text)[0]).strip()
+    return model, vocabulary, config
+
+
+def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
+    """Writes a run's best model as a new version of a served model; returns its folder.
+
+    Args:
+        path: The run's folder.
+        output: The served model's folder.
+        precision: How weights are kept, one of `keras_trellis.export.PRECISIONS`. With less than
+            float32 the model card tells what that changes on validation text.
+        data_dir: The folder of the corpus's text files, which only that needs.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The run, the folder or the corpus cannot be used.
+    """
+    model, vocabulary, config = load_trained(path, "to be served")
+    with evaluation.epsilon_of("exact", model):
+        facts = runs.facts(path, config)
+        if precision != "float32":
+            corpus = load_corpus(config, data_dir)
+            check_corpus(path, corpus)
+            measure = of_tokens(config.task)
+            facts |= runs.change(
+                f"validation {measure.name}",
+                precision,
+                *(
+                    measure.text(measure.of(_validated(each, config, corpus).mean))
+                    for each in (model, inference_model(model, precision))
+                ),
+            )
+        return export_language_model(
+            model,
+            vocabulary.tokens,
+            output,
+            standardize=standardize.of_task(config.task),
+            precision=precision,
+            facts=facts,
+        )
+
+
+def _validated(
+    model: TrellisLM, config: ml_collections.ConfigDict, corpus: corpora.Corpus
+) -> evaluation.Score:
+    return evaluation.Evaluator(model, config.data, config.evaluation).exact(corpus.validation)
 
 
 def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
@@ -202,14 +272,14 @@ def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corp
 
 def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Binds a run to its text: its words and its checksums, written the first time."""
-    _check_corpus(path, corpus)
+    check_corpus(path, corpus)
     if not (path / VOCABULARY).exists():
         corpus.vocabulary.save(path / VOCABULARY)
     if not (path / CORPUS).exists():
         files.write_json(path / CORPUS, {"sha256": dict(corpus.checksums)})
 
 
-def _check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
+def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Raises WorkdirError where a run's text is not that of the corpus."""
     differing = []
     if (path / CORPUS).exists():

@@ -13,9 +13,16 @@ from etils import epath
 from matplotlib import figure
 
 from trainers import config as configs
+from trainers.measures import measure_of
 from trainers.training import checkpoints, loop, optimizers, schedules
 from trainers.training.progress import save_picture
-from trainers.training.workdir import Workdir, WorkdirError, open_workdir, read_config
+from trainers.training.workdir import (
+    Workdir,
+    WorkdirError,
+    open_workdir,
+    read_config,
+    read_result,
+)
 
 # What a resumed run may change; none of it changes a step.
 MAY_CHANGE = tuple(
@@ -135,6 +142,22 @@ def _train(
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
     """Returns the config of the run in a folder."""
     return configs.from_dict(read_config(path))
+
+
+def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]:
+    """Returns what a model card tells of a run: its task, and what it has been measured by."""
+    told = {"Task": config.task, "Preset": config.preset}
+    result, measure = read_result(path), measure_of(config.task)
+    for split, scores in (result or {}).get("scores", {}).items():
+        score = scores["exact"]
+        value = score[measure.name]
+        told[f"{split.capitalize()} {measure.name}"] = measure.told(value, measure.count(score))
+    return told
+
+
+def change(name: str, precision: str, before: str, after: str) -> dict[str, str]:
+    """Returns what a model card tells of weights in less precision, after what they change."""
+    return {f"{name.capitalize()} in {precision}": f"{after}, in float32 {before}"}
 
 
 def parameters(model: keras.Model) -> int:

@@ -1,5 +1,6 @@
 """What `trainers.pixels` does: train a run, and evaluate it."""
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,11 +8,14 @@ from typing import Any
 import keras
 import ml_collections
 import numpy as np
+import tensorflow as tf
 from etils import epath
 from matplotlib import figure
 
+from keras_trellis import TrellisClassifier
+from keras_trellis.export import export_classifier, inference_model
 from trainers import files, runs, sequence_models
-from trainers.data import sequences
+from trainers.data import images, sequences
 from trainers.measures import ACCURACY, Measure, measure_of
 from trainers.sequence_modeling import Score, SequenceModeling
 from trainers.training import checkpoints
@@ -143,6 +147,64 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     task = experiment.task(model)
     for split in _SPLITS:
         print(describe(measure_of(config.task), split, task.score(split)), flush=True)
+
+
+def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
+    """Writes a run's best model as a new version of a served model; returns its folder.
+
+    It takes images as they are, and puts their pixels in the run's order.
+
+    Args:
+        path: The run's folder.
+        output: The served model's folder.
+        precision: How weights are kept, one of `keras_trellis.export.PRECISIONS`. With less than
+            float32 the model card tells what that changes on validation images.
+        data_dir: The folder of the published files, which only that needs.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The run, the folder or the data cannot be used.
+    """
+    config = runs.load_config(path)
+    if config.task not in sequences.IMAGE_SETS:
+        raise ValueError(
+            "what is served classifies images, "
+            f"{', '.join(sequences.IMAGE_SETS)}. Received: a run of {config.task}, in {path}"
+        )
+    name = sequences.IMAGE_SETS[config.task]
+    source, preprocess = images.SOURCES[name], functools.partial(images.as_sequences, name)
+    spec = tf.TensorSpec([None, *source.shape], tf.uint8, "images")
+    shape = preprocess(tf.zeros([1, *source.shape], tf.uint8)).shape[1:]
+    order = _kept(path).get("permutation")
+    model = sequence_models.classifier(config, shape, len(source.classes), order)
+    checkpoints.load_best(path, model)
+    facts = runs.facts(path, config)
+    if precision != "float32":
+        facts |= _change(path, config, data_dir, model, precision)
+    return export_classifier(
+        model,
+        output,
+        labels=source.classes,
+        inputs=spec,
+        preprocess=preprocess,
+        precision=precision,
+        facts=facts,
+    )
+
+
+def _change(
+    path: epath.Path,
+    config: ml_collections.ConfigDict,
+    data_dir: str | None,
+    model: TrellisClassifier,
+    precision: str,
+) -> dict[str, str]:
+    experiment, measure = SequenceExperiment(config, data_dir, path), measure_of(config.task)
+    experiment.check(path)
+    texts = [
+        measure.text(_measured(measure, experiment.task(each).score("validation")))
+        for each in (model, inference_model(model, precision))
+    ]
+    return runs.change(f"validation {measure.name}", precision, *texts)
 
 
 def describe(measure: Measure, split: str, score: Score) -> str:

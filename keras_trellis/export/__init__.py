@@ -20,10 +20,10 @@ from keras_trellis.export.cards import card
 from keras_trellis.export.classifier import ClassifierEndpoints
 from keras_trellis.export.language_model import LanguageModelEndpoints
 from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary
-from keras_trellis.export.weights import PRECISIONS, Weights, inference_copy
+from keras_trellis.export.weights import PRECISIONS, Weights, inference_model
 from keras_trellis.language_model import TrellisLM
 
-__all__ = ["PRECISIONS", "export_classifier", "export_language_model"]
+__all__ = ["PRECISIONS", "export_classifier", "export_language_model", "inference_model"]
 
 
 def export_language_model(
@@ -50,7 +50,7 @@ def export_language_model(
             `keras.layers.TextVectorization`: lower case, for example. None: they are taken as they
             are.
         precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
-            `weights.Weights`.
+            `inference_model`, which returns the model whose answers these are.
         facts: what else shall stand in the model card, such as the perplexity.
 
     Returns:
@@ -64,7 +64,7 @@ def export_language_model(
     path = os.fspath(path)
     versions.check_folder(path)
     vocabulary = check_vocabulary(vocabulary, model.vocabulary_size)
-    model = inference_copy(model)
+    model = inference_model(model, precision)
     weights = Weights(model, precision)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Tokenizer(vocabulary, Path(folder), standardize)
@@ -122,7 +122,7 @@ def export_classifier(
         )
     if not model.built:
         raise ValueError("`model` must be built: call it once. Received: a model without weights")
-    model = inference_copy(model)
+    model = inference_model(model, precision)
     endpoints = ClassifierEndpoints(model, labels, inputs, preprocess or tf.identity)
 
     def describe(functions: Mapping[str, Any], size: int) -> str:

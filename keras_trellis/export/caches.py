@@ -44,7 +44,7 @@ class CacheFormat:
     def flatten(self, cache: Cache) -> dict[str, tf.Tensor]:
         """Returns a cache's tensors by name."""
         named = _named(cache)
-        return {name: named[name] for name in self.specs}
+        return {name: tf.ensure_shape(named[name], spec.shape) for name, spec in self.specs.items()}
 
     def unflatten(self, tensors: Mapping[str, tf.Tensor]) -> Cache:
         """Returns the cache that a request brought.

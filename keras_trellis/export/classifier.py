@@ -19,7 +19,7 @@ class ClassifierEndpoints:
     """What a server is asked of a classifier.
 
     Args:
-        model: the model, as `inference_copy` returns it.
+        model: the model, as `inference_model` returns it.
         labels: what the classes are called.
         inputs: the raw input of `preprocess`; None: sequences, and their lengths.
         preprocess: from the raw input to sequences `[B, T, p]`.

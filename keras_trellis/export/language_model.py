@@ -34,7 +34,7 @@ class LanguageModelEndpoints:
     A row's answer depends on that row alone, whatever else is in the batch.
 
     Args:
-        model: the model, as `inference_copy` returns it.
+        model: the model, as `inference_model` returns it.
         tokenizer: its vocabulary.
 
     Attributes:

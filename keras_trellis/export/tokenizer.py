@@ -17,7 +17,10 @@ Standardize = Callable[[tf.Tensor], tf.Tensor]
 """Strings `[B]` to strings `[B]`, in a graph: what makes text like that which a model knows."""
 
 # What Python's `str.split` splits at, so that a server splits as training did: RE2's \s is ASCII.
-_SPACES = r"[\s\x0b\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+_SPACES = (
+    r"[\s\x0b\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}"
+    r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+)
 
 
 class Tokenizer(tf.Module):

@@ -60,8 +60,8 @@ def publish(write: Callable[[str], None], path: str) -> str:
             version = os.path.join(path, str(_next(path)))
             _copy(folder, version)
             return version
-    os.makedirs(path, exist_ok=True)
     folder = os.path.join(path, f".exporting-{uuid.uuid4().hex}")
+    os.makedirs(folder)
     try:
         write(folder)
         return _rename(folder, path)

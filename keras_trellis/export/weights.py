@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_trellis import kernels
 from keras_trellis.layer import TrellisLayer
 
-__all__ = ["PRECISIONS", "Weights", "inference_copy"]
+__all__ = ["PRECISIONS", "Weights", "inference_model"]
 
 PRECISIONS = ("float32", "float16", "int8")
 
@@ -41,18 +41,13 @@ class Weights:
                 f"Received: precision={precision!r}"
             )
         self._originals = model.weights
-        self.stored: list[tf.Module] = [_Stored(each, precision) for each in self._originals]
+        self.stored = [_Stored(each, precision) for each in self._originals]
 
     def call(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """Calls a function of the model's; it finds these weights in it."""
         mapping = [(v, s.read()) for v, s in zip(self._originals, self.stored, strict=True)]
         with keras.StatelessScope(state_mapping=mapping):
             return function(*args, **kwargs)
-
-    def restore(self) -> None:
-        """Sets the model's own weights to what is kept of them."""
-        for variable, stored in zip(self._originals, self.stored, strict=True):
-            variable.assign(stored.read())
 
 
 class _Stored(tf.Module):
@@ -79,14 +74,20 @@ def _quantized(value: tf.Tensor, by_row: bool) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.cast(whole, tf.int8), scale
 
 
-def inference_copy(model: keras.Model) -> keras.Model:
-    """Returns a model of the same answers, made for inference.
+def inference_model(model: keras.Model, precision: str = "float32") -> keras.Model:
+    """Returns the model whose answers an export gives.
 
-    It computes in float32, whatever the model's policy. Weight normalisation is carried out, so
-    that no call has to do it again; where the kernels have groups it stays.
+    It computes in float32, whatever the model's policy, with weights rounded to `precision`. Weight
+    normalisation is carried out, so that no call has to do it again; where the kernels have groups
+    it stays.
 
     Args:
         model: a `TrellisLM` or a `TrellisClassifier`, built.
+        precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
+            `Weights`.
+
+    Raises:
+        ValueError: `precision` is none of these.
     """
     layer, config = model.trellis, model.get_config()
     config.update({name: 0.0 for name in config if name.endswith("dropout")}, dtype="float32")
@@ -100,6 +101,8 @@ def inference_copy(model: keras.Model) -> keras.Model:
     weights = [each for each in model.weights if not (folds and _is_scale(each, layer))]
     for variable, original in zip(copy.weights, weights, strict=True):
         variable.assign(tf.cast(_folded(original, layer) if folds else original, tf.float32))
+    for variable, stored in zip(copy.weights, Weights(copy, precision).stored, strict=True):
+        variable.assign(stored.read())
     return copy
 
 

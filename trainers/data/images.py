@@ -72,6 +72,7 @@ class Source(NamedTuple):
         files: The names of these files.
         sizes: The published number of images of each split.
         classes: The name of each class.
+        shape: Of an image as its owner has it.
         mean: What the authors' script subtracts from values that go from 0 to 1.
         deviation: What it then divides by.
     """
@@ -82,6 +83,7 @@ class Source(NamedTuple):
     files: tuple[str, ...]
     sizes: dict[str, int]
     classes: tuple[str, ...]
+    shape: tuple[int, ...]
     mean: float
     deviation: float
 
@@ -94,6 +96,7 @@ SOURCES = {
         tuple(f"{name}.gz" for pair in image_files.MNIST_FILES.values() for name in pair),
         {"train": 60_000, "test": 10_000},
         tuple("0123456789"),
+        (28, 28),
         mean=0.1307,
         deviation=0.3081,
     ),
@@ -104,6 +107,7 @@ SOURCES = {
         tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
         {"train": 50_000, "test": 10_000},
         tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+        (32, 32, 3),
         mean=0.5,
         deviation=0.5,
     ),
@@ -147,6 +151,17 @@ def normalise(name: str, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
     """
     source = _source(name)
     return (tf.cast(pixels, tf.float32) / 255 - source.mean) / source.deviation
+
+
+def as_sequences(name: str, pictures: tf.Tensor) -> tf.Tensor:
+    """Returns images `[B, *shape]` as the network reads them, row by row: `[B, T, p]` float32.
+
+    Args:
+        name: One of `SOURCES`, which has the shape.
+        pictures: From 0 to 255.
+    """
+    channels = (*_source(name).shape, 1)[2]
+    return normalise(name, tf.reshape(pictures, [tf.shape(pictures)[0], -1, channels]))
 
 
 def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:

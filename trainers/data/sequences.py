@@ -22,7 +22,7 @@ from trainers.data.long_memory import Examples
 from trainers.names import IMAGES
 
 SPLITS = ("train", "validation", "test")
-_IMAGES = {"seq_mnist": "mnist", "permuted_mnist": "mnist", "seq_cifar10": "cifar10"}
+IMAGE_SETS = {"seq_mnist": "mnist", "permuted_mnist": "mnist", "seq_cifar10": "cifar10"}
 _GENERATED = {"copy_memory": long_memory.copy_memory, "adding": long_memory.adding}
 
 
@@ -86,7 +86,7 @@ def _load_images(
     cache_dir: epath.PathLike | None,
     permutation: Sequence[int] | None,
 ) -> SequenceData:
-    name = _IMAGES[config.task]
+    name = IMAGE_SETS[config.task]
     found = images.load(name, data_dir, cache_dir)
     train, validation = images.split(found.train, config.data.validation, config.seed)
     if config.task == "permuted_mnist" and permutation is None:

@@ -35,8 +35,7 @@ class Workdir:
 
     def result(self) -> dict | None:
         """Returns what `finish` was given, or None for a run that has not finished."""
-        file = self.path / RESULT
-        return json.loads(file.read_text()) if file.exists() else None
+        return read_result(self.path)
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Marks the run as finished, with its final result."""
@@ -73,6 +72,12 @@ def open_workdir(
             _refuse_other_run(folder, config, may_change)
         write_json(folder / CONFIG, config)
         yield Workdir(folder)
+
+
+def read_result(path: epath.PathLike) -> dict | None:
+    """Returns the result of the run in a folder, or None for one that has not finished."""
+    file = epath.Path(path) / RESULT
+    return json.loads(file.read_text()) if file.exists() else None
 
 
 def read_config(path: epath.PathLike) -> dict:

@@ -1,0 +1,113 @@
+"""The model whose answers an export gives, in each precision."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis import TrellisClassifier, TrellisLM, heads
+from keras_trellis.export.weights import Weights, inference_model
+
+IDS = np.random.default_rng(0).integers(11, size=(2, 7))
+
+
+def language_model(**arguments):
+    keras.utils.set_random_seed(3)
+    settings = {
+        "units": 8,
+        "depth": 3,
+        "embedding_units": 6,
+        "recurrent_initializer": keras.initializers.RandomNormal(stddev=0.5),
+    }
+    return TrellisLM(11, **{**settings, **arguments})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"weight_normalization": True},
+        {"weight_normalization": True, "groups": 2},
+        {"dropout": 0.5, "embedding_dropout": 0.5, "recurrent_dropout": 0.5, "seed": 1},
+        {"head": heads.MixtureOfSoftmaxes(3, epsilon=1e-3), "output_units": 5},
+        {"head": heads.AdaptiveSoftmax((4, 7)), "gate": "gru"},
+        {"dtype": "float64"},
+    ],
+    ids=str,
+)
+def test_it_gives_the_answers_of_the_model(arguments):
+    model = language_model(**arguments)
+    for variable in model.trainable_variables:
+        if "scale" in variable.path:
+            variable.assign(variable * 1.3)
+    copy = inference_model(model)
+    assert copy.compute_dtype == "float32"
+    assert copy.trellis.weight_normalization == ("groups" in arguments)
+    np.testing.assert_allclose(copy(IDS), model(IDS), atol=1e-5)
+
+
+def test_it_computes_in_float32_where_the_model_does_not():
+    model = language_model(dtype="mixed_bfloat16")
+    exact = language_model()
+    exact.set_weights(model.get_weights())
+    np.testing.assert_allclose(inference_model(model)(IDS), exact(IDS), atol=1e-5)
+
+
+def test_a_classifier():
+    model = TrellisClassifier(
+        4, 8, 3, weight_normalization=True, permutation=[3, 1, 0, 2], dropout=0.5
+    )
+    sequences = np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32")
+    expected = model(sequences)
+    copy = inference_model(model)
+    np.testing.assert_allclose(copy(sequences), expected, atol=1e-5)
+    assert copy.permutation == (3, 1, 0, 2)
+
+
+def test_the_model_stays_as_it_is():
+    model = language_model(weight_normalization=True)
+    before = [np.array(each) for each in model.get_weights()]
+    inference_model(model, "int8")
+    for weight, value in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def test_float16_rounds_kernels_and_word_vectors_alone():
+    model = language_model()
+    copy = inference_model(model, "float16")
+    for rounded, variable in zip(copy.weights, model.weights, strict=True):
+        value = np.asarray(variable)
+        expected = value.astype("float16").astype("float32") if value.ndim > 1 else value
+        np.testing.assert_array_equal(rounded, expected)
+
+
+def test_int8_has_a_scale_for_each_output_channel_and_each_word():
+    model = language_model()
+    model.embedding.embeddings.assign(model.embedding.embeddings * np.linspace(0, 9, 11)[:, None])
+    copy = inference_model(model, "int8")
+    for rounded, variable in zip(copy.weights, model.weights, strict=True):
+        value, rounded = np.asarray(variable), np.asarray(rounded)
+        if value.ndim < 2:
+            np.testing.assert_array_equal(rounded, value)
+            continue
+        axes = (1,) if variable.name == "embeddings" else tuple(range(value.ndim - 1))
+        step = np.abs(value).max(axes, keepdims=True) / 127
+        assert np.all(np.abs(rounded - value) <= step / 2 + 1e-7)
+        assert np.any(rounded != value)
+
+
+@pytest.mark.parametrize("precision, dtype", [("float16", tf.float16), ("int8", tf.int8)])
+def test_what_is_kept_is_what_the_model_has(precision, dtype):
+    copy = inference_model(language_model(), precision)
+    weights = Weights(copy, precision)
+    kept = {each.dtype for module in weights.stored for each in module.variables}
+    assert kept == {dtype, tf.float32}
+    for variable, stored in zip(copy.weights, weights.stored, strict=True):
+        np.testing.assert_allclose(stored.read(), variable, rtol=1e-6)
+    copied = weights.call(lambda: copy(IDS))
+    np.testing.assert_allclose(copied, copy(IDS), rtol=1e-5)
+
+
+def test_an_unknown_precision():
+    with pytest.raises(ValueError, match="`precision` must be one of float32, float16, int8"):
+        inference_model(language_model(), "int4")

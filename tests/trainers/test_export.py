@@ -1,0 +1,205 @@
+"""`python -m trainers.export`: what a run has learned, as a served model."""
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import flagsaver
+
+from tests.trainers import mnist_files
+from trainers import config as configs
+from trainers import export, files, language_runs, runs, sequence_runs
+from trainers.data import images
+from trainers.training import checkpoints
+from trainers.training.workdir import open_workdir
+
+SIZES = {"units": 12, "depth": 3, "output_units": 8, "embedding_units": 8}
+CLASSIFIER = {"units": 12, "output_units": 10, "depth": 3, "dilation_rate": (1, 2, 4)}
+
+
+def changed(task, model):
+    config = configs.load(task, "small")
+    with config.unlocked():
+        config.model.update(model)
+    return config
+
+
+def save_weights(path, model):
+    """Gives a run random weights, as the best of its epochs."""
+    rng = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape))
+    arrays = checkpoints.variable_arrays("model", model.variables)
+    assert checkpoints.Checkpoints(path / "checkpoints").save_best(arrays)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    words = np.random.default_rng(0).integers(0, 30, 1800)
+    lines = [" ".join(f"w{word}" for word in row) for row in words.reshape(-1, 10)]
+    for name, part in (("train", lines[:100]), ("valid", lines[100:140]), ("test", lines[140:])):
+        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in part))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def language_run(corpus, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "language"
+    config = changed("text", SIZES)
+    loaded = language_runs.load_corpus(config, str(corpus))
+    with open_workdir(path, config.to_dict()):
+        language_runs.keep_corpus(path, loaded)
+        save_weights(path, language_runs.LanguageExperiment(config, str(corpus)).build())
+    score = {"nll": 1.0, "tokens": 1234, "perplexity": 56.789}
+    files.write_json(path / "result.json", {"scores": {"test": {"exact": score}}})
+    return path
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mnist")
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 60), ("test", 20)):
+        pixels = rng.integers(256, size=(count, 28, 28))
+        mnist_files.write(folder, split, pixels, np.arange(count) % 10)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digits_run(digits, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    config = changed("permuted_mnist", CLASSIFIER)
+    with config.unlocked():
+        config.data.validation, config.data.batch_size = 20, 10
+    with open_workdir(path, config.to_dict()):
+        experiment = sequence_runs.SequenceExperiment(config, str(digits), path)
+        experiment.keep(path)
+        save_weights(path, experiment.build())
+    return path
+
+
+@pytest.fixture
+def call(capsys):
+    """Runs a command line in this process."""
+
+    def call(*arguments, status=0):
+        saved = flagsaver.save_flag_values()
+        try:
+            export.parse_flags(["export", *map(str, arguments)])
+            assert export.main(["export"]) == status
+        except SystemExit as exit_:
+            assert exit_.code == status
+        finally:
+            flagsaver.restore_flag_values(saved)
+        output = capsys.readouterr()
+        return output.err if status else output.out
+
+    return call
+
+
+def card(version):
+    return (pathlib.Path(version) / "assets.extra" / "model_card.md").read_text()
+
+
+def test_a_language_model(call, language_run, tmp_path):
+    output = call(f"--workdir={language_run}", f"--output={tmp_path / 'served'}")
+    version = tmp_path / "served" / "1"
+    assert output == f"{version}: see assets.extra/model_card.md there\n"
+    assert "| Test perplexity | 56.79 (1,234 tokens) |" in card(version)
+    assert "| Task | text |" in card(version)
+
+    model, vocabulary, _ = language_runs.load_trained(language_run, "to be compared")
+    text = "w3 w7 nothing\nw1"
+    ids = np.concatenate([[vocabulary.eos_id], vocabulary.encode_text(text)])[None]
+    nll, _ = model.score(ids[:, :-1], ids[:, 1:])
+    signatures = tf.saved_model.load(str(version)).signatures
+    found = signatures["score"](text=tf.constant([text]))
+    np.testing.assert_allclose(found["nll"], nll, rtol=1e-5)
+    assert [token.decode() for token in found["tokens"].numpy()[0]] == [
+        vocabulary.tokens[index] for index in ids[0, 1:]
+    ]
+
+
+def test_less_precision_is_measured(call, language_run, corpus, tmp_path):
+    arguments = [f"--workdir={language_run}", f"--output={tmp_path}", "--precision=int8"]
+    call(*arguments, f"--data_dir={corpus}")
+    row = re.search(
+        r"\| Validation perplexity in int8 \| (\S+), in float32 (\S+) \|", card(tmp_path / "1")
+    )
+    model, _, config = language_runs.load_trained(language_run, "to be compared")
+    loaded = language_runs.load_corpus(config, str(corpus))
+    evaluator = language_runs.evaluation.Evaluator(model, config.data, config.evaluation)
+    assert row[2] == f"{evaluator.exact(loaded.validation).perplexity:.2f}"
+    assert row[1] != row[2]
+
+
+def test_text_of_another_run_measures_nothing(call, language_run, corpus, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in corpus.iterdir():
+        (other / file.name).write_text(file.read_text() + "w1 w2\n")
+    arguments = [f"--workdir={language_run}", f"--output={tmp_path / 'served'}", "--precision=int8"]
+    assert "belongs to a run on another text" in call(*arguments, f"--data_dir={other}", status=2)
+    assert not (tmp_path / "served").exists()
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
+    exact = precision == "float32"
+    arguments = [f"--workdir={digits_run}", f"--output={tmp_path}", f"--precision={precision}"]
+    call(*arguments, *([] if exact else [f"--data_dir={digits}"]))
+    assert ("| Validation accuracy in float16 |" in card(tmp_path / "1")) != exact
+
+    config = runs.load_config(digits_run)
+    order = json.loads((digits_run / "data.json").read_text())["permutation"]
+    model = sequence_runs.sequence_models.classifier(config, (784, 1), 10, order)
+    checkpoints.load_best(digits_run, model)
+    pictures = np.random.default_rng(1).integers(256, size=(3, 28, 28))
+    logits = model(images.normalise("mnist", pictures.reshape(3, 784, 1)))
+    signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
+    found = signatures["serving_default"](images=tf.constant(pictures, tf.uint8))
+    np.testing.assert_allclose(
+        found["probabilities"], tf.nn.softmax(logits), atol=1e-5 if exact else 1e-2
+    )
+    best = np.argsort(-np.asarray(found["probabilities"]), axis=1)[:, :5]
+    np.testing.assert_array_equal(found["classes"], best)
+    assert found["labels"].numpy()[0, 0].decode() == str(best[0, 0])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "--workdir is missing"),
+        (["--workdir=x"], "--output is missing"),
+        (["--workdir=x", "--output=y", "--data_dir=z"], "--data_dir has no use with --precision"),
+        (["--workdir=x", "--output=y", "--task=ptb"], "--task has no use here"),
+        (["--workdir=/nowhere", "--output=y"], "/nowhere holds no run"),
+        (["--workdir=x", "--output=y", "--precision=int4"], "--precision"),
+    ],
+)
+def test_what_is_refused(call, arguments, message):
+    assert message in call(*arguments, status=2)
+
+
+def test_runs_that_cannot_be_served(call, tmp_path):
+    path = tmp_path / "adding"
+    with open_workdir(path, configs.load("adding", "small").to_dict()):
+        pass
+    message = call(f"--workdir={path}", f"--output={tmp_path / 'served'}", status=2)
+    assert "a run of adding" in message
+    path = tmp_path / "lstm"
+    with open_workdir(path, configs.load("ptb", "small_lstm").to_dict()):
+        pass
+    message = call(f"--workdir={path}", f"--output={tmp_path / 'served'}", status=2)
+    assert "`config.model.kind` must be 'trellis' to be served" in message
+
+
+def test_a_folder_that_is_none(call, language_run, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    message = call(f"--workdir={language_run}", f"--output={file}", status=2)
+    assert "which is a file" in message and file.read_text() == "mine"

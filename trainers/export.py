@@ -1,0 +1,57 @@
+"""Writes a run's best model as TensorFlow Serving expects it.
+
+    python -m trainers.export --workdir=RUN --output=models/ptb
+    python -m trainers.export --workdir=RUN --output=models/ptb --precision=int8 --data_dir=TEXT
+
+Each call makes a new version, a folder whose name is a number, in the folder `--output`.
+"""
+
+import tensorflow as tf
+from absl import app, flags, logging
+from etils import epath
+
+from keras_trellis.export import PRECISIONS
+from trainers import command, language_runs, names, runs, sequence_runs
+
+FLAGS = flags.FLAGS
+
+flags.adopt_module_key_flags(command)
+flags.DEFINE_string("output", None, "The folder of the served model.")
+flags.DEFINE_enum("precision", "float32", PRECISIONS, "How kernels and word vectors are kept.")
+
+
+def main(argv: list[str]) -> int:
+    """Exports the model; returns the exit status."""
+    return command.run(argv, _export)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    return command.parse_flags(argv, _check_flags)
+
+
+def _check_flags(argv: list[str]) -> None:
+    del argv
+    command.require("workdir", "output")
+    for name in ("task", "preset"):
+        if FLAGS[name].present:
+            raise ValueError(f"--{name} has no use here: --workdir says which run")
+    if FLAGS.data_dir is not None and FLAGS.precision == "float32":
+        raise ValueError(
+            "--data_dir has no use with --precision=float32: it is to measure what less changes"
+        )
+
+
+def _export() -> None:
+    if not FLAGS["verbosity"].present:  # what TensorFlow says of a graph's parts is not for users
+        logging.set_verbosity(logging.WARNING)
+        tf.get_logger().setLevel("WARNING")
+    path = epath.Path(FLAGS.workdir).expanduser()
+    task = runs.load_config(path).task
+    export = language_runs.export if task in names.LANGUAGE else sequence_runs.export
+    version = export(path, FLAGS.output, FLAGS.precision, FLAGS.data_dir)
+    print(f"{version}: see assets.extra/model_card.md there")
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse_flags)
