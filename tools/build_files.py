@@ -24,7 +24,12 @@ FOLDERS = (
 )
 
 # Names of distributions, where they are not the name that is imported.
-DISTRIBUTIONS = {"absl": "absl_py", "tcn": "keras_tcn"}
+DISTRIBUTIONS = {
+    "absl": "absl_py",
+    "grpc": "grpcio",
+    "tcn": "keras_tcn",
+    "tensorflow_serving": "tensorflow_serving_api",
+}
 # Imported only where they happen to be installed, so no target may require them.
 OPTIONAL = frozenset({"torch"})
 
