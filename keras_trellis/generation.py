@@ -70,18 +70,21 @@ def filter_log_probs(log_probs: tf.Tensor, *, top_k: Any = None, top_p: Any = No
     Returns:
         `[B, V]`, not renormalised.
     """
-    if top_k is None and top_p is None:
-        return log_probs
+    size = tf.shape(log_probs)[1]
+    top_k = size if top_k is None else _column(top_k, tf.int32)
+    top_p = _column(1.0 if top_p is None else top_p, log_probs.dtype)
+    narrows = tf.reduce_any(top_k < size) | tf.reduce_any(top_p < 1)
+    # Sorting a large vocabulary takes longer than all else of a draw.
+    return tf.cond(narrows, lambda: _filtered(log_probs, top_k, top_p), lambda: log_probs)
+
+
+def _filtered(log_probs: tf.Tensor, top_k: tf.Tensor, top_p: tf.Tensor) -> tf.Tensor:
     ordered = tf.sort(log_probs, axis=-1, direction="DESCENDING")
-    kept = tf.ones_like(ordered, tf.bool)
-    if top_k is not None:
-        kept = tf.range(tf.shape(ordered)[1])[None] < _column(top_k, tf.int32)
-    if top_p is not None:
-        probabilities = tf.nn.softmax(_only(kept, ordered))
-        before = tf.cumsum(probabilities, axis=-1, exclusive=True)
-        top_p = _column(top_p, ordered.dtype)
-        # The sum may round to 1 before the last token: 1 keeps all of them whatever it says.
-        kept &= (before < top_p) | (top_p >= 1)
+    kept = tf.range(tf.shape(ordered)[1])[None] < top_k
+    probabilities = tf.nn.softmax(_only(kept, ordered))
+    before = tf.cumsum(probabilities, axis=-1, exclusive=True)
+    # The sum may round to 1 before the last token: 1 keeps all of them whatever it says.
+    kept &= (before < top_p) | (top_p >= 1)
     least = tf.reduce_min(tf.where(kept, ordered, ordered.dtype.max), axis=-1, keepdims=True)
     return _only(log_probs >= least, log_probs)
 
