@@ -50,6 +50,38 @@ def hidden_kernel(kernel: tf.Tensor, dtype: tf.DType, mask: tf.Tensor | None) ->
     return HiddenKernel(kernel, tf.stop_gradient(rows(tf.cast(kernel, dtype))), mask)
 
 
+def some_taps(hidden: HiddenKernel, begin: int, end: int) -> HiddenKernel:
+    """Returns the kernel of the taps begin, ..., end - 1 alone."""
+    units = hidden.kernel.shape[1]
+    matrix = hidden.matrix[begin * units : end * units]
+    return hidden._replace(kernel=hidden.kernel[begin:end], matrix=matrix)
+
+
+def hidden_products(taps: tf.Tensor, hidden: HiddenKernel) -> tf.Tensor:
+    """Returns [B, T, k * units] times the hidden kernel, [B, T, blocks * units].
+
+    As in `level`, the kernel's gradient is in the kernel's own precision; that of mixed precision
+    cannot be differentiated.
+    """
+    if hidden.kernel.dtype == hidden.matrix.dtype:
+        return multiply(taps, rows(hidden.kernel))
+
+    @tf.custom_gradient
+    def apply(taps: tf.Tensor, kernel: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> Any:
+            by_taps = multiply(upstream, hidden.matrix, transpose=True)
+            return _last(by_taps), _last(_kernel_gradient(taps, upstream, kernel))
+
+        return multiply(taps, hidden.matrix), gradient
+
+    return apply(taps, hidden.kernel)
+
+
+def _kernel_gradient(taps: tf.Tensor, by_products: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
+    return tf.reshape(tf.cast(by_kernel, kernel.dtype), kernel.shape)
+
+
 class _Reach(NamedTuple):
     """Which steps of the level below a level reads, and which have a result."""
 
@@ -115,10 +147,9 @@ def level(
             by_taps = multiply(by_products, matrix, transpose=True)
             with tf.control_dependencies([by_total]):  # not as early as it could: memory
                 taps = read(past, state, hidden.mask)
-            by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
             gradients = (
                 *tf.nest.flatten(read_gradient(past, state, hidden.mask, by_taps, by_shifted)),
-                tf.reshape(tf.cast(by_kernel, kernel.dtype), kernel.shape),
+                _kernel_gradient(taps, by_products, kernel),
                 by_total if addend_rank == 3 else tf.reduce_sum(by_total, axis=(0, 1)),
             )
             # Derivatives of these would miss that the matrix depends on the kernel.
@@ -188,11 +219,20 @@ def _fill_up(products: tf.Tensor, reach: _Reach, state: State) -> tf.Tensor:
 
 
 def _activate(gate: Gate, reach: _Reach, total: tf.Tensor, past: State, state: State) -> State:
-    return _step(gate, total, _shift(reach, past, state))
+    return run_gate(gate, total, _shift(reach, past, state))
 
 
-def _step(gate: Gate, total: tf.Tensor, shifted: State) -> State:
-    """Runs the gate, in float32 at least: XLA does no arithmetic in less on a CPU, but rounds."""
+def run_gate(gate: Gate, total: tf.Tensor, shifted: State) -> State:
+    """Runs the gate, in float32 at least: XLA does no arithmetic in less on a CPU, but rounds.
+
+    Args:
+        gate: the gate.
+        total: the pre-activations, [B, T, blocks * units].
+        shifted: the state of the level below, delayed by the dilation, each [B, T, units].
+
+    Returns:
+        The gate's states, each [B, T, units].
+    """
     precise = tf.float32 if total.dtype.size < 4 else total.dtype
     blocks = tf.split(tf.cast(total, precise), gate.blocks, axis=-1)
     state = gate.step(blocks, tuple(tf.cast(each, precise) for each in shifted))
@@ -206,7 +246,7 @@ def _activate_gradient(
     total, shifted = tf.identity(total), _shift(reach, past, state)  # see `_read_gradient`
     with tf.GradientTape() as tape:
         tape.watch([total, shifted])
-        after = _step(gate, total, shifted)
+        after = run_gate(gate, total, shifted)
     return tape.gradient(after, [total, shifted], output_gradients=upstream)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import tensorflow as tf
 from keras_trellis import streaming
 from keras_trellis.convolution import ALL, Kept, causal_convolution, keep_steps, pad_left
 from keras_trellis.gates import Gate
-from keras_trellis.level import HiddenKernel, level
+from keras_trellis.level import HiddenKernel, hidden_products, level, run_gate, some_taps
 from keras_trellis.levels import Grid, Segment, cut, iterate_levels, recomputed, segments
 from keras_trellis.masks import Packing
 from keras_trellis.types import Cache, State
@@ -38,6 +39,9 @@ class Parameters(NamedTuple):
 Addends = dict[int, tf.Tensor]
 """What joins the products of a level: for each dilation the injected input and the bias, [B, T,
 blocks * units]; for 0, the levels that the input does not enter, the bias alone."""
+
+
+Arrays = tuple[tf.TensorArray, ...]
 
 
 class _Shared(NamedTuple):
@@ -162,7 +166,7 @@ class Network:
             past,
             state,
             hidden,
-            addends[0 if phase % self.inject_every else dilation],
+            self._addend(addends, phase),
             gate=self.gate,
             dilation=dilation // stride,
             steps=steps,
@@ -170,6 +174,10 @@ class Network:
         )
         # A loop's variables must keep their static shape.
         return after if kept != ALL else tuple(map(_with_shape_of, after, state))
+
+    def _addend(self, addends: Addends, phase: int) -> tf.Tensor:
+        """What joins the products of a level with level % period = phase."""
+        return addends[0 if phase % self.inject_every else self.dilation(phase)]
 
     def run(
         self,
@@ -342,6 +350,10 @@ class Network:
     ) -> tuple[State, State]:
         """Runs all levels on their cached past.
 
+        Where there is but one step, the products of the past taps of all levels are one product,
+        and only those of the present tap go level by level: where the rows are few, the time is
+        that of reading the kernel, of which it takes about half as much.
+
         Args:
             sequences: the next steps, [B, n, p].
             cache: the past.
@@ -353,6 +365,12 @@ class Network:
         """
         addends = self.inject(sequences, cache.inputs, parameters)
         pasts = [streaming.split_levels(levels, self.cached) for levels in cache.levels]
+        if sequences.shape[1] == 1:
+            state, below = self._step(pasts, addends, parameters.hidden)
+            return state, tuple(
+                streaming.push(levels, step, self.cached, plan)
+                for levels, step in zip(cache.levels, below, strict=True)
+            )
         futures = [
             [tf.TensorArray(sequences.dtype, count) for count, _ in self.cached] for _ in pasts
         ]
@@ -375,7 +393,70 @@ class Network:
         state, futures = iterate_levels(
             advance, carry, first=1, last=self.depth, period=self.period
         )
-        return state, tuple(streaming.join_levels(future, self.units) for future in futures)
+        return state, tuple(
+            streaming.join_levels([tf.transpose(each.stack(), [1, 0, 2, 3]) for each in future])
+            for future in futures
+        )
+
+    def _step(
+        self, pasts: Sequence[Sequence[tf.Tensor]], addends: Addends, hidden: HiddenKernel
+    ) -> tuple[State, State]:
+        """Runs all levels on a single step. Nothing in it is compiled: servers do without XLA.
+
+        Args:
+            pasts: for each state of the gate and each place in the cycle, [B, levels, W, units].
+            addends: what joins the products.
+            hidden: the hidden kernel.
+
+        Returns:
+            The top state, each [B, 1, units], and what each level has read of the one below, each
+            [B, L, units], levels in the order of `Cache.levels`.
+        """
+        past = [*self._delayed(pasts), *self._past_products(pasts[0], hidden)]
+        present = some_taps(hidden, self.kernel_size - 1, self.kernel_size)
+        firsts = list(itertools.accumulate([count for count, _ in self.cached], initial=0))
+
+        def activate(index: int | tf.Tensor, phase: int, *products: tf.Tensor) -> State:
+            here = [tf.gather(each, [index], axis=1) for each in past]
+            shifted, products = here[: len(pasts)], (*products, *here[len(pasts) :])
+            total = sum(products, self._addend(addends, phase))
+            return run_gate(self.gate, total, tuple(shifted))
+
+        def advance(
+            carry: tuple[State, Arrays], level: int | tf.Tensor, phase: int
+        ) -> tuple[State, Arrays]:
+            state, below = carry
+            index = firsts[phase % len(self.cycle)] + level // len(self.cycle)
+            below = tuple(each.write(index, new) for each, new in zip(below, state, strict=True))
+            products = hidden_products(_masked(state[0], hidden.mask), present)
+            return activate(index, phase, products), below
+
+        state = activate(0, 0)  # the state below level 0 is zero
+        below = tuple(
+            tf.TensorArray(each.dtype, self.depth).write(0, tf.zeros_like(each)) for each in state
+        )
+        state, below = iterate_levels(
+            advance, (state, below), first=1, last=self.depth, period=self.period
+        )
+        return state, tuple(tf.transpose(each.stack()[:, :, 0], [1, 0, 2]) for each in below)
+
+    def _delayed(self, pasts: Sequence[Sequence[tf.Tensor]]) -> State:
+        """What the gates of all levels read at a single step, each [B, L, units]."""
+        return tuple(
+            tf.concat([past[:, :, -d] for past, d in zip(each, self.cycle, strict=True)], axis=1)
+            for each in pasts
+        )
+
+    def _past_products(self, pasts: Sequence[tf.Tensor], hidden: HiddenKernel) -> list[tf.Tensor]:
+        """The products of the past taps at a single step: none, or [B, L, blocks * units]."""
+        taps = self.kernel_size - 1
+        if not taps:
+            return []
+        read = [past[:, :, ::d] for past, d in zip(pasts, self.cycle, strict=True)]
+        mask = None if hidden.mask is None else tf.expand_dims(hidden.mask, 1)
+        joined = _masked(tf.concat(read, axis=1), mask)
+        joined = tf.reshape(joined, [-1, self.depth, taps * self.units])
+        return [hidden_products(joined, some_taps(hidden, 0, taps))]
 
 
 def zeros(sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
@@ -385,6 +466,10 @@ def zeros(sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
         for axis, size in enumerate(sequences.shape[:2])
     )
     return tf.zeros([batch, time if steps is None else steps, channels], sequences.dtype)
+
+
+def _masked(tensor: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    return tensor if mask is None else tensor * mask
 
 
 def _keep(state: State, steps: Kept) -> State:

@@ -80,18 +80,30 @@ def split_levels(levels: tf.Tensor, sizes: Sequence[tuple[int, int]]) -> list[tf
     ]
 
 
-def join_levels(arrays: Sequence[tf.TensorArray], units: int) -> tf.Tensor:
-    """Joins what `split_levels` splits.
+def join_levels(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Joins what `split_levels` splits: [B, levels, steps, units] a place to [B, S, units]."""
+    joined = [tf.reshape(part, [tf.shape(part)[0], -1, part.shape[-1]]) for part in parts]
+    return tf.concat(joined, axis=1)
+
+
+def push(
+    levels: tf.Tensor,
+    steps: tf.Tensor,
+    sizes: Sequence[tuple[int, int]],
+    plan: Packing | None,
+) -> tf.Tensor:
+    """Puts one more step at the end of what each level keeps, and drops the oldest.
 
     Args:
-        arrays: for each place in the cycle [B, steps, units] a level.
-        units: the number of hidden channels.
+        levels: [B, S, units], an entry of `Cache.levels`.
+        steps: [B, L, units], a step for each level, in the same order.
+        sizes: as for `split_levels`.
+        plan: the packing of the step; None where it is valid.
 
     Returns:
         [B, S, units].
     """
-    parts = []
-    for array in arrays:
-        part = tf.transpose(array.stack(), [1, 0, 2, 3])
-        parts.append(tf.reshape(part, [tf.shape(part)[0], -1, units]))
-    return tf.concat(parts, axis=1)
+    added = tf.split(tf.expand_dims(steps, 2), [count for count, _ in sizes], axis=1)
+    kept = [part[:, :, 1:] for part in split_levels(levels, sizes)]
+    pushed = join_levels([tf.concat(pair, axis=2) for pair in zip(kept, added, strict=True)])
+    return pushed if plan is None else tf.where(tf.expand_dims(plan.mask, -1), pushed, levels)

@@ -263,8 +263,10 @@ def test_gradients_of_gradients(gate):
         assert_close(run(x), expected, 1e-6)
 
 
-def test_gradients_of_gradients_are_refused_in_mixed_precision():
-    layer, x = make(dtype="mixed_bfloat16"), tf.constant(draw_inputs(), tf.float32)
+@pytest.mark.parametrize("steps", [5, 1])
+def test_gradients_of_gradients_are_refused_in_mixed_precision(steps):
+    layer = make(dtype="mixed_bfloat16", stateful=steps == 1, batch=2)
+    x = tf.constant(draw_inputs(steps=steps), tf.float32)
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as tape:
@@ -707,12 +709,13 @@ def stream(layer, x, cuts, mask=None):
     return np.concatenate(outputs, axis=1), cache
 
 
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=35)
 @hypothesis.given(
     arguments=architectures(), steps=st.integers(1, 9), data=st.data(), masked=st.booleans()
 )
 def test_chunks_are_one_long_pass(arguments, steps, data, masked):
-    cuts = sorted(data.draw(st.lists(st.integers(0, steps), max_size=4)))
+    single_steps = st.just(list(range(1, steps)))
+    cuts = sorted(data.draw(single_steps | st.lists(st.integers(0, steps), max_size=4)))
     layer = make(**arguments)
     x = draw_inputs(3, steps)
     mask = draw_masks(np.random.default_rng(steps), 3, steps) if masked else None
@@ -746,20 +749,98 @@ def test_the_cache_is_bounded_and_static():
     assert tf.nest.map_structure(lambda t: (t.shape, t.dtype), cache) == spec
 
 
+def cache_specs(layer):
+    cache = layer.get_initial_cache(1)
+    return tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), cache)
+
+
 def test_stream_in_graph_with_unknown_sizes_and_one_trace():
     arguments = dict(dilation_rate=(1, 2), return_sequences=True)
     layer = make(**arguments)
     x = draw_inputs(2, 9)
     cache = layer.get_initial_cache(2)
-    specs = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), cache)
-    traced = tf.function(
-        layer.stream, input_signature=[tf.TensorSpec([None, None, P], tf.float64), specs]
-    )
+    sequences = tf.TensorSpec([None, None, P], tf.float64)
+    traced = tf.function(layer.stream, input_signature=[sequences, cache_specs(layer)])
     expected = reference(layer, arguments, x).outputs
     for start, end in [(0, 4), (4, 5), (5, 5), (5, 9)]:
         outputs, cache = traced(x[:, start:end], cache)
         assert_close(outputs, expected[:, start:end])
     assert traced.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_single_steps_in_a_graph(jit_compile):
+    arguments = dict(depth=5, dilation_rate=(1, 2), kernel_size=3, inject_every=2)
+    layer = make(**arguments)
+    x, cache = draw_inputs(2, 6), layer.get_initial_cache(2)
+    step = tf.function(
+        layer.stream,
+        input_signature=[tf.TensorSpec([None, 1, P], tf.float64), cache_specs(layer)],
+        jit_compile=jit_compile,
+    )
+    for t, expected in enumerate(np.moveaxis(reference(layer, arguments, x).outputs, 1, 0)):
+        outputs, cache = step(x[:, t : t + 1], cache)
+        assert_close(outputs[:, 0], expected)
+    empty, _ = step(np.zeros((0, 1, P)), layer.get_initial_cache(0))
+    assert empty.shape == (0, 1, UNITS)
+
+
+@pytest.mark.parametrize("steps, compiles", [(1, False), (2, True)])
+def test_a_single_step_runs_where_xla_is_not(steps, compiles):
+    """As in a server, which has it switched off; longer chunks of known length are compiled."""
+    layer = make(dilation_rate=(1, 2))
+    graph = tf.function(layer.stream).get_concrete_function(
+        tf.TensorSpec([None, steps, P], tf.float64), cache_specs(layer)
+    )
+    functions = graph.graph.as_graph_def().library.function
+    assert functions and any(each.attr["_XlaMustCompile"].b for each in functions) == compiles
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(depth=4, dilation_rate=(1, 2), kernel_size=3, weight_normalization=True),
+        dict(depth=3, kernel_size=1, gate="gru"),
+        dict(depth=5, gate="tanh", groups=2, inject_every=2, dilation_rate=3),
+    ],
+)
+def test_single_steps_have_the_gradients_of_one_pass(arguments):
+    layer, x = make(**arguments), tf.constant(draw_inputs(2, 3))
+    variables = [v.value for v in layer.trainable_variables]
+
+    def slopes(run):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = weighted_sum(run(x), 0)
+        return tape.gradient(total, [x, *variables])
+
+    def one_by_one(x):
+        outputs, cache = [], layer.get_initial_cache(2)
+        for step in tf.split(x, 3, axis=1):
+            output, cache = layer.stream(step, cache)
+            outputs.append(output)
+        return tf.concat(outputs, axis=1)
+
+    assert_close(tf.function(lambda: slopes(one_by_one))(), slopes(layer))
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-10), ("mixed_bfloat16", 0.05)])
+def test_a_stateful_layer_trains_on_single_steps(dtype, tolerance):
+    """Its masks and gradients are those of a layer that remembers nothing but the same state."""
+    found = []
+    for stateful in (True, False):
+        layer = make(
+            depth=5, batch=2, stateful=stateful, dtype=dtype, dilation_rate=(1, 2), kernel_size=3,
+            dropout=0.3, recurrent_dropout=0.4, weight_dropout=0.3, return_state=True,
+        )  # fmt: skip
+        layer.seed_generator.state.assign([7, 0])
+        call = dict(initial_state=draw_state(), training=True)
+        x = draw_inputs(steps=1)
+        found.append(gradients(layer, tf.cast(x, layer.compute_dtype), 1, **call))
+        assert [each.dtype for each in found[-1][1:]] == [v.dtype for v in layer.variables[:3]]
+    for got, expected in zip(*found, strict=True):
+        assert np.abs(expected).max() > 0.1
+        np.testing.assert_allclose(got.astype(float), expected.astype(float), atol=tolerance)
 
 
 def test_stateful_batches_are_one_long_pass():
