@@ -1,7 +1,11 @@
-"""SavedModels that TensorFlow Serving loads, and any program that loads a SavedModel.
+"""SavedModels for TensorFlow Serving, and for whatever else loads a SavedModel.
 
 Nothing of this package is needed to load them. What they are asked is said by the methods of
-`language_model.LanguageModelEndpoints` and `classifier.ClassifierEndpoints`.
+`LanguageModelEndpoints` and `ClassifierEndpoints`.
+
+    from keras_trellis.export import export_language_model
+
+    export_language_model(model, vocabulary, "models/mine")
 """
 
 from __future__ import annotations
