@@ -7,6 +7,7 @@ import setuptools
 EXTRAS = {
     "trainers": [
         "absl-py",
+        "aiohttp>=3.14",
         "etils[epath]",
         # tensorflow-datasets imports it without declaring it.
         "importlib_resources",
@@ -17,7 +18,7 @@ EXTRAS = {
         "tqdm",
     ],
     "serving": ["tensorflow-serving-api>=2.19"],
-    "test": ["hypothesis", "markdown", "pytest", "pytest-xdist"],
+    "test": ["hypothesis", "markdown", "playwright", "pytest", "pytest-xdist"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn", "psutil"],
     "docs": [

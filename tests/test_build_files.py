@@ -107,8 +107,10 @@ def repository(tmp_path):
         "tests/test_text.py": "FILE = 'testdata/a.txt'",
         "tests/testdata/a.txt": "",
         "tests/testdata/b.txt": "",
+        "trainers/data/page.html": "",
         "trainers/data/sums.tsv": "",
-        "trainers/data/text.py": "import os.path\nfrom absl import flags\nFILE = 'sums.tsv'",
+        "trainers/data/text.py": "import os.path\nfrom absl import flags\n"
+        "FILES = 'sums.tsv', 'page.html'",
         "trainers/lm.py": "import importlib\n"
         "import keras_trellis.gates\n"
         "from trainers.data import text\n"
@@ -132,7 +134,8 @@ def test_targets_of_a_small_repository(repository):
     )
     assert 'deps = ["@pypi//numpy"]' in texts[Path("keras_trellis/BUILD")]
     assert (
-        'data = ["sums.tsv"],\n    deps = ["@pypi//absl_py"]' in texts[Path("trainers/data/BUILD")]
+        '    data = [\n        "page.html",\n        "sums.tsv",\n    ],\n'
+        '    deps = ["@pypi//absl_py"]' in texts[Path("trainers/data/BUILD")]
     )
     assert texts[Path("tests/BUILD")].endswith('    data = ["testdata/a.txt"],\n)\n')
     assert texts[Path("trainers/BUILD")].endswith(

@@ -117,8 +117,10 @@ def data_files(path: Path, root: Path = ROOT) -> list[str]:
     """
     source = (root / path).read_text(encoding="utf-8")
     folder = (root / path).parent
-    found = sorted([*folder.glob("*.tsv"), *folder.glob("testdata/*")])
-    names = [file.relative_to(folder).as_posix() for file in found]
+    found = [*folder.glob("testdata/*")]
+    for suffix in ("css", "html", "js", "tsv"):
+        found += folder.glob(f"*.{suffix}")
+    names = sorted(file.relative_to(folder).as_posix() for file in found)
     everything = "testdata/*" in source
     return [name for name in names if name in source or (everything and "/" in name)]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-__all__ = ["check_folder", "publish"]
+__all__ = ["check_folder", "newest", "publish"]
 
 _GRAPH = "saved_model.pb"  # without it no server takes a folder for a model
 
@@ -37,6 +37,22 @@ def check_folder(path: str) -> None:
             "`path` must be a model's folder, in which each export is a new version. "
             f"Received: path={path!r}, {reason}"
         )
+
+
+def newest(path: str) -> str:
+    """Returns the folder of a model's newest version.
+
+    Raises:
+        ValueError: `path` is not the folder of a model, or has no version.
+    """
+    check_folder(path)
+    found = _numbers(path)
+    if not found:
+        raise ValueError(
+            "`path` must be a model's folder, with a version, a folder whose name is a number. "
+            f"Received: path={path!r}, which has none"
+        )
+    return os.path.join(path, str(max(found)))
 
 
 def publish(write: Callable[[str], None], path: str) -> str:
@@ -70,9 +86,12 @@ def publish(write: Callable[[str], None], path: str) -> str:
 
 
 def _next(path: str) -> int:
+    return max(_numbers(path), default=0) + 1
+
+
+def _numbers(path: str) -> list[int]:
     names = tf.io.gfile.listdir(path) if tf.io.gfile.exists(path) else []
-    versions = [int(name) for name in (each.rstrip("/") for each in names) if name.isdigit()]
-    return max(versions, default=0) + 1
+    return [int(name) for name in (each.rstrip("/") for each in names) if name.isdigit()]
 
 
 def _rename(folder: str, path: str) -> str:

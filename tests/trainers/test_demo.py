@@ -1,0 +1,212 @@
+"""`python -m trainers.demo`: the command, and its page in a browser."""
+
+import contextlib
+import logging
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from playwright import sync_api
+
+from tests.trainers import exported
+from tools import browser
+from trainers import demo
+
+WAIT = 120_000  # milliseconds
+in_browser = pytest.mark.skipif(browser.path() is None, reason="there is no Chromium here")
+
+
+@contextlib.contextmanager
+def serving(model):
+    """Runs the command; yields the page's address; ends it as Ctrl-C does."""
+    line = [sys.executable, "-m", "trainers.demo", f"--model={model}", "--port=0"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="module")
+def page():
+    with serving(exported.folder()) as address, browser.open_page(address) as page:
+        page.problems = []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("console", lambda said: page.problems.append(said.text))
+        yield page
+
+
+def score(page, text):
+    page.get_by_label("A text", exact=True).fill(text)
+    button = page.get_by_role("button", name="Show the surprise")
+    button.click()
+    sync_api.expect(button).to_be_enabled(timeout=WAIT)
+
+
+def write(page, prompt, **settings):
+    page.get_by_label("The text to go on from").fill(prompt)
+    for label, value in settings.items():
+        page.get_by_label(label.replace("_", " ")).fill(str(value))
+    page.get_by_role("button", name="Write").click()
+
+
+def wait_until_written(page):
+    sync_api.expect(page.get_by_role("button", name="Stop")).to_be_disabled(timeout=WAIT)
+    return page.locator("#generate-status").text_content()
+
+
+@in_browser
+def test_colours_are_as_warm_as_tokens_are_surprising(page):
+    score(page, "the cat sat\non the mat the mat")
+    tokens = page.locator("#tokens [role=listitem]")
+    assert tokens.all_text_contents() == "the cat sat ↵ on the mat the mat".split()
+    assert page.locator("#tokens").text_content() == "the cat sat ↵\non the mat the mat "
+    labels = tokens.evaluate_all("all => all.map(each => each.getAttribute('aria-label'))")
+    told = [
+        re.fullmatch(r'(".*"): ([\d.]+) bits, ([\d.]+) nats, probability ([\d.]+)', label).groups()
+        for label in labels
+    ]
+    assert [each[0] for each in told[:4]] == ['"the"', '"cat"', '"sat"', '"<eos>"']
+    bits, nats, probabilities = np.array([each[1:] for each in told], float).T
+    np.testing.assert_allclose(nats, bits * np.log(2), rtol=2e-3)
+    np.testing.assert_allclose(probabilities, np.exp(-nats), rtol=2e-3)
+    colours = tokens.evaluate_all("all => all.map(each => getComputedStyle(each).backgroundColor)")
+    warmth = [float(re.search(r"([\d.]+)\)$", colour)[1]) for colour in colours]
+    np.testing.assert_allclose(warmth, 0.65 * bits / 16, atol=3e-3)
+    assert len({*np.round(warmth, 2)}) > 1
+    status = page.locator("#score-status").text_content()
+    perplexity = float(re.match(r"Perplexity ([\d.]+): .* bits a token, 9 tokens$", status)[1])
+    np.testing.assert_allclose(perplexity, np.exp(nats.mean()), rtol=2e-3)
+
+
+@in_browser
+def test_pointer_and_keys_tell_of_a_token(page):
+    score(page, "the cat sat")
+    tokens, detail = page.locator("#tokens [role=listitem]"), page.locator("#detail")
+    tokens.nth(1).hover()
+    assert detail.text_content().startswith('"cat": ')
+    tokens.nth(0).focus()
+    for key, word in [("ArrowRight", "cat"), ("End", "sat"), ("ArrowLeft", "cat"), ("Home", "the")]:
+        page.keyboard.press(key)
+        assert detail.text_content().startswith(f'"{word}": ')
+    assert tokens.evaluate_all("all => all.map(each => each.tabIndex)") == [0, -1, -1]
+
+
+@in_browser
+def test_a_text_streams_until_it_is_stopped(page):
+    write(page, "the", Length_in_tokens=2000, Seed="")
+    more_than_a_piece = re.compile(r"\S+(\s+\S+){9}")
+    sync_api.expect(page.locator("#added")).to_have_text(more_than_a_piece, timeout=WAIT)
+    assert page.locator("#generate-status").text_content() == "Writing …"
+    page.get_by_role("button", name="Stop").click()
+    assert re.fullmatch(r"Stopped; seed \d+", wait_until_written(page))
+    text = page.locator("#added").text_content()
+    assert 8 < len(text.split()) < 2000
+    score(page, "the cat")  # by which time more text would have come
+    assert page.locator("#added").text_content() == text
+
+
+@in_browser
+def test_a_seed_gives_the_same_text(page):
+    def written(seed):
+        write(page, "the cat", Length_in_tokens=30, Seed=seed)
+        assert wait_until_written(page) == f"Done; seed {seed}"
+        return page.locator("#written").text_content()
+
+    first = written(7)
+    assert first.startswith("the cat") and written(7) == first != written(8)
+
+
+@in_browser
+def test_errors_are_shown_as_text(page):
+    score(page, "the <b>dog</b>")
+    told = "`text` must be made of the vocabulary's symbols. Received: <b>dog</b>"
+    assert page.locator("#score-status.error").text_content() == told
+    assert page.locator("#heat").is_hidden()
+    write(page, "the <b>dog</b>")
+    assert wait_until_written(page) == told
+    score(page, "the")
+    assert not page.locator(".status.error").filter(has_text="Perplexity").count()
+    score(page, "the " * 20_000)
+    assert "65536" in page.locator("#score-status.error").text_content()
+    page.route("**/score", lambda route: route.fulfill(status=500, body="no JSON"))
+    score(page, "the")
+    assert page.locator("#score-status.error").text_content() == "Internal Server Error"
+    page.unroute("**/score")
+    score(page, "")
+    assert page.locator("#score-status").text_content() == "There is no token in this text."
+
+
+@in_browser
+def test_nothing_that_is_shown_is_obeyed(page):
+    page.problems.clear()
+    text = f"{exported.SCRIPT} the {exported.IMAGE}"
+    score(page, text)
+    tokens = page.locator("#tokens [role=listitem]")
+    assert tokens.all_text_contents() == text.split()
+    tokens.nth(2).hover()
+    assert exported.IMAGE in page.locator("#detail").text_content()
+    write(page, text, Length_in_tokens=60, Seed=1)
+    wait_until_written(page)
+    written = page.locator("#added").text_content()
+    assert exported.SCRIPT in written and exported.IMAGE in written  # two of eight words
+    assert page.title() == "A trellis network reads and writes"
+    assert page.locator("main :is(img, script)").count() == 0
+    assert page.problems == []
+
+
+@in_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_readable_on_every_colour(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    names = ["--panel", "--page", "--ink", "--muted", "--error", "--accent", "--on-accent", "--hot"]
+    values = page.evaluate(
+        "names => names.map(name => getComputedStyle(document.body).getPropertyValue(name))", names
+    )
+    *colours, hot = values
+    panel, ground, ink, muted, error, accent, on_accent = (
+        np.array([*bytes.fromhex(colour.strip("# "))]) / 255 for colour in colours
+    )
+    warmest = 0.65 * np.array(hot.split(), float) / 255 + 0.35 * panel
+    pairs = [(ink, panel), (ink, ground), (ink, warmest), (muted, panel), (muted, ground)]
+    pairs += [(error, panel), (on_accent, accent), (accent, panel)]
+    assert min(contrast(*pair) for pair in pairs) >= 4.5  # WCAG 2.2, level AA
+
+
+def contrast(*colours):
+    """The contrast of two colours by WCAG 2.2."""
+    linear = [np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in colours]
+    low, high = sorted(each @ [0.2126, 0.7152, 0.0722] for each in linear)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_folder_without_an_export_is_refused(tmp_path):
+    line = [sys.executable, "-m", "trainers.demo", f"--model={tmp_path}", "--port=0"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.splitlines()[-1] == (
+        "error: `path` must be a model's folder, with a version, a folder whose name is a number. "
+        f"Received: path='{tmp_path}', which has none"
+    )
+
+
+def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as used, pytest.raises(OSError, match="in use"):
+        demo.serve(str(tmp_path), "127.0.0.1", used.getsockname()[1])
+
+
+@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_beyond_this_machine_it_warns(monkeypatch, caplog, host, warns):
+    listening = []
+    monkeypatch.setattr(
+        demo.web, "run_app", lambda app, sock, **_: listening.append(sock.getsockname()[0])
+    )
+    monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
+    demo.serve(str(exported.folder()), host, 0)
+    assert listening == [host]
+    assert ("no password" in caplog.text) == warns

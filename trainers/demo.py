@@ -1,0 +1,72 @@
+"""Shows an exported language model in the browser: how it reads a text, and what it writes.
+
+    python -m trainers.demo --model=models/ptb-small
+
+prints the page's address. The newest version in the folder is shown.
+"""
+
+import ipaddress
+import socket
+
+from absl import app, flags, logging
+from aiohttp import web
+
+from trainers import command
+from trainers.page.served import ServedModel
+from trainers.page.server import application
+
+FLAGS = flags.FLAGS
+
+
+def main(argv: list[str]) -> int:
+    """Serves the page until Ctrl-C or SIGTERM; returns the exit status."""
+    return command.run(argv, lambda: serve(FLAGS.model, FLAGS.host, FLAGS.port))
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    return command.parse_flags(argv, lambda argv: command.require("model"))
+
+
+def serve(model: str, host: str, port: int) -> None:
+    """Serves the page.
+
+    Args:
+        model: the folder of an exported language model.
+        host: the name or address to listen at.
+        port: the port; 0: any that is free.
+
+    Raises:
+        ValueError, OSError: there is no language model in the folder, or no such address here.
+    """
+    with _listening(host, port) as listener:
+        page = application(ServedModel(model), host)
+        address, number = listener.getsockname()[:2]
+        if not ipaddress.ip_address(address).is_loopback:
+            logging.warning("Whoever reaches %s can use the page; there is no password.", address)
+        print(f"The page: http://{_in_address(host)}:{number}/ (Ctrl-C ends it)", flush=True)
+        web.run_app(
+            page,
+            sock=listener,
+            print=None,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=1.0,
+        )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address[:2], family=family)
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+if __name__ == "__main__":
+    # Here, since other commands have flags of these names.
+    flags.DEFINE_string("model", None, "The folder of an exported language model.")
+    flags.DEFINE_string("host", "127.0.0.1", "Where to listen; others can reach 0.0.0.0.")
+    flags.DEFINE_integer("port", 8600, "The port; 0: any that is free.", 0, 2**16 - 1)
+    app.run(main, flags_parser=parse_flags)

@@ -1,0 +1,1 @@
+"""The browser page of `python -m trainers.demo`."""
