@@ -1,7 +1,8 @@
 """SavedModels that TensorFlow Serving loads, and any program that loads a SavedModel.
 
-Nothing of this package is needed to load them. What they are asked is said by the methods of
-`language_model.LanguageModelEndpoints` and `classifier.ClassifierEndpoints`.
+Nothing of this package is needed to load them. `keras.layers.TFSMLayer(path, call_endpoint=NAME)`
+takes a signature's one input as it is, and several as a dictionary. What they are asked is said by
+the methods of `language_model.LanguageModelEndpoints` and `classifier.ClassifierEndpoints`.
 """
 
 from __future__ import annotations
