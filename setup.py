@@ -18,7 +18,7 @@ EXTRAS = {
         "tqdm",
     ],
     "serving": ["tensorflow-serving-api>=2.19"],
-    "test": ["hypothesis", "markdown", "playwright", "pytest", "pytest-xdist"],
+    "test": ["filelock", "hypothesis", "markdown", "playwright", "pytest", "pytest-xdist"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn", "psutil"],
     "docs": [

@@ -118,7 +118,9 @@ def sample(
     """
     temperature = _column(temperature, log_probs.dtype)
     random = temperature > 0
-    scaled = log_probs / tf.where(random, temperature, tf.ones_like(temperature))
+    # With the greatest at 0 a quotient that overflows is never that one's.
+    scaled = log_probs - tf.reduce_max(log_probs, axis=-1, keepdims=True)
+    scaled /= tf.where(random, temperature, tf.ones_like(temperature))
     scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)
     noise = _gumbel(seeds, step, log_probs)
     return tf.argmax(tf.where(random, scores + noise, scores), axis=-1, output_type=tf.int32)

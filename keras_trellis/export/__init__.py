@@ -1,7 +1,8 @@
 """SavedModels for TensorFlow Serving, and for whatever else loads a SavedModel.
 
-Nothing of this package is needed to load them. What they are asked is said by the methods of
-`LanguageModelEndpoints` and `ClassifierEndpoints`.
+Nothing of this package is needed to load them. `keras.layers.TFSMLayer(path, call_endpoint=NAME)`
+takes a signature's one input as it is, and several as a dictionary. What they are asked is said by
+the methods of `LanguageModelEndpoints` and `ClassifierEndpoints`.
 
     from keras_trellis.export import export_language_model
 

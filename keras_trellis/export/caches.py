@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from keras_trellis.export.checks import checked
+from keras_trellis.export.checks import MODERATE, checked, moderate
 from keras_trellis.types import Cache
 
 __all__ = ["CacheFormat"]
@@ -50,16 +50,14 @@ class CacheFormat:
         """Returns the cache that a request brought.
 
         Raises:
-            tf.errors.InvalidArgumentError: as the graph runs: a tensor has not the shape that
-                `specs` says, or is not one that an earlier call returned.
+            tf.errors.InvalidArgumentError: as the graph runs: a tensor is not one that an earlier
+                call returned.
         """
         batch = tf.shape(tensors[_STEPS])[0]
         named = {}
         for name, empty in _named(self._example).items():
             if name in self.specs:
-                # What is fed to a graph need not have the shape that the graph was built for.
-                value = tf.ensure_shape(tensors[name], self.specs[name].shape, name=name)
-                named[name] = _checked(name, value)
+                named[name] = _checked(name, tensors[name])
             else:
                 named[name] = tf.zeros([batch, *empty.shape[1:]], empty.dtype)
         leaves = list(named.values())
@@ -77,4 +75,4 @@ def _named(cache: Cache) -> dict[str, tf.Tensor]:
 def _checked(name: str, value: tf.Tensor) -> tf.Tensor:
     if value.dtype.is_integer:
         return checked(name, value, value >= 0, "at least 0")
-    return checked(name, value, tf.math.is_finite(value), "finite")
+    return checked(name, value, moderate(value), MODERATE)

@@ -18,7 +18,7 @@ _MEANINGS = {
     "top_k": "choose from so many of the most probable tokens; 0: from all",
     "top_p": "choose from the fewest tokens of this probability, in (0, 1]",
     "seed": "the same row with the same seed is continued alike",
-    "max_length": "tokens to add, at least 1",
+    "max_length": "tokens to add, from 1 to 65,536",
     "stop_id": "the token that ends a row; -1: none",
     "perplexity": "of the tokens after the line break that each text begins after",
     "next_tokens": "the most probable first",
@@ -67,7 +67,7 @@ def card(
     lines += ["", "The batch is the first dimension of every input and output; -1 is any size."]
     for name, function in functions.items():
         lines += ["", f"## `{name}`", "", "| | name | dtype | shape | |", "|---|---|---|---|---|"]
-        _, inputs = function.structured_input_signature
+        ((inputs,), _) = function.structured_input_signature
         lines += _rows("in", inputs) + _rows("out", function.structured_outputs)
     return "\n".join([*lines, ""])
 

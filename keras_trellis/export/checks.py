@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+# Products of such with weights, and their sums, are far from where float32 ends.
+MODERATE = "made of numbers less than 1e18 in magnitude"
+
 
 def checked(name: str, values: tf.Tensor, holds: tf.Tensor, expected: str) -> tf.Tensor:
     """Returns `values`, once `holds` is true of all of them.
@@ -30,10 +33,17 @@ def checked(name: str, values: tf.Tensor, holds: tf.Tensor, expected: str) -> tf
         return tf.identity(values)
 
 
+def moderate(values: tf.Tensor) -> tf.Tensor:
+    """Returns where numbers are `MODERATE`: a model computes numbers of them, and not NaN."""
+    return tf.abs(values) < 1e18  # false for NaN
+
+
 def same_batch(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the inputs, once all of them have the same number of rows."""
     sizes = tf.stack([tf.shape(value)[0] for value in inputs.values()])
     message = f"{', '.join(inputs)} must have one row each for every request. Received rows:"
-    check = tf.debugging.Assert(tf.reduce_all(sizes == sizes[0]), [message, sizes])
+    check = tf.debugging.Assert(
+        tf.reduce_all(sizes == sizes[0]), [message, sizes], summarize=len(inputs)
+    )
     with tf.control_dependencies([check]):
         return {name: tf.identity(value) for name, value in inputs.items()}

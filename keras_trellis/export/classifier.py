@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from keras_trellis.classifier import TrellisClassifier
-from keras_trellis.export.checks import checked, same_batch
+from keras_trellis.export.checks import MODERATE, checked, moderate, same_batch
 from keras_trellis.export.saving import Signature
 
 __all__ = ["ClassifierEndpoints"]
@@ -34,7 +34,6 @@ class ClassifierEndpoints:
     ) -> None:
         self._model, self._labels = model, list(labels)
         self._inputs, self._preprocess = inputs, preprocess
-        self._shape = None if inputs is None else inputs.shape
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
@@ -59,8 +58,9 @@ class ClassifierEndpoints:
     def classify(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Classifies what `preprocess` takes; see `classify_sequences` for the outputs."""
         ((name, value),) = inputs.items()
-        value = tf.ensure_shape(value, self._shape, name=name)
-        return self._answer(self._model(self._preprocess(value)))
+        sequences = self._preprocess(value)
+        sequences = checked(name, sequences, moderate(sequences), MODERATE)
+        return self._answer(self._model(sequences))
 
     def classify_sequences(self, sequences: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         """Classifies sequences.
@@ -78,8 +78,8 @@ class ClassifierEndpoints:
         fits = (lengths >= 1) & (lengths <= time)
         lengths = checked("lengths", lengths, fits, "from 1 to the number of steps")
         mask = tf.sequence_mask(lengths, time)
-        finite = tf.math.is_finite(sequences) | ~mask[..., None]  # whatever stands in padding
-        sequences = checked("sequences", sequences, finite, "finite")
+        right = moderate(sequences) | ~mask[..., None]  # whatever stands in padding
+        sequences = checked("sequences", sequences, right, MODERATE)
         return self._answer(self._model(sequences, mask=mask))
 
     def _answer(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:

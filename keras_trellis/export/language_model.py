@@ -17,6 +17,7 @@ from keras_trellis.types import Cache
 __all__ = ["LanguageModelEndpoints"]
 
 _CHUNK = 128  # tokens read at once: what bounds the memory of a long text
+_LONGEST = 65_536  # tokens that one call of `generate` may add: what bounds its memory
 _NEXT = 10  # how many next tokens `serving_default` tells
 
 _TEXT = tf.TensorSpec([None], tf.string, "text")
@@ -197,7 +198,7 @@ class LanguageModelEndpoints:
             top_k: `[B]`, from how many of the most probable tokens to choose; 0: from all.
             top_p: `[B]`, choose from the fewest tokens that have this probability, in (0, 1].
             seed: `[B]`.
-            max_length: `[B]`, how many tokens to add, at least 1.
+            max_length: `[B]`, how many tokens to add, from 1 to 65,536.
             stop_id: `[B]`, the token that ends a row; -1: none.
             **cache: what came before: `prefill` of an empty prompt, where nothing did.
 
@@ -209,7 +210,7 @@ class LanguageModelEndpoints:
         rows |= {"max_length": max_length, "stop_id": stop_id, "lengths": lengths, "ids": ids}
         rows = same_batch({**rows, **cache})
         ids, lengths = self._checked(rows["ids"], rows["lengths"], least=1)
-        limits = checked("max_length", rows["max_length"], rows["max_length"] >= 1, "at least 1")
+        limits, stops = self._limits(rows)
         before = self.cache.unflatten({name: rows[name] for name in self.cache.specs})
         settings = self._sampling(rows)
         _, features, after = self._read(ids, lengths, before, score=False)
@@ -220,13 +221,20 @@ class LanguageModelEndpoints:
             steps=limits,
             seeds=tf.stack([rows["seed"], tf.zeros_like(rows["seed"])], axis=-1),
             first=after.steps,
-            stop_token_ids=rows["stop_id"][:, None],
+            stop_token_ids=stops[:, None],
             **settings,
         )
         drawn = tf.where(_valid(drawn, counts), drawn, -1)
         last = tf.gather(ids, lengths - 1, batch_dims=1)
         text = self._tokenizer.decode(last, drawn)
         return {"ids": drawn, "lengths": counts, "text": text, **self.cache.flatten(after)}
+
+    def _limits(self, rows: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        lengths, stops, size = rows["max_length"], rows["stop_id"], self._model.vocabulary_size
+        fits = (lengths >= 1) & (lengths <= _LONGEST)
+        lengths = checked("max_length", lengths, fits, f"from 1 to {_LONGEST}")
+        known = (stops >= -1) & (stops < size)
+        return lengths, checked("stop_id", stops, known, f"-1 (none) or in [0, {size})")
 
     def _sampling(self, rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         temperature, top_k, top_p = rows["temperature"], rows["top_k"], rows["top_p"]
@@ -289,9 +297,7 @@ class LanguageModelEndpoints:
             places = index * size + tf.range(size)
             ids = tf.gather(padded, places, axis=1)
             outputs, after = model.stream(ids, cache, mask=places < lengths[:, None])
-            after = tf.nest.map_structure(
-                lambda new, old: tf.ensure_shape(new, old.shape), after, cache
-            )
+            after = tf.nest.map_structure(_with_shape_of, after, cache)
             if score:
                 scored = places + 1 < lengths[:, None]
                 targets = tf.where(scored, tf.gather(padded, places + 1, axis=1), 0)

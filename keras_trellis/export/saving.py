@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -68,12 +67,16 @@ def save(
     module.weights = weights.stored
     for name, part in parts.items():
         setattr(module, name, part)
-    traced: dict[Callable, tf.types.experimental.ConcreteFunction] = {}
+    traced: dict[Callable, tf.types.experimental.PolymorphicFunction] = {}
+    functions = {}
     with without_compiling():
-        for signature in signatures.values():
+        for name, signature in signatures.items():
             if signature.function not in traced:
-                traced[signature.function] = _trace(signature, weights)
-    functions = {name: traced[each.function] for name, each in signatures.items()}
+                traced[signature.function] = _function(signature, weights)
+            if len(signature.inputs) > 1:
+                # `keras.layers.TFSMLayer` has one argument to give: here it is a dictionary.
+                setattr(module, name, traced[signature.function])
+            functions[name] = traced[signature.function].get_concrete_function()
 
     def write(folder: str) -> None:
         tf.saved_model.save(module, folder, signatures=functions)
@@ -86,9 +89,16 @@ def save(
     return versions.publish(write, path)
 
 
-def _trace(signature: Signature, weights: Weights) -> tf.types.experimental.ConcreteFunction:
-    function = functools.partial(weights.call, signature.function)
-    return tf.function(function, autograph=False).get_concrete_function(**signature.inputs)
+def _function(signature: Signature, weights: Weights) -> tf.types.experimental.PolymorphicFunction:
+    def function(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        # What is fed to a graph need not have the shape that the graph was built for.
+        shaped = {
+            name: tf.ensure_shape(inputs[name], spec.shape, name=name)
+            for name, spec in signature.inputs.items()
+        }
+        return weights.call(signature.function, **shaped)
+
+    return tf.function(function, input_signature=[dict(signature.inputs)], autograph=False)
 
 
 def _write_warm_up(path: str, signatures: Mapping[str, Signature]) -> None:

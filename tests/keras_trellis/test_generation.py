@@ -86,6 +86,14 @@ def test_a_draw_is_a_function_of_seed_and_step():
     assert len({tuple(drawn.numpy()) for drawn in many}) > 1
 
 
+def test_a_temperature_of_almost_nothing_is_greedy():
+    log_probs = log_probs_of(20) - 10  # divided by it, all of them are beyond float32
+    seeds = generation.row_seeds(1, 20)
+    for filters in ({}, {"top_k": 3, "top_p": 0.9}):
+        drawn = generation.sample(log_probs, seeds, 0, temperature=1.2e-38, **filters)
+        np.testing.assert_array_equal(drawn, log_probs.argmax(axis=-1))
+
+
 def test_temperature_zero_is_greedy_row_by_row():
     log_probs = tf.constant(log_probs_of(50), tf.float32)
     seeds = generation.row_seeds(1, 50)

@@ -1,0 +1,151 @@
+"""What the signatures shall answer, from the Keras models' own methods, one row at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_trellis import TrellisLM
+from keras_trellis.types import Cache
+from tests.serving import models
+from tests.serving.served import Arrays
+
+
+def answer(name: str, model: keras.Model, signature: str, row: Mapping[str, Any]) -> Arrays:
+    """Returns what a row gets from a signature of one of `MODELS`, without padding."""
+    if name in models.VOCABULARIES:
+        answers = _LanguageModel(model, models.VOCABULARIES[name])
+        return getattr(answers, signature)(**row)
+    if name == "images":
+        return _classes(model, models.pixels(row["images"][None]), range(3))
+    return _classes(model, row["sequences"][None, : row["lengths"]], models.LABELS)
+
+
+def assert_row(actual: Mapping[str, np.ndarray], index: int, expected: Arrays) -> None:
+    """Asserts that a row of an answer is as expected, and that padding is all that follows it."""
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        got, value = actual[name][index], np.asarray(value)
+        if value.ndim and value.shape != got.shape:
+            assert {*got[len(value) :].flat} <= {0, -1, b""}, name
+            got = got[: len(value)]
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-5, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got, value, err_msg=name)
+
+
+def _classes(model: keras.Model, sequences: Any, labels: Any) -> Arrays:
+    probabilities = tf.nn.softmax(model(sequences))[0].numpy()
+    best = np.argsort(-probabilities)
+    names = np.array([str(label).encode() for label in labels], object)
+    return {"probabilities": probabilities, "classes": best, "labels": names[best]}
+
+
+def cache_arrays(cache: Cache) -> Arrays:
+    """Returns a cache's tensors under the names that they have in a request."""
+    named = {"cache_inputs": cache.inputs, "cache_steps": cache.steps}
+    named |= {f"cache_levels_{index}": each for index, each in enumerate(cache.levels)}
+    named |= {f"cache_state_{index}": each for index, each in enumerate(cache.state)}
+    return {name: np.asarray(value) for name, value in named.items()}
+
+
+class _LanguageModel:
+    """The signatures, of one row each: a row's inputs in, its outputs back."""
+
+    def __init__(self, model: TrellisLM, vocabulary: list[str]) -> None:
+        self._model, self._vocabulary = model, vocabulary
+        self._eos = vocabulary.index("<eos>")
+
+    def tokenize(self, text: bytes) -> Arrays:
+        words = self._split(text.decode())
+        known = [word if word in self._vocabulary else "<unk>" for word in words]
+        ids = np.array([self._vocabulary.index(word) for word in known], int)
+        return {"ids": ids, "lengths": len(ids)}
+
+    def _split(self, text: str) -> list[str]:
+        if " " in self._vocabulary:
+            return ["<eos>" if symbol == "\n" else symbol for symbol in text]
+        return text.replace("\n", " <eos> ").split()
+
+    def score_ids(self, ids: np.ndarray, lengths: int) -> Arrays:
+        ids, nll = ids[:lengths], np.zeros(lengths)
+        if lengths > 1:
+            nll[1:] = self._model.score(ids[None, :-1], ids[None, 1:])[0][0]
+        return {"nll": nll, "total": nll.sum(), "count": max(lengths - 1, 0)}
+
+    def score(self, text: bytes) -> Arrays:
+        ids = self.tokenize(text)["ids"]
+        scored = self.score_ids(np.array([self._eos, *ids]), len(ids) + 1)
+        return {**scored, "nll": scored["nll"][1:], "tokens": self._tokens(ids)}
+
+    def serving_default(self, text: bytes) -> Arrays:
+        nll = self.score(text)["nll"]
+        ids = np.array([self._eos, *self.tokenize(text)["ids"]])
+        probabilities = np.exp(self.prefill(ids, len(ids))["log_probs"])
+        best = np.argsort(-probabilities)[:10]
+        return {
+            "perplexity": np.exp(nll.mean()) if len(nll) else 1.0,
+            "next_tokens": self._tokens(best),
+            "next_probabilities": probabilities[best],
+        }
+
+    serve = serving_default
+
+    def prefill(self, ids: np.ndarray, lengths: int) -> Arrays:
+        cache = self._model.get_initial_cache(1)
+        if not lengths:  # zeros are what the head is given of no text
+            features = tf.zeros([1, self._model.trellis.output_units])
+            log_probs = self._model.head.log_probs(features, self._model.embedding.embeddings)
+        else:
+            log_probs, cache = self._model.prefill(ids[None, :lengths], cache)
+        return _first_row({"log_probs": log_probs, **cache_arrays(cache)})
+
+    def step(self, ids: int, **cache: np.ndarray) -> Arrays:
+        log_probs, after = self._model.step([ids], self._cache(cache))
+        return _first_row({"log_probs": log_probs, **cache_arrays(after)})
+
+    def generate(self, ids: np.ndarray, lengths: int, **settings: Any) -> Arrays:
+        """After no text only: the model's own `generate` begins there."""
+        prompt = ids[:lengths]
+        drawn = self._model.generate(
+            prompt[None],
+            int(lengths + settings["max_length"]),
+            temperature=float(settings["temperature"]),
+            top_k=int(settings["top_k"]) or None,
+            top_p=float(settings["top_p"]),
+            seed=int(settings["seed"]),
+            strip_prompt=True,
+        )[0].numpy()
+        read = np.array([*prompt, *drawn[:-1]])
+        cache = self.prefill(read, len(read))
+        del cache["log_probs"]
+        text = self._decode(prompt[-1], drawn)
+        return {"ids": drawn, "lengths": len(drawn), "text": text, **cache}
+
+    def _cache(self, named: Mapping[str, np.ndarray]) -> Cache:
+        def states(name: str) -> tuple:
+            return tuple(named[each][None] for each in sorted(named) if each.startswith(name))
+
+        levels, state = states("cache_levels"), states("cache_state")
+        return Cache(named["cache_inputs"][None], levels, state, named["cache_steps"][None])
+
+    def _tokens(self, ids: np.ndarray) -> np.ndarray:
+        return np.array([self._vocabulary[index].encode() for index in ids], object)
+
+    def _decode(self, before: int, ids: np.ndarray) -> bytes:
+        text, line_begins = "", before == self._eos
+        for index in ids:
+            ends = index == self._eos
+            word = "\n" if ends else self._vocabulary[index]
+            text += word if ends or line_begins or " " in self._vocabulary else f" {word}"
+            line_begins = ends
+        return text.encode()
+
+
+def _first_row(tensors: Mapping[str, Any]) -> Arrays:
+    return {name: np.asarray(value)[0] for name, value in tensors.items()}

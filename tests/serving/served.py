@@ -1,0 +1,64 @@
+"""Requests to signatures, as dictionaries of arrays, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+Arrays = dict[str, np.ndarray]
+
+
+class Served:
+    """A version of an exported model, as `tf.saved_model.load` loads it."""
+
+    def __init__(self, folder: Any) -> None:
+        self._loaded = tf.saved_model.load(str(folder))
+        self._signatures = self._loaded.signatures
+
+    def __call__(self, signature: str, request: Mapping[str, Any]) -> Arrays:
+        """Calls a signature with all its inputs, cast to their dtypes."""
+        function = self._signatures[signature]
+        specs = function.structured_input_signature[1]
+        tensors = {name: tf.constant(request[name], specs[name].dtype) for name in specs}
+        return {name: value.numpy() for name, value in function(**tensors).items()}
+
+    def signatures(self) -> list[str]:
+        """Returns the signatures' names."""
+        return list(self._signatures)
+
+    def inputs(self, signature: str) -> dict[str, tf.TensorSpec]:
+        """Returns the shapes and dtypes of a signature's inputs, by name."""
+        return self._signatures[signature].structured_input_signature[1]
+
+    def no_text(self, rows: int) -> Arrays:
+        """Returns the cache of no text: what `prefill` returns of empty prompts."""
+        empty = {"ids": np.zeros([rows, 0]), "lengths": np.zeros([rows])}
+        return cache_of(self("prefill", empty))
+
+
+def cache_of(answer: Mapping[str, np.ndarray]) -> Arrays:
+    """Returns the tensors of an answer that are a cache."""
+    return {name: value for name, value in answer.items() if name.startswith("cache_")}
+
+
+def ragged(rows: list[list[int]], width: int | None = None) -> Arrays:
+    """Returns ids and lengths, with an id that is none after each row's end."""
+    lengths = [len(row) for row in rows]
+    ids = np.full([len(rows), max([*lengths, width or 0])], -7)
+    for row, values in zip(ids, rows, strict=True):
+        row[: len(values)] = values
+    return {"ids": ids, "lengths": np.array(lengths, int)}
+
+
+def sampling(rows: int, **settings: Any) -> Arrays:
+    """Returns the settings of `generate`: those given, one for all rows or one a row."""
+    usual = {"temperature": 1, "top_k": 0, "top_p": 1, "seed": 1, "max_length": 4, "stop_id": -1}
+    return {name: np.broadcast_to(value, [rows]) for name, value in {**usual, **settings}.items()}
+
+
+def rows_of(request: Mapping[str, np.ndarray], rows: Any) -> Arrays:
+    """Returns some rows of a request, or of an answer."""
+    return {name: value[rows] for name, value in request.items()}

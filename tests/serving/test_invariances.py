@@ -1,0 +1,221 @@
+"""What must not change an answer of a language model's signatures, and which answers are equal."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from tests.serving import models
+from tests.serving.served import Served, cache_of, ragged, rows_of, sampling
+
+V = len(models.WORDS)
+EOS = models.WORDS.index("<eos>")
+TEXTS = ["a b zz c\nd", "", "j i h g f e d c b a j", "b"]
+PROMPTS = [[3, 1, 2], [EOS], [0, 7, 5, 4, 9], [6, 6]]
+
+
+@pytest.fixture(scope="module")
+def model(exports):
+    return Served(exports["tied"])
+
+
+@pytest.fixture(scope="module")
+def characters(exports):
+    return Served(exports["adaptive"])
+
+
+@pytest.fixture(scope="module")
+def batches(model):
+    """A batch of four rows to each signature; those of `generate` differ in all settings."""
+    prompts, read = ragged(PROMPTS), ragged([prompt[:-1] for prompt in PROMPTS])
+    settings = sampling(
+        4,
+        temperature=[1, 0, 0.5, 2],
+        top_k=[0, 0, 4, 2],
+        top_p=[1, 0.5, 0.9, 1],
+        seed=[1, 2, 3, -4],
+        max_length=[9, 1, 4, 6],
+        stop_id=[-1, 3, -1, 5],
+    )
+    step = {"ids": [each[-1] for each in PROMPTS], **cache_of(model("prefill", read))}
+    return {
+        "serving_default": {"text": TEXTS},
+        "tokenize": {"text": TEXTS},
+        "score": {"text": TEXTS},
+        "score_ids": prompts,
+        "prefill": prompts,
+        "step": step,
+        "generate": {**prompts, **settings, **model.no_text(4)},
+    }
+
+
+SIGNATURES = ("serving_default", "tokenize", "score", "score_ids", "prefill", "step", "generate")
+
+
+def assert_same(actual, expected):
+    """Asserts that rows are the same but for padding, of which either may have more."""
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        got = actual[name]
+        if value.ndim > 1:
+            size = min(got.shape[1], value.shape[1])
+            rests = [*got[:, size:].flat, *value[:, size:].flat]
+            assert {*rests} <= {0, -1, b""}, name
+            got, value = got[:, :size], value[:, :size]
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(got, value, atol=2e-6, rtol=1e-5, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got, value, err_msg=name)
+
+
+@pytest.mark.parametrize("signature", SIGNATURES)
+def test_neighbours_and_order_change_nothing(model, batches, signature):
+    batch = {name: np.asarray(value) for name, value in batches[signature].items()}
+    together = model(signature, batch)
+    for rows in ([0], [1], [2], [3], [2, 0], [3, 2, 1, 0], [1, 1, 2, 1]):
+        assert_same(model(signature, rows_of(batch, rows)), rows_of(together, rows))
+
+
+@pytest.mark.parametrize("signature", ["score_ids", "prefill", "generate"])
+def test_padding_changes_nothing(model, batches, signature):
+    batch = batches[signature]
+    for width in (6, 127, 128, 129, 300):
+        wide = {**batch, **ragged(PROMPTS, width)}
+        assert_same(model(signature, wide), model(signature, batch))
+
+
+@pytest.fixture(scope="module")
+def long_rows():
+    """Ids whose lengths stand around the edges of the chunks that are read at once."""
+    random = np.random.default_rng(0)
+    return [random.integers(V, size=size).tolist() for size in (1, 127, 128, 129, 256, 257, 400)]
+
+
+def test_a_score_is_that_of_one_pass(model, keras_models, long_rows):
+    answer = model("score_ids", ragged(long_rows))
+    for index, row in enumerate(long_rows):
+        ids = np.array([row])
+        nll = keras_models["tied"].score(ids[:, :-1], ids[:, 1:])[0] if len(row) > 1 else [[]]
+        expected = np.concatenate([[0], nll[0]])
+        np.testing.assert_allclose(answer["nll"][index, : len(row)], expected, atol=1e-5)
+        assert not answer["nll"][index, len(row) :].any()
+        np.testing.assert_allclose(answer["total"][index], expected.sum(), rtol=1e-5)
+        assert answer["count"][index] == len(row) - 1
+
+
+def test_text_is_scored_as_its_ids_after_a_line_break(model, batches):
+    ids = model("tokenize", {"text": [f"\n{text}" for text in TEXTS]})
+    by_ids, by_text = model("score_ids", ids), model("score", batches["score"])
+    np.testing.assert_allclose(by_text["nll"], by_ids["nll"][:, 1:], atol=2e-6)
+    np.testing.assert_array_equal(by_text["count"], by_ids["count"])
+    described = model("serving_default", batches["serving_default"])
+    mean = by_text["total"] / np.maximum(by_text["count"], 1)
+    np.testing.assert_allclose(described["perplexity"], np.exp(mean), rtol=1e-5)
+    log_probs = model("prefill", ids)["log_probs"]
+    best = np.argsort(-log_probs, axis=1)[:, :10]
+    tokens = np.array(models.WORDS)[best]
+    assert [[each.decode() for each in row] for row in described["next_tokens"]] == tokens.tolist()
+    probabilities = np.exp(np.take_along_axis(log_probs, best, axis=1))
+    np.testing.assert_allclose(described["next_probabilities"], probabilities, rtol=1e-5)
+
+
+@hypothesis.given(
+    row=st.lists(st.integers(0, V - 1), min_size=3, max_size=12), read=st.integers(0, 2)
+)
+@hypothesis.settings(max_examples=8)
+def test_prefill_and_steps_are_a_longer_prefill(model, row, read):
+    state = model("prefill", ragged([row[:read]]))
+    nll = 0.0
+    for index, token in enumerate(row[read:], read):
+        nll -= state["log_probs"][0, token] if index else 0
+        state = model("step", {"ids": [token], **cache_of(state)})
+    assert_same(state, model("prefill", ragged([row])))
+    first = model("score_ids", ragged([row[:read]]))["total"][0]
+    np.testing.assert_allclose(
+        first + nll, model("score_ids", ragged([row]))["total"][0], rtol=1e-5
+    )
+
+
+def test_one_call_of_generate_is_two(model, batches):
+    settings = sampling(2, temperature=[1, 0], seed=[7, 8])
+    first = {**ragged(PROMPTS[1:3]), **settings, **model.no_text(2)}
+    whole = model("generate", {**first, **sampling(2, **{**settings, "max_length": 7})})
+    for size in (1, 3):
+        begun = model("generate", {**first, "max_length": [size, size]})
+        last = {"ids": begun["ids"][:, -1:], "lengths": [1, 1]}
+        rest = {**last, **settings, "max_length": [7 - size] * 2, **cache_of(begun)}
+        ended = model("generate", rest)
+        both = np.concatenate([begun["ids"], ended["ids"]], axis=1)
+        np.testing.assert_array_equal(both, whole["ids"])
+        assert (begun["text"] + ended["text"] == whole["text"]).all()
+        assert_same(cache_of(ended), cache_of(whole))
+
+
+def test_a_read_prompt_is_continued_as_an_unread_one(model):
+    settings = sampling(1, seed=3, max_length=6)
+    row = PROMPTS[2]
+    read = {**ragged([row[-1:]]), **settings, **cache_of(model("prefill", ragged([row[:-1]])))}
+    assert_same(
+        model("generate", read),
+        model("generate", {**ragged([row]), **settings, **model.no_text(1)}),
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 2**63 - 1, -(2**63)])
+def test_generate_is_the_models_own(model, keras_models, seed):
+    settings = sampling(1, temperature=0.8, top_k=8, top_p=0.95, seed=seed, max_length=20)
+    answer = model("generate", {**ragged(PROMPTS[:1]), **settings, **model.no_text(1)})
+    own = keras_models["tied"].generate(
+        np.array(PROMPTS[:1]), 23, temperature=0.8, top_k=8, top_p=0.95, seed=seed
+    )
+    np.testing.assert_array_equal(answer["ids"][0], own[0, 3:])
+
+
+def test_generation_ends_at_the_stop_symbol(model):
+    rows = 6
+    free = {**ragged([[3, 1]] * rows), **sampling(rows, seed=range(rows), max_length=12)}
+    free |= model.no_text(rows)
+    endless = model("generate", free)
+    stops = endless["ids"][:, 5]
+    ended = model("generate", {**free, "stop_id": stops})
+    for row, stop in enumerate(stops):
+        size = endless["ids"][row].tolist().index(stop) + 1
+        assert ended["lengths"][row] == size
+        np.testing.assert_array_equal(ended["ids"][row, :size], endless["ids"][row, :size])
+        assert (ended["ids"][row, size:] == -1).all()
+        # Its cache is that after all but the stop symbol, whatever the others did meanwhile.
+        read = model("prefill", ragged([[3, 1, *ended["ids"][row, : size - 1]]]))
+        assert_same(rows_of(cache_of(ended), [row]), cache_of(read))
+
+
+def test_greedy_generation_takes_the_most_probable(model):
+    request = {**ragged([[3, 1]]), **sampling(1, temperature=0, max_length=5), **model.no_text(1)}
+    row = [3, 1]
+    for token in model("generate", request)["ids"][0]:
+        assert token == model("prefill", ragged([row]))["log_probs"][0].argmax()
+        row.append(int(token))
+
+
+UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+SPACED = st.text(st.sampled_from("ab\n\r\t \x0b\x0c\x1c\x1f\x85\xa0\u1680\u2003\u2028\u3000\u200b"))
+
+
+@hypothesis.given(texts=st.lists(UNICODE | SPACED, max_size=4))
+@hypothesis.settings(max_examples=60)
+def test_words_are_those_of_python(model, texts):
+    answer = model("tokenize", {"text": np.array([text.encode() for text in texts], object)})
+    unknown = models.WORDS.index("<unk>")
+    for index, text in enumerate(texts):
+        words = text.replace("\n", " <eos> ").split()
+        ids = [models.WORDS.index(word) if word in models.WORDS else unknown for word in words]
+        assert answer["lengths"][index] == len(ids)
+        assert answer["ids"][index, : len(ids)].tolist() == ids
+
+
+@hypothesis.given(texts=st.lists(st.text("abcd é日\n", max_size=20), max_size=4))
+@hypothesis.settings(max_examples=20)
+def test_characters_are_those_of_python(characters, texts):
+    answer = characters("tokenize", {"text": np.array([text.encode() for text in texts], object)})
+    for index, text in enumerate(texts):
+        ids = [models.CHARACTERS.index("<eos>" if each == "\n" else each) for each in text]
+        assert answer["ids"][index, : answer["lengths"][index]].tolist() == ids

@@ -1,0 +1,313 @@
+"""Each loader gives the numbers of the Keras model, of a row alone and of rows together."""
+
+import collections
+import functools
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.serving import models
+from tests.serving.keras_answers import answer, assert_row, cache_arrays
+from tests.serving.served import Served, ragged, rows_of, sampling
+
+ROOT = Path(__file__).parents[2]
+TEXTS = {
+    "tied": ["a b zz c\nd", "", " j i"],
+    "mixture": ["a b zz c\nd", "", " j i"],
+    "adaptive": ["ab é日\nc", "", "da"],
+}
+ROWS = [[3, 1, 7, 5, 4], [2], [0, 6]]
+
+
+def language_model_requests(name, model):
+    """A batch of three rows to each signature of a language model."""
+    texts = {"text": np.array([text.encode() for text in TEXTS[name]], object)}
+    names = ("serving_default", "serve", "tokenize", "score")
+    settings = sampling(
+        3,
+        temperature=[1, 0, 0.7],
+        top_k=[0, 3, 5],
+        top_p=[1, 1, 0.8],
+        seed=[5, 6, -7],
+        max_length=[4, 6, 2],
+    )
+    prompts = ragged([row[:-1] for row in ROWS])
+    caches = [
+        {"ids": row[-1], **answer(name, model, "prefill", {"ids": np.array(row), "lengths": n})}
+        for row, n in zip(ROWS, prompts["lengths"], strict=True)
+    ]
+    step = {key: np.stack([each[key] for each in caches]) for key in caches[0]}
+    del step["log_probs"]
+    empty = cache_arrays(model.get_initial_cache(3))
+    return {
+        **{signature: texts for signature in names},
+        "score_ids": prompts,
+        "prefill": prompts,
+        "step": step,
+        "generate": {**ragged(ROWS), **settings, **empty},
+    }
+
+
+def classifier_requests(name):
+    random = np.random.default_rng(0)
+    if name == "images":
+        requests = {"images": random.integers(0, 256, [3, 2, 3, 2], np.uint8)}
+    else:
+        sequences, lengths = random.normal(size=[3, 5, 2]).astype("float32"), np.array([5, 1, 3])
+        sequences[np.arange(5) >= lengths[:, None]] = np.nan  # padding
+        requests = {"sequences": sequences, "lengths": lengths}
+    return {"serving_default": requests, "serve": requests}
+
+
+@pytest.fixture(scope="module")
+def requests(keras_models):
+    """Batches of three rows, by model and signature."""
+    return {
+        name: language_model_requests(name, model)
+        if name in models.VOCABULARIES
+        else classifier_requests(name)
+        for name, model in keras_models.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(keras_models, requests):
+    """What the Keras models answer to them: three rows, by model and signature."""
+    return {
+        name: {
+            signature: [answer(name, model, signature, rows_of(request, row)) for row in range(3)]
+            for signature, request in requests[name].items()
+        }
+        for name, model in keras_models.items()
+    }
+
+
+def together_and_alone(request):
+    """Yields which rows of a request to send, and the request: all, and each without padding."""
+    yield [0, 1, 2], request
+    for row in range(3):
+        alone = rows_of(request, slice(row, row + 1))
+        for name in ("ids", "sequences"):
+            if name in alone and "lengths" in alone:
+                alone[name] = alone[name][:, : alone["lengths"][0]]
+        yield [row], alone
+
+
+def assert_answers(actual, rows, expected):
+    for index, row in enumerate(rows):
+        assert_row(actual, index, expected[row])
+
+
+def run(*command, **kwargs):
+    """Runs a command from the repository's root; returns what it prints."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600, **kwargs)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_process_without_the_package(exports, requests, expected, tmp_path):
+    cases = [
+        (name, signature, rows, request)
+        for name, signatures in requests.items()
+        for signature, batch in signatures.items()
+        for rows, request in together_and_alone(batch)
+    ]
+    calls = [(str(exports[name]), signature, request) for name, signature, _, request in cases]
+    (tmp_path / "calls").write_bytes(pickle.dumps(calls))
+    program = [sys.executable, "-m", "tests.serving.without_package"]
+    run(*program, tmp_path / "calls", tmp_path / "answers")
+    answers = pickle.loads((tmp_path / "answers").read_bytes())
+    for (name, signature, rows, _), actual in zip(cases, answers, strict=True):
+        assert_answers(actual, rows, expected[name][signature])
+
+
+# The console script several times, without importing TensorFlow for each.
+_COMMANDS = """
+import importlib.metadata, json, sys
+(script,) = importlib.metadata.entry_points(group="console_scripts", name="saved_model_cli")
+main = script.load()
+for arguments in json.load(sys.stdin):
+    sys.argv = ["saved_model_cli", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+CLI = Path(sys.executable).with_name("saved_model_cli")
+
+
+def run_arguments(folder, signature, request, scratch):
+    """The arguments of `saved_model_cli run` for a request and its answer in files."""
+    scratch.mkdir(parents=True)
+    specs = Served(folder).inputs(signature)
+    for name, spec in specs.items():
+        dtype = "S" if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
+        np.save(scratch / f"in_{name}.npy", np.asarray(request[name]).astype(dtype))
+    inputs = ";".join(f"{name}={scratch}/in_{name}.npy" for name in specs)
+    options = {"dir": folder, "tag_set": "serve", "signature_def": signature, "outdir": scratch}
+    return ["run", *(f"--{name}={value}" for name, value in options.items()), f"--inputs={inputs}"]
+
+
+def test_saved_model_cli(exports, requests, expected, tmp_path):
+    cases = [("tied", signature) for signature in requests["tied"]]
+    cases += [(name, "serving_default") for name in exports if name != "tied"]
+    places = [tmp_path / name / signature for name, signature in cases]
+    commands = [
+        run_arguments(exports[name], signature, requests[name][signature], place)
+        for (name, signature), place in zip(cases, places, strict=True)
+    ]
+    run(sys.executable, "-c", _COMMANDS, input=json.dumps(commands).encode())
+    for (name, signature), place in zip(cases, places, strict=True):
+        files = [path for path in place.glob("*.npy") if not path.name.startswith("in_")]
+        answers = {path.stem: np.load(path, allow_pickle=True) for path in files}
+        assert_answers(answers, range(3), expected[name][signature])
+
+
+def test_the_console_script(exports, requests, expected):
+    shown = run(CLI, "show", "--all", "--dir", exports["tied"]).decode()
+    for signature, request in requests["tied"].items():
+        assert f"signature_def['{signature}']" in shown
+        assert all(f"inputs['{name}'] tensor_info" in shown for name in request)
+    options = ["--tag_set=serve", "--signature_def=serving_default", "--dir", exports["tied"]]
+    printed = run(CLI, "run", *options, f"--input_exprs=text={TEXTS['tied'][:1]}").decode()
+    perplexity = re.search(r"output key perplexity:\n\[(.*)\]", printed).group(1)
+    wanted = expected["tied"]["serving_default"][0]["perplexity"]
+    np.testing.assert_allclose(float(perplexity), wanted, rtol=1e-5)
+
+
+def test_tfsm_layer(exports, requests, expected):
+    cases = [("tied", signature) for signature in requests["tied"]]
+    cases += [(name, "serve") for name in exports if name != "tied"]
+    for name, signature in cases:
+        layer = keras.layers.TFSMLayer(str(exports[name]), call_endpoint=signature)
+        specs = Served(exports[name]).inputs(signature)
+        request = {
+            key: tf.constant(requests[name][signature][key], spec.dtype)
+            for key, spec in specs.items()
+        }
+        # One input is given as it is, several as a dictionary.
+        answers = layer(request if len(request) > 1 else next(iter(request.values())))
+        answers = {key: value.numpy() for key, value in answers.items()}
+        assert_answers(answers, range(3), expected[name][signature])
+
+
+def test_tfsm_layer_in_a_model(exports, expected):
+    layer = keras.layers.TFSMLayer(str(exports["tied"]), call_endpoint="serve")
+    text = keras.Input([], dtype="string")
+    model = keras.Model(text, layer(text))
+    answers = model.predict(tf.constant(TEXTS["tied"]), batch_size=2, verbose=0)
+    assert_answers(answers, range(3), expected["tied"]["serve"])
+
+
+@pytest.fixture(scope="module")
+def c_programs(tmp_path_factory):
+    """The folder of the compiled programs of examples/c."""
+    if not shutil.which("cc"):
+        pytest.skip("there is no C compiler: cc")
+    folder = tmp_path_factory.mktemp("c")
+    run(ROOT / "examples" / "c" / "build.sh", folder, env={**os.environ, "PYTHON": sys.executable})
+    return folder
+
+
+def told(printed):
+    """What the C program says of each row, by the name of the answer."""
+    rows = collections.defaultdict(lambda: collections.defaultdict(list))
+    for line in printed.decode().splitlines():
+        row, name, *values = line.split("\t")
+        rows[int(row)][name].append(values)
+    return rows
+
+
+def expected_of_text(name, model, text, row, length):
+    """What the C program shall print of a text."""
+    asked = functools.partial(answer, name, model)
+    described, scored = asked("serving_default", {"text": text}), asked("score", {"text": text})
+    tokens = zip(described["next_tokens"], described["next_probabilities"], strict=True)
+    prompt = asked("tokenize", {"text": b"\n" + text})
+    steps, ids = [], [*prompt["ids"]]
+    for _ in range(length):
+        read = {"ids": np.array(ids), "lengths": len(ids)}
+        log_probs = asked("prefill", read)["log_probs"]
+        ids.append(log_probs.argmax())
+        steps.append([ids[-1], log_probs.max()])
+    settings = rows_of(sampling(1, seed=row, max_length=2 * length), 0)
+    text = asked("generate", {**prompt, **settings})["text"].decode().replace("\n", "\\n")
+    return {
+        "perplexity": [[described["perplexity"]]],
+        "next": [[token.decode(), probability] for token, probability in tokens],
+        "total": [[scored["total"]]],
+        "total of ids": [[scored["total"]]],
+        "nll": [[each] for each in scored["nll"]],
+        "step": steps,
+        "generated": text,
+    }
+
+
+def assert_told(actual, expected):
+    generated = "".join(piece for (piece,) in actual.pop("generated"))
+    assert generated == expected.pop("generated")
+    expected = {name: values for name, values in expected.items() if values}
+    assert actual.keys() == expected.keys()
+    for name, values in expected.items():
+        assert [each[:-1] for each in actual[name]] == [list(map(str, v[:-1])) for v in values]
+        numbers = [float(each[-1]) for each in actual[name]]
+        wanted = [each[-1] for each in values]
+        np.testing.assert_allclose(numbers, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", models.VOCABULARIES)
+def test_c_program_with_a_language_model(exports, keras_models, c_programs, name):
+    texts, length = TEXTS[name], 3
+    for batch in (texts, texts[:1]):
+        printed = run(c_programs / "language_model", exports[name], str(length), *batch)
+        rows = told(printed)
+        assert len(rows) == len(batch)
+        for row, text in enumerate(batch):
+            wanted = expected_of_text(name, keras_models[name], text.encode(), row, length)
+            assert_told(rows[row], wanted)
+
+
+def test_c_program_with_a_classifier(exports, requests, expected, c_programs):
+    numbers = requests["sequences"]["serve"]["sequences"][0].astype(str)
+    command = [c_programs / "classifier", exports["sequences"], "2"]
+    printed = run(*command, input=" ".join(numbers.flat).encode()).decode().split()
+    assert printed[::2] == ["0", "1", "2"]
+    wanted = expected["sequences"]["serve"][0]["probabilities"]
+    np.testing.assert_allclose(np.array(printed[1::2], float), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["/nowhere", "1", "a"], "/nowhere"),
+        (["{}", "0", "a"], "LENGTH must be a number of at least 1. Received: 0"),
+        (["{}", "1"], "usage"),
+        (["{}", "1", "xyz"], "`text` must be made of symbols of the vocabulary"),
+    ],
+)
+def test_c_program_says_what_is_wrong(exports, c_programs, arguments, message):
+    arguments = [each.format(exports["adaptive"]) for each in arguments]
+    done = subprocess.run([c_programs / "language_model", *arguments], capture_output=True)
+    assert done.returncode == 1 and message in done.stderr.decode()
+
+
+def test_no_function_is_compiled_by_xla(exports):
+    # A server has XLA switched off, unless it is told otherwise.
+    for folder in exports.values():
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            graph = tf.compat.v1.saved_model.load(session, ["serve"], str(folder)).graph_def
+        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        assert nodes
+        for each in [*nodes, *graph.library.function]:
+            assert not each.attr["_XlaMustCompile"].b, each
