@@ -16,8 +16,8 @@ EXTRAS = {
         "tensorflow-datasets",
         "tqdm",
     ],
-    "serving": ["tensorflow-serving-api>=2.19"],
-    "test": ["hypothesis", "markdown", "pytest", "pytest-xdist"],
+    "serving": ["grpcio", "protobuf", "requests", "tensorflow-serving-api>=2.19"],
+    "test": ["hypothesis", "markdown", "pytest", "pytest-xdist", "werkzeug"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn", "psutil"],
     "docs": [
