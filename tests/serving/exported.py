@@ -1,4 +1,12 @@
-"""A small language model as an export has it."""
+"""A small language model as an export has it.
+
+    python -m tests.serving.exported FOLDER
+
+writes it to FOLDER/words, for a server other than the one that tests start.
+"""
+
+import sys
+from pathlib import Path
 
 import keras
 
@@ -28,3 +36,7 @@ def export(folder):
     model.build((None, None))
     export_language_model(model, VOCABULARY, folder / NAME)
     return folder / NAME
+
+
+if __name__ == "__main__":
+    export(Path(sys.argv[1]))
