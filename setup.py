@@ -17,8 +17,16 @@ EXTRAS = {
         "tensorflow-datasets",
         "tqdm",
     ],
-    "serving": ["tensorflow-serving-api>=2.19"],
-    "test": ["filelock", "hypothesis", "markdown", "playwright", "pytest", "pytest-xdist"],
+    "serving": ["grpcio", "protobuf", "requests", "tensorflow-serving-api>=2.19"],
+    "test": [
+        "filelock",
+        "hypothesis",
+        "markdown",
+        "playwright",
+        "pytest",
+        "pytest-xdist",
+        "werkzeug",
+    ],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn", "psutil"],
     "docs": [

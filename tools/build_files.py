@@ -26,6 +26,7 @@ FOLDERS = (
 # Names of distributions, where they are not the name that is imported.
 DISTRIBUTIONS = {
     "absl": "absl_py",
+    "google": "protobuf",
     "grpc": "grpcio",
     "tcn": "keras_tcn",
     "tensorflow_serving": "tensorflow_serving_api",

@@ -1,0 +1,378 @@
+"""`python -m trainers.client`, and that a server's batching changes no answer.
+
+The server is one on loopback, unless TRELLIS_SERVER says where another one has the model that
+`tests.serving.exported` writes, as "HOST:GRPC_PORT,HOST:REST_PORT", and TRELLIS_MODELS the folder.
+"""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from concurrent import futures
+
+import numpy as np
+import pytest
+import requests
+import tensorflow as tf
+from absl import flags
+
+from tests.serving import batching, exported, model_server
+from tools.build_files import ROOT
+from trainers import client, remote
+
+NAME = exported.NAME
+SAMPLING = client.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
+
+
+PAGE = ROOT / "docs" / "serving.md"
+SERVER = os.environ.get("TRELLIS_SERVER")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    if SERVER:
+        return model_server.Model(pathlib.Path(os.environ["TRELLIS_MODELS"]) / NAME)
+    return model_server.Model(exported.export(tmp_path_factory.mktemp("models")))
+
+
+@contextlib.contextmanager
+def serving(model):
+    """Yields the addresses of a model by protocol."""
+    with model_server.serve(model) as found:
+        yield dict(zip(client.PROTOCOLS, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def addresses(served):
+    if SERVER:
+        yield dict(zip(client.PROTOCOLS, SERVER.split(","), strict=True))
+    else:
+        with serving(served) as found:
+            yield found
+
+
+@pytest.fixture(params=client.PROTOCOLS)
+def flag(request, addresses):
+    return [f"--protocol={request.param}", f"--server={addresses[request.param]}"]
+
+
+@pytest.fixture
+def model(flag, addresses):
+    protocol = flag[0].partition("=")[2]
+    return remote.Model(client.PROTOCOLS[protocol](addresses[protocol], NAME, 60))
+
+
+def run(*arguments, status=0):
+    """Runs a command line in this process."""
+    values = flags.FlagValues()
+    client.define_flags(values)
+    rest = values(["client", f"--model={NAME}", *arguments])
+    assert client.run(rest, values) == status
+
+
+def text_of(served, prompt_ids, sampling):
+    """What the model writes in one call, without a server."""
+    ids, rows = np.array([prompt_ids], np.int32), {"lengths": np.int32([len(prompt_ids)])}
+    none = served.predict("prefill", {"ids": ids, "lengths": np.int32([0])})
+    cache = {name: value for name, value in none.items() if name.startswith("cache_")}
+    settings = {
+        "max_length": np.int32([sampling.max_length]),
+        "temperature": np.float32([sampling.temperature]),
+        "top_k": np.int32([sampling.top_k]),
+        "top_p": np.float32([sampling.top_p]),
+        "seed": np.int64([sampling.seed]),
+        "stop_id": np.int32([-1]),
+    }
+    answer = served.predict("generate", {"ids": ids, **rows, **settings, **cache})
+    return answer["text"][0].decode()
+
+
+def test_scores_are_the_models(served, model):
+    found = client.score(model, "a é zebra\nb")
+    alone = served.predict("score", {"text": np.array(["a é zebra\nb".encode()], object)})
+    assert [token for token, _ in found.surprise] == ["a", "é", "<unk>", "<eos>", "b"]
+    np.testing.assert_allclose([nll for _, nll in found.surprise], alone["nll"][0], rtol=1e-5)
+    assert found.perplexity == pytest.approx(math.exp(alone["nll"][0].mean()), rel=1e-5)
+
+
+def test_nothing_has_no_surprise(model):
+    assert client.score(model, "") == client.Score([], 1.0)
+
+
+def test_next_tokens_are_the_models(served, model):
+    found = client.next_tokens(model, "a b")
+    ids = np.int32([[0, 2, 3]])
+    log_probs = served.predict("prefill", {"ids": ids, "lengths": np.int32([3])})["log_probs"][0]
+    order = np.argsort(-log_probs)
+    assert [token for token, _ in found] == [exported.VOCABULARY[index] for index in order]
+    np.testing.assert_allclose([p for _, p in found], np.exp(log_probs[order]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 8, 20])
+def test_text_is_the_same_in_pieces(served, model, chunk):
+    pieces = list(client.generate(model, "a b", SAMPLING, chunk))
+    assert len(pieces) == -(-SAMPLING.max_length // chunk)
+    assert "".join(pieces) == text_of(served, [0, 2, 3], SAMPLING)
+
+
+def test_sampling_is_asked_for(served, model):
+    for change in ({"seed": 4}, {"temperature": 0.0}, {"top_k": 2}, {"top_p": 0.3}):
+        sampling = SAMPLING._replace(**change)
+        expected = text_of(served, [0], sampling)
+        assert "".join(client.generate(model, "", sampling)) == expected
+        assert expected != text_of(served, [0], SAMPLING)
+
+
+def test_pieces_come_one_by_one(served, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        served,
+        "predict",
+        lambda *call: asked.append(call[0]) or type(served).predict(served, *call),
+    )
+    with model_server.serve(served) as (address, _):
+        pieces = client.generate(remote.Model(remote.Grpc(address, NAME, 60)), "a", SAMPLING, 5)
+        assert next(pieces)
+        assert asked == ["tokenize", "prefill", "generate"]
+    with pytest.raises(remote.RemoteError, match=f"no answer from {address}"):
+        next(pieces)  # the server has gone
+
+
+def test_caches_above_the_limit_of_a_message(served, addresses):
+    model = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
+    rows = 25_000
+    ids = np.resize(np.arange(len(exported.VOCABULARY)), [rows, 1])
+    state = model("prefill", ids=ids, lengths=np.ones(rows))
+    cache = {name: value for name, value in state.items() if name.startswith("cache_")}
+    assert sum(value.nbytes for value in cache.values()) > 2**22
+    answer = model("step", ids=ids[:, 0], **cache)
+    one = {name: value[-1:] for name, value in cache.items()}
+    expected = served.predict("step", {"ids": np.int32(ids[-1]), **one})
+    for name, value in expected.items():
+        _equal(answer[name][-1:], value, name)
+
+
+def test_caches_are_the_same_over_both(served, model):
+    cache = {}
+    for signature, ids in (("prefill", np.int32([[2, 3], [4, 5]])), ("step", np.int32([6, 7]))):
+        lengths = {"lengths": np.int32([2, 1])} if signature == "prefill" else {}
+        answer = model(signature, ids=ids, **lengths, **cache)
+        expected = served.predict(signature, {"ids": ids, **lengths, **cache})
+        for name, value in expected.items():
+            _equal(answer[name], value, name)
+        cache = {name: value for name, value in answer.items() if name.startswith("cache_")}
+
+
+def requests_of(served):
+    """A list of requests for each signature, of one and of two rows, of different lengths."""
+    text = [{"text": np.array(rows, object)} for rows in ([b"a b c d"], [b"e", "é f".encode()])]
+    ids = [
+        {"ids": np.int32([[2, 3, 4, 5]]), "lengths": np.int32([4])},
+        {"ids": np.int32([[6, 2], [7, 8]]), "lengths": np.int32([1, 2])},
+    ]
+    caches = [
+        {name: value for name, value in served.predict("prefill", each).items() if "cache" in name}
+        for each in ids
+    ]
+    settings = [
+        {"temperature": [0.5], "top_k": [0], "top_p": [1], "seed": [1], "max_length": [6]},
+        {"temperature": [2, 0], "top_k": [3, 1], "top_p": [1, 0.5], "seed": [2, 3]},
+    ]
+    settings[1] |= {"max_length": [2, 4], "stop_id": [0, -1]}
+    settings[0] |= {"stop_id": [-1]}
+    return {
+        **dict.fromkeys(("serving_default", "serve", "tokenize", "score"), text),
+        **dict.fromkeys(("score_ids", "prefill"), ids),
+        "step": [{"ids": i["ids"][:, 0], **c} for i, c in zip(ids, caches, strict=True)],
+        "generate": [{**i, **s, **c} for i, s, c in zip(ids, settings, caches, strict=True)],
+    }
+
+
+@pytest.fixture(scope="module")
+def merging(served, addresses):
+    if SERVER:  # which is to have its batching on
+        yield remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
+        return
+    model = served.merging(batching.Merge(requests=2, allowed_batch_sizes=(2, 5)))
+    with model_server.serve(model) as (address, _):
+        yield remote.Model(remote.Grpc(address, NAME, 60))
+
+
+@pytest.mark.parametrize(
+    "signature",
+    ["serving_default", "serve", "tokenize", "score", "score_ids", "prefill", "step", "generate"],
+)
+def test_merged_requests_do_not_mix(served, merging, addresses, signature):
+    assert {*served.metadata.signature_def} == {*requests_of(served)}
+    alone = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
+    both = requests_of(served)[signature]
+    with futures.ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda request: merging(signature, **request), both))
+    for request, answer in zip(both, answers, strict=True):
+        for name, expected in alone(signature, **request).items():
+            own = tuple(slice(size) for size in expected.shape)
+            beyond = np.ones(answer[name].shape, bool)
+            beyond[own] = False
+            _equal(answer[name][own], expected, name)
+            assert {*answer[name][beyond].tolist()} <= {0, -1, ""}  # of a longer neighbour
+
+
+def _equal(value, expected, name):
+    if expected.dtype == np.float32:
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6, err_msg=name)
+    else:
+        np.testing.assert_array_equal(value, expected, err_msg=name)
+
+
+def test_a_text_beside_a_longer_one_keeps_its_tokens(served):
+    merging = served.merging(batching.Merge(requests=2, allowed_batch_sizes=(4,)))
+    with model_server.serve(merging) as (address, _), futures.ThreadPoolExecutor(2) as pool:
+        model = remote.Model(remote.Grpc(address, NAME, 60))
+        found = list(pool.map(lambda text: client.score(model, text), ["a b c d e", "é"]))
+    assert [len(each.surprise) for each in found] == [5, 1]
+    alone = served.predict("score", {"text": np.array(["é".encode()], object)})
+    assert found[1].perplexity == pytest.approx(math.exp(alone["total"][0]), rel=1e-5)
+
+
+def test_the_command_writes(served, flag, capsys):
+    run(*flag, "--prompt=a b", "--max_length=10", "--seed=3")
+    assert capsys.readouterr().out == f"a b{text_of(served, [0, 2, 3], SAMPLING)}\n"
+
+
+def test_the_command_writes_something_else_each_time(flag, capsys):
+    texts = set()
+    for _ in range(2):
+        run(*flag, "--max_length=40")
+        texts.add(capsys.readouterr().out)
+    assert len(texts) == 2
+
+
+def test_the_command_scores(served, flag, capsys):
+    run(*flag, "--mode=score", "--prompt=a b")
+    nll = served.predict("score", {"text": np.array([b"a b"], object)})["nll"][0]
+    perplexity = math.exp(nll.mean())
+    *lines, last = capsys.readouterr().out.splitlines()
+    numbers, tokens = zip(*(line.split() for line in lines), strict=True)
+    assert tokens == ("a", "b")
+    np.testing.assert_allclose([float(number) for number in numbers], nll, atol=1e-4)
+    assert last.split() == ["perplexity", last.split()[1], "of", "2", "tokens"]
+    assert float(last.split()[1]) == pytest.approx(perplexity, abs=1e-3)
+
+
+def test_the_command_tells_what_may_come_next(flag, capsys):
+    run(*flag, "--mode=next", "--prompt=a b")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert {token for _, token in lines} == {*exported.VOCABULARY}
+    assert sum(float(probability) for probability, _ in lines) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model="], "--model is missing"),
+        (["--server="], "--server is missing"),
+        (["--server=http://localhost:1"], "--server must be HOST:PORT. Received: http://localhost"),
+        (["words"], "arguments must be flags, --FLAG=VALUE. Received: words"),
+        (
+            ["--mode=score", "--seed=1"],
+            "--seed has no use in --mode=score, only in --mode=generate",
+        ),
+        (["--temperature=-1"], "`temperature` must be a number of at least 0"),
+        (["--temperature=nan"], "`temperature` must be a number of at least 0"),
+        (["--top_p=0"], "`top_p` must be in (0, 1]"),
+        (["--model=other"], "for other: Servable not found for request: Latest(other)"),
+    ],
+)
+def test_errors_are_one_line(flag, capsys, arguments, message):
+    run(*flag, *arguments, status=2)
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
+    assert line.startswith("error: ") and message in line
+
+
+@pytest.mark.parametrize("protocol", client.PROTOCOLS)
+def test_what_was_written_stays_when_the_server_fails(served, protocol, monkeypatch, capsys):
+    text, calls = text_of(served, [0, 2], SAMPLING._replace(max_length=8)), []
+
+    def predict(signature, inputs):
+        calls.append(signature)
+        if calls.count("generate") == 2:
+            raise tf.errors.UnavailableError(None, None, "the server stops")
+        return type(served).predict(served, signature, inputs)
+
+    monkeypatch.setattr(served, "predict", predict)
+    with serving(served) as found:
+        server = [f"--protocol={protocol}", f"--server={found[protocol]}"]
+        run(*server, "--prompt=a", "--seed=3", status=2)
+    output = capsys.readouterr()
+    assert output.out == f"a{text}\n"
+    assert output.err.count("\n") == 1 and "the server stops" in output.err
+
+
+def test_unknown_flags_end_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(flags, "FLAGS", flags.FlagValues())
+    with pytest.raises(SystemExit) as ended:
+        client._parse_flags(["client", "--sever=localhost:1"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: Unknown command line flag 'sever'\n"
+
+
+def fenced(language):
+    """Returns the blocks of docs/serving.md in a language, made to ask for this model."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [block.replace("pydoc", NAME) for block in blocks]
+
+
+def test_the_pages_request_over_grpc(served, addresses, capsys):
+    (program,) = fenced("py")
+    exec(program.replace("localhost:8500", addresses["grpc"]), {})
+    unknown = [0, 1, 1, 1]  # what the page asks about: three words that this model does not know
+    likeliest = client.Sampling(max_length=8, temperature=0.0, top_k=0, top_p=1.0, seed=0)
+    assert capsys.readouterr().out == f"{text_of(served, unknown, likeliest)}\n"
+
+
+def test_the_pages_requests_over_rest(addresses):
+    (commands,), (answers,) = fenced("sh"), fenced("json")
+    for command, answer in zip(commands.splitlines(), answers.splitlines(), strict=True):
+        url, body = re.fullmatch(r"curl (\S+) -d '(.*)'", command).groups()
+        url = url.replace("localhost:8501", addresses["rest"])
+        assert _form(requests.post(url, body, timeout=60).json()) == _form(json.loads(answer))
+
+
+def _form(answer):
+    """What an answer is made of, its values and their number left out."""
+    if isinstance(answer, dict):
+        return {name: _form(value) for name, value in answer.items()}
+    return [_form(answer[0])] if isinstance(answer, list) else type(answer)
+
+
+def test_the_pages_table_has_every_signature(served):
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    table = {name: tensors for name, *tensors in rows if name in served.metadata.signature_def}
+    for name, signature in served.metadata.signature_def.items():
+        for infos, told in zip((signature.inputs, signature.outputs), table[name], strict=True):
+            expected = [
+                f"`{key}` {tf.as_dtype(info.dtype).name} {len(info.tensor_shape.dim)}"
+                for key, info in sorted(infos.items())
+                if not key.startswith("cache_")
+            ]
+            expected += ["`cache`"] if "cache_steps" in infos else []
+            ranks = re.sub(r"\[(.*?)\]", lambda each: str(1 + each[1].count(",")), told)
+            assert ranks == ", ".join(expected)
+
+
+def test_the_command_line(served, addresses):
+    arguments = ["--prompt=a b", "--max_length=10", "--seed=3", f"--model={NAME}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "trainers.client", f"--server={addresses['grpc']}", *arguments],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"a b{text_of(served, [0, 2, 3], SAMPLING)}\n"

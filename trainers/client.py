@@ -1,0 +1,196 @@
+"""Asks a language model that a server has, one that speaks TensorFlow Serving's protocols.
+
+    python -m trainers.client --server=localhost:8500 --model=NAME --prompt="the company"
+    python -m trainers.client --server=localhost:8500 --model=NAME --mode=next --prompt="it is"
+    python -m trainers.client --server=localhost:8500 --model=NAME --mode=score --prompt="it is so"
+    python -m trainers.client --server=localhost:8501 --model=NAME --protocol=rest --prompt="it is"
+
+The first one prints a continuation of the prompt while it is written; docs/serving.md has the rest.
+"""
+
+import functools
+import math
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+from trainers import remote
+
+MODES = ("generate", "next", "score")
+PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
+    "grpc": remote.Grpc,
+    "rest": remote.Rest,
+}
+_CHUNK = 8  # tokens a request, so that text is there before all of it is
+
+
+class Sampling(NamedTuple):
+    """How tokens are chosen; the server checks the values.
+
+    Attributes:
+        max_length: how many tokens to add.
+        temperature: divides the log-probabilities; 0: the likeliest token.
+        top_k: choose from so many of the likeliest tokens; 0: from all.
+        top_p: choose from the fewest tokens that have this probability.
+        seed: the same prompt with the same seed is continued alike.
+    """
+
+    max_length: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+
+
+class Score(NamedTuple):
+    """How probable a text is, each token given those before it and a line break before the text.
+
+    Attributes:
+        surprise: the text's tokens, each with its negative log-likelihood in nats.
+        perplexity: of all of them; 1 where there are none.
+    """
+
+    surprise: list[tuple[str, float]]
+    perplexity: float
+
+
+def score(model: remote.Model, text: str) -> Score:
+    """Scores a text.
+
+    Raises:
+        RemoteError: there is no answer that can be used. So it is with all functions here.
+    """
+    answer = model("score", text=[text])
+    count = int(answer["count"][0])  # beside longer texts there are more columns
+    tokens, nll = answer["tokens"][0, :count], answer["nll"][0, :count]
+    perplexity = math.exp(answer["total"][0] / max(count, 1))
+    return Score(list(zip(tokens, nll.tolist(), strict=True)), perplexity)
+
+
+def next_tokens(model: remote.Model, text: str) -> list[tuple[str, float]]:
+    """Returns the likeliest tokens after a text with their probabilities, the likeliest first."""
+    answer = model("serving_default", text=[text])
+    probabilities = answer["next_probabilities"][0].tolist()
+    return list(zip(answer["next_tokens"][0], probabilities, strict=True))
+
+
+def generate(
+    model: remote.Model, prompt: str, sampling: Sampling, chunk: int = _CHUNK
+) -> Iterator[str]:
+    """Yields the continuation of a prompt in pieces, as they come.
+
+    Args:
+        model: a language model.
+        prompt: what to go on from, after a line break.
+        sampling: how.
+        chunk: the tokens of a piece, which change nothing in the text.
+    """
+    tokens = model("tokenize", text=[f"\n{prompt}"])
+    ids, length = tokens["ids"], int(tokens["lengths"][0])
+    state = model("prefill", ids=ids, lengths=[length - 1])
+    cache = _cache(state)
+    pending = ids[:, length - 1 : length]
+    settings = {name: [value] for name, value in sampling._asdict().items()}
+    for begin in range(0, sampling.max_length, chunk):
+        settings["max_length"] = [min(chunk, sampling.max_length - begin)]
+        answer = model("generate", ids=pending, lengths=[1], stop_id=[-1], **settings, **cache)
+        yield answer["text"][0]
+        length = int(answer["lengths"][0])
+        pending, cache = answer["ids"][:, length - 1 : length], _cache(answer)
+
+
+def _cache(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name.startswith("cache_")}
+
+
+def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines the command's flags."""
+    define = (flags.DEFINE_string, flags.DEFINE_enum, flags.DEFINE_integer, flags.DEFINE_float)
+    string, enum, integer, number = (functools.partial(f, flag_values=values) for f in define)
+    string("server", None, "HOST:PORT.")
+    string("model", None, "The model's name there.")
+    enum("protocol", "grpc", list(PROTOCOLS), "What that port speaks.")
+    enum("mode", "generate", MODES, "Go on from the prompt, tell what may come next, or score it.")
+    string("prompt", "", "The text; a line begins with it.")
+    number("deadline", 60.0, "Seconds that each request may take.", 1e-3)
+    integer("max_length", 200, "Tokens to add.", 1, 2**31 - 1)
+    number("temperature", 1.0, "Divides the log-probabilities; 0: the likeliest token.")
+    integer("top_k", 0, "Sample from that many of the likeliest tokens; 0: from all.", 0, 2**31 - 1)
+    number("top_p", 1.0, "Sample from the fewest tokens that have this probability.")
+    integer(
+        "seed", None, "Of the sampling; by default another text each time.", -(2**63), 2**63 - 1
+    )
+
+
+def run(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> int:
+    """Runs the mode that the flags name; returns the exit status."""
+    try:
+        _check(argv, values)
+        transport = PROTOCOLS[values.protocol](values.server, values.model, values.deadline)
+        {"generate": _generate, "next": _next, "score": _score}[values.mode](
+            remote.Model(transport), values
+        )
+    except (ValueError, remote.RemoteError) as error:
+        return _fail(error)
+    return 0
+
+
+def _check(argv: list[str], values: flags.FlagValues) -> None:
+    if len(argv) > 1:
+        raise ValueError(f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}")
+    for name in ("server", "model"):
+        if not values[name].value:
+            raise ValueError(f"--{name} is missing")
+    if not re.fullmatch(r"[^/]+:\d+", values.server):
+        raise ValueError(f"--server must be HOST:PORT. Received: {values.server}")
+    sampling = [name for name in Sampling._fields if values[name].present]
+    if sampling and values.mode != "generate":
+        raise ValueError(
+            f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
+        )
+
+
+def _generate(model: remote.Model, values: flags.FlagValues) -> None:
+    settings: dict[str, Any] = {name: values[name].value for name in Sampling._fields}
+    if values.seed is None:
+        settings["seed"] = secrets.randbits(63)
+    pieces = generate(model, values.prompt, Sampling(**settings))
+    try:
+        print(values.prompt, end="", flush=True)
+        for piece in pieces:
+            print(piece, end="", flush=True)
+    finally:
+        print()  # what comes then, an error too, begins a line
+
+
+def _next(model: remote.Model, values: flags.FlagValues) -> None:
+    for token, probability in next_tokens(model, values.prompt):
+        print(f"{probability:8.4f}  {token}")
+
+
+def _score(model: remote.Model, values: flags.FlagValues) -> None:
+    found = score(model, values.prompt)
+    for token, nll in found.surprise:
+        print(f"{nll:8.4f}  {token}")
+    print(f"perplexity {found.perplexity:.4f} of {len(found.surprise)} tokens")
+
+
+def _fail(error: Exception) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as error:
+        sys.exit(_fail(error))
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(run, flags_parser=_parse_flags)
