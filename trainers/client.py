@@ -13,37 +13,19 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from absl import app, flags
 
 from trainers import remote
+from trainers.writing import Sampling, generate
 
 MODES = ("generate", "next", "score")
 PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
     "grpc": remote.Grpc,
     "rest": remote.Rest,
 }
-_CHUNK = 8  # tokens a request, so that text is there before all of it is
-
-
-class Sampling(NamedTuple):
-    """How tokens are chosen; the server checks the values.
-
-    Attributes:
-        max_length: how many tokens to add.
-        temperature: divides the log-probabilities; 0: the likeliest token.
-        top_k: choose from so many of the likeliest tokens; 0: from all.
-        top_p: choose from the fewest tokens that have this probability.
-        seed: the same prompt with the same seed is continued alike.
-    """
-
-    max_length: int
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
 
 
 class Score(NamedTuple):
@@ -76,35 +58,6 @@ def next_tokens(model: remote.Model, text: str) -> list[tuple[str, float]]:
     answer = model("serving_default", text=[text])
     probabilities = answer["next_probabilities"][0].tolist()
     return list(zip(answer["next_tokens"][0], probabilities, strict=True))
-
-
-def generate(
-    model: remote.Model, prompt: str, sampling: Sampling, chunk: int = _CHUNK
-) -> Iterator[str]:
-    """Yields the continuation of a prompt in pieces, as they come.
-
-    Args:
-        model: a language model.
-        prompt: what to go on from, after a line break.
-        sampling: how.
-        chunk: the tokens of a piece, which change nothing in the text.
-    """
-    tokens = model("tokenize", text=[f"\n{prompt}"])
-    ids, length = tokens["ids"], int(tokens["lengths"][0])
-    state = model("prefill", ids=ids, lengths=[length - 1])
-    cache = _cache(state)
-    pending = ids[:, length - 1 : length]
-    settings = {name: [value] for name, value in sampling._asdict().items()}
-    for begin in range(0, sampling.max_length, chunk):
-        settings["max_length"] = [min(chunk, sampling.max_length - begin)]
-        answer = model("generate", ids=pending, lengths=[1], stop_id=[-1], **settings, **cache)
-        yield answer["text"][0]
-        length = int(answer["lengths"][0])
-        pending, cache = answer["ids"][:, length - 1 : length], _cache(answer)
-
-
-def _cache(answer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if name.startswith("cache_")}
 
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:

@@ -10,7 +10,9 @@ import tensorflow as tf
 MODERATE = "made of numbers less than 1e18 in magnitude"
 
 
-def checked(name: str, values: tf.Tensor, holds: tf.Tensor, expected: str) -> tf.Tensor:
+def checked(
+    name: str, values: tf.Tensor, holds: tf.Tensor, expected: str, told: bool = True
+) -> tf.Tensor:
     """Returns `values`, once `holds` is true of all of them.
 
     Args:
@@ -18,14 +20,17 @@ def checked(name: str, values: tf.Tensor, holds: tf.Tensor, expected: str) -> tf
         values: the input, or what was made of it.
         holds: booleans of the same shape.
         expected: what the input must be.
+        told: whether the error tells the first value that is wrong. A server that merges requests
+            gives it to all of them, so that words of a text are not for it.
 
     Raises:
-        tf.errors.InvalidArgumentError: as the graph runs, with the first value that is wrong.
+        tf.errors.InvalidArgumentError: as the graph runs.
     """
 
     def refuse() -> tf.Tensor:  # looking for the value takes longer than seeing that there is none
-        wrong = tf.boolean_mask(values, ~holds)[:1]
-        tf.debugging.Assert(False, [f"`{name}` must be {expected}. Received:", wrong])
+        message = f"`{name}` must be {expected}"
+        wrong = [f"{message}. Received:", tf.boolean_mask(values, ~holds)[:1]]
+        tf.debugging.Assert(False, wrong if told else [message])
         return tf.constant(False)
 
     check = tf.cond(tf.reduce_all(holds), lambda: tf.constant(True), refuse)

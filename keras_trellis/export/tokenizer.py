@@ -73,7 +73,8 @@ class Tokenizer(tf.Module):
             text = tf.strings.regex_replace(text, "\n", f" {EOS} ")
             tokens = tf.strings.split(tf.strings.regex_replace(text, _SPACES, " "))
         ids = self._ids.lookup(tokens.flat_values)
-        known = checked("text", tokens.flat_values, ids >= 0, "made of symbols of the vocabulary")
+        expected = f"made of symbols of the vocabulary, which has no {UNKNOWN}"
+        known = checked("text", tokens.flat_values, ids >= 0, expected, told=False)
         with tf.control_dependencies([known]):
             ids = tokens.with_flat_values(tf.cast(ids, tf.int32))
         return ids.to_tensor(), tf.cast(tokens.row_lengths(), tf.int32)

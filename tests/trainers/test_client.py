@@ -22,10 +22,10 @@ from absl import flags
 
 from tests.serving import batching, exported, model_server
 from tools.build_files import ROOT
-from trainers import client, remote
+from trainers import client, remote, writing
 
 NAME = exported.NAME
-SAMPLING = client.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
+SAMPLING = writing.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
 
 
 PAGE = ROOT / "docs" / "serving.md"
@@ -114,7 +114,7 @@ def test_next_tokens_are_the_models(served, model):
 
 @pytest.mark.parametrize("chunk", [1, 3, 8, 20])
 def test_text_is_the_same_in_pieces(served, model, chunk):
-    pieces = list(client.generate(model, "a b", SAMPLING, chunk))
+    pieces = list(writing.generate(model, "a b", SAMPLING, chunk))
     assert len(pieces) == -(-SAMPLING.max_length // chunk)
     assert "".join(pieces) == text_of(served, [0, 2, 3], SAMPLING)
 
@@ -123,7 +123,7 @@ def test_sampling_is_asked_for(served, model):
     for change in ({"seed": 4}, {"temperature": 0.0}, {"top_k": 2}, {"top_p": 0.3}):
         sampling = SAMPLING._replace(**change)
         expected = text_of(served, [0], sampling)
-        assert "".join(client.generate(model, "", sampling)) == expected
+        assert "".join(writing.generate(model, "", sampling)) == expected
         assert expected != text_of(served, [0], SAMPLING)
 
 
@@ -135,7 +135,7 @@ def test_pieces_come_one_by_one(served, monkeypatch):
         lambda *call: asked.append(call[0]) or type(served).predict(served, *call),
     )
     with model_server.serve(served) as (address, _):
-        pieces = client.generate(remote.Model(remote.Grpc(address, NAME, 60)), "a", SAMPLING, 5)
+        pieces = writing.generate(remote.Model(remote.Grpc(address, NAME, 60)), "a", SAMPLING, 5)
         assert next(pieces)
         assert asked == ["tokenize", "prefill", "generate"]
     with pytest.raises(remote.RemoteError, match=f"no answer from {address}"):
@@ -331,7 +331,7 @@ def test_the_pages_request_over_grpc(served, addresses, capsys):
     (program,) = fenced("py")
     exec(program.replace("localhost:8500", addresses["grpc"]), {})
     unknown = [0, 1, 1, 1]  # what the page asks about: three words that this model does not know
-    likeliest = client.Sampling(max_length=8, temperature=0.0, top_k=0, top_p=1.0, seed=0)
+    likeliest = writing.Sampling(max_length=8, temperature=0.0, top_k=0, top_p=1.0, seed=0)
     assert capsys.readouterr().out == f"{text_of(served, unknown, likeliest)}\n"
 
 

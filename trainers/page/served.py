@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +11,10 @@ import tensorflow as tf
 
 from keras_trellis.export import versions
 
-__all__ = ["Sampling", "Scores", "ServedModel", "generate", "score"]
+__all__ = ["Scores", "ServedModel", "score"]
 
 _NEEDED = frozenset({"tokenize", "score", "prefill", "generate"})
-_CHUNK = 8  # tokens: the text comes in pieces, and a call's cost is spread
-_ASSERTION = re.compile(r"assertion failed: \[(.*?)\] \[(.*)\]\n", re.DOTALL)
+_ASSERTION = re.compile(r"assertion failed: \[(.*?)\](?: \[(.*)\])?\n", re.DOTALL)
 
 
 class Scores(NamedTuple):
@@ -31,24 +29,6 @@ class Scores(NamedTuple):
     tokens: list[str]
     nll: list[float]
     separator: str
-
-
-class Sampling(NamedTuple):
-    """How to continue a text, as the signature `generate` has it.
-
-    Attributes:
-        temperature: divides the log-probabilities; 0: the most probable token.
-        top_k: from how many of the most probable tokens to choose; 0: from all.
-        top_p: choose from the fewest tokens that have this probability.
-        seed: the same text with the same seed is continued alike.
-        max_length: how many tokens to add.
-    """
-
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
-    max_length: int
 
 
 class ServedModel:
@@ -118,23 +98,6 @@ def score(model: ServedModel, text: str) -> Scores:
     return Scores(tokens.tolist(), nll.tolist(), separator)
 
 
-def generate(model: ServedModel, prompt: str, sampling: Sampling) -> Iterator[str]:
-    """Yields what a model adds to a prompt, some tokens at a time.
-
-    Raises:
-        ValueError: the model cannot read the prompt, or refuses the sampling.
-    """
-    ids = model("tokenize", text=[f"\n{prompt}"])["ids"]  # a line's end begins a text
-    answer = model("prefill", ids=ids[:, :-1], lengths=[ids.shape[1] - 1])
-    settings = {name: [value] for name, value in sampling._asdict().items()}
-    for begin in range(0, sampling.max_length, _CHUNK):
-        settings["max_length"] = [min(_CHUNK, sampling.max_length - begin)]
-        cache = {name: answer[name] for name in answer if name.startswith("cache_")}
-        answer = model("generate", ids=ids[:, -1:], lengths=[1], stop_id=[-1], **settings, **cache)
-        ids = answer["ids"]
-        yield answer["text"][0]
-
-
 def _decoded(values: np.ndarray) -> np.ndarray:
     if values.dtype != object:
         return values
@@ -144,7 +107,4 @@ def _decoded(values: np.ndarray) -> np.ndarray:
 def _refusal(message: str) -> str:
     """Returns what an endpoint's check said, without where in the graph it stands."""
     match = _ASSERTION.search(message)
-    if not match:
-        return message
-    # TensorFlow writes quotes as a C program would, and other letters as they are.
-    return " ".join(match.groups()).encode("latin-1", "backslashreplace").decode("unicode_escape")
+    return " ".join(filter(None, match.groups())) if match else message

@@ -20,7 +20,8 @@ import numpy as np
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from trainers.page.served import Sampling, ServedModel, generate, score
+from trainers.page.served import ServedModel, score
+from trainers.writing import Sampling, generate
 
 __all__ = ["MOST_BYTES", "MOST_SECONDS", "MOST_TOKENS", "application"]
 

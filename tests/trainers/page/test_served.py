@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.trainers import exported
-from trainers.page.served import Sampling, ServedModel, generate, score
+from trainers.page.served import ServedModel, score
+from trainers.writing import Sampling, generate
 
 SAMPLING = Sampling(temperature=1.0, top_k=0, top_p=1.0, seed=3, max_length=20)
 
@@ -61,11 +62,11 @@ def test_the_sampling_reaches_the_model(model):
     [
         (
             lambda model: score(model, "the dög's€\\x"),
-            "`text` must be made of the vocabulary's symbols. Received: dög's€\\x",
+            "`text` must be made of symbols of the vocabulary, which has no <unk>",
         ),
         (
             lambda model: next(generate(model, "the dog", SAMPLING)),
-            "`text` must be made of the vocabulary's symbols. Received: dog",
+            "`text` must be made of symbols of the vocabulary, which has no <unk>",
         ),
         (
             lambda model: next(generate(model, "", SAMPLING._replace(temperature=-1.0))),
