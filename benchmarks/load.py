@@ -5,17 +5,18 @@
 
 The first line asks a server that is there, such as TensorFlow Serving; words that its model does
 not know must be ones that it takes. The second exports a model of random weights and starts the
-tests' server with it. Each client has a connection of its own, and sends a request when it has
-the answer to the last.
+tests' server with it. A client, `trainers.remote.Grpc`, sends a request when it has the answer to
+the last.
 """
 
 import contextlib
 import dataclasses
+import math
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -37,7 +38,7 @@ class Setting:
         address: HOST:PORT.
         name: the model's.
         text: what is to be scored.
-        requests: how many in all.
+        requests: how many in all, at least.
         clients: how many ask at the same time.
         deadline: seconds that a request may take.
     """
@@ -52,39 +53,30 @@ class Setting:
 
 def score(setting: Setting) -> Contender:
     """All requests a step; what each took is learned, step by step."""
-    import grpc
-    import tensorflow as tf
-    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+    import numpy as np
 
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = setting.name, "score"
-    request.inputs["text"].CopyFrom(tf.make_tensor_proto([setting.text]))
-    # Without it channels to one address share a connection.
-    own = [("grpc.use_local_subchannel_pool", 1)]
-    stubs = [
-        prediction_service_pb2_grpc.PredictionServiceStub(
-            grpc.insecure_channel(setting.address, options=own)
-        )
-        for _ in range(setting.clients)
+    from trainers import remote
+
+    text = np.array([setting.text], object)
+    clients = [
+        remote.Grpc(setting.address, setting.name, setting.deadline) for _ in range(setting.clients)
     ]
     pool = futures.ThreadPoolExecutor(setting.clients)
     waits: list[list[float]] = []
 
-    def ask(stub: Any) -> list[float]:
-        return [
-            _timed(stub, request, setting.deadline)
-            for _ in range(setting.requests // setting.clients)
-        ]
+    def ask(client: Any) -> list[float]:
+        count = math.ceil(setting.requests / setting.clients)
+        return [_timed(lambda: client.predict("score", {"text": text})) for _ in range(count)]
 
     def step() -> None:
-        waits.append([seconds for each in pool.map(ask, stubs) for seconds in each])
+        waits.append([seconds for each in pool.map(ask, clients) for seconds in each])
 
     return Contender(step, {}, lambda: {"waits": waits})
 
 
-def _timed(stub: Any, request: Any, deadline: float) -> float:
+def _timed(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
-    stub.Predict(request, timeout=deadline)
+    call()
     return time.perf_counter() - start
 
 
@@ -127,13 +119,13 @@ def started(folder: str) -> Iterator[str]:
     Raises:
         RuntimeError: it does not start.
     """
-    command = [sys.executable, "-m", SERVER, f"--model={folder}"]
+    command = [sys.executable, "-m", SERVER, folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             line = server.stdout.readline().split()  # type: ignore[union-attr]
             if not line:
                 raise RuntimeError(f"the server ended: {' '.join(command)}")
-            yield line[-1]
+            yield line[0]
         finally:
             server.terminate()
 

@@ -308,7 +308,7 @@ def rows(setting: Setting, results: dict[str, Result]) -> list[dict[str, Any]]:
             "batch_size": setting.batch_size,
             "seconds_a_token": report.seconds(readings),
             "time_to_ours": report.ratios(readings, times[OURS]),
-            "of_limit": report.ratios(times[LIMIT], readings) if LIMIT in times else None,
+            "of_limit": _of_limit(name, times),
             "parameters": _parameters(name, setting, results),
             "same": _same(name, results),
         }
@@ -332,6 +332,13 @@ def _limit(setting: Setting, reads: Sequence[Result]) -> list[Reading]:
         )
         for each in rounds
     ]
+
+
+def _of_limit(name: str, times: dict[str, list[Reading]]) -> dict[str, float] | None:
+    """Returns the limit's share of a time; None for what reads other weights, or some again."""
+    if name not in (OURS, "generate", "products") or LIMIT not in times:
+        return None
+    return report.ratios(times[LIMIT], times[name])
 
 
 def _parameters(name: str, setting: Setting, results: dict[str, Result]) -> int | None:

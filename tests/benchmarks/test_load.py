@@ -9,6 +9,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from benchmarks import load
 from benchmarks.workers import Reading, Result
+from trainers import remote
 
 
 class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
@@ -50,9 +51,9 @@ def test_clients_ask_at_the_same_time(service, address):
         assert list(request.inputs["text"].string_val) == [b"a b"]
 
 
-def test_an_error_of_the_server_is_one_of_the_benchmark(address, monkeypatch):
+def test_an_error_of_the_server_is_one_of_the_benchmark(address):
     setting = load.Setting(address, "words", "a", requests=1, clients=1, deadline=0.01)
-    with pytest.raises(grpc.RpcError):  # the other two never come
+    with pytest.raises(remote.RemoteError):  # the other two never come
         load.score(setting).step()
 
 
@@ -64,6 +65,16 @@ def test_rows_leave_out_the_first_round():
     assert load.table({"rows": [found]}).splitlines()[-1] == (
         "| 4 | 10.0 | 50,000.0 | 95,000.0 | 99,000.0 |"
     )
+
+
+def test_the_server_of_the_tests_scores(model):
+    with load.started(str(model.path())) as address:
+        contender = load.score(
+            load.Setting(address, "float32", "w1 w2", requests=2, clients=2, deadline=60)
+        )
+        contender.step()
+        (waits,) = contender.learn()["waits"]
+        assert len(waits) == 2
 
 
 def test_a_server_that_does_not_start_is_an_error(monkeypatch):

@@ -86,6 +86,7 @@ def test_rows_set_times_of_a_token_beside_the_limits(setting):
     assert found["step"]["seconds_a_token"] == [1.0, 2.0]
     assert found["limit"]["seconds_a_token"] == [0.5, 1.0]  # the better of the two, by round
     assert found["step"]["of_limit"]["median"] == 0.5
+    assert found["lstm"]["of_limit"] is None  # it reads other weights
     assert found["window"]["time_to_ours"] == {"min": 6.0, "median": 7.5, "max": 9.0}
     assert [each["same"] for each in found.values()] == [1.0, 1.0, None, None, None]
     parameters = [each["parameters"] for each in found.values()]
