@@ -14,7 +14,7 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import authors as released
-from benchmarks import report, workers
+from benchmarks import exported, report, workers
 from benchmarks.workers import Contender
 
 FLAGS = flags.FLAGS
@@ -48,14 +48,14 @@ class Setting:
         )
 
 
-def _contender(step: Callable[[], Any]) -> Contender:
-    """Returns a contender whose step returns the new ids [B, new_tokens]."""
+def contender(step: Callable[[], Any], **facts: Any) -> Contender:
+    """Returns a contender whose step returns the new ids [B, new_tokens], an array."""
     learned: dict[str, Any] = {}
 
     def remember() -> None:
         learned["ids"] = step().tolist()
 
-    return Contender(remember, {}, lambda: learned)
+    return Contender(remember, facts, lambda: learned)
 
 
 def _model(setting: Setting) -> Any:
@@ -70,7 +70,7 @@ def generate(setting: Setting) -> Contender:
 
     model, ids = _model(setting), tf.constant(setting.prompts())
     length = setting.prompt + setting.new_tokens
-    return _contender(
+    return contender(
         lambda: model.generate(ids, length, temperature=0.0, strip_prompt=True).numpy()
     )
 
@@ -83,7 +83,7 @@ def step(setting: Setting) -> Contender:
     prefill, one = tf.function(model.prefill), tf.function(model.step)
     cache = model.get_initial_cache(setting.batch_size)
     ids = tf.constant(setting.prompts())
-    return _contender(lambda: _continued(lambda: prefill(ids, cache), one, setting.new_tokens))
+    return contender(lambda: _continued(lambda: prefill(ids, cache), one, setting.new_tokens))
 
 
 def lstm(setting: Setting) -> Contender:
@@ -104,7 +104,7 @@ def lstm(setting: Setting) -> Contender:
     ids = tf.constant(setting.prompts())
     state = [tf.zeros([setting.batch_size, setting.units])] * 2
     read(ids[:, :1], state)  # builds the layers
-    return _contender(lambda: _continued(lambda: prefill(ids, state), one, setting.new_tokens))
+    return contender(lambda: _continued(lambda: prefill(ids, state), one, setting.new_tokens))
 
 
 def _continued(prefill: Callable, one: Callable, count: int) -> Any:
@@ -136,7 +136,7 @@ def authors(setting: Setting) -> Contender:
             ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
         return ids[:, setting.prompt :].numpy()
 
-    return _contender(torch.no_grad()(step))
+    return contender(torch.no_grad()(step))
 
 
 OURS = "generate"
@@ -153,10 +153,6 @@ def row(name: str, setting: Setting, results: dict[str, workers.Result]) -> dict
     facts, readings = results[name]
     times = report.seconds(readings)
     tokens = setting.batch_size * setting.new_tokens
-    ours = results[OURS].facts["ids"]
-    pairs = [
-        (a, b) for x, y in zip(facts["ids"], ours, strict=True) for a, b in zip(x, y, strict=True)
-    ]
     return {
         "name": name,
         "title": CONTENDERS[name][0],
@@ -165,8 +161,14 @@ def row(name: str, setting: Setting, results: dict[str, workers.Result]) -> dict
         "seconds": times,
         "tokens_per_second": tokens / report.spread(times)["median"],
         "time_to_ours": report.ratios(readings, results[OURS].readings),
-        "same": None if name == "lstm" else sum(a == b for a, b in pairs) / len(pairs),
+        "same": None if name == "lstm" else same(facts["ids"], results[OURS].facts["ids"]),
     }
+
+
+def same(ids: Sequence[Sequence[int]], ours: Sequence[Sequence[int]]) -> float:
+    """Returns the share of ids [B, N] that are the first ones of ours [B, N or more]."""
+    pairs = [pair for rows in zip(ids, ours, strict=True) for pair in zip(*rows, strict=False)]
+    return sum(a == b for a, b in pairs) / len(pairs)
 
 
 def table(found: dict[str, Any]) -> str:
@@ -196,10 +198,7 @@ def define_flags() -> None:
     flags.DEFINE_list("batch_size", ["1", "16"], "The batch sizes.")
     flags.DEFINE_list("prompt", ["16", "256"], "The lengths of the prompts, in tokens.")
     flags.DEFINE_integer("new_tokens", 64, "By which each prompt is continued.", lower_bound=1)
-    flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)
-    flags.DEFINE_integer("units", 512, "Hidden channels, q.", lower_bound=1)
-    flags.DEFINE_integer("embedding_units", 400, "Of a word vector.", lower_bound=1)
-    flags.DEFINE_integer("depth", 20, "Levels, L.", lower_bound=1)
+    exported.define_flags(units=512, depth=20)
     report.define_only(list(CONTENDERS), OURS)
     report.define_flags(rounds=5)
 
@@ -207,7 +206,7 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
-    names = ("new_tokens", "vocabulary_size", "units", "embedding_units", "depth")
+    names = ("new_tokens", *exported.NAMES)
     common = {name: FLAGS[name].value for name in names}
     common |= {"threads": here["threads"], "reference_dir": FLAGS.reference_dir}
     settings = [

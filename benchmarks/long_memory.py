@@ -13,7 +13,6 @@ the others at the one that brought it the least validation loss. What has been t
 CSV, and the same command goes on with what does not.
 """
 
-import bisect
 import csv
 import dataclasses
 import functools
@@ -29,6 +28,7 @@ from absl import app, flags
 
 from benchmarks import report, workers
 from benchmarks.contenders import CONTENDERS, OURS
+from benchmarks.sizes import nearest_units
 from benchmarks.workers import Contender
 from trainers import config as configs
 from trainers.measures import measure_of
@@ -124,9 +124,7 @@ def sized(name: str, config: Any, data: Any) -> tuple[int, Any]:
     def count(units: int) -> int:
         return runs.parameters(built(units))
 
-    # More than units^2 parameters all of them have.
-    above = 1 + bisect.bisect_left(range(1, 1 + math.isqrt(wanted)), wanted, key=count)
-    nearest = min((max(1, above - 1), above), key=lambda units: abs(count(units) - wanted))
+    nearest = nearest_units(count, wanted)
     return nearest, built(nearest)
 
 

@@ -25,10 +25,11 @@ PLACES = {
 }
 
 
-def define_flags(*, rounds: int, warmup: int | None = None) -> None:
+def define_flags(*, rounds: int | None, warmup: int | None = None) -> None:
     """Defines the flags of all commands; not on import, so that a test may import a command."""
     flags.DEFINE_integer("threads", None, "For each contender; all cores by default.")
-    flags.DEFINE_integer("rounds", rounds, "Rounds that count.", lower_bound=1)
+    if rounds is not None:
+        flags.DEFINE_integer("rounds", rounds, "Rounds that count.", lower_bound=1)
     if warmup is not None:
         flags.DEFINE_integer("warmup", warmup, "Rounds that do not count.", lower_bound=0)
     flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")

@@ -1,12 +1,25 @@
 """What the contenders of a training step are built for, and the work that it takes."""
 
+import bisect
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 MODES = {"train": 3, "forward": 1}  # products a weight: forward, and two gradients
 DTYPES = ("float32", "bfloat16")
+
+
+def nearest_units(count: Callable[[int], int], wanted: int) -> int:
+    """Returns the units with which a network comes nearest to so many parameters.
+
+    Args:
+        count: from units to parameters, of which there are more than units^2.
+        wanted: the number of parameters.
+    """
+    above = 1 + bisect.bisect_left(range(1, 1 + math.isqrt(wanted)), wanted, key=count)
+    return min((max(1, above - 1), above), key=lambda units: abs(count(units) - wanted))
 
 
 @dataclasses.dataclass(frozen=True)

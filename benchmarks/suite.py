@@ -3,8 +3,8 @@
     python -m benchmarks.suite --results=DIR --reference_dir=TRELLISNET --data_dir=PTB
     python -m benchmarks.suite --results=DIR --norun
 
-The first line measures, sized for about fifty minutes on two cores, and writes the document; the
-second writes it anew from the results that DIR holds. A result DIR/NAME.json goes between the
+The first line measures, sized for a bit more than an hour on two cores, and writes the document;
+the second writes it anew from the results that DIR holds. A result DIR/NAME.json goes between the
 markers `<!-- NAME -->` and `<!-- /NAME -->`; where there is none, the document stays as it is.
 """
 
@@ -24,8 +24,12 @@ from benchmarks import (
     generate,
     growth,
     heads,
+    load,
     long_memory,
+    precisions,
     report,
+    serving,
+    soak,
     stablehlo,
     train_step,
     weight_gradient,
@@ -43,7 +47,11 @@ MODULES = {
         generate,
         growth,
         heads,
+        load,
         long_memory,
+        precisions,
+        serving,
+        soak,
         stablehlo,
         train_step,
         weight_gradient,
@@ -82,6 +90,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "evaluate": ("evaluate",),
     "generate": ("generate", "--rounds=3"),
+    "serving": ("serving", "--rounds=3"),
+    "precisions": ("precisions",),
+    "load": ("load",),
+    "soak": ("soak",),
     "growth": ("growth",),
     "long_memory_copy": (
         *("long_memory", "--task=copy_memory", "--seconds=30", "--rate=4e-3", "--rate=2e-2"),
@@ -101,6 +113,10 @@ NEEDS = {
     "weight_gradient": (),
     "evaluate": ("data_dir", "reference_dir"),
     "generate": ("reference_dir",),
+    "serving": ("reference_dir",),
+    "precisions": (),
+    "load": (),
+    "soak": (),
     "growth": ("reference_dir",),
     "heads": (),
 }

@@ -9,6 +9,7 @@ their folder `tensorflow_serving`: `servables/tensorflow/predict_util.cc` (check
 
 import contextlib
 import copy
+import sys
 import threading
 from concurrent import futures
 from pathlib import Path
@@ -194,3 +195,14 @@ def grpc_server(service):
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(grace=None).wait()
+
+
+def _main(folder):
+    """Serves a model until the process ends; prints the addresses of gRPC and of REST."""
+    with serve(Model(folder)) as addresses:
+        print(*addresses, flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

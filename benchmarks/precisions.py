@@ -1,0 +1,195 @@
+"""Exports in less precision beside float32: time to write and to load, size, speed, and answers.
+
+    python -m benchmarks.precisions --json=precisions.json
+
+A cold load is `tf.saved_model.load` and the first answer, in a process that has imported
+TensorFlow. What less precision costs in perplexity is not here, since the weights are random:
+`python -m trainers.export --precision=int8 --data_dir=TEXT` measures it on a trained model.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks import exported, report, workers
+from benchmarks.exported import FULL, Model
+from benchmarks.workers import Contender, Reading, Result
+
+FLAGS = flags.FLAGS
+PRECISIONS = (FULL, "float16", "int8")
+PROMPTS = (4, 16)  # rows and tokens, after which answers are compared
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A signature, asked for so many tokens of a row."""
+
+    model: Model
+    signature: str
+    tokens: int
+
+
+def cold(precision: str, model: Model) -> Contender:
+    """Loads an export and asks it for its first answer; a process of its own does so once."""
+    import tensorflow as tf
+
+    found: dict[str, Any] = {}
+
+    def step() -> None:
+        start = time.perf_counter()
+        found["loaded"] = model.load(precision)
+        found["load_seconds"] = time.perf_counter() - start
+        found["loaded"].signatures["serving_default"](text=tf.constant(["w1"]))
+
+    def learn() -> dict[str, Any]:
+        ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, model.vocabulary_size, tf.int32)
+        lengths = tf.fill(PROMPTS[:1], PROMPTS[1])
+        answer = found.pop("loaded").signatures["prefill"](ids=ids, lengths=lengths)
+        return {**found, "log_probs": answer["log_probs"].numpy()}
+
+    return Contender(step, {}, learn)
+
+
+def warm(precision: str, setting: Setting) -> Contender:
+    """Asks a loaded export for so many tokens, by `step` or by `score`."""
+    loaded = setting.model.load(precision)
+    ask = {"step": _steps, "score": _score}[setting.signature]
+    return Contender(ask(loaded, setting.tokens), {})
+
+
+def _steps(loaded: Any, tokens: int) -> Callable[[], Any]:
+    import tensorflow as tf
+
+    one, ids = loaded.signatures["step"], tf.zeros([1], tf.int32)
+
+    def step() -> Any:
+        log_probs, cache = exported.empty_cache(loaded, 1)
+        for _ in range(tokens):
+            log_probs, cache = exported.split(one(ids=ids, **cache))
+        return log_probs.numpy()
+
+    return step
+
+
+def _score(loaded: Any, tokens: int) -> Callable[[], Any]:
+    import tensorflow as tf
+
+    text = tf.constant([" ".join(["w1"] * tokens)])
+    return lambda: loaded.signatures["score"](text=text)["nll"].numpy()
+
+
+def measure_cold(model: Model, rounds: int) -> dict[str, list[Result]]:
+    """Returns for each precision as many results of `cold`, taking turns, never two at a time.
+
+    Raises:
+        RuntimeError: an export could not be loaded.
+    """
+    found: dict[str, list[Result]] = {precision: [] for precision in PRECISIONS}
+    for precision in PRECISIONS * rounds:
+        builds = {precision: functools.partial(cold, precision)}
+        results, left_out = workers.measure(
+            builds, model, threads=model.threads, warmup=0, rounds=1
+        )
+        if left_out:
+            raise RuntimeError(f"no load in {precision}: {left_out[precision]}")
+        found[precision].append(results[precision])
+    return found
+
+
+def row(
+    precision: str,
+    size: int,
+    written: dict[str, Result],
+    colds: dict[str, list[Result]],
+    warms: dict[str, dict[str, Result]],
+) -> dict[str, Any]:
+    """Returns a precision's row.
+
+    Args:
+        precision: the row's.
+        size: bytes of the export.
+        written: what `exported.write` returned.
+        colds: what `measure_cold` returned.
+        warms: by signature, results by precision.
+    """
+    import numpy as np
+
+    answers = [colds[each][0].facts["log_probs"] for each in (precision, FULL)]
+    return {
+        "precision": precision,
+        "bytes": size,
+        "export_seconds": written[precision].readings[0].seconds,
+        "load_seconds": [each.facts["load_seconds"] for each in colds[precision]],
+        "cold_seconds": [each.readings[0].seconds for each in colds[precision]],
+        "difference": float(np.max(np.abs(answers[0] - answers[1]))),
+        **{name: _speed(results, precision) for name, results in warms.items()},
+    }
+
+
+def _speed(results: dict[str, Result], precision: str) -> dict[str, Any]:
+    readings: list[Reading] = results[precision].readings
+    ratios = report.ratios(readings, results[FULL].readings)
+    return {"seconds": report.seconds(readings), "time_to_full": ratios}
+
+
+def table(found: dict[str, Any]) -> str:
+    """Returns the result as a Markdown table."""
+    titles = (
+        *("weights in", "MiB", "export, s", "load, s", "load and first answer, s"),
+        *("`step`, ms a token", "to float32's: min, median, max"),
+        *("`score`, ms a token", "to float32's: min, median, max"),
+        "log-probabilities differ by at most",
+    )
+    return report.markdown(titles, [_cells(each, found["tokens"]) for each in found["rows"]])
+
+
+def _cells(each: dict[str, Any], tokens: int) -> list[str]:
+    cells = [
+        each["precision"],
+        f"{each['bytes'] / 2**20:,.1f}",
+        f"{each['export_seconds']:.1f}",
+        *(
+            f"{report.spread(each[name])['median']:.2f}"
+            for name in ("load_seconds", "cold_seconds")
+        ),
+    ]
+    for speed in (each["step"], each["score"]):
+        cells.append(f"{1e3 * report.spread(speed['seconds'])['median'] / tokens:,.2f}")
+        cells.append(report.spread_cell(speed["time_to_full"]))
+    return [*cells, f"{each['difference']:.1e}"]
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_integer("tokens", 32, "That `step` and `score` read.", lower_bound=1)
+    exported.define_flags(units=1400, depth=55)
+    report.define_flags(rounds=3)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures, and prints the table; returns the exit status."""
+    here = report.begin(argv)
+    with exported.from_flags(here["threads"]) as model:
+        written = exported.write(model, PRECISIONS)
+        sizes = {precision: model.size(precision) for precision in PRECISIONS}
+        colds = measure_cold(model, FLAGS.rounds)
+        settings = [Setting(model, name, FLAGS.tokens) for name in ("step", "score")]
+        builds = {precision: functools.partial(warm, precision) for precision in PRECISIONS}
+        each, left_out = workers.measure_each(
+            builds, settings, threads=here["threads"], rounds=FLAGS.rounds
+        )
+    found = {"setting": model.sizes(), "tokens": FLAGS.tokens, **here, "left_out": left_out}
+    warms = {s.signature: results for s, results in zip(settings, each, strict=True)}
+    measured = PRECISIONS if not left_out else ()
+    found["rows"] = [row(name, sizes[name], written, colds, warms) for name in measured]
+    report.end(found, table)
+    return int(bool(left_out))
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)

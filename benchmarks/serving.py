@@ -1,0 +1,432 @@
+"""Generation from an exported model, one token after another, beside what the machine could do.
+
+    python -m benchmarks.serving --reference_dir=TRELLISNET --json=serving.json
+
+A language model of random weights is exported, and loaded by `tf.saved_model.load` alone. `step`
+and `generate` go on greedily from a prompt that is as long as the receptive field; the cache stays
+in tensors, as in a server. Beside them: what reading the weights takes, what their products take, a
+Keras LSTM of as many parameters, and the window of the receptive field again for each token.
+`docs/benchmarks.md` explains the rows.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks import exported, generate, report, workers
+from benchmarks.exported import Model
+from benchmarks.sizes import nearest_units
+from benchmarks.workers import Contender, Reading, Result
+
+FLAGS = flags.FLAGS
+MATRIX = (1024, 8192)
+MATRICES = 16  # 512 MB in all: more than a processor's caches hold
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A model, and the prompts that it continues.
+
+    Attributes:
+        batch_size: how many prompts.
+        new_tokens: how many tokens a step of a contender adds to each.
+        windows: the same where each takes the whole window.
+        reference_dir: a clone of the authors' code.
+    """
+
+    model: Model
+    batch_size: int
+    new_tokens: int
+    windows: int
+    reference_dir: str | None
+
+    def prompts(self) -> Any:
+        """Returns ids, int32 [B, receptive field]."""
+        return self.as_generation().prompts()
+
+    def as_generation(self) -> generate.Setting:
+        """Returns what `generate`'s contenders are built for, to take windows."""
+        return generate.Setting(
+            self.batch_size,
+            prompt=self.model.receptive_field,
+            new_tokens=self.windows,
+            threads=self.model.threads,
+            reference_dir=self.reference_dir,
+            **self.model.sizes(),
+        )
+
+    def weights_read(self) -> int:
+        """Returns how many weights a token must read, however many rows there are.
+
+        The present tap of the hidden kernel at each level but the first, whose hidden state is
+        zero, since that of the level below is not known earlier; the past tap once for all levels;
+        the input kernel once; and all that the softmax reads.
+        """
+        model = self.model
+        return model.input_weights + model.depth * model.tap_weights + model.head_weights
+
+
+# The exported model
+
+
+def step(setting: Setting) -> Contender:
+    """The signature `step`, called for each token."""
+    loaded = setting.model.load()
+    one = loaded.signatures["step"]
+    ids, cache = _begun(loaded, setting)
+
+    def read(ids: Any, cache: Any) -> tuple[Any, Any]:
+        return exported.split(one(ids=ids, **cache))
+
+    return _contender(lambda: _greedy(read, ids, cache, setting.new_tokens), setting.new_tokens)
+
+
+def generate_signature(setting: Setting) -> Contender:
+    """The signature `generate`, whose loop is in the graph."""
+    import tensorflow as tf
+
+    loaded = setting.model.load()
+    continued = loaded.signatures["generate"]
+    ids, cache = _begun(loaded, setting)
+
+    settings = exported.sampling(setting.batch_size, setting.new_tokens, temperature=0.0)
+    settings["lengths"] = tf.ones([setting.batch_size], tf.int32)
+    return _contender(
+        lambda: continued(ids=ids[:, None], **settings, **cache)["ids"], setting.new_tokens
+    )
+
+
+def _begun(loaded: Any, setting: Setting) -> tuple[Any, Any]:
+    """Returns the prompts' last ids [B], and the cache of what stands before them."""
+    import tensorflow as tf
+
+    ids = tf.constant(setting.prompts())
+    lengths = tf.fill([setting.batch_size], ids.shape[1] - 1)
+    outputs = loaded.signatures["prefill"](ids=ids[:, :-1], lengths=lengths)
+    return ids[:, -1], exported.cache_of(outputs)
+
+
+def _greedy(read: Callable, ids: Any, memory: Any, count: int) -> Any:
+    """Returns the most probable tokens [B, count], each read before the next."""
+    import tensorflow as tf
+
+    tokens = []
+    for _ in range(count):
+        scores, memory = read(ids, memory)
+        ids = tf.argmax(scores, -1, tf.int32)
+        tokens.append(ids)
+    return tf.stack(tokens, axis=1)
+
+
+def _contender(step: Callable[[], Any], tokens: int, **facts: Any) -> Contender:
+    """Returns a contender whose step returns ids [B, tokens], a tensor."""
+    return generate.contender(lambda: step().numpy(), tokens=tokens, **facts)
+
+
+# An LSTM
+
+
+def lstm(setting: Setting) -> Contender:
+    """A Keras LSTM of as many parameters between a like embedding and softmax."""
+    import tensorflow as tf
+
+    from trainers.baselines import LSTMLanguageModel
+
+    model = setting.model
+    units = lstm_units(model)
+    network = LSTMLanguageModel(
+        model.vocabulary_size, units, 2, embedding_units=model.embedding_units
+    )
+
+    @tf.function(autograph=False)
+    def read(ids: tf.Tensor, states: Any) -> tuple[tf.Tensor, Any]:
+        features, states = network.stream(ids[:, None], states)
+        return network.head.log_probs(features[:, 0], network.embedding.embeddings), states
+
+    ids, states = (
+        tf.constant(setting.prompts()[:, -1]),
+        network.get_initial_state(setting.batch_size),
+    )
+    facts = {"units": units, "parameters": network.count_params()}
+    return _contender(
+        lambda: _greedy(read, ids, states, setting.new_tokens), setting.new_tokens, **facts
+    )
+
+
+def lstm_units(model: Model) -> int:
+    """Returns the units of the first of two layers, of which the second has `embedding_units`."""
+
+    def count(units: int) -> int:
+        embedding_units = model.embedding_units
+        first = 4 * units * (embedding_units + units + 1)
+        second = 4 * embedding_units * (units + embedding_units + 1)
+        return model.head_weights + first + second
+
+    return nearest_units(count, model.parameters)
+
+
+# The window again for each token
+
+
+def window(setting: Setting) -> Contender:
+    """`TrellisLM` over the window, all outputs."""
+    return _window(setting, discard=0)
+
+
+def window_last(setting: Setting) -> Contender:
+    """The same, of which the last output alone is asked for: half of the work."""
+    return _window(setting, discard=setting.model.receptive_field - 1)
+
+
+def _window(setting: Setting, discard: int) -> Contender:
+    import tensorflow as tf
+
+    model, reach = setting.model.build(), setting.model.receptive_field
+
+    @tf.function(autograph=False)
+    def predict(ids: tf.Tensor) -> tf.Tensor:
+        outputs, _, _ = model.trellis.propagate(model.embedding(ids), discard=discard)
+        return model.head.log_probs(outputs[:, -1], model.embedding.embeddings)
+
+    def step() -> tf.Tensor:
+        ids = tf.constant(setting.prompts())
+        for _ in range(setting.windows):
+            last = tf.argmax(predict(ids[:, -reach:]), -1, tf.int32)
+            ids = tf.concat([ids, last[:, None]], axis=1)
+        return ids[:, reach:]
+
+    return _contender(step, setting.windows)
+
+
+def authors(setting: Setting) -> Contender:
+    """The authors' code over the window."""
+    contender = generate.authors(setting.as_generation())
+    return contender._replace(facts={"tokens": setting.windows})
+
+
+# What the machine could do
+
+
+def read_sums(setting: Setting) -> Contender:
+    """The sums of matrices that together no cache holds."""
+    del setting
+    import tensorflow as tf
+
+    return _reading(lambda row, matrix: tf.reduce_sum(matrix))
+
+
+def read_products(setting: Setting) -> Contender:
+    """A row times each of these matrices."""
+    del setting
+    import tensorflow as tf
+
+    return _reading(tf.matmul)
+
+
+def _reading(read: Callable) -> Contender:
+    import tensorflow as tf
+
+    height, width = MATRIX
+    row, matrices = tf.ones([1, height]), [tf.ones([height, width]) for _ in range(MATRICES)]
+    whole = tf.function(lambda row, matrices: tf.add_n([read(row, each) for each in matrices]))
+    size = 4 * height * width * MATRICES
+    return Contender(lambda: whole(row, matrices).numpy(), {"bytes": size})
+
+
+def products(setting: Setting) -> Contender:
+    """The products of a token and nothing else, each with its own shape and in its order."""
+    import tensorflow as tf
+
+    model, rows = setting.model, setting.batch_size
+    units, levels = model.units, model.depth - 1
+
+    def normal(*shape: int) -> tf.Tensor:
+        return tf.random.stateless_normal(shape, (0, 0), stddev=shape[0] ** -0.5)
+
+    present, past = normal(units, 4 * units), normal(units, 4 * units)
+    kernel = normal(2 * model.embedding_units, 4 * units)
+    table = normal(model.vocabulary_size, model.embedding_units)
+
+    @tf.function(autograph=False)
+    def multiply(state: tf.Tensor, pasts: tf.Tensor, inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        before = tf.matmul(pasts, past), tf.matmul(inputs, kernel)
+        state = tf.while_loop(
+            lambda level, _: level < levels,
+            lambda level, state: (level + 1, tf.matmul(state, present)[:, :units]),
+            (0, state),
+        )[1]
+        features = state[:, -model.embedding_units :]
+        return *before, tf.matmul(features, table, transpose_b=True)
+
+    given = (
+        normal(rows, units),
+        normal(rows * levels, units),
+        normal(rows, 2 * model.embedding_units),
+    )
+    return Contender(lambda: [each.numpy() for each in multiply(*given)], {"tokens": 1})
+
+
+OURS = "step"
+LIMIT = "limit"  # not a contender: made of what the two of READS read
+READS = ("read_sums", "read_products")
+CONTENDERS = {
+    OURS: ("`step`", step),
+    "generate": ("`generate`", generate_signature),
+    "products": ("products alone", products),
+    "lstm": ("keras.layers.LSTM", lstm),
+    "window_last": ("TrellisLM, window by window, last output", window_last),
+    "window": ("TrellisLM, window by window", window),
+    "authors": ("the authors' code, window by window", authors),
+    "read_sums": ("reading, sums", read_sums),
+    "read_products": ("reading, products", read_products),
+}
+# (batch size, row, how often `step` has to go into its time)
+AIMS = (
+    (1, LIMIT, 0.5),
+    (1, "window", 3),
+    (1, "authors", 3),
+    (32, "window", 30),
+    (32, "authors", 30),
+)
+
+
+def rows(setting: Setting, results: dict[str, Result]) -> list[dict[str, Any]]:
+    """Returns the rows of a batch size; nothing if `step` is left out."""
+    if OURS not in results:
+        return []
+    times = {name: _a_token(result) for name, result in results.items() if name not in READS}
+    titles = {name: title for name, (title, _) in CONTENDERS.items()}
+    if reads := [results[name] for name in READS if name in results]:
+        times[LIMIT] = _limit(setting, reads)
+        titles[LIMIT] = f"reading {4 * setting.weights_read() / 1e6:,.0f} MB of weights"
+    return [
+        {
+            "name": name,
+            "title": titles[name],
+            "batch_size": setting.batch_size,
+            "seconds_a_token": report.seconds(readings),
+            "time_to_ours": report.ratios(readings, times[OURS]),
+            "of_limit": _of_limit(name, times),
+            "parameters": _parameters(name, setting, results),
+            "same": _same(name, results),
+        }
+        for name, readings in times.items()
+    ]
+
+
+def _a_token(result: Result) -> list[Reading]:
+    tokens = result.facts["tokens"]
+    return [each._replace(seconds=each.seconds / tokens) for each in result.readings]
+
+
+def _limit(setting: Setting, reads: Sequence[Result]) -> list[Reading]:
+    """Returns the time to read a token's weights, at the best rate of each round."""
+    needed = 4 * setting.weights_read()
+    rounds = zip(*(each.readings for each in reads), strict=True)
+    sizes = [each.facts["bytes"] for each in reads]
+    return [
+        Reading(
+            min(needed * one.seconds / size for one, size in zip(each, sizes, strict=True)), None
+        )
+        for each in rounds
+    ]
+
+
+def _of_limit(name: str, times: dict[str, list[Reading]]) -> dict[str, float] | None:
+    """Returns the limit's share of a time; None for what reads other weights, or some again."""
+    if name not in (OURS, "generate", "products") or LIMIT not in times:
+        return None
+    return report.ratios(times[LIMIT], times[name])
+
+
+def _parameters(name: str, setting: Setting, results: dict[str, Result]) -> int | None:
+    if name in (LIMIT, "products"):
+        return None
+    return results[name].facts.get("parameters", setting.model.parameters)
+
+
+def _same(name: str, results: dict[str, Result]) -> float | None:
+    """Returns the share of a contender's tokens that are those of `step`."""
+    if name == "lstm" or name not in results or "ids" not in results[name].facts:
+        return None
+    return generate.same(results[name].facts["ids"], results[OURS].facts["ids"])
+
+
+def aims(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns how often `step` goes into the time of a row, where that has an aim."""
+    times = {(each["batch_size"], each["name"]): each for each in found["rows"]}
+    return [
+        {
+            "title": f"batch {size}: {times[size, name]['title']}",
+            "aim": aim,
+            **times[size, name]["time_to_ours"],
+        }
+        for size, name, aim in AIMS
+        if (size, name) in times
+    ]
+
+
+def table(found: dict[str, Any]) -> str:
+    """Returns the result as two Markdown tables."""
+    titles = (
+        *("", "batch", "tokens/s", "ms a token", "time to `step`'s: min, median, max"),
+        *("of the reading limit", "parameters", "same tokens"),
+    )
+    aimed = [[each["title"], f"{each['aim']}", report.spread_cell(each)] for each in found["aims"]]
+    parts = [report.markdown(titles, [_cells(each) for each in found["rows"]])]
+    if aimed:
+        heads = ("its time to `step`'s", "at least", "reached: min, median, max")
+        parts.append(report.markdown(heads, aimed))
+    return "\n\n".join(parts)
+
+
+def _cells(each: dict[str, Any]) -> list[str]:
+    seconds = report.spread(each["seconds_a_token"])["median"]
+    return [
+        each["title"],
+        str(each["batch_size"]),
+        f"{each['batch_size'] / seconds:,.1f}",
+        f"{1e3 * seconds:,.2f}",
+        report.spread_cell(each["time_to_ours"]),
+        "" if each["of_limit"] is None else f"{each['of_limit']['median']:.0%}",
+        "" if each["parameters"] is None else f"{each['parameters']:,}",
+        "" if each["same"] is None else f"{each['same']:.1%}",
+    ]
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_list("batch_size", ["1", "32"], "The batch sizes.")
+    flags.DEFINE_integer("new_tokens", 16, "By which a step continues a prompt.", lower_bound=1)
+    flags.DEFINE_integer("windows", 1, "The same, of those that compute windows.", lower_bound=1)
+    exported.define_flags(units=1400, depth=55)
+    report.define_only(list(CONTENDERS), OURS)
+    report.define_flags(rounds=5)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures, and prints the tables; returns the exit status."""
+    here = report.begin(argv)
+    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
+    with exported.from_flags(here["threads"]) as model:
+        exported.write(model)
+        settings = [
+            Setting(model, size, FLAGS.new_tokens, FLAGS.windows, FLAGS.reference_dir)
+            for size in report.integers("batch_size")
+        ]
+        each, left_out = workers.measure_each(
+            builds, settings, threads=here["threads"], rounds=FLAGS.rounds
+        )
+    found = {"setting": model.sizes() | {"new_tokens": FLAGS.new_tokens}, **here}
+    found["rows"] = [row for pair in zip(settings, each, strict=True) for row in rows(*pair)]
+    found["aims"] = aims(found)
+    found["left_out"] = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
+    report.end(found, table)
+    return int(OURS in left_out)
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)

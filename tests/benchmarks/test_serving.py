@@ -1,0 +1,126 @@
+"""The benchmark of generation from an export, at a tiny size."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import generate, serving
+from benchmarks.workers import Reading, Result
+from tools.build_files import ROOT
+from trainers.baselines import LSTMLanguageModel
+
+
+@pytest.fixture(scope="module")
+def setting(model):
+    return serving.Setting(model, batch_size=2, new_tokens=4, windows=4, reference_dir=None)
+
+
+def continued(contender):
+    contender.step()
+    return contender.learn()["ids"]
+
+
+@pytest.fixture(scope="module")
+def expected(setting):
+    return continued(generate.step(setting.as_generation()))
+
+
+@pytest.mark.parametrize("name", ["step", "generate", "window", "window_last"])
+def test_each_continues_as_the_keras_model_does(name, setting, expected):
+    contender = serving.CONTENDERS[name][1](setting)
+    assert continued(contender) == expected and contender.facts["tokens"] == 4
+    assert continued(contender) == expected  # the next round begins where this one did
+
+
+def test_no_lstm_comes_nearer_to_the_parameters(setting):
+    contender = serving.lstm(setting)
+    ids = continued(contender)
+    assert len(ids) == 2 and all(0 <= each < 11 for row in ids for each in row)
+    facts, model = contender.facts, setting.model
+
+    def distance(units):
+        network = LSTMLanguageModel(11, units, 2, embedding_units=6)
+        return abs(network.count_params() - model.parameters)
+
+    nearest = abs(facts["parameters"] - model.parameters)
+    assert nearest == distance(facts["units"])
+    assert all(nearest <= distance(facts["units"] + change) for change in (-1, 1))
+
+
+def test_a_token_reads_one_tap_at_each_level_above_the_first(setting):
+    present, past = 2 * 8 * 32, 8 * 32  # two levels above the first; one product for all
+    assert setting.weights_read() == present + past + 2 * 6 * 32 + 11 * 6 + 11
+
+
+def test_reading_is_counted(setting, monkeypatch):
+    monkeypatch.setattr(serving, "MATRIX", (4, 8))
+    monkeypatch.setattr(serving, "MATRICES", 3)
+    sums, products = (serving.CONTENDERS[name][1](setting) for name in serving.READS)
+    assert sums.facts == products.facts == {"bytes": 3 * 4 * 8 * 4}
+    assert sums.step() == 3 * 4 * 8  # of ones
+    assert products.step().tolist() == [[3 * 4] * 8]
+
+
+def test_products_are_those_of_a_token(setting):
+    shapes = [each.shape for each in serving.products(setting).step()]
+    assert shapes == [(2 * 2, 32), (2, 32), (2, 11)]
+
+
+def test_rows_set_times_of_a_token_beside_the_limits(setting):
+    def result(ids, *seconds, **facts):
+        return Result({"ids": ids, **facts}, [Reading(each, None) for each in seconds])
+
+    needed = 4 * setting.weights_read()
+    results = {
+        "step": result([[1, 2, 3, 4]], 4.0, 8.0, tokens=4),
+        "window": result([[1]], 9.0, 12.0, tokens=1),
+        "lstm": result([[5, 5, 5, 5]], 2.0, 2.0, tokens=4, parameters=7),
+        "products": Result({"tokens": 1}, [Reading(0.5, None)] * 2),
+        "read_sums": Result({"bytes": needed}, [Reading(0.5, None), Reading(2.0, None)]),
+        "read_products": Result({"bytes": 2 * needed}, [Reading(1.4, None), Reading(2.0, None)]),
+    }
+    found = {each["name"]: each for each in serving.rows(setting, results)}
+    assert list(found) == ["step", "window", "lstm", "products", "limit"]
+    assert found["step"]["seconds_a_token"] == [1.0, 2.0]
+    assert found["limit"]["seconds_a_token"] == [0.5, 1.0]  # the better of the two, by round
+    assert found["step"]["of_limit"]["median"] == 0.5
+    assert found["lstm"]["of_limit"] is None  # it reads other weights
+    assert found["window"]["time_to_ours"] == {"min": 6.0, "median": 7.5, "max": 9.0}
+    assert [each["same"] for each in found.values()] == [1.0, 1.0, None, None, None]
+    parameters = [each["parameters"] for each in found.values()]
+    assert parameters == [setting.model.parameters] * 2 + [7, None, None]
+    assert serving.rows(setting, {"lstm": results["lstm"]}) == []
+
+
+def test_aims_are_looked_up_by_batch_size():
+    spread = {"min": 1.0, "median": 2.0, "max": 3.0}
+    rows = [
+        {"name": name, "title": name, "batch_size": size, "time_to_ours": spread}
+        for name, size in [("limit", 1), ("limit", 32), ("window", 32), ("window", 2)]
+    ]
+    found = serving.aims({"rows": rows})
+    assert [(each["title"], each["aim"]) for each in found] == [
+        ("batch 1: limit", 0.5),
+        ("batch 32: window", 30),
+    ]
+    assert found[0]["median"] == 2.0
+
+
+def test_the_command(tmp_path):
+    result = tmp_path / "serving.json"
+    sizes = ("--units=8", "--depth=3", "--embedding_units=6", "--vocabulary_size=11")
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.serving", *sizes, "--batch_size=1,2", "--rounds=1"]
+        + ["--only=generate", "--threads=1", f"--json={result}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(result.read_text())
+    measured = [(each["name"], each["batch_size"], each["same"]) for each in found["rows"]]
+    assert measured == [(name, size, 1.0) for size in (1, 2) for name in ("step", "generate")]
+    assert "| `step` | 2 | " in done.stdout and "| `generate` | 1 | " in done.stdout
