@@ -163,11 +163,11 @@ def export(precision: str, model: Model) -> Contender:
     )
 
 
-def define_flags(*, units: int, depth: int) -> None:
+def define_flags(*, units: int, depth: int, embedding_units: int = 400) -> None:
     """Defines the flags of a model's sizes."""
     flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)
     flags.DEFINE_integer("units", units, "Hidden channels, q.", lower_bound=1)
-    flags.DEFINE_integer("embedding_units", 400, "Of a word vector.", lower_bound=1)
+    flags.DEFINE_integer("embedding_units", embedding_units, "Of a word vector.", lower_bound=1)
     flags.DEFINE_integer("depth", depth, "Levels, L.", lower_bound=1)
 
 

@@ -182,7 +182,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("words", 50, "The most tokens of a row.", lower_bound=1)
     flags.DEFINE_integer("tokens", 100_000, "Of the text that is generated.", lower_bound=1)
     flags.DEFINE_integer("chunk", 100, "By which a call of `generate` continues.", lower_bound=1)
-    exported.define_flags(units=64, depth=8)
+    exported.define_flags(units=64, depth=8, embedding_units=32)
     report.define_flags(rounds=None)
 
 
