@@ -78,8 +78,11 @@ def save(
                 setattr(module, name, traced[signature.function])
             functions[name] = traced[signature.function].get_concrete_function()
 
+    # A server has no use for gradients, and what computes them has XLA in it.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
     def write(folder: str) -> None:
-        tf.saved_model.save(module, folder, signatures=functions)
+        tf.saved_model.save(module, folder, signatures=functions, options=options)
         extra = os.path.join(folder, _EXTRA)
         os.makedirs(extra)
         _write_warm_up(os.path.join(extra, _WARM_UP), signatures)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tests.serving.served import Arrays, Served, rows_of
+from tests.serving.served import Arrays, Served, assert_row, rows_of
 
 INTEGERS = [-(2**31), -7, -1, 0, 1, 2, 5, 11, 12, 127, 128, 300, 2**16 + 1, 2**31 - 1]
 FLOATS = [-np.inf, -3e38, -1.0, -1e-45, 0.0, 1e-45, 1e-38, 0.3, 1.0, 1e9, 3e38, np.inf, np.nan]
@@ -137,7 +137,7 @@ def check(model: Served, signature: str, request: Arrays) -> None:
     assert alone is not None, "rows that do not fit together have an answer"
     for index, each in enumerate(alone):
         assert not isinstance(each, str), f"row {index} is refused alone: {each}"
-        _compare(rows_of(together, index), rows_of(each, 0))
+        assert_row(rows_of(together, index), rows_of(each, 0), tolerance=1e-4)
 
 
 def _alone(model: Served, signature: str, request: Arrays) -> list[Arrays | str]:
@@ -150,21 +150,6 @@ def _asked(model: Served, signature: str, request: Arrays) -> Arrays | str:
         return model(signature, request)
     except tf.errors.InvalidArgumentError as error:
         return str(error)
-
-
-def _compare(together: Arrays, alone: Arrays) -> None:
-    """Compares a row's answers; the one from the batch may have padding at its end."""
-    for name, value in alone.items():
-        got = together[name]
-        if got.shape != value.shape:
-            assert {*got[len(value) :].flat} <= {0, -1, b""}, (
-                f"{name}: what is there after the end?"
-            )
-            got = got[: len(value)]
-        if value.dtype.kind == "f":
-            np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5, err_msg=name)
-        else:
-            np.testing.assert_array_equal(got, value, err_msg=name)
 
 
 def ask(options: argparse.Namespace) -> int:

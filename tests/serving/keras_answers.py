@@ -25,20 +25,6 @@ def answer(name: str, model: keras.Model, signature: str, row: Mapping[str, Any]
     return _classes(model, row["sequences"][None, : row["lengths"]], models.LABELS)
 
 
-def assert_row(actual: Mapping[str, np.ndarray], index: int, expected: Arrays) -> None:
-    """Asserts that a row of an answer is as expected, and that padding is all that follows it."""
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        got, value = actual[name][index], np.asarray(value)
-        if value.ndim and value.shape != got.shape:
-            assert {*got[len(value) :].flat} <= {0, -1, b""}, name
-            got = got[: len(value)]
-        if value.dtype.kind == "f":
-            np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-5, err_msg=name)
-        else:
-            np.testing.assert_array_equal(got, value, err_msg=name)
-
-
 def _classes(model: keras.Model, sequences: Any, labels: Any) -> Arrays:
     probabilities = tf.nn.softmax(model(sequences))[0].numpy()
     best = np.argsort(-probabilities)

@@ -17,8 +17,8 @@ import pytest
 import tensorflow as tf
 
 from tests.serving import models
-from tests.serving.keras_answers import answer, assert_row, cache_arrays
-from tests.serving.served import Served, ragged, rows_of, sampling
+from tests.serving.keras_answers import answer, cache_arrays
+from tests.serving.served import Served, assert_row, ragged, rows_of, sampling
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {
@@ -105,7 +105,7 @@ def together_and_alone(request):
 
 def assert_answers(actual, rows, expected):
     for index, row in enumerate(rows):
-        assert_row(actual, index, expected[row])
+        assert_row(rows_of(actual, index), expected[row])
 
 
 def run(*command, **kwargs):
