@@ -7,10 +7,8 @@ else moves memory, and is compiled into single passes where that pays.
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -26,6 +24,7 @@ from keras_trellis.convolution import (
     rows,
 )
 from keras_trellis.gates import Gate
+from keras_trellis.tracing import is_for_inference, with_gradient
 from keras_trellis.types import State
 
 
@@ -66,7 +65,7 @@ def hidden_products(taps: tf.Tensor, hidden: HiddenKernel) -> tf.Tensor:
     if hidden.kernel.dtype == hidden.matrix.dtype:
         return multiply(taps, rows(hidden.kernel))
 
-    @tf.custom_gradient
+    @with_gradient
     def apply(taps: tf.Tensor, kernel: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> Any:
             by_taps = multiply(upstream, hidden.matrix, transpose=True)
@@ -132,7 +131,7 @@ def level(
     addend_rank = addend.shape.rank  # its values are not kept
     mixed = hidden.kernel.dtype != hidden.matrix.dtype
 
-    @tf.custom_gradient
+    @with_gradient
     def apply(past: State, state: State, kernel: tf.Tensor, addend: tf.Tensor) -> Any:
         matrix = hidden.matrix if mixed else rows(kernel)
         if steps == 0:  # LiteRT mistakes the shape of a product of no rows
@@ -166,26 +165,13 @@ def _last(gradient: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.PreventGradient(input=gradient, message=message)
 
 
-_compiles = contextvars.ContextVar("compiles", default=True)
-
-
-@contextlib.contextmanager
-def without_compiling() -> Iterator[None]:
-    """What is traced in this context has no XLA in it, which a server need not have."""
-    token = _compiles.set(False)
-    try:
-        yield
-    finally:
-        _compiles.reset(token)
-
-
 def _pays(sequences: tf.Tensor) -> bool:
     """Whether to compile what stands between the products.
 
     XLA compiles for each shape anew, so only in graphs, and where the number of steps is known:
     there the few shapes of a training run are paid for by its steps.
     """
-    return _compiles.get() and not tf.executing_eagerly() and sequences.shape[1] is not None
+    return not (is_for_inference() or tf.executing_eagerly()) and sequences.shape[1] is not None
 
 
 @functools.lru_cache(maxsize=256)  # one function each, so that XLA compiles once for all levels

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_trellis.export import versions
 from keras_trellis.export.weights import Weights
-from keras_trellis.level import without_compiling
+from keras_trellis.tracing import for_inference
 
 __all__ = ["Signature", "check_requirements", "save"]
 
@@ -69,7 +69,7 @@ def save(
         setattr(module, name, part)
     traced: dict[Callable, tf.types.experimental.PolymorphicFunction] = {}
     functions = {}
-    with without_compiling():
+    with for_inference():
         for name, signature in signatures.items():
             if signature.function not in traced:
                 traced[signature.function] = _function(signature, weights)
@@ -78,11 +78,8 @@ def save(
                 setattr(module, name, traced[signature.function])
             functions[name] = traced[signature.function].get_concrete_function()
 
-    # A server has no use for gradients, and what computes them has XLA in it.
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-
     def write(folder: str) -> None:
-        tf.saved_model.save(module, folder, signatures=functions, options=options)
+        tf.saved_model.save(module, folder, signatures=functions)
         extra = os.path.join(folder, _EXTRA)
         os.makedirs(extra)
         _write_warm_up(os.path.join(extra, _WARM_UP), signatures)

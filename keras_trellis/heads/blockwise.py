@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.heads.head import at_least_float32, dense_logits, log_add_exp
+from keras_trellis.tracing import with_gradient
 
 __all__ = ["BLOCK", "WORDS", "add_blockwise_nll", "blockwise_nll"]
 
@@ -64,7 +65,7 @@ def add_blockwise_nll(
     columns = _Range(*of_words, limit, tf.constant(words.shape[0]))
     rows = _Range(*of_rows, BLOCK // limit, tf.shape(features)[0])
 
-    @tf.custom_gradient
+    @with_gradient
     def add(features: tf.Tensor, total: tf.Tensor, words: tf.Tensor, bias: tf.Tensor) -> Any:
         inputs = (features, words, bias)
 
