@@ -40,7 +40,8 @@ def broken(path):
         target = path.parent / unquote(address.path) if address.path else path
         if address.scheme or address.netloc:
             continue
-        if not target.exists():
+        # The site has files alone: mkdocs knows no folder.
+        if not (target.is_file() or (target.is_dir() and path.parent.name != "docs")):
             found.append(link)
         elif address.fragment and address.fragment not in Page(target).anchors:
             found.append(link)
@@ -60,3 +61,14 @@ def test_broken_links_are_found(tmp_path):
         "[e](#here) [f](#there)\n\n```\n[g](none.md)\n```\n\n# Here\n"
     )
     assert broken(page) == ["other.md#none", "none.png", "#there"]
+
+
+def test_a_page_of_the_site_links_to_no_folder(tmp_path):
+    for folder in ("docs", "code"):
+        (tmp_path / folder).mkdir()
+    page = tmp_path / "docs" / "page.md"
+    page.write_text("[code](../code)\n")
+    assert broken(page) == ["../code"]
+    elsewhere = tmp_path / "README.md"
+    elsewhere.write_text("[code](code)\n")
+    assert broken(elsewhere) == []
