@@ -147,10 +147,19 @@ for arguments in json.load(sys.stdin):
 CLI = Path(sys.executable).with_name("saved_model_cli")
 
 
-def run_arguments(folder, signature, request, scratch):
+@pytest.fixture(scope="module")
+def specs(exports):
+    """The shapes and dtypes of inputs, by model, signature and name."""
+    served = {name: Served(folder) for name, folder in exports.items()}
+    return {
+        name: {signature: model.inputs(signature) for signature in model.signatures()}
+        for name, model in served.items()
+    }
+
+
+def run_arguments(folder, signature, specs, request, scratch):
     """The arguments of `saved_model_cli run` for a request and its answer in files."""
     scratch.mkdir(parents=True)
-    specs = Served(folder).inputs(signature)
     for name, spec in specs.items():
         dtype = "S" if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
         np.save(scratch / f"in_{name}.npy", np.asarray(request[name]).astype(dtype))
@@ -159,12 +168,14 @@ def run_arguments(folder, signature, request, scratch):
     return ["run", *(f"--{name}={value}" for name, value in options.items()), f"--inputs={inputs}"]
 
 
-def test_saved_model_cli(exports, requests, expected, tmp_path):
+def test_saved_model_cli(exports, specs, requests, expected, tmp_path):
     cases = [("tied", signature) for signature in requests["tied"]]
     cases += [(name, "serving_default") for name in exports if name != "tied"]
     places = [tmp_path / name / signature for name, signature in cases]
     commands = [
-        run_arguments(exports[name], signature, requests[name][signature], place)
+        run_arguments(
+            exports[name], signature, specs[name][signature], requests[name][signature], place
+        )
         for (name, signature), place in zip(cases, places, strict=True)
     ]
     run(sys.executable, "-c", _COMMANDS, input=json.dumps(commands).encode())
@@ -186,15 +197,14 @@ def test_the_console_script(exports, requests, expected):
     np.testing.assert_allclose(float(perplexity), wanted, rtol=1e-5)
 
 
-def test_tfsm_layer(exports, requests, expected):
+def test_tfsm_layer(exports, specs, requests, expected):
     cases = [("tied", signature) for signature in requests["tied"]]
     cases += [(name, "serve") for name in exports if name != "tied"]
     for name, signature in cases:
         layer = keras.layers.TFSMLayer(str(exports[name]), call_endpoint=signature)
-        specs = Served(exports[name]).inputs(signature)
         request = {
             key: tf.constant(requests[name][signature][key], spec.dtype)
-            for key, spec in specs.items()
+            for key, spec in specs[name][signature].items()
         }
         # One input is given as it is, several as a dictionary.
         answers = layer(request if len(request) > 1 else next(iter(request.values())))
