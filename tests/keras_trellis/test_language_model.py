@@ -508,7 +508,6 @@ for a, b in zip(tf.nest.flatten(one), tf.nest.flatten(two), strict=True):
 @pytest.mark.parametrize(
     "head",
     [
-        "'tied'",
         "keras_trellis.heads.MixtureOfSoftmaxes(3, dtype='float64')",
         "keras_trellis.heads.AdaptiveSoftmax((4, 7), dtype='float64')",
     ],

@@ -167,7 +167,7 @@ def test_equations(arguments, batch, steps, carried, auxiliary_every, discard):
         assert_close(auxiliary, expected.auxiliary)
 
 
-@hypothesis.settings(max_examples=16)  # each is compiled
+@hypothesis.settings(max_examples=10)  # each is compiled
 @hypothesis.given(
     arguments=architectures(),
     steps=st.integers(1, 14),
@@ -201,7 +201,7 @@ def test_discarding_changes_nothing_that_is_kept(arguments, steps, carried, auxi
     assert_close(tf.function(lambda: run(discard, 0))(), expected)
 
 
-@hypothesis.settings(max_examples=8)  # each is compiled
+@hypothesis.settings(max_examples=5)  # each is compiled
 @hypothesis.given(
     arguments=architectures(),
     depth=st.integers(1, 12),

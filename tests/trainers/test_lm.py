@@ -178,7 +178,7 @@ def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, call):
     assert "; ".join(evaluated.splitlines()) in output
     sampling = ("--mode=generate", f"--workdir={workdir}", "--seed=3", "--max_length=12")
     text = call(*sampling, "--prompt=w1 w2")
-    assert text.startswith("w1 w2 ")
+    assert text.startswith("w1 w2")
     assert set(text.split()) <= {f"w{word}" for word in range(30)} | {"<unk>"}
 
 

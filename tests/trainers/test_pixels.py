@@ -24,7 +24,7 @@ SMALL = (
     "--config.evaluation.batch_size=15",
     "--config.optimizer.learning_rate=1e-2",
     "--config.schedule.epochs=(100,)",
-    "--config.training.epochs=40",
+    "--config.training.epochs=20",
     "--config.training.log_every_steps=2",
 )
 
@@ -75,7 +75,7 @@ def test_training_tells_its_size_and_its_result(trained):
     workdir, output = trained
     assert "40 training sequences of 784 steps; 1,502 parameters; receptive field 1,025" in output
     assert "warning" not in output
-    assert re.search(r"epoch 1/40, step 2/120: accuracy [\d.]+, loss [\d.]+, lr 0.01", output)
+    assert re.search(r"epoch 1/20, step 2/60: accuracy [\d.]+, loss [\d.]+, lr 0.01", output)
     result = json.loads((workdir / "result.json").read_text())
     summary = output.splitlines()[-1]
     assert result["summary"] == summary
@@ -97,7 +97,7 @@ def test_the_report_has_the_run(trained, call, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert "## permuted_mnist: accuracy" in done.stdout, done.stderr
     assert re.search(
-        r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 40", done.stdout
+        r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 20", done.stdout
     )
     assert "98.13 %" in done.stdout
 
