@@ -8,6 +8,7 @@ from trainers import parameters
 @pytest.fixture
 def counts(monkeypatch):
     monkeypatch.setattr(parameters, "VOCABULARY_SIZES", {"ptb_char": 50})
+    monkeypatch.setattr(parameters, "IMAGE_SHAPES", {"seq_mnist": (784, 1)})
     return list(parameters.counts())
 
 
