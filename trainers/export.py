@@ -6,11 +6,13 @@
 Each call makes a new version, a folder whose name is a number, in the folder `--output`.
 """
 
+import os
+
 import tensorflow as tf
 from absl import app, flags, logging
 from etils import epath
 
-from keras_trellis.export import PRECISIONS
+from keras_trellis.export import PRECISIONS, versions
 from trainers import command, language_runs, names, runs, sequence_runs
 
 FLAGS = flags.FLAGS
@@ -46,10 +48,11 @@ def _export() -> None:
     if not FLAGS["verbosity"].present:  # what TensorFlow says of a graph's parts is not for users
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
-    path = epath.Path(FLAGS.workdir).expanduser()
+    path, output = epath.Path(FLAGS.workdir).expanduser(), os.path.expanduser(FLAGS.output)
+    versions.check_folder(output)  # before what less precision changes is measured
     task = runs.load_config(path).task
     export = language_runs.export if task in names.LANGUAGE else sequence_runs.export
-    version = export(path, FLAGS.output, FLAGS.precision, FLAGS.data_dir)
+    version = export(path, output, FLAGS.precision, FLAGS.data_dir)
     print(f"{version}: see assets.extra/model_card.md there")
 
 

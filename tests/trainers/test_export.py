@@ -203,3 +203,14 @@ def test_a_folder_that_is_none(call, language_run, tmp_path):
     file.write_text("mine")
     message = call(f"--workdir={language_run}", f"--output={file}", status=2)
     assert "which is a file" in message and file.read_text() == "mine"
+
+
+def test_a_folder_that_is_none_is_told_before_anything_is_measured(call, language_run, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    place = (f"--workdir={language_run}", f"--output={tmp_path / 'file'}")
+    assert "which is a file" in call(*place, "--precision=int8", "--data_dir=/nowhere", status=2)
+
+
+def test_the_home_folder_of_the_output(call, language_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert str(tmp_path / "served" / "1") in call(f"--workdir={language_run}", "--output=~/served")
