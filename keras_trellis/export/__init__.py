@@ -65,9 +65,7 @@ def export_language_model(
         ValueError: an argument is not what it must be.
         ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
     """
-    saving.check_requirements()
-    path = os.fspath(path)
-    versions.check_folder(path)
+    path = _checked_path(path)
     vocabulary = check_vocabulary(vocabulary, model.vocabulary_size)
     model = inference_model(model, precision)
     weights = Weights(model, precision)
@@ -116,9 +114,7 @@ def export_classifier(
         ValueError: an argument is not what it must be.
         ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
     """
-    saving.check_requirements()
-    path = os.fspath(path)
-    versions.check_folder(path)
+    path = _checked_path(path)
     labels = _checked_labels(labels, model.classes)
     if (inputs is None) != (preprocess is None) or (inputs is not None and not inputs.name):
         raise ValueError(
@@ -135,6 +131,14 @@ def export_classifier(
         return card("A classifier of sequences", {**known, **(facts or {})}, model, functions)
 
     return saving.save(endpoints.signatures(), Weights(model, precision), {}, path, describe)
+
+
+def _checked_path(path: str | os.PathLike[str]) -> str:
+    """Returns the folder to export to, once it is known that an export can be written there."""
+    saving.check_requirements()
+    path = os.fspath(path)
+    versions.check_folder(path)
+    return path
 
 
 def _stored(precision: str, size: int) -> dict[str, str]:

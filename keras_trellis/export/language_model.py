@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -142,7 +143,7 @@ class LanguageModelEndpoints:
             `nll` `[B, T]`, in nats, 0 for the first of a row, which has no context, and after a
             row's end; `total` `[B]`, its sum; `count` `[B]`, of ids scored.
         """
-        ids, lengths = self._checked(ids, lengths)
+        ids, lengths = self._checked(same_batch({"ids": ids, "lengths": lengths}))
         nll, _, _ = self._read(ids, lengths, self._empty_cache(ids))
         return {"nll": nll, "total": _total(nll), "count": tf.maximum(lengths - 1, 0)}
 
@@ -156,7 +157,7 @@ class LanguageModelEndpoints:
         Returns:
             `log_probs` `[B, V]` of the next token, and the cache.
         """
-        ids, lengths = self._checked(ids, lengths)
+        ids, lengths = self._checked(same_batch({"ids": ids, "lengths": lengths}))
         _, features, cache = self._read(ids, lengths, self._empty_cache(ids), score=False)
         return {"log_probs": self._log_probs(features), **self.cache.flatten(cache)}
 
@@ -209,7 +210,7 @@ class LanguageModelEndpoints:
         rows = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         rows |= {"max_length": max_length, "stop_id": stop_id, "lengths": lengths, "ids": ids}
         rows = same_batch({**rows, **cache})
-        ids, lengths = self._checked(rows["ids"], rows["lengths"], least=1)
+        ids, lengths = self._checked(rows, least=1)
         limits, stops = self._limits(rows)
         before = self.cache.unflatten({name: rows[name] for name in self.cache.specs})
         settings = self._sampling(rows)
@@ -247,9 +248,8 @@ class LanguageModelEndpoints:
         }
 
     def _checked(
-        self, ids: tf.Tensor, lengths: tf.Tensor, least: int = 0
+        self, rows: Mapping[str, tf.Tensor], least: int = 0
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        rows = same_batch({"ids": ids, "lengths": lengths})
         ids, lengths = rows["ids"], rows["lengths"]
         fits = (lengths >= least) & (lengths <= tf.shape(ids)[1])
         expected = f"from {least} to the number of columns of `ids`"
