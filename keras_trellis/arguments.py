@@ -18,6 +18,21 @@ def not_negative(name: str, value: Any) -> int:
     return _integer(name, value, 0, "an integer of at least 0")
 
 
+def discard(value: Any, steps: int | None) -> int:
+    """Returns `value` if that many of T steps can be left out, else raises ValueError.
+
+    Args:
+        value: the value of `discard`.
+        steps: T, or None where it is not known.
+    """
+    number = not_negative("discard", value)
+    if steps is not None and number > steps:
+        raise ValueError(
+            f"`discard` must be at most the number of steps, {steps}. Received: discard={value!r}"
+        )
+    return number
+
+
 def _integer(name: str, value: Any, least: int, expected: str) -> int:
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)

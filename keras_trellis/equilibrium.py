@@ -508,8 +508,10 @@ class EquilibriumTrellisLayer(TrellisLayer):
                 "`auxiliary_every` must be None: a layer of infinite depth has no levels to "
                 f"collect outputs after. Received: auxiliary_every={auxiliary_every!r}"
             )
-        sequences, initial, plan = self._receive(sequences, initial_state, mask, discard)
-        state, convergence = self._network.settle(
+        sequences, initial, plan = self._receive(sequences, initial_state, mask)
+        arguments.discard(discard, sequences.shape[1])
+        network = dataclasses.replace(self._network, training=bool(training))
+        state, convergence = network.settle(
             sequences, initial, self._draw_parameters(tf.shape(sequences)[0], training), plan
         )
         if plan is not None:
@@ -519,6 +521,20 @@ class EquilibriumTrellisLayer(TrellisLayer):
             self._last_states(state, plan, initial),
             Convergence(*(each[:, discard:] for each in convergence)),
         )
+
+    def _run(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: bool,
+        **ignored: Any,
+    ) -> tuple[Any, ...]:
+        """Runs the network for `call`; all its steps settle together, whatever is kept of them."""
+        del ignored
+        return self.propagate(sequences, initial_state=initial_state, mask=mask, training=training)[
+            :2
+        ]
 
 
 def _unpack(convergence: Convergence, plan: Packing) -> Convergence:

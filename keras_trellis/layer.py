@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,8 +91,7 @@ class TrellisLayer(keras.layers.Layer):
             computed twice, and what is kept grows with the square root of the depth. The results
             are the same.
         return_sequences: whether to return the output of every step or of the last one; for that
-            one alone, without a mask and where T is known, a level computes no more than the
-            steps that it depends on.
+            one alone, without a mask, a level computes no more than the steps that it depends on.
         return_state: whether to return the states too.
         stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
             static batch size.
@@ -293,14 +293,14 @@ class TrellisLayer(keras.layers.Layer):
         if self.stateful:
             outputs, states = self._go_on(sequences, initial_state, mask, training)
         else:
-            # Of the last output alone, a level computes only the steps that it depends on.
-            only_last = not self.return_sequences and sequences.shape[1]
-            outputs, states, _ = self.propagate(
+            outputs, states = self._run(
                 sequences,
-                initial_state=initial_state,
-                mask=mask,
-                training=training,
-                discard=sequences.shape[1] - 1 if only_last else 0,
+                initial_state,
+                mask,
+                training,
+                stops=[self.depth],
+                # Of the last output alone, a level computes only the steps that it depends on.
+                kept=None if self.return_sequences or mask is not None else 1,
             )
         if mask is not None and self.zero_output_for_mask:
             outputs = masks.zero_masked(outputs, tf.cast(mask, tf.bool))
@@ -375,6 +375,7 @@ class TrellisLayer(keras.layers.Layer):
             # With groups the input enters on the present tap alone.
             input_taps=self.kernel_size if self.groups == 1 else 1,
             recompute=self.recompute,
+            training=False,
         )
 
     @property
@@ -420,27 +421,59 @@ class TrellisLayer(keras.layers.Layer):
         Raises:
             ValueError: if `initial_state` does not fit, or an argument is out of its range.
         """
-        sequences, initial, plan = self._receive(sequences, initial_state, mask, discard)
+        sequences, kept = self._prepare(sequences), None
+        steps = sequences.shape[1]
+        arguments.discard(discard, steps)
+        if discard and mask is None and steps is not None:
+            kept, discard = steps - discard, 0
         stops = self._auxiliary_stops(auxiliary_every)
-        state, collected = self._network.run(
+        *collected, states = self._run(
+            sequences, initial_state, mask, training, stops=[*stops, self.depth], kept=kept
+        )
+        collected = [outputs[:, discard:] for outputs in collected]
+        auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
+        return collected[-1], states, auxiliary
+
+    def _run(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: bool,
+        *,
+        stops: Sequence[int],
+        kept: int | None,
+    ) -> tuple[Any, ...]:
+        """Runs the levels.
+
+        Args:
+            sequences: as for `propagate`, and so are the next three.
+            initial_state: its states.
+            mask: its mask.
+            training: whether dropout is applied.
+            stops: the levels after which outputs are collected.
+            kept: how many of the last outputs are returned; None, as with a mask: all of them.
+
+        Returns:
+            The outputs after each stop, and the states of the last valid step.
+        """
+        sequences, initial, plan = self._receive(sequences, initial_state, mask)
+        network = dataclasses.replace(self._network, training=bool(training))
+        state, collected = network.run(
             sequences,
             None if initial_state is None else initial,
             self._draw_parameters(tf.shape(sequences)[0], training),
-            stops=[*stops, self.depth],
-            discard=0 if plan else discard,
+            stops=stops,
+            kept=kept,
         )
-        collected = [
-            self._outputs(hidden, plan)[:, discard if plan else 0 :] for hidden in collected
-        ]
-        auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
-        return collected[-1], self._last_states(state, plan, initial), auxiliary
+        outputs = (self._outputs(hidden, plan) for hidden in collected)
+        return *outputs, self._last_states(state, plan, initial)
 
     def _receive(
-        self, sequences: Any, initial_state: Any, mask: Any, discard: int
+        self, sequences: Any, initial_state: Any, mask: Any
     ) -> tuple[tf.Tensor, State, masks.Packing | None]:
         """Checks the arguments of `propagate`; returns packed sequences, state and packing."""
         sequences = self._prepare(sequences)
-        _check_discard(discard, sequences.shape[1])
         initial = self._initial_state(initial_state, sequences)
         plan = self._packing(mask, sequences)
         return sequences if plan is None else masks.pack(sequences, plan), initial, plan
@@ -599,7 +632,8 @@ class TrellisLayer(keras.layers.Layer):
         if plan is not None:
             sequences = masks.pack(sequences, plan)
         parameters = self._draw_parameters(tf.shape(sequences)[0], training)
-        state, levels = self._network.stream(sequences, cache, parameters, plan)
+        network = dataclasses.replace(self._network, training=bool(training))
+        state, levels = network.stream(sequences, cache, parameters, plan)
         outputs = state[0][..., self.units - self.output_units :]
         if plan is not None:
             outputs = masks.unpack(outputs, plan, self._last_output(cache))
@@ -674,11 +708,3 @@ class TrellisLayer(keras.layers.Layer):
     def reset_states(self) -> None:
         """The older name of `reset_state`."""
         self.reset_state()
-
-
-def _check_discard(discard: int, steps: int | None) -> None:
-    arguments.not_negative("discard", discard)
-    if steps is not None and discard > steps:
-        raise ValueError(
-            f"`discard` must be at most the number of steps, {steps}. Received: discard={discard}"
-        )

@@ -24,8 +24,10 @@ from keras_trellis.convolution import (
     rows,
 )
 from keras_trellis.gates import Gate
-from keras_trellis.tracing import is_for_inference, with_gradient
+from keras_trellis.tracing import with_gradient
 from keras_trellis.types import State
+
+_STEP_UNITS = 16_000  # steps times channels from which on XLA compiles parts of a training step
 
 
 class HiddenKernel(NamedTuple):
@@ -100,6 +102,7 @@ def level(
     dilation: int,
     steps: int | None = None,
     kept: Kept = ALL,
+    training: bool = False,
 ) -> State:
     """Returns a level's state.
 
@@ -120,12 +123,13 @@ def level(
         steps: how many of the first steps have taps that are not zero; None: all may have. Where
             not all steps are kept, None or 0.
         kept: the T' steps to compute.
+        training: whether XLA may compile what stands between the products.
 
     Returns:
         The gate's states, each [B, T', units].
     """
     reach = _Reach(hidden.kernel.shape[0], dilation, steps, kept)
-    run = _compiled if _pays(state[0]) else functools.partial
+    run = _compiled if training and _pays(state[0]) else functools.partial
     read, read_gradient = run(_read, reach), run(_read_gradient, reach)
     activate, activate_gradient = run(_activate, gate, reach), run(_activate_gradient, gate, reach)
     addend_rank = addend.shape.rank  # its values are not kept
@@ -166,12 +170,13 @@ def _last(gradient: tf.Tensor) -> tf.Tensor:
 
 
 def _pays(sequences: tf.Tensor) -> bool:
-    """Whether to compile what stands between the products.
+    """Whether to compile what stands between the products of a training step.
 
-    XLA compiles for each shape anew, so only in graphs, and where the number of steps is known:
-    there the few shapes of a training run are paid for by its steps.
+    XLA compiles for each shape anew, for a second or two, so only in graphs, where the number of
+    steps is known, and where sequences and channels are so many that the steps pay for it soon.
     """
-    return not (is_for_inference() or tf.executing_eagerly()) and sequences.shape[1] is not None
+    _, steps, units = sequences.shape
+    return not tf.executing_eagerly() and steps is not None and steps * units >= _STEP_UNITS
 
 
 @functools.lru_cache(maxsize=256)  # one function each, so that XLA compiles once for all levels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,35 +14,49 @@ from keras_trellis.convolution import ALL, Kept
 Carry = TypeVar("Carry")
 
 # A new segment begins where one step in so many of the first one's has become needless: a narrower
-# loop is less work, but one more loop to trace, to compile and to run.
-_PARTS = 14
+# loop is less work, but one more loop to trace, to compile and to run. Small networks have fewer.
+_MOST_PARTS = 14
+_STEP_UNITS_A_PART = 4_000
 
 
 class Grid(NamedTuple):
     """Steps of a sequence, counted back from its last one.
 
     Attributes:
-        start: none stands before this one.
+        reach: how far before the last step the first one may stand; None: at the beginning.
         stride: their distance; 0: the last step alone.
     """
 
-    start: int
+    reach: int | None
     stride: int
 
-    def size(self, steps: int) -> int:
-        """Returns how many steps of a sequence of T it has."""
-        return (steps - 1 - self.start) // self.stride + 1 if self.stride else 1
+    def size(self, steps: int | tf.Tensor) -> int | tf.Tensor:
+        """Returns how many steps of a sequence of T it has; T is an integer or a scalar."""
+        if not self.stride:
+            return 1
+        reach = steps - 1
+        if self.reach is not None:
+            reach = _minimum(self.reach, reach)
+        return reach // self.stride + 1
 
 
-def cut(before: Grid, after: Grid, steps: int | None) -> Kept:
+WHOLE = Grid(None, 1)
+"""All steps."""
+
+
+def _minimum(one: int, other: int | tf.Tensor) -> int | tf.Tensor:
+    return min(one, other) if isinstance(other, int) else tf.minimum(one, other)
+
+
+def cut(before: Grid, after: Grid, steps: int | tf.Tensor) -> Kept:
     """Returns where in the steps of one grid those of a coarser one stand.
 
     Args:
         before: a grid.
         after: one that has no other steps.
-        steps: T; None where it is not known, and there is but one grid.
+        steps: T, an integer or a scalar.
     """
-    if steps is None or before == after:
+    if before == after:
         return ALL
     every = after.stride // before.stride if after.stride else 1
     return Kept(before.size(steps) - 1 - (after.size(steps) - 1) * every, every)
@@ -69,13 +84,14 @@ def segments(
     *,
     stops: Sequence[int] = (),
     steps: int | None,
-    discard: int,
+    kept: int | None,
+    units: int = sys.maxsize,
 ) -> Iterator[Segment]:
     """Cuts the levels where their outputs are collected and where they can do with fewer steps.
 
-    An output depends on ever fewer steps the nearer to it a level is. Where the first `discard`
-    outputs are not kept, a level can leave out the steps that none of the kept ones depends on.
-    What its segment computes beyond these is wrong, since it has lost its past, and harmless.
+    An output depends on ever fewer steps the nearer to it a level is. Where only the last outputs
+    are kept, a level can leave out the steps that none of these depends on. What its segment
+    computes beyond them is wrong, since it has lost its past, and harmless.
 
     The last output alone depends on one step of its own level, on two of the level below where the
     kernel has two taps, and so on: on a grid as coarse as the dilations allow. Where these double
@@ -85,14 +101,19 @@ def segments(
         dilations: those of the levels.
         reach: how many dilations back a level reads.
         stops: levels before which a segment ends.
-        steps: T; None where it is not known, and all levels keep all steps.
-        discard: how many of the first outputs are not kept.
+        steps: T; None where it is not known.
+        kept: how many of the last outputs are kept; None: all of them.
+        units: the number of hidden channels: a small network is cut into fewer segments.
     """
     depth = len(dilations)
     inside = [stop for stop in stops if stop < depth]
-    grids = _needed(dilations, reach, steps, discard, only_last=not inside)
+    needed = 0 if kept is None else max(kept, 1) + reach * sum(dilations)
+    width = needed if steps is None else min(needed, steps)
+    parts = min(max(width * units // _STEP_UNITS_A_PART, 1), _MOST_PARTS)
+    # The top level alone, on the last step: not worth it where there is little to compute.
+    coarser = not inside and (parts > 1 or max(dilations) > 1)
+    grids = _needed(dilations, reach, steps, kept, only_last=coarser)
     first, grid = 0, grids[0]
-    width = (steps or 0) - grid.start
     for level in range(depth):
         if grids[level].stride != grids[level + 1].stride:
             if level > first:
@@ -100,7 +121,8 @@ def segments(
             yield Segment(level, level + 1, grids[level], grids[level + 1])
             first, grid = level + 1, grids[level + 1]
             continue
-        narrower = (grids[level].start - grid.start) * _PARTS >= width > 0
+        needless = _reach(grid, steps) - _reach(grids[level], steps)
+        narrower = parts > 1 and needless * parts >= width
         if level > first and (narrower or level in inside):
             yield Segment(first, level, grid, grid)
             first, grid = level, grids[level] if narrower else grid
@@ -108,18 +130,34 @@ def segments(
         yield Segment(first, depth, grid, grid)
 
 
+def _reach(grid: Grid, steps: int | None) -> int:
+    """Returns how far a grid reaches back; -1 where all levels have all of unknown T."""
+    whole = -1 if steps is None else steps - 1
+    return whole if grid.reach is None else grid.reach
+
+
 def _needed(
-    dilations: Sequence[int], reach: int, steps: int | None, discard: int, *, only_last: bool
+    dilations: Sequence[int],
+    reach: int,
+    steps: int | None,
+    kept: int | None,
+    *,
+    only_last: bool,
 ) -> list[Grid]:
     """Returns the steps of each level's input, and of the output, that something depends on."""
-    if not steps:
-        return [Grid(0, 1)] * (len(dilations) + 1)
+    if kept is None or steps == 0:
+        return [WHOLE] * (len(dilations) + 1)
     # The last step is the state, and always kept.
-    grids = [Grid(min(discard, steps - 1), 0 if only_last and discard >= steps - 1 else 1)]
+    back, stride = max(kept - 1, 0), 0 if only_last and kept <= 1 else 1
+    grids = [_grid(back, stride, steps)]
     for dilation in reversed(dilations):
-        start, stride = grids[0]
-        grids.insert(0, Grid(max(0, start - reach * dilation), math.gcd(stride, dilation)))
+        back, stride = back + reach * dilation, math.gcd(stride, dilation)
+        grids.insert(0, _grid(back, stride, steps))
     return grids
+
+
+def _grid(back: int, stride: int, steps: int | None) -> Grid:
+    return Grid(None if steps is not None and back >= steps - 1 else back, stride)
 
 
 def recomputed(function: Callable[..., Carry]) -> Callable[..., Carry]:
@@ -163,6 +201,8 @@ def iterate_levels(
         The carry after the last level.
     """
     turns, rest = divmod(last - first, period)
+    if turns == 1:  # a loop would only take longer to trace
+        turns, rest = 0, rest + period
 
     def levels(start: int | tf.Tensor, count: int, carry: Carry) -> Carry:
         for offset in range(count):

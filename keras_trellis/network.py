@@ -15,8 +15,16 @@ from keras_trellis import streaming
 from keras_trellis.convolution import ALL, Kept, causal_convolution, keep_steps, pad_left
 from keras_trellis.gates import Gate
 from keras_trellis.level import HiddenKernel, hidden_products, level, run_gate, some_taps
-from keras_trellis.levels import Grid, Segment, cut, iterate_levels, recomputed, segments
+from keras_trellis.levels import (
+    WHOLE,
+    Segment,
+    cut,
+    iterate_levels,
+    recomputed,
+    segments,
+)
 from keras_trellis.masks import Packing
+from keras_trellis.tracing import with_gradient
 from keras_trellis.types import Cache, State
 
 
@@ -38,17 +46,24 @@ class Parameters(NamedTuple):
 
 Addends = dict[int, tf.Tensor]
 """What joins the products of a level: for each dilation the injected input and the bias, [B, T,
-blocks * units]; for 0, the levels that the input does not enter, the bias alone."""
+blocks * units]; for 0, the levels that the input does not enter, the bias alone, if any."""
 
 
 Arrays = tuple[tf.TensorArray, ...]
 
 
 class _Shared(NamedTuple):
-    """What the levels of whole sequences share: addends, left contexts, the hidden kernel."""
+    """What the levels of whole sequences share.
+
+    Attributes:
+        addends: what joins the products.
+        initial: what stands left of every level, each [B, units]; empty for zeros.
+        kernel: the hidden kernel, see `HiddenKernel`.
+        matrix: the same.
+    """
 
     addends: Addends
-    contexts: dict[int, State]
+    initial: State
     kernel: tf.Tensor
     matrix: tf.Tensor
 
@@ -66,6 +81,7 @@ class Network:
         inject_every: the input enters every so many levels.
         input_taps: how many taps the input kernel has.
         recompute: keep less for the gradient and compute it again.
+        training: whether gradients are wanted, so that XLA may compile what is run often.
     """
 
     units: int
@@ -76,6 +92,7 @@ class Network:
     inject_every: int
     input_taps: int
     recompute: bool
+    training: bool
 
     @property
     def cycle(self) -> tuple[int, ...]:
@@ -132,11 +149,10 @@ class Network:
             )
             for dilation, steps in (kept or dict.fromkeys(self.cycle, ALL)).items()
         }
-        if self.inject_every > 1:
-            addends[0] = tf.zeros([self.gate.blocks * self.units], sequences.dtype)
         if parameters.bias is None:
             return addends
-        return {dilation: value + parameters.bias for dilation, value in addends.items()}
+        addends = {dilation: value + parameters.bias for dilation, value in addends.items()}
+        return addends | ({0: parameters.bias} if self.inject_every > 1 else {})
 
     def apply_level(
         self,
@@ -171,13 +187,18 @@ class Network:
             dilation=dilation // stride,
             steps=steps,
             kept=kept,
+            training=self.training,
         )
         # A loop's variables must keep their static shape.
-        return after if kept != ALL else tuple(map(_with_shape_of, after, state))
+        return tuple(map(_with_shape_of, after, state)) if kept is ALL else after
 
     def _addend(self, addends: Addends, phase: int) -> tf.Tensor:
         """What joins the products of a level with level % period = phase."""
-        return addends[0 if phase % self.inject_every else self.dilation(phase)]
+        if phase % self.inject_every == 0:
+            return addends[self.dilation(phase)]
+        if 0 in addends:
+            return addends[0]
+        return tf.zeros([self.gate.blocks * self.units], addends[self.dilation(0)].dtype)
 
     def run(
         self,
@@ -186,7 +207,7 @@ class Network:
         parameters: Parameters,
         *,
         stops: Sequence[int] = (),
-        discard: int = 0,
+        kept: int | None = None,
     ) -> tuple[State, list[tf.Tensor]]:
         """Runs all levels over whole sequences.
 
@@ -195,34 +216,35 @@ class Network:
             initial: what stands left of every level, each [B, units]; None for zeros.
             parameters: those of the call.
             stops: the levels after which the hidden state is collected.
-            discard: how many of the first steps are of no use.
+            kept: how many of the last outputs are of use; None: all of them.
 
         Returns:
-            The top state, the last T' steps of it, T - discard <= T' <= T, but one at least; the
-            hidden state after each stop, [B, T - discard, units].
+            The top state, the last T' steps of it, kept <= T' <= T, but one at least; the hidden
+            state after each stop, [B, kept, units].
         """
-        steps = sequences.shape[1]
+        steps = tf.shape(sequences)[1] if sequences.shape[1] is None else sequences.shape[1]
         parts = list(
             segments(
                 [self.dilation(level) for level in range(self.depth)],
                 max(self.kernel_size - 1, 1),
                 stops=stops,
-                steps=steps,
-                discard=discard,
+                steps=sequences.shape[1],
+                kept=kept,
+                units=self.units,
             )
         )
         grid = parts[0].before
         # Where the input first joins levels of a dilation: the finest of their grids.
         grids = {each: part.after for part in reversed(parts) for each in self._injected(part)}
-        finest = {each: cut(Grid(0, 1), grid, steps) for each, grid in grids.items()}
+        finest = {each: cut(WHOLE, grid, steps) for each, grid in grids.items()}
         past = zeros(sequences, self.input_width, sequences.shape[-1])
         shared = _Shared(
             self.inject(sequences, past, parameters, finest),
-            {dilation: self._context(sequences, initial, dilation) for dilation in set(self.cycle)},
+            initial or (),
             parameters.hidden.kernel,
             parameters.hidden.matrix,
         )
-        state = self._empty(sequences, None if steps is None else grid.size(steps))
+        state = self._empty(sequences, grid.size(steps))
         collected = []
         for part in parts:
             state = _keep(state, cut(grid, part.before, steps))
@@ -231,10 +253,11 @@ class Network:
             grids.update(dict.fromkeys(cuts, part.after))
             grid = part.after
             state, shared = self._run_segment(
-                part, (state, shared), parameters.hidden, steps, initial is None
+                part, (state, shared), parameters.hidden, cut(part.before, part.after, steps)
             )
             if part.last in stops:
-                collected.append(state[0][:, discard - grid.start :])
+                spare = 0 if kept is None else grid.size(steps) - kept
+                collected.append(state[0][:, spare:])
         return state, collected
 
     def _injected(self, part: Segment) -> set[int]:
@@ -253,9 +276,7 @@ class Network:
         kept: Kept = ALL,
     ) -> State:
         state, shared = carry
-        dilation = self.dilation(phase)
-        spare = Kept(self.width(dilation) - self.width(dilation) // stride, 1)
-        past = _keep(shared.contexts[dilation], spare)
+        past = self._context(state[0], shared.initial, self.dilation(phase), stride)
         hidden = hidden._replace(kernel=shared.kernel, matrix=shared.matrix)
         return self.apply_level(
             past, state, shared.addends, hidden, phase, steps, stride=stride, kept=kept
@@ -266,8 +287,7 @@ class Network:
         part: Segment,
         carry: tuple[State, _Shared],
         hidden: HiddenKernel,
-        steps: int | None,
-        begins_with_zeros: bool,
+        kept: Kept,
     ) -> tuple[State, _Shared]:
         """Runs a segment's levels, those that are like no other one by one.
 
@@ -275,13 +295,12 @@ class Network:
             part: the segment.
             carry: the state below, and what the levels share.
             hidden: the hidden kernel.
-            steps: T, or None.
-            begins_with_zeros: whether zeros stand left of the sequences.
+            kept: the steps of the state below that the segment keeps.
         """
-        first, kept, filled = part.first, cut(part.before, part.after, steps), None
-        if first and kept == ALL:
+        first, filled, begins_with_zeros = part.first, None, not carry[1].initial
+        if first and kept is ALL:
             return self._run_levels(part, first, carry, hidden)
-        if first == 0 and (begins_with_zeros or kept == ALL):
+        if first == 0 and (begins_with_zeros or kept is ALL):
             # The hidden state below is zero: what stands left of it alone enters the product.
             width = self.width(self.dilation(0)) // part.before.stride
             filled = 0 if begins_with_zeros else width
@@ -296,8 +315,7 @@ class Network:
 
         What the levels share is carried through the loops, so that its gradient is carried back
         through them, one sum for all levels. Captured by several loops it would have a sum for
-        each, all of them in memory from the beginning; and what a loop returns as it came counts
-        as captured, hence the identities.
+        each, all of them in memory from the beginning.
         """
 
         def levels(carry: tuple[State, _Shared], first: int, last: int) -> tuple[State, _Shared]:
@@ -305,7 +323,7 @@ class Network:
                 carry: tuple[State, _Shared], _: int | tf.Tensor, phase: int
             ) -> tuple[State, _Shared]:
                 state = self._apply_shared(carry, hidden, phase, part.before.stride)
-                return state, tf.nest.map_structure(tf.identity, carry[1])
+                return state, tf.nest.map_structure(_handed_on, carry[1])
 
             return iterate_levels(advance, carry, first=first, last=last, period=self.period)
 
@@ -330,16 +348,18 @@ class Network:
         size = math.sqrt(self.depth * states / (states + blocks))
         return self.period * max(1, round(size / self.period))
 
-    def _empty(self, sequences: tf.Tensor, steps: int | None) -> State:
+    def _empty(self, sequences: tf.Tensor, steps: int | tf.Tensor | None) -> State:
         """The state below the first level; None for T steps."""
         return (zeros(sequences, steps, self.units),) * self.gate.states
 
-    def _context(self, sequences: tf.Tensor, initial: State | None, dilation: int) -> State:
-        """What stands left of a level: the initial state, repeated."""
-        width = self.width(dilation)
-        if initial is None:
+    def _context(
+        self, sequences: tf.Tensor, initial: State | None, dilation: int, stride: int = 1
+    ) -> State:
+        """What stands left of a level, on steps `stride` apart: the initial state, repeated."""
+        width = self.width(dilation) // stride
+        if not initial:
             return (zeros(sequences, width, self.units),) * self.gate.states
-        return tuple(tf.repeat(first[:, None], width, 1) for first in initial)
+        return tuple(_repeated(first, width) for first in initial)
 
     def stream(
         self,
@@ -459,13 +479,38 @@ class Network:
         return [hidden_products(joined, some_taps(hidden, 0, taps))]
 
 
-def zeros(sequences: tf.Tensor, steps: int | None, channels: int) -> tf.Tensor:
+def zeros(sequences: tf.Tensor, steps: int | tf.Tensor | None, channels: int) -> tf.Tensor:
     """Returns zeros [B, steps, channels] for sequences [B, T, p]; None for T steps."""
     batch, time = (
         tf.shape(sequences)[axis] if size is None else size
         for axis, size in enumerate(sequences.shape[:2])
     )
     return tf.zeros([batch, time if steps is None else steps, channels], sequences.dtype)
+
+
+def _repeated(state: tf.Tensor, count: int) -> tf.Tensor:
+    """Returns [B, units] as [B, count, units].
+
+    XLA cannot take TensorFlow's gradient of a repetition in a loop.
+    """
+
+    @with_gradient
+    def repeat(state: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(upstream, axis=1)
+
+        return tf.repeat(tf.expand_dims(state, 1), count, axis=1), gradient
+
+    return repeat(state)
+
+
+def _handed_on(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the same as another tensor.
+
+    What a loop returns as it came counts as captured. An identity would do, but for XLA: it fails
+    on constants, gradients that are zero among them, that pass unchanged through three loops.
+    """
+    return tf.reshape(tensor, tf.shape(tensor))
 
 
 def _masked(tensor: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:

@@ -785,12 +785,15 @@ def test_single_steps_in_a_graph(jit_compile):
     assert empty.shape == (0, 1, UNITS)
 
 
-@pytest.mark.parametrize("steps, compiles", [(1, False), (2, True)])
-def test_a_single_step_runs_where_xla_is_not(steps, compiles):
-    """As in a server, which has it switched off; longer chunks of known length are compiled."""
-    layer = make(dilation_rate=(1, 2))
-    graph = tf.function(layer.stream).get_concrete_function(
-        tf.TensorSpec([None, steps, P], tf.float64), cache_specs(layer)
+@pytest.mark.parametrize(
+    "steps, training, compiles",
+    [(9_000, True, True), (90, True, False), (None, True, False), (9_000, False, False)],
+)
+def test_xla_is_for_training_on_much(steps, training, compiles):
+    """A server has it switched off, and what is small would have to be compiled for too long."""
+    layer = make(dilation_rate=(1, 2), return_sequences=True)
+    graph = tf.function(layer).get_concrete_function(
+        tf.TensorSpec([None, steps, P], tf.float64), training=training
     )
     functions = graph.graph.as_graph_def().library.function
     assert functions and any(each.attr["_XlaMustCompile"].b for each in functions) == compiles

@@ -66,7 +66,8 @@ def steps_of(grid, steps):
     """The steps of a grid, one by one."""
     if grid.stride == 0:
         return {steps - 1}
-    return set(range(steps - 1, grid.start - 1, -grid.stride))
+    first = 0 if grid.reach is None else max(0, steps - 1 - grid.reach)
+    return set(range(steps - 1, first - 1, -grid.stride))
 
 
 @hypothesis.given(
@@ -74,15 +75,18 @@ def steps_of(grid, steps):
     depth=st.integers(1, 30),
     reach=st.integers(1, 2),
     steps=st.integers(1, 80),
+    known=st.booleans(),
     data=st.data(),
 )
 def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
-    cycle, depth, reach, steps, data
+    cycle, depth, reach, steps, known, data
 ):
     dilations = [cycle[level % len(cycle)] for level in range(depth)]
-    discard = data.draw(st.integers(0, steps), "discard")
+    kept = data.draw(st.integers(0, steps), "kept")
     stops = data.draw(st.sets(st.integers(1, depth)), "stops")
-    found = list(levels.segments(dilations, reach, stops=stops, steps=steps, discard=discard))
+    found = list(
+        levels.segments(dilations, reach, stops=stops, steps=steps if known else None, kept=kept)
+    )
     assert [each.first for each in found] == [0, *(each.last for each in found[:-1])]
     assert found[-1].last == depth and stops <= {each.last for each in found}
     right = set(range(steps))  # the steps whose state is that of the whole network
@@ -94,11 +98,14 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
             taps = [tap * dilation for tap in range(reach + 1)]
             right = {t for t in after if all(t < tap or t - tap in right for tap in taps)}
         if each.last in stops:
-            assert right >= set(range(discard, steps))
-        above = min(discard, steps - 1) - reach * sum(dilations[each.first :])
-        needless = max(0, above) - each.before.start
-        assert 0 <= needless <= (steps - found[0].before.start) / 14
-    assert steps - 1 in right and right >= set(range(discard, steps))
+            assert right >= set(range(steps - kept, steps))
+        needed = max(kept, 1) + reach * sum(dilations[each.first :])
+        widest = found[0].before.reach
+        if known:
+            needed, widest = min(needed, steps), steps - 1 if widest is None else widest
+        computed = widest if each.before.reach is None else each.before.reach
+        assert 0 <= computed + 1 - needed <= (widest + 1) / 14
+    assert steps - 1 in right and right >= set(range(steps - kept, steps))
     assert sum(each.before == each.after for each in found) <= 16 + len(stops)
 
 
@@ -109,7 +116,7 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
 )
 def test_the_last_output_is_computed_from_what_it_depends_on(cycle, depth, steps):
     dilations = [cycle[level % len(cycle)] for level in range(depth)]
-    found = list(levels.segments(dilations, 1, steps=steps, discard=steps - 1))
+    found = list(levels.segments(dilations, 1, steps=steps, kept=1))
     needed, strides = {steps - 1}, [0]
     for dilation in reversed(dilations):
         needed |= {step - dilation for step in needed if step >= dilation}
@@ -120,11 +127,17 @@ def test_the_last_output_is_computed_from_what_it_depends_on(cycle, depth, steps
 
 def test_where_dilations_double_all_levels_together_compute_two_steps_for_each():
     steps, dilations = 784, [1, *(2**power for power in range(10))]
-    found = levels.segments(dilations, 1, steps=steps, discard=steps - 1)
+    found = levels.segments(dilations, 1, steps=steps, kept=1)
     computed = sum((each.last - each.first) * each.after.size(steps) for each in found)
     assert 1.9 * steps < computed < 2.1 * steps
 
 
-def test_segments_where_the_number_of_steps_is_unknown():
-    found = list(levels.segments([1] * 6, 1, stops=[2], steps=None, discard=4))
-    assert found == [(0, 2, (0, 1), (0, 1)), (2, 6, (0, 1), (0, 1))]
+def test_segments_where_all_steps_are_kept():
+    found = list(levels.segments([1] * 6, 1, stops=[2], steps=None, kept=None))
+    assert found == [(0, 2, levels.WHOLE, levels.WHOLE), (2, 6, levels.WHOLE, levels.WHOLE)]
+
+
+def test_a_small_network_has_few_segments():
+    cut = [levels.segments([1] * 60, 1, steps=90, kept=1, units=units) for units in (16, 512)]
+    found = [len(list(each)) for each in cut]
+    assert found[0] == 1 and found[1] >= 7
