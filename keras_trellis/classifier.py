@@ -9,7 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, dropout, layer_arguments
+from keras_trellis import arguments, dropout, layer_arguments, masks
+from keras_trellis.dropout import Rate, generator_for
 from keras_trellis.layer import TrellisLayer
 
 __all__ = ["TrellisClassifier"]
@@ -58,6 +59,9 @@ class TrellisClassifier(keras.Model):
     sequential CIFAR-10.
     """
 
+    dropout = Rate()
+    output_dropout = Rate()
+
     def __init__(
         self,
         classes: int,
@@ -75,13 +79,13 @@ class TrellisClassifier(keras.Model):
         base = {name: kwargs.pop(name) for name in ("name", "dtype", "trainable") if name in kwargs}
         super().__init__(**base)
         self.classes = arguments.positive("classes", classes)
-        self.dropout = arguments.rate("dropout", dropout)
-        self.output_dropout = arguments.rate("output_dropout", output_dropout)
+        self.dropout = dropout
+        self.output_dropout = output_dropout
         self.permutation = _permutation(permutation)
+        self._units_by_classes = output_units is None
         self.seed = seed
         self.supports_masking = True
-        if self.dropout or self.output_dropout:
-            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed_generator = generator_for(seed, self.dropout, self.output_dropout)
         self.trellis = TrellisLayer(
             units,
             depth,
@@ -128,7 +132,7 @@ class TrellisClassifier(keras.Model):
         """Returns the logits of each sequence's label.
 
         Args:
-            sequences: `[B, T, p]`.
+            sequences: `[B, T, p]`; a ragged tensor counts as right padding.
             mask: None, or booleans `[B, T]`: False is skipped, as in `keras.layers.LSTM`.
             training: whether to drop.
 
@@ -138,6 +142,7 @@ class TrellisClassifier(keras.Model):
         Raises:
             ValueError: T is not the length of the permutation.
         """
+        sequences, mask = masks.dense(sequences, mask)
         sequences = self._ordered(tf.cast(sequences, self.compute_dtype))
         mask = None if mask is None else self._ordered(tf.convert_to_tensor(mask))
         drops = training and (self.dropout or self.output_dropout)
@@ -159,6 +164,7 @@ class TrellisClassifier(keras.Model):
         """Returns the constructor's arguments."""
         config = {
             "classes": self.classes,
+            "output_units": None if self._units_by_classes else self.trellis.output_units,
             "dropout": self.dropout,
             "output_dropout": self.output_dropout,
             "permutation": None if self.permutation is None else list(self.permutation),

@@ -7,11 +7,45 @@ or under XLA: the generator is named (Philox), since TensorFlow's default differ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_trellis import arguments
+
 _GENERATOR = "philox"
+
+
+class Rate:
+    """A dropout rate as an attribute of a layer: it may be set at any time, to a rate in [0, 1).
+
+    The layer has a `seed`, and sets `seed_generator` to `generator_for(seed, *rates)` when it
+    has set all of its rates.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layer: Any, owner: type | None = None) -> Any:
+        if layer is None:
+            return self
+        try:
+            return vars(layer)[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+
+    def __set__(self, layer: Any, value: Any) -> None:
+        rate = vars(layer)[self._name] = arguments.rate(self._name, value)
+        if rate and vars(layer).get("seed_generator", self) is None:
+            # Past Keras, which lets a built layer have no more variables. An LSTM has its generator
+            # from the start, here one would shift the variables of models that were saved before.
+            object.__setattr__(layer, "seed_generator", keras.random.SeedGenerator(layer.seed))
+
+
+def generator_for(seed: int | None, *rates: float) -> keras.random.SeedGenerator | None:
+    """Returns what masks of these rates are drawn from: None where nothing is dropped."""
+    return keras.random.SeedGenerator(seed) if any(rates) else None
 
 
 def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:

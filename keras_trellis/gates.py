@@ -38,6 +38,8 @@ class Gate(abc.ABC):
         blocks: the number of pre-activation blocks, each of `units` channels.
         states: the number of tensors in the state; the first is the hidden state h, which is
             what the next level's convolution reads.
+        forget_block: which block decides what is kept of the state before, from 0 on: the one whose
+            bias `unit_forget_bias` starts at 1. None where there is no such block.
 
     Args:
         activation: the activation of what is written into the state.
@@ -47,6 +49,7 @@ class Gate(abc.ABC):
     name: ClassVar[str]
     blocks: ClassVar[int]
     states: ClassVar[int]
+    forget_block: ClassVar[int | None] = None
 
     def __init__(
         self, activation: Activation = "tanh", recurrent_activation: Activation = "sigmoid"
@@ -88,6 +91,7 @@ class LSTMGate(Gate):
     """
 
     name, blocks, states = "lstm", 4, 2
+    forget_block = 1
 
     def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
         """Returns (h, c)."""

@@ -5,6 +5,9 @@ A kernel is [k, input channels, output channels]; tap k - 1 reads the present st
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
 import tensorflow as tf
 
 
@@ -58,6 +61,81 @@ def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor
     return tf.reshape(tf.pad(kernel, [[0, 0]] * 3 + [[0, width]]), [taps, inputs, -1])
 
 
+class MatrixForm(NamedTuple):
+    """How a kernel is a matrix whose columns are the output channels, each with all of its inputs.
+
+    It is what an LSTM's kernel would be if the taps were so many more inputs, and what constraints,
+    regularizers and initializers that are made for an LSTM's kernel are given.
+
+    Attributes:
+        shape: the kernel's shape.
+        blocks: the gate's number of blocks.
+        groups: of a mixed group convolution's hidden kernel its number of groups, else 1.
+    """
+
+    shape: tuple[int, ...]
+    blocks: int
+    groups: int = 1
+
+    def matrix(self, kernel: Any) -> tf.Tensor:
+        """Returns a kernel as [k * input channels, output channels]."""
+        kernel = tf.convert_to_tensor(kernel)
+        if self.groups > 1:
+            kernel = expand_group_hidden(kernel, self.blocks, self.groups)
+        return tf.reshape(kernel, [-1, kernel.shape[-1]])
+
+    def kernel(self, matrix: tf.Tensor) -> tf.Tensor:
+        """Returns the kernel that `matrix` gives that matrix of."""
+        if self.groups == 1:
+            return tf.reshape(matrix, self.shape)
+        return contract_group_hidden(matrix, self.shape, self.blocks, self.groups)
+
+    def constraint(self, constraint: Callable | None) -> Callable | None:
+        """Returns a constraint of the kernel for one of the matrix."""
+        return constraint and (lambda kernel: self.kernel(constraint(self.matrix(kernel))))
+
+    def regularizer(self, regularizer: Callable | None) -> Callable | None:
+        """Returns a regularizer of the kernel for one of the matrix."""
+        return regularizer and (lambda kernel: regularizer(self.matrix(kernel)))
+
+    def initializer(self, initializer: Callable) -> Callable:
+        """Returns an initializer of the kernel for one that only makes matrices."""
+
+        def initialize(shape: Any, dtype: Any = None) -> tf.Tensor:
+            matrix_shape = self.matrix(tf.zeros(self.shape)).shape
+            return self.kernel(initializer(matrix_shape, dtype=dtype))
+
+        return initialize
+
+
+def contract_group_hidden(
+    matrix: tf.Tensor, shape: Sequence[int], blocks: int, groups: int
+) -> tf.Tensor:
+    """Returns the kernel that `expand_group_hidden` makes a dense one of.
+
+    Args:
+        matrix: the dense kernel, [k * units, blocks * units]; what it has elsewhere than in the
+            groups' places is left out.
+        shape: the kernel's shape.
+        blocks: the gate's number of blocks.
+        groups: the number of groups, G.
+    """
+    count, inputs, channels = shape
+    past = (count - (groups - 1)) // groups
+    taps = tf.reshape(matrix, [past + 1, groups, inputs, blocks, groups, channels // blocks])
+    place = _group_places(past, groups, tf.bool)
+    taps = tf.reduce_sum(tf.where(place, taps, tf.zeros_like(taps)), axis=4)
+    return tf.reshape(taps, [-1, inputs, channels])[:count]
+
+
+def _group_places(past: int, groups: int, dtype: tf.DType) -> tf.Tensor:
+    """Which group reads which, on the past taps and on the present one: [k, G, 1, 1, G, 1]."""
+    here = tf.eye(groups)
+    above = tf.pad(here[1:], [[0, 1], [0, 0]])
+    place = tf.stack([here] * past + [above])
+    return tf.cast(tf.reshape(place, [past + 1, groups, 1, 1, groups, 1]), dtype)
+
+
 def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor:
     """Builds the dense hidden kernel of a mixed group convolution (Theorem 1, appendix A).
 
@@ -78,8 +156,5 @@ def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tenso
     present = tf.concat([kernel[past * groups :], tf.zeros_like(kernel[:1])], axis=0)
     taps = tf.concat([kernel[: past * groups], present], axis=0)
     taps = tf.reshape(taps, [past + 1, groups, inputs, blocks, 1, channels // blocks])
-    here = tf.eye(groups, dtype=kernel.dtype)
-    above = tf.pad(here[1:], [[0, 1], [0, 0]])
-    place = tf.stack([here] * past + [above])
-    place = tf.reshape(place, [past + 1, groups, 1, 1, groups, 1])
+    place = _group_places(past, groups, kernel.dtype)
     return tf.reshape(taps * place, [past + 1, groups * inputs, groups * channels])

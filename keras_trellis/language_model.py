@@ -97,6 +97,9 @@ class TrellisLM(keras.Model):
     et al. (2017), "Revisiting activation regularization for language RNNs".
     """
 
+    embedding_dropout = dropout.Rate()
+    output_dropout = dropout.Rate()
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -122,16 +125,20 @@ class TrellisLM(keras.Model):
         super().__init__(**base)
         self.vocabulary_size = arguments.positive("vocabulary_size", vocabulary_size)
         self.embedding_units = arguments.positive("embedding_units", embedding_units)
-        self.embedding_dropout = arguments.rate("embedding_dropout", embedding_dropout)
-        self.output_dropout = arguments.rate("output_dropout", output_dropout)
+        self.embedding_dropout = embedding_dropout
+        self.output_dropout = output_dropout
         self.auxiliary_weight = _weight("auxiliary_weight", auxiliary_weight)
         self.activation_weight = _weight("activation_weight", activation_weight)
         self.temporal_weight = _weight("temporal_weight", temporal_weight)
         self.untrained_input_id = _token("untrained_input_id", untrained_input_id, vocabulary_size)
+        # What follows another argument is told as it was given, so that it follows that one still.
+        self._units_by_embedding = output_units is None
+        self._from_the_end = (untrained_input_id or 0) < 0
         self.seed = seed
         self.supports_masking = True
-        if self.embedding_dropout or self.output_dropout:
-            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed_generator = dropout.generator_for(
+            seed, self.embedding_dropout, self.output_dropout
+        )
         if embeddings_initializer is None:
             embeddings_initializer = keras.initializers.RandomUniform(-0.1, 0.1)
         self.embedding = keras.layers.Embedding(
@@ -454,10 +461,12 @@ class TrellisLM(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
+        head = keras.saving.serialize_keras_object(self.head)
+        head.pop("build_config", None)  # the model builds it, for its own sizes
         config = {
             "vocabulary_size": self.vocabulary_size,
             "embedding_units": self.embedding_units,
-            "head": keras.saving.serialize_keras_object(self.head),
+            "head": head,
             "embedding_dropout": self.embedding_dropout,
             "output_dropout": self.output_dropout,
             "auxiliary_every": self.auxiliary_every,
@@ -467,10 +476,15 @@ class TrellisLM(keras.Model):
             "embeddings_initializer": keras.initializers.serialize(
                 self.embedding.embeddings_initializer
             ),
-            "untrained_input_id": self.untrained_input_id,
+            "output_units": None if self._units_by_embedding else self.trellis.output_units,
+            "untrained_input_id": self._given_untrained_input_id(),
             "seed": self.seed,
         }
         return {**super().get_config(), **layer_arguments.config_of(self.trellis), **config}
+
+    def _given_untrained_input_id(self) -> int | None:
+        token = self.untrained_input_id
+        return token if token is None or not self._from_the_end else token - self.vocabulary_size
 
     def _embed(self, ids: tf.Tensor, mask: Any = None, training: bool = False) -> tf.Tensor:
         """Word vectors `[B, T, E]` in the compute dtype; in training, without the words dropped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,11 +11,21 @@ import tensorflow as tf
 
 from keras_trellis import arguments, gates, kernels, masks, streaming
 from keras_trellis.convolution import pad_left
-from keras_trellis.dropout import dropout_mask, fold_in, next_seed
+from keras_trellis.dropout import Rate, dropout_mask, fold_in, generator_for, next_seed
 from keras_trellis.level import hidden_kernel
 from keras_trellis.network import Network, Parameters
 from keras_trellis.receptive_field import receptive_field
 from keras_trellis.types import Cache, State
+
+_OF_AN_LSTM = {
+    "activation": "It belongs to the gate: `gate=keras_trellis.LSTMGate(activation=...)`.",
+    "recurrent_activation": (
+        "It belongs to the gate: `gate=keras_trellis.LSTMGate(recurrent_activation=...)`."
+    ),
+    "implementation": "Leave it out: there is one implementation.",
+    "unroll": "Leave it out: there is no loop over time.",
+    "use_cudnn": "Leave it out: there is none in cuDNN.",
+}
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -98,6 +108,8 @@ class TrellisLayer(keras.layers.Layer):
         go_backwards: whether to process the sequence backwards and return it reversed.
         zero_output_for_mask: whether the output at a masked step is zero.
         use_bias: whether to add a bias.
+        unit_forget_bias: whether the bias of the gate's forget block starts at 1, for gates that
+            have one (the LSTM's; see `Gate.forget_block`).
         kernel_initializer: initializer of the input kernel.
         recurrent_initializer: initializer of the hidden kernel.
         bias_initializer: initializer of the bias.
@@ -106,7 +118,10 @@ class TrellisLayer(keras.layers.Layer):
         bias_regularizer: regularizer of the bias.
         kernel_constraint: constraint on the input kernel.
         recurrent_constraint: constraint on the hidden kernel.
-        bias_constraint: constraint on the bias.
+        bias_constraint: constraint on the bias. Constraints and regularizers of kernels are given
+            [k * input channels, output channels], an LSTM's kernel with taps as more inputs:
+            `MaxNorm(1)` bounds the norm of each output channel over all taps and inputs. So is an
+            `Identity` initializer, the oldest tap first.
         seed: seed of the dropout masks.
         **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
 
@@ -122,6 +137,9 @@ class TrellisLayer(keras.layers.Layer):
     """
 
     built: bool
+    dropout = Rate()
+    recurrent_dropout = Rate()
+    weight_dropout = Rate()
 
     def __init__(
         self,
@@ -145,6 +163,7 @@ class TrellisLayer(keras.layers.Layer):
         go_backwards: bool = False,
         zero_output_for_mask: bool = False,
         use_bias: bool = True,
+        unit_forget_bias: bool = False,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
@@ -157,6 +176,7 @@ class TrellisLayer(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        _refuse_arguments_of_an_lstm(depth, kwargs)
         super().__init__(**kwargs)
         self.units = arguments.positive("units", units)
         self.depth = arguments.positive("depth", depth)
@@ -164,12 +184,13 @@ class TrellisLayer(keras.layers.Layer):
         self.dilation_rate = arguments.dilation_cycle(dilation_rate)
         self.gate = gates.get(gate)
         self.output_units = arguments.at_most("output_units", output_units, "units", self.units)
+        self._all_units = output_units is None  # and would be with other `units`
         self.groups = arguments.divisor("groups", groups, "units", self.units)
         self.inject_every = arguments.positive("inject_every", inject_every)
         self.weight_normalization = bool(weight_normalization)
-        self.dropout = arguments.rate("dropout", dropout)
-        self.recurrent_dropout = arguments.rate("recurrent_dropout", recurrent_dropout)
-        self.weight_dropout = arguments.rate("weight_dropout", weight_dropout)
+        self.dropout = dropout
+        self.recurrent_dropout = recurrent_dropout
+        self.weight_dropout = weight_dropout
         self.recompute = bool(recompute)
         self.return_sequences = bool(return_sequences)
         self.return_state = bool(return_state)
@@ -177,6 +198,7 @@ class TrellisLayer(keras.layers.Layer):
         self.go_backwards = bool(go_backwards)
         self.zero_output_for_mask = bool(zero_output_for_mask)
         self.use_bias = bool(use_bias)
+        self.unit_forget_bias = self._checked_forget_bias(unit_forget_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -189,9 +211,18 @@ class TrellisLayer(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        if self.dropout or self.recurrent_dropout or self.weight_dropout:
-            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed_generator = generator_for(
+            seed, self.dropout, self.recurrent_dropout, self.weight_dropout
+        )
         self._memory = streaming.Memory()
+
+    def _checked_forget_bias(self, unit_forget_bias: bool) -> bool:
+        if unit_forget_bias and self.gate.forget_block is None:
+            raise ValueError(
+                "`unit_forget_bias` needs a gate with a forget block, as the LSTM's. "
+                f"Received: unit_forget_bias={unit_forget_bias!r}, gate={self.gate.name!r}"
+            )
+        return bool(unit_forget_bias)
 
     # Variables
 
@@ -215,9 +246,9 @@ class TrellisLayer(keras.layers.Layer):
                 self.units // groups,
                 channels // groups,
             )
-        self.kernel = self._add_variable("kernel", input_shape)
-        self.recurrent_kernel = self._add_variable("recurrent_kernel", hidden_shape)
-        self.bias: Any = self._add_variable("bias", (channels,)) if self.use_bias else None
+        self.kernel = self._add_kernel("kernel", input_shape, groups=1)
+        self.recurrent_kernel = self._add_kernel("recurrent_kernel", hidden_shape, groups)
+        self.bias: Any = self._add_bias(channels) if self.use_bias else None
         if self.weight_normalization:
             self.kernel_scale = self._add_scale(
                 "kernel_scale", input_shape[-1], lambda: tf.convert_to_tensor(self.kernel)
@@ -228,16 +259,39 @@ class TrellisLayer(keras.layers.Layer):
         if self.stateful:
             self._build_memory(sequences_shape)
 
-    def _add_variable(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
+    def _add_kernel(self, name: str, shape: tuple[int, ...], groups: int) -> keras.Variable:
+        """Adds a kernel; `groups` are those of its input channels."""
         prefix = name.removesuffix("_kernel")
+        form = kernels.MatrixForm(shape, self.gate.blocks, groups)
+        initializer = getattr(self, f"{prefix}_initializer")
+        if isinstance(initializer, keras.initializers.Identity):
+            initializer = form.initializer(initializer)
         return self.add_weight(
             name=name,
             shape=shape,
-            initializer=getattr(self, f"{prefix}_initializer"),
-            regularizer=getattr(self, f"{prefix}_regularizer"),
-            constraint=getattr(self, f"{prefix}_constraint"),
+            initializer=initializer,
+            regularizer=form.regularizer(getattr(self, f"{prefix}_regularizer")),
+            constraint=form.constraint(getattr(self, f"{prefix}_constraint")),
             autocast=False,  # norms are taken in the variables' precision
         )
+
+    def _add_bias(self, channels: int) -> keras.Variable:
+        return self.add_weight(
+            name="bias",
+            shape=(channels,),
+            initializer=self._first_bias,
+            regularizer=self.bias_regularizer,
+            constraint=self.bias_constraint,
+            autocast=False,
+        )
+
+    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+        bias = self.bias_initializer(shape, dtype=dtype)
+        if not self.unit_forget_bias:
+            return bias
+        blocks = tf.split(bias, self.gate.blocks)
+        blocks[self.gate.forget_block] = tf.ones_like(blocks[self.gate.forget_block])
+        return tf.concat(blocks, axis=0)
 
     def _add_scale(
         self, name: str, channels: int, direction: Callable[[], tf.Tensor]
@@ -274,19 +328,18 @@ class TrellisLayer(keras.layers.Layer):
         Args:
             sequences: [B, T, p]; a ragged tensor counts as right padding. XLA cannot make a
                 ragged tensor dense: `compile(..., jit_compile=False)` where Keras would use it.
-            initial_state: the states, each [B, units]; None for zeros, or with `stateful` for
-                what the last call left.
-            mask: bool [B, T], true at the valid steps.
+            initial_state: the states, each [B, units], or [1, units] for all rows; None for zeros,
+                or with `stateful` for what the last call left.
+            mask: bool [B, T] or [B, T, 1], true at the valid steps.
             training: whether dropout is applied.
 
         Returns:
             [B, T, output_units], or [B, output_units] of the last step without
             `return_sequences`; with `return_state` a tuple of it and the states.
         """
-        if isinstance(sequences, tf.RaggedTensor):
-            lengths = sequences.row_lengths()
-            sequences = sequences.to_tensor()
-            mask = tf.sequence_mask(lengths, tf.shape(sequences)[1])
+        self._refuse_ragged_backwards(sequences)
+        sequences, mask = masks.dense(sequences, mask)
+        mask = None if mask is None else masks.flat(mask)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
@@ -303,7 +356,7 @@ class TrellisLayer(keras.layers.Layer):
                 kept=None if self.return_sequences or mask is not None else 1,
             )
         if mask is not None and self.zero_output_for_mask:
-            outputs = masks.zero_masked(outputs, tf.cast(mask, tf.bool))
+            outputs = masks.zero_masked(outputs, mask)
         if not self.return_sequences:
             outputs = masks.last_valid(
                 outputs, None, tf.zeros_like(states[0][:, : outputs.shape[-1]])
@@ -322,9 +375,15 @@ class TrellisLayer(keras.layers.Layer):
         return (shape, *[(batch, self.units)] * self.gate.states)
 
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
-        """Returns the mask of what `call` returns: the sequences' own, none for states."""
+        """Returns the mask of what `call` returns: the sequences' own, none for states.
+
+        That of ragged sequences has their lengths. With `go_backwards` it is reversed, as the
+        outputs are; an LSTM's is not, and fits them no longer.
+        """
         first = mask[0] if isinstance(mask, (list, tuple)) else mask
-        output_mask = first if self.return_sequences else None
+        output_mask = masks.of_steps(sequences, first) if self.return_sequences else None
+        if output_mask is not None and self.go_backwards:
+            output_mask = keras.ops.flip(output_mask, axis=1)
         return [output_mask, *[None] * self.gate.states] if self.return_state else output_mask
 
     def get_config(self) -> dict[str, Any]:
@@ -335,7 +394,7 @@ class TrellisLayer(keras.layers.Layer):
             "kernel_size": self.kernel_size,
             "dilation_rate": list(self.dilation_rate),
             "gate": keras.saving.serialize_keras_object(self.gate),
-            "output_units": self.output_units,
+            "output_units": None if self._all_units else self.output_units,
             "groups": self.groups,
             "inject_every": self.inject_every,
             "weight_normalization": self.weight_normalization,
@@ -349,6 +408,7 @@ class TrellisLayer(keras.layers.Layer):
             "go_backwards": self.go_backwards,
             "zero_output_for_mask": self.zero_output_for_mask,
             "use_bias": self.use_bias,
+            "unit_forget_bias": self.unit_forget_bias,
             "seed": self.seed,
         }
         for kind, module in (
@@ -494,6 +554,12 @@ class TrellisLayer(keras.layers.Layer):
         )
 
     def _prepare(self, sequences: Any) -> tf.Tensor:
+        if isinstance(sequences, tf.RaggedTensor):
+            raise ValueError(
+                "`sequences` must be padded, `sequences.to_tensor()`, with the mask "
+                "`tf.sequence_mask(sequences.row_lengths())`: only a call of the layer takes "
+                "ragged ones. Received: a RaggedTensor"
+            )
         sequences = tf.convert_to_tensor(sequences)
         if not self.built:
             self.build(sequences.shape)
@@ -518,20 +584,38 @@ class TrellisLayer(keras.layers.Layer):
         states = tuple(tf.cast(state, self.compute_dtype) for state in initial_state)
         expected = tf.TensorShape([sequences.shape[0], self.units])
         if len(states) != self.gate.states or not all(
-            state.shape.rank == 2 and state.shape.is_compatible_with(expected) for state in states
+            state.shape.rank == 2
+            and (state.shape.is_compatible_with(expected) or state.shape == [1, self.units])
+            for state in states
         ):
             raise ValueError(
                 f"`initial_state` must be {self.gate.states} tensor(s) of shape "
                 f"{expected.as_list()} for the gate {self.gate.name!r}. Received: initial_state "
                 f"of shapes {[state.shape.as_list() for state in states]}"
             )
-        return states
+        # One row stands for all, as for an LSTM.
+        shape = [tf.shape(sequences)[0], self.units]
+        return tuple(
+            tf.broadcast_to(state, shape) if state.shape[0] == 1 else state for state in states
+        )
+
+    def _refuse_ragged_backwards(self, sequences: Any) -> None:
+        ragged = isinstance(sequences, tf.RaggedTensor)
+        if ragged and self.go_backwards and self.return_sequences:
+            raise ValueError(
+                "`sequences` must be padded where they are read backwards with "
+                "`return_sequences=True`, as in keras.layers.Bidirectional, which drops the "
+                "lengths: what follows would read the padding. Write "
+                "`layer(sequences.to_tensor(), mask=tf.sequence_mask(sequences.row_lengths()))`, "
+                "or pad with zeros and put a keras.layers.Masking in front. "
+                "Received: a RaggedTensor"
+            )
 
     @staticmethod
     def _packing(mask: Any, sequences: tf.Tensor) -> masks.Packing | None:
         if mask is None:
             return None
-        mask = tf.convert_to_tensor(mask)
+        mask = masks.flat(mask)
         if mask.shape.rank != 2 or not mask.shape.is_compatible_with(sequences.shape[:2]):
             raise ValueError(
                 f"`mask` must be of shape {sequences.shape[:2].as_list()}, as the sequences. "
@@ -696,9 +780,20 @@ class TrellisLayer(keras.layers.Layer):
         return empty._replace(levels=levels, state=state)
 
     @property
-    def states(self) -> list[tf.Tensor] | None:
-        """The state that a stateful layer goes on from, as `keras.layers.LSTM.states`."""
-        return list(self._memory.read().state) if self.stateful and self.built else None
+    def states(self) -> list[streaming.StateVariable] | None:
+        """The state that a stateful layer goes on from, as `keras.layers.LSTM.states`.
+
+        `states[i].assign(value)` lets it go on from another, as `initial_state` does.
+        """
+        if not (self.stateful and self.built):
+            return None
+        return [
+            streaming.StateVariable(variable, self._forget_all_but_state)
+            for variable in self._memory.states
+        ]
+
+    def _forget_all_but_state(self) -> None:
+        self._memory.write(self._cache_of_state(self._memory.read().state))
 
     def reset_state(self) -> None:
         """Forgets what a stateful layer has seen."""
@@ -708,3 +803,18 @@ class TrellisLayer(keras.layers.Layer):
     def reset_states(self) -> None:
         """The older name of `reset_state`."""
         self.reset_state()
+
+
+def _refuse_arguments_of_an_lstm(depth: Any, kwargs: Mapping[str, Any]) -> None:
+    for name, instead in _OF_AN_LSTM.items():
+        if name in kwargs:
+            raise ValueError(
+                f"`{name}` is an argument of keras.layers.LSTM that TrellisLayer does not take. "
+                f"{instead} Received: {name}={kwargs[name]!r}"
+            )
+    if isinstance(depth, str) or callable(depth):
+        raise ValueError(
+            "`depth` must be a positive integer, the number of levels. An activation belongs to "
+            f"the gate: `gate=keras_trellis.LSTMGate(activation={depth!r})`. "
+            f"Received: depth={depth!r}"
+        )

@@ -7,9 +7,37 @@ right of the valid steps reaches none of them. No mask is needed inside the netw
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+
+def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
+    """Returns ragged sequences padded on their right, [B, T, ...], and the mask of their steps.
+
+    Others, and the mask where there is none, are returned as they are.
+    """
+    mask = of_steps(sequences, mask)
+    return sequences.to_tensor() if isinstance(sequences, tf.RaggedTensor) else sequences, mask
+
+
+def of_steps(sequences: Any, mask: Any = None) -> Any:
+    """Returns the mask of sequences and of what ragged ones are padded with, [B, T]; None for none.
+
+    A mask may be ragged as well, as that of an embedding of ragged ids is.
+    """
+    if isinstance(mask, tf.RaggedTensor):
+        mask = mask.to_tensor()
+    if not isinstance(sequences, tf.RaggedTensor):
+        return mask
+    present = tf.sequence_mask(sequences.row_lengths(), sequences.bounding_shape(axis=1))
+    return present if mask is None else present & flat(mask)
+
+
+def flat(mask: Any) -> tf.Tensor:
+    """Returns a mask [B, T] or, as some layers make them, [B, T, 1] as booleans [B, T]."""
+    mask = tf.cast(mask, tf.bool)
+    return tf.squeeze(mask, -1) if mask.shape.rank == 3 and mask.shape[-1] == 1 else mask
 
 
 class Packing(NamedTuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.masks import Packing
@@ -31,6 +33,11 @@ class Memory(tf.Module):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 
+    @property
+    def states(self) -> tuple[tf.Variable, ...]:
+        """The variables of the cache's state."""
+        return self._cache.state
+
     def read(self) -> Cache:
         """Returns the variables' values."""
         return tf.nest.map_structure(lambda variable: variable.read_value(), self._cache)
@@ -44,6 +51,54 @@ class Memory(tf.Module):
         tf.nest.map_structure(
             lambda variable: variable.assign(tf.zeros_like(variable)), self._cache
         )
+
+
+class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
+    """One of the states that a stateful layer goes on from; counts as its value.
+
+    Not the variable itself: a layer that is given another state has to forget its cache as well.
+
+    Args:
+        variable: the state, [B, units].
+        restart: what to call when another value was assigned to it.
+    """
+
+    def __init__(self, variable: tf.Variable, restart: Callable[[], None]) -> None:
+        self._variable, self._restart = variable, restart
+        self.shape, self.dtype = variable.shape, variable.dtype
+
+    def assign(self, value: Any) -> None:
+        """Lets the layer go on from a value [B, units], as from an `initial_state`."""
+        self._variable.assign(tf.cast(value, self.dtype))
+        self._restart()
+
+    @property
+    def value(self) -> tf.Tensor:
+        """The present value, [B, units]."""
+        return self._variable.read_value()
+
+    def numpy(self) -> np.ndarray:
+        """Returns the present value as an array."""
+        return self.value.numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.numpy(), dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        arrays = [each.numpy() if isinstance(each, StateVariable) else each for each in inputs]
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __getitem__(self, key: Any) -> tf.Tensor:
+        return self.value[key]
+
+    def __repr__(self) -> str:
+        return f"StateVariable({self.value!r})"
+
+
+tf.register_tensor_conversion_function(
+    StateVariable,
+    lambda state, dtype=None, name=None, as_ref=False: tf.convert_to_tensor(state.value, dtype),
+)
 
 
 def keep(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:

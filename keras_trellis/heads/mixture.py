@@ -62,6 +62,8 @@ class MixtureOfSoftmaxes(Head):
     5.2, and its released code.
     """
 
+    latent_dropout = dropout.Rate()
+
     def __init__(
         self,
         experts: int,
@@ -73,11 +75,10 @@ class MixtureOfSoftmaxes(Head):
     ) -> None:
         super().__init__(**kwargs)
         self.experts = arguments.positive("experts", experts)
-        self.latent_dropout = arguments.rate("latent_dropout", latent_dropout)
+        self.latent_dropout = latent_dropout
         self.epsilon = arguments.rate("epsilon", epsilon)
         self.seed = seed
-        if self.latent_dropout:
-            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed_generator = dropout.generator_for(seed, self.latent_dropout)
 
     def build(self, features_shape: tuple, table_shape: tuple) -> None:
         """Creates the variables."""

@@ -455,6 +455,32 @@ def test_functional_use_and_unknown_sizes():
     np.testing.assert_allclose(keras.Model(ids, logits)(IDS), model(IDS), atol=1e-12)
 
 
+def test_the_config_has_what_was_given():
+    """Who changes the sizes in it gets the outputs and the token that follow them."""
+    config = make(untrained_input_id=-1, unit_forget_bias=True).get_config()
+    assert (config["output_units"], config["untrained_input_id"]) == (None, -1)
+    changed = {"vocabulary_size": V + 2, "embedding_units": E + 1}
+    model = keras_trellis.TrellisLM.from_config(config | changed)
+    assert (model.trellis.output_units, model.untrained_input_id) == (E + 1, V + 1)
+    assert model.trellis.unit_forget_bias
+    config = make(untrained_input_id=np.int64(2), output_units=np.int64(E)).get_config()
+    assert (config["output_units"], config["untrained_input_id"]) == (E, 2)
+    assert make(untrained_input_id=0).get_config()["untrained_input_id"] == 0
+
+
+@pytest.mark.parametrize("name", ["embedding_dropout", "output_dropout"])
+def test_dropout_may_be_set_at_any_time(name):
+    model = make(seed=1)
+    before = np.asarray(model(IDS, training=True))
+    setattr(model, name, 0.5)
+    dropped = model(IDS, training=True)
+    assert np.abs(dropped - before).max() > 1e-3
+    np.testing.assert_array_equal(make(seed=1, **{name: 0.5})(IDS, training=True), dropped)
+    np.testing.assert_array_equal(model(IDS), before)
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        setattr(model, name, 1.0)
+
+
 def test_config_and_file(tmp_path):
     """A saved model comes back in a process that has only imported the package."""
     model = make(**DROPOUTS, **WHOLE_LOSS, dilation_rate=(1, 2), gate="gru", seed=7, name="mine")

@@ -1535,6 +1535,8 @@ def test_bad_calls():
         layer(draw_inputs(p=P + 1))
     with pytest.raises(ValueError, match="mask"):
         layer(x, mask=np.ones((2, 4), bool))
+    with pytest.raises(ValueError, match="`sequences` must be padded.*RaggedTensor"):
+        layer.propagate(tf.RaggedTensor.from_tensor(x, [5, 3]))
     with pytest.raises(ValueError, match="auxiliary_every.*0"):
         layer.propagate(x, auxiliary_every=0)
     with pytest.raises(ValueError, match="discard.*-1"):

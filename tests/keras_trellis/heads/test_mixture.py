@@ -113,6 +113,18 @@ def test_dropout_follows_the_seed_and_the_mask_of_the_nll_is_that_of_the_distrib
     assert np.any(one.nll(features, targets, TABLE, training=True) != nll)
 
 
+def test_latent_dropout_may_be_set_at_any_time():
+    head, features = make(seed=1), tf.constant(draw(2, 5, UNITS))
+    before = head.log_probs(features, TABLE, training=True)
+    head.latent_dropout = 0.3
+    assert head.get_config()["latent_dropout"] == 0.3
+    dropped = make(latent_dropout=0.3, seed=1).log_probs(features, TABLE, training=True)
+    np.testing.assert_array_equal(head.log_probs(features, TABLE, training=True), dropped)
+    assert np.any(dropped != before)
+    with pytest.raises(ValueError, match="`latent_dropout` must be"):
+        head.latent_dropout = 1
+
+
 def test_epsilon_may_be_set_at_any_time():
     head, features = make(), tf.constant(draw(5, UNITS))
     before = head.log_probs(features, TABLE)
