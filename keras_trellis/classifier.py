@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, dropout, layer_arguments, masks
+from keras_trellis import arguments, dropout, inputs, layer_arguments, masks
 from keras_trellis.dropout import Rate, generator_for
 from keras_trellis.layer import TrellisLayer
 
@@ -115,7 +115,12 @@ class TrellisClassifier(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """The loss given to `compile`; without one, the cross entropy of integer labels."""
+        """The loss given to `compile`; without one, the cross entropy of integer labels.
+
+        Raises:
+            ValueError: without a loss, labels or weights are not one for each sequence, or a label
+                is not of one of the classes.
+        """
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if y is None:
@@ -124,6 +129,12 @@ class TrellisClassifier(keras.Model):
                 "labels). Received: y=None"
             )
         cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        rows = inputs.sizes(y_pred)[0]
+        y = _one_a_row("y", tf.cast(y, tf.int64), rows, "integer labels")
+        y = inputs.within("y", y, self.classes, "an integer label of a class")
+        if sample_weight is not None:
+            sample_weight = tf.convert_to_tensor(sample_weight)
+            sample_weight = _one_a_row("sample_weight", sample_weight, rows, "weights")
         replicas = tf.distribute.get_strategy().num_replicas_in_sync  # Keras sums over them
         penalties = [tf.cast(each, tf.float32) / replicas for each in self.losses]
         return tf.add_n([cross_entropy(y, y_pred, sample_weight), *penalties])
@@ -184,6 +195,16 @@ class TrellisClassifier(keras.Model):
             )
         steps = tf.ensure_shape(steps, [None, expected, *steps.shape[2:]])
         return tf.gather(steps, self.permutation, axis=1)
+
+
+def _one_a_row(name: str, values: tf.Tensor, rows: Any, what: str) -> tf.Tensor:
+    """Returns numbers `[B]` of `[B]` or `[B, 1]`."""
+    if values.shape.rank is None:  # Keras makes one graph for all ranks, and tells none
+        values = tf.reshape(values, [-1])
+    wanted = [rows, 1] if values.shape.rank == 2 else [rows]
+    expected = f"{what} of shape [B], one for each sequence"
+    values = inputs.with_shape(name, values, wanted, expected)
+    return tf.reshape(values, [rows])
 
 
 def _drop(values: tf.Tensor, rate: float, seed: tf.Tensor | None, stream: int) -> tf.Tensor:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import functools
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import dropout
+from keras_trellis import dropout, inputs
 
 __all__ = ["check_sampling", "filter_log_probs", "generate", "row_seeds", "sample"]
 
@@ -201,43 +201,47 @@ def _where_row(condition: tf.Tensor, one: tf.Tensor, other: tf.Tensor) -> tf.Ten
     return tf.where(tf.reshape(condition, tf.concat([[-1], ones], axis=0)), one, other)
 
 
-def check_generation(
-    ids: tf.Tensor, max_length: Any, stop_token_ids: Sequence[int] | None, vocabulary_size: int
-) -> None:
-    """Refuses a prompt that cannot be continued to `max_length` tokens of a vocabulary.
+def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
+    """Returns prompts `[B, T]` as int32, which can be continued to `max_length` tokens.
 
     Raises:
-        ValueError: the prompt is not `[B, T]` with T >= 1, has ids outside the vocabulary, or is
-            longer than `max_length`; a stop token is not in the vocabulary.
+        ValueError: a prompt has no token, or is longer than `max_length`.
     """
-    if ids.shape.rank != 2 or ids.shape[1] == 0:
+    length = ids.shape[1]
+    if length == 0:
         raise ValueError(
             "`ids` must be of shape [B, T], a prompt having at least one token. "
             f"Received: ids of shape {tuple(ids.shape)}"
         )
-    _check_range("ids", ids.numpy(), vocabulary_size)
-    if not isinstance(max_length, numbers.Integral) or max_length < ids.shape[1]:
-        raise ValueError(
-            "`max_length` counts the prompt's tokens too, so it must be an integer >= the prompt's "
-            f"length, {ids.shape[1]}. Received: max_length={max_length!r}"
-        )
-    if stop_token_ids is not None:
-        stops = np.asarray(stop_token_ids)
-        if stops.ndim != 1 or (stops.size and not np.issubdtype(stops.dtype, np.integer)):
-            raise ValueError(
-                "`stop_token_ids` must be None or a sequence of integers. "
-                f"Received: stop_token_ids={stop_token_ids!r}"
-            )
-        _check_range("stop_token_ids", stops, vocabulary_size)
+    expected = "`max_length` must be an integer >= the length of the prompt, which it counts too"
+    received = f"Received: max_length={max_length!r}"
+    if not isinstance(max_length, numbers.Integral) or max_length < (length or 1):
+        raise ValueError(f"{expected}{f', {length}' if length else ''}. {received}")
+    if length is None:
+        length = tf.shape(ids)[1]
+        holds = (length >= 1) & (length <= max_length)
+        inputs.require(holds, f"{expected}, and at least 1. {received}, a prompt of", length)
+    return tf.cast(ids, tf.int32)
 
 
-def _check_range(name: str, ids: np.ndarray, vocabulary_size: int) -> None:
-    outside = ids[(ids < 0) | (ids >= vocabulary_size)]
-    if outside.size:
+def stop_tokens(value: Any, vocabulary_size: int) -> tf.Tensor:
+    """Returns stop tokens `[S]` int32, of None, an integer, or any collection of integers.
+
+    Raises:
+        ValueError: they are something else, or not in the vocabulary.
+    """
+    if value is None:
+        value = ()
+    if isinstance(value, (set, frozenset)):
+        value = list(value)
+    tokens = inputs.integers("stop_token_ids", value)
+    if tokens.shape.rank not in (0, 1):
         raise ValueError(
-            f"`{name}` must be in [0, {vocabulary_size}), the vocabulary. "
-            f"Received: {name} with {outside.flat[0]}"
+            "`stop_token_ids` must be None, an integer, or a collection of integers. "
+            f"Received: stop_token_ids={value!r}"
         )
+    tokens = inputs.within("stop_token_ids", tf.reshape(tokens, [-1]), vocabulary_size)
+    return tf.cast(tokens, tf.int32)
 
 
 def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:

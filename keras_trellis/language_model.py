@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+import warnings
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, dropout, generation, heads, layer_arguments
+from keras_trellis import arguments, dropout, generation, heads, inputs, layer_arguments
 from keras_trellis.layer import TrellisLayer
+from keras_trellis.tracing import is_for_inference
 
 __all__ = ["LossTerms", "TrellisLM"]
 
@@ -63,16 +65,18 @@ class TrellisLM(keras.Model):
     variational, one mask `[B, 1, channels]` for all steps, and for the auxiliary outputs one a
     level. The softmax uses the table undropped.
 
-    Ids and targets must lie in [0, vocabulary_size). Outside of it they are an error on a CPU,
-    except that negative ids count from the end of the table; on an accelerator and under XLA
-    nothing is checked.
+    Ids and targets must lie in [0, vocabulary_size). Outside of it they are an error, as targets
+    are whose shape is not that of the ids; under XLA, which leaves assertions out, an id outside
+    makes everything NaN that depends on it. Where `mask` or a weight of 0 says that a position is
+    not scored, its target may be anything, and masked ids may.
 
     Args:
         vocabulary_size: V, the number of tokens.
         units: channels of the hidden state, the output's included.
         depth: levels of the trellis network.
         embedding_units: E, the size of a word vector.
-        head: `"tied"` or a `keras_trellis.heads.Head`; one given as an object keeps its dtype.
+        head: `"tied"` or a `keras_trellis.heads.Head`; one given as an object keeps its dtype, and
+            belongs to this model alone.
         output_units: channels of the hidden state that the head gets. None: `embedding_units`,
             which the tied and the adaptive softmax need.
         embedding_dropout: fraction of the vocabulary to drop from the embedding table.
@@ -164,6 +168,7 @@ class TrellisLM(keras.Model):
         self.head = heads.get(head, dtype=self.dtype_policy, name="head")
         # All variables at once, so that no method has to ask whether it is the first one.
         self.build((None, None))
+        self.head.take()
         # Keras exports only what has been called, and `fit` on the whole loss calls it not.
         self(tf.zeros([1, 1], tf.int32))
 
@@ -201,10 +206,12 @@ class TrellisLM(keras.Model):
         Returns:
             `[B, T, V]` in at least float32; log-probabilities where the head has no logits.
         """
-        ids = tf.convert_to_tensor(ids)
-        ids = ids if ids.dtype.is_integer else tf.cast(ids, tf.int32)
-        embedded = self._embed(ids, mask, training)
-        outputs, _, _ = self.trellis.propagate(embedded, mask=mask, training=training)
+        if tf.is_tensor(ids) and ids.dtype.is_floating:
+            ids = tf.cast(ids, tf.int32)
+        ids, mask = self._tokens("ids", ids, mask)
+        outputs, _, _ = self.trellis.propagate(
+            self._embed(ids, training), mask=mask, training=training
+        )
         outputs = self._drop_outputs(outputs, training)
         return self.head.logits(outputs, self.embedding.embeddings, training=training)
 
@@ -238,17 +245,24 @@ class TrellisLM(keras.Model):
 
         Returns:
             `LossTerms`, of which the sum is the loss, and the state after the last step.
+
+        Raises:
+            ValueError: ids or targets are not tokens of the vocabulary, or the shape of `targets`,
+                `mask` or `sample_weight` is not that of `ids`.
         """
-        ids = _integers("ids", ids)
+        ids, mask = self._tokens("ids", ids, mask)
         if ids.shape[1] is not None and discard >= ids.shape[1]:
             raise ValueError(
                 f"`discard` must leave some of the {ids.shape[1]} positions to score. "
                 f"Received: discard={discard}"
             )
+        targets, weights = self._scored(
+            inputs.integers("targets", targets), ids, mask, sample_weight
+        )
         features = self._features(
             ids, initial_state=initial_state, mask=mask, training=training, discard=discard
         )
-        sums, weights = self._loss_sums(features, targets, mask, sample_weight, training)
+        sums, weights = self._loss_sums(features, targets, weights, training)
         return LossTerms(*map(tf.math.divide_no_nan, sums, weights)), features.states
 
     def score(
@@ -274,21 +288,23 @@ class TrellisLM(keras.Model):
             state.
 
         Raises:
-            ValueError: both kinds of memory are given, or ids or targets are not integers.
+            ValueError: both kinds of memory are given, ids or targets are not tokens of the
+                vocabulary, or the shape of `targets` or `mask` is not that of `ids`.
         """
         if cache is not None and initial_state is not None:
             raise ValueError(
                 "`score` takes `initial_state` or `cache`, not both. Received: both of them"
             )
-        ids, targets = _integers("ids", ids), _integers("targets", targets)
+        ids, mask = self._tokens("ids", ids, mask)
+        targets = _next_tokens("targets", inputs.integers("targets", targets), "ids", ids)
+        targets = inputs.within("targets", _where_valid(mask, targets), self.vocabulary_size)
         memory: Any
         if cache is not None:
-            outputs, memory = self.stream(ids, cache, mask)
+            outputs, memory = self.trellis.stream(self._embed(ids), cache, mask=mask)
         else:
             outputs, memory, _ = self.trellis.propagate(
-                self._embed(ids, mask), initial_state=initial_state, mask=mask
+                self._embed(ids), initial_state=initial_state, mask=mask
             )
-        targets = _where_valid(mask, targets)
         return _where_valid(mask, self._nll(outputs, targets)), memory
 
     def get_initial_state(self, batch_size: int) -> Any:
@@ -307,7 +323,8 @@ class TrellisLM(keras.Model):
             cache: from `get_initial_cache`, or of what came before.
             mask: None, or booleans `[B, T]`; masked steps are skipped.
         """
-        return self.trellis.stream(self._embed(_integers("ids", ids), mask), cache, mask=mask)
+        ids, mask = self._tokens("ids", ids, mask)
+        return self.trellis.stream(self._embed(ids), cache, mask=mask)
 
     def prefill(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
         """Reads a chunk of text at once.
@@ -321,10 +338,8 @@ class TrellisLM(keras.Model):
             log-probabilities `[B, V]` of the token after each row's last valid one, and the new
             cache.
         """
-        outputs, cache = self.stream(ids, cache, mask)
-        # A masked step has the output of the valid one before it, so the last is right for every
-        # row.
-        return self.head.log_probs(outputs[:, -1], self.embedding.embeddings), cache
+        ids, mask = self._tokens("ids", ids, mask)
+        return self._read(_begun("ids", ids), cache, mask)
 
     def step(self, ids: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
         """Reads one token a row, at a cost that does not grow with the text.
@@ -336,7 +351,19 @@ class TrellisLM(keras.Model):
         Returns:
             log-probabilities `[B, V]` of the next token, and the new cache.
         """
-        return self.prefill(tf.convert_to_tensor(ids)[:, None], cache)
+        ids = inputs.with_shape("ids", inputs.integers("ids", ids), [None], "of shape [B]")
+        return self._advance(inputs.within("ids", ids, self.vocabulary_size), cache)
+
+    def _read(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+        """As `prefill`, of ids that have been checked."""
+        outputs, cache = self.trellis.stream(self._embed(ids), cache, mask=mask)
+        # A masked step has the output of the valid one before it, so the last is right for every
+        # row.
+        return self.head.log_probs(outputs[:, -1], self.embedding.embeddings), cache
+
+    def _advance(self, ids: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
+        """As `step`, of ids that have been checked."""
+        return self._read(ids[:, None], cache)
 
     def generate(
         self,
@@ -347,7 +374,7 @@ class TrellisLM(keras.Model):
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int | None = None,
-        stop_token_ids: Sequence[int] | None = None,
+        stop_token_ids: int | Collection[int] | tf.Tensor | None = None,
         strip_prompt: bool = False,
     ) -> tf.Tensor:
         """Continues prompts of equal length.
@@ -363,33 +390,37 @@ class TrellisLM(keras.Model):
             top_p: None, or choose from the fewest tokens that have this probability together, in
                 (0, 1].
             seed: None (at random), or an integer.
-            stop_token_ids: tokens that end a row: what follows is filled with that token.
+            stop_token_ids: tokens that end a row: what follows is filled with that token. None, an
+                integer, or a sequence, a set, an array or a tensor of them.
             strip_prompt: whether to return the continuation alone.
 
         Returns:
-            ids `[B, max_length]`, or `[B, max_length - T]`, in the dtype of `ids`.
+            ids `[B, max_length]`, or `[B, max_length - T]`, int32 whatever the dtype of `ids`.
 
         Raises:
             ValueError: an argument out of range, an empty prompt or one longer than `max_length`.
         """
-        ids = _integers("ids", ids)
         generation.check_sampling(temperature, top_k, top_p)
-        generation.check_generation(ids, max_length, stop_token_ids, self.vocabulary_size)
-        new_tokens = max_length - ids.shape[1]
-        seeds = generation.row_seeds(seed, ids.shape[0])
-        if new_tokens == 0:
+        stops = generation.stop_tokens(stop_token_ids, self.vocabulary_size)
+        ids, _ = self._tokens("ids", ids)
+        ids = generation.prompts(ids, max_length)
+        length = tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
+        seeds = generation.row_seeds(seed, tf.shape(ids)[0])
+        if ids.shape[1] == max_length:
             return ids[:, :0] if strip_prompt else ids
         continuation = self._continuation()(
             ids,
-            tf.constant(new_tokens),
+            tf.convert_to_tensor(max_length - length),
             seeds,
             tf.constant(temperature, tf.float32),
             None if top_k is None else tf.constant(min(top_k, self.vocabulary_size)),
             None if top_p is None else tf.constant(top_p, tf.float32),
-            tf.constant(stop_token_ids or (), tf.int32),
+            stops,
         )
-        continuation = tf.cast(continuation, ids.dtype)
-        return continuation if strip_prompt else tf.concat([ids, continuation], axis=1)
+        # A draw is made even where the prompt, of unknown length, has all that was asked for.
+        text = tf.concat([ids, continuation], axis=1)[:, :max_length]
+        text = tf.ensure_shape(text, [None, max_length])
+        return text[:, length:] if strip_prompt else text
 
     def _continuation(self) -> Any:
         """The graph behind `generate`, the length of the result does not retrace it."""
@@ -399,9 +430,9 @@ class TrellisLM(keras.Model):
 
     def _continue(self, ids, steps, seeds, temperature, top_k, top_p, stop_token_ids):
         cache = self.get_initial_cache(tf.shape(ids)[0])
-        log_probs, cache = self.prefill(ids, cache)
+        log_probs, cache = self._read(ids, cache)
         tokens, _, _ = generation.generate(
-            self.step,
+            self._advance,
             log_probs,
             cache,
             steps=steps,
@@ -422,9 +453,15 @@ class TrellisLM(keras.Model):
             loss, logits = self._whole_loss(data, training=True)
             scaled = self.optimizer.scale_loss(loss)
         variables = self.trainable_variables
-        self.optimizer.apply_gradients(
-            zip(tape.gradient(scaled, variables), variables, strict=True)
-        )
+        if variables:
+            gradients = tape.gradient(scaled, variables)
+            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        else:
+            warnings.warn(  # as every Keras model does
+                "The model has no trainable weights, so that `fit` changes nothing. "
+                "Received: trainable=False",
+                stacklevel=2,
+            )
         return self._update_metrics(data, loss, logits)
 
     def test_step(self, data: Any) -> dict[str, Any]:
@@ -444,8 +481,12 @@ class TrellisLM(keras.Model):
                 "compile() without a loss trains the language model's own loss, which needs the "
                 "next token at each position: fit(ids, targets). Received: y=None"
             )
+        ids, _ = self._tokens("x", ids)
+        targets, weights = self._scored(
+            inputs.integers("y", targets), ids, None, sample_weight, names=("y", "x")
+        )
         features = self._features(ids, training=training)
-        sums, weights = self._loss_sums(features, targets, None, sample_weight, training)
+        sums, weights = self._loss_sums(features, targets, weights, training)
         terms = map(tf.math.divide_no_nan, sums, map(_global_sum, weights))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         penalties = [heads.at_least_float32(penalty) / replicas for penalty in self.losses]
@@ -486,10 +527,21 @@ class TrellisLM(keras.Model):
         token = self.untrained_input_id
         return token if token is None or not self._from_the_end else token - self.vocabulary_size
 
-    def _embed(self, ids: tf.Tensor, mask: Any = None, training: bool = False) -> tf.Tensor:
+    def _tokens(self, name: str, value: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+        """Returns tokens `[B, T]`, zeros where they are masked, and the mask, both checked."""
+        ids = inputs.with_shape(name, inputs.integers(name, value), [None, None], "of shape [B, T]")
+        if mask is not None:
+            mask = tf.convert_to_tensor(mask)
+            mask = inputs.with_shape("mask", mask, inputs.sizes(ids), f"of the shape of `{name}`")
+        return inputs.within(name, _where_valid(mask, ids), self.vocabulary_size), mask
+
+    def _embed(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Word vectors `[B, T, E]` in the compute dtype; in training, without the words dropped."""
-        ids = _where_valid(mask, ids)
         embedded = self.embedding(ids)
+        if not is_for_inference():
+            # Under XLA, and on an accelerator, a lookup outside of the table is some vector.
+            known = tf.expand_dims((ids >= 0) & (ids < self.vocabulary_size), -1)
+            embedded = tf.where(known, embedded, tf.constant(float("nan"), embedded.dtype))
         if self.untrained_input_id is not None:
             untrained = tf.expand_dims(ids == self.untrained_input_id, -1)
             embedded = tf.where(untrained, tf.stop_gradient(embedded), embedded)
@@ -524,7 +576,7 @@ class TrellisLM(keras.Model):
         discard: int = 0,
     ) -> _Features:
         raw, states, auxiliary = self.trellis.propagate(
-            self._embed(_integers("ids", ids), mask, training),
+            self._embed(ids, training),
             initial_state=initial_state,
             mask=mask,
             training=training,
@@ -535,18 +587,31 @@ class TrellisLM(keras.Model):
             auxiliary = self._drop_outputs(auxiliary, training)
         return _Features(raw, self._drop_outputs(raw, training), auxiliary, states)
 
+    def _scored(
+        self,
+        targets: tf.Tensor,
+        ids: tf.Tensor,
+        mask: Any,
+        sample_weight: Any,
+        names: tuple[str, str] = ("targets", "ids"),
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the targets, 0 where they are not scored, and their weights, both `[B, T]`."""
+        targets = _next_tokens(names[0], targets, names[1], ids)
+        dtype = tf.float64 if self.compute_dtype == "float64" else tf.float32
+        weights = _where_valid(mask, _position_weights(sample_weight, ids, names[1], dtype))
+        targets = _where_valid(weights != 0, targets)
+        return inputs.within(names[0], targets, self.vocabulary_size), weights
+
     def _loss_sums(
-        self, features: _Features, targets: Any, mask: Any, sample_weight: Any, training: bool
+        self, features: _Features, targets: tf.Tensor, weights: tf.Tensor, training: bool
     ) -> tuple[LossTerms, LossTerms]:
         """The loss terms as weighted sums over positions, and the sums of those weights.
 
         Sums, because a mean over all replicas is not the mean of the replicas' means.
         """
         raw, dropped, auxiliary, _ = features
-        targets = _integers("targets", targets)
         discard = tf.shape(targets)[1] - tf.shape(raw)[1]
-        weights = _position_weights(targets, mask, sample_weight, raw.dtype)[:, discard:]
-        targets = _where_valid(weights != 0, targets[:, discard:])
+        targets, weights = targets[:, discard:], weights[:, discard:]
         pairs = tf.minimum(weights[:, 1:], weights[:, :-1])
         sums = dict.fromkeys(LossTerms._fields, tf.zeros((), weights.dtype))
         sums["prediction"] = tf.reduce_sum(weights * self._nll(dropped, targets, training))
@@ -565,11 +630,25 @@ class TrellisLM(keras.Model):
         return LossTerms(**sums), LossTerms(total, total, total, tf.reduce_sum(pairs))
 
 
-def _integers(name: str, value: Any) -> tf.Tensor:
-    value = tf.convert_to_tensor(value)
-    if not value.dtype.is_integer:
-        raise ValueError(f"`{name}` must be integers. Received: {name} of dtype {value.dtype.name}")
-    return value
+def _next_tokens(name: str, targets: tf.Tensor, ids_name: str, ids: tf.Tensor) -> tf.Tensor:
+    """Returns targets, which must be as many as ids."""
+    return inputs.with_shape(
+        name,
+        targets,
+        inputs.sizes(ids),
+        f"of the shape of `{ids_name}`, the token after each of them: of a text, text[:, :-1] and "
+        "text[:, 1:]",
+    )
+
+
+def _begun(name: str, ids: tf.Tensor) -> tf.Tensor:
+    """Returns ids `[B, T]`, which must have a step at least."""
+    if ids.shape[1] == 0:
+        raise ValueError(
+            f"`{name}` must have at least one token a row. "
+            f"Received: {name} of shape {tuple(ids.shape)}"
+        )
+    return ids
 
 
 def _token(name: str, value: Any, vocabulary_size: int) -> int | None:
@@ -597,17 +676,25 @@ def _mean_square(values: tf.Tensor) -> tf.Tensor:
 
 
 def _position_weights(
-    targets: tf.Tensor, mask: Any, sample_weight: Any, dtype: tf.DType
+    sample_weight: Any, ids: tf.Tensor, ids_name: str, dtype: tf.DType
 ) -> tf.Tensor:
-    """How much each position counts, `[B, T]` in at least float32."""
-    dtype = tf.float64 if dtype == tf.float64 else tf.float32
-    weights = tf.ones(tf.shape(targets), dtype)
-    if sample_weight is not None:
-        sample_weight = tf.cast(sample_weight, dtype)
-        if sample_weight.shape.rank == 1:
-            sample_weight = sample_weight[:, None]
-        weights *= sample_weight
-    return _where_valid(mask, weights)
+    """How much each position counts, `[B, T]`."""
+    rows, steps = inputs.sizes(ids)
+    ones = tf.ones([rows, steps], dtype)
+    if sample_weight is None:
+        return ones
+    weights = tf.cast(sample_weight, dtype)
+    expected = f"of shape [B], or of that of `{ids_name}`, [B, T]"
+    if weights.shape.rank in (0, 1):
+        weights = inputs.with_shape("sample_weight", weights, [rows], expected)
+    if weights.shape.rank in (1, None):  # Keras makes one graph for all ranks, and tells none
+        weights = tf.reshape(weights, [rows, -1])
+    columns = inputs.sizes(weights)[1]
+    if tf.is_tensor(columns):
+        columns = tf.where(columns == 1, 1, steps)
+    elif columns != 1:
+        columns = steps
+    return ones * inputs.with_shape("sample_weight", weights, [rows, columns], expected)
 
 
 def _global_sum(value: tf.Tensor) -> tf.Tensor:

@@ -3,8 +3,8 @@
 Such a file holds a pickle, and a pickle is a program: Python's own reader calls whatever function
 it names. Here there is nothing to call. The few instructions that a saved state dict consists of
 are interpreted as data, the few names that it refers to are compared with a list, and all others
-are refused. A tensor is a view of the file's bytes, so that no size that a file only claims is ever
-allocated.
+are refused. A tensor is a view of its storage's numbers, which are the file's bytes or made of them
+once, so that no size that a file only claims is ever allocated.
 
 Torch writes two formats. Both are read: that of its first years (a row of pickles, then the bare
 storages), which the released weights have, and the zip archive of today.
@@ -14,7 +14,7 @@ import io
 import math
 import pickletools
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ _DTYPES: dict[str, np.dtype] = {
     "torch DoubleStorage": np.dtype("<f8"),
     "torch FloatStorage": np.dtype("<f4"),
     "torch HalfStorage": np.dtype("<f2"),
-    "torch BFloat16Storage": np.dtype("<u2"),  # NumPy has none; see `_array`
+    "torch BFloat16Storage": np.dtype("<u2"),  # NumPy has none; see `_numbers`
 }
 _ORDERED_DICT = "collections OrderedDict"
 _TENSOR = "torch._utils _rebuild_tensor_v2"
@@ -60,6 +60,7 @@ class _Tensor(NamedTuple):
 
 
 _Buffers = dict[str, memoryview]  # the bytes of each storage
+_Numbers = dict[str, np.ndarray]  # the numbers of each storage
 
 
 def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
@@ -80,8 +81,8 @@ def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
     path = epath.Path(path)
     data = path.read_bytes()
     try:
-        value, buffers = (_read_zip if data.startswith(b"PK") else _read_legacy)(data)
-        return {name: _array(tensor, buffers) for name, tensor in _tensors(value).items()}
+        value, numbers = (_read_zip if data.startswith(b"PK") else _read_legacy)(data)
+        return {name: _array(tensor, numbers) for name, tensor in _tensors(value).items()}
     except _UNREADABLE as error:
         raise ValueError(
             f"{path} must be a state dict that torch saved, whole: `torch.save(model.state_dict(), "
@@ -89,7 +90,7 @@ def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _read_legacy(data: bytes) -> tuple[Any, _Buffers]:
+def _read_legacy(data: bytes) -> tuple[Any, _Numbers]:
     """Pickles of magic number, version, machine, value, storages' keys; then the storages."""
     stream = io.BytesIO(data)
     if _Pickle(stream).value != _MAGIC:
@@ -111,7 +112,7 @@ def _read_legacy(data: bytes) -> tuple[Any, _Buffers]:
     return pickle.value, _complete(buffers, pickle.storages)
 
 
-def _read_zip(data: bytes) -> tuple[Any, _Buffers]:
+def _read_zip(data: bytes) -> tuple[Any, _Numbers]:
     """An archive of NAME/data.pkl, the value; NAME/byteorder; and each storage, NAME/data/KEY."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         _check_members(archive.infolist(), len(data))
@@ -147,11 +148,23 @@ def _bytes(storage: _Storage, available: memoryview) -> memoryview:
     return available[:count]
 
 
-def _complete(buffers: _Buffers, storages: Iterable[str]) -> _Buffers:
+def _complete(buffers: _Buffers, storages: Mapping[str, _Storage]) -> _Numbers:
+    """Returns the numbers of all storages."""
     for key in storages:
         if key not in buffers:
             raise ValueError(f"it has no storage {key}, which a tensor is a view of")
-    return buffers
+    return {key: _numbers(storage, buffers[key]) for key, storage in storages.items()}
+
+
+def _numbers(storage: _Storage, buffer: memoryview) -> np.ndarray:
+    """Returns a storage's numbers, read-only: once, however many tensors are views of them."""
+    numbers: np.ndarray = np.ndarray((storage.size,), storage.dtype, buffer)
+    if storage.dtype.kind != "u":
+        return numbers
+    wide = numbers.astype("<u4")
+    wide <<= 16  # bfloat16 is the upper half of a float32
+    wide.flags.writeable = False
+    return wide.view("<f4")
 
 
 def _tensors(value: Any) -> dict[str, _Tensor]:
@@ -163,18 +176,11 @@ def _tensors(value: Any) -> dict[str, _Tensor]:
     return value
 
 
-def _array(tensor: _Tensor, buffers: _Buffers) -> np.ndarray:
-    dtype = tensor.storage.dtype
-    array: np.ndarray = np.ndarray(
-        tensor.shape,
-        dtype,
-        buffers[tensor.storage.key],
-        tensor.offset * dtype.itemsize,
-        [stride * dtype.itemsize for stride in tensor.strides],
-    )
-    if dtype.kind != "u":
-        return array
-    return (array.astype("<u4") << 16).view("<f4")  # bfloat16 is the upper half of a float32
+def _array(tensor: _Tensor, numbers: _Numbers) -> np.ndarray:
+    storage = numbers[tensor.storage.key]
+    size = storage.itemsize
+    strides = [stride * size for stride in tensor.strides]
+    return np.ndarray(tensor.shape, storage.dtype, storage, tensor.offset * size, strides)
 
 
 class _Pickle:

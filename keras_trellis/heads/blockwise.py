@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis import inputs
 from keras_trellis.heads.head import at_least_float32, dense_logits, log_add_exp
 from keras_trellis.tracing import with_gradient
 
@@ -32,7 +33,12 @@ def blockwise_nll(
         targets: int32 `[N]`, in [0, V).
         words: `[V, E]`, V known.
         bias: `[V]`.
+
+    Raises:
+        ValueError: there are not as many targets as features.
     """
+    rows = inputs.sizes(features)[:1]
+    targets = inputs.with_shape("targets", targets, rows, "[N], one for each of `features`")
     zeros = tf.zeros_like(at_least_float32(features[:, 0]))
     ranges = (0, words.shape[0]), (0, tf.shape(features)[0])
     return add_blockwise_nll(features, zeros, words, bias, targets, *ranges)[1]

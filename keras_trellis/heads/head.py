@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis import inputs
+
 __all__ = [
     "Head",
     "at_least_float32",
@@ -28,6 +30,21 @@ class Head(keras.layers.Layer):
     A mask that a head draws in training is shared by all steps of a sequence: the steps are the
     last axis but one of the features.
     """
+
+    _taken = False
+
+    def take(self) -> None:
+        """Makes the head a model's own, as its variables are that model's.
+
+        Raises:
+            ValueError: it is another model's already.
+        """
+        if self._taken:
+            raise ValueError(
+                "`head` must be of this model alone, and two would train its variables: make one "
+                f"for each. Received: head={self.name!r}, which another model has"
+            )
+        self._taken = True
 
     def build(self, features_shape: tuple, table_shape: tuple) -> None:
         """Creates the variables.
@@ -52,16 +69,23 @@ class Head(keras.layers.Layer):
 
         Args:
             features: `[..., E]`.
-            targets: integers in [0, V) that broadcast to `features.shape[:-1]`.
+            targets: integers in [0, V), of the shape `features.shape[:-1]`, in which axes between
+                the first and the last may be 1: levels `[B, M, T, E]` share targets `[B, 1, T]`.
             table: `[V, E']`.
             training: whether to drop what the head drops in training.
 
         Returns:
             `[...]`, in nats.
+
+        Raises:
+            ValueError: the targets have another shape.
         """
-        log_probs = self.log_probs(features, table, training)
         targets = broadcast_targets(targets, features)
-        return -tf.gather(log_probs, targets, batch_dims=targets.shape.rank)
+        log_probs = self.log_probs(features, table, training)
+        nll = -tf.gather(log_probs, targets, batch_dims=targets.shape.rank)
+        known = (targets >= 0) & (targets < tf.shape(log_probs, targets.dtype)[-1])
+        # Off a CPU, and under XLA, such a target would have the nll of another word, or none.
+        return tf.where(known, nll, tf.constant(float("nan"), nll.dtype))
 
     def call(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
         """Returns `logits`."""
@@ -83,9 +107,20 @@ def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
     return tensor if tensor.dtype == tf.float64 else tf.cast(tensor, tf.float32)
 
 
-def broadcast_targets(targets: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-    """Returns one target for each of the features: `features.shape[:-1]`."""
-    return tf.broadcast_to(targets, tf.shape(features)[:-1])
+def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
+    """Returns one target for each of the features: integers `features.shape[:-1]`.
+
+    Raises:
+        ValueError: the targets have another shape; axes between the first and the last may be 1.
+    """
+    targets = inputs.integers("targets", targets)
+    shape = inputs.sizes(features)[:-1]
+    between = range(1, len(shape) - 1) if targets.shape.rank == len(shape) else ()
+    shared = [axis for axis in between if targets.shape[axis] == 1]
+    wanted = [1 if axis in shared else size for axis, size in enumerate(shape)]
+    expected = "of the shape of `features` without its last axis"
+    targets = inputs.with_shape("targets", targets, wanted, expected)
+    return tf.broadcast_to(targets, shape)
 
 
 def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:

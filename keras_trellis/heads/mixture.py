@@ -111,8 +111,9 @@ class MixtureOfSoftmaxes(Head):
         self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
     ) -> tf.Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll`."""
+        targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         latents = self._latents(features, training)
-        targets = tf.cast(broadcast_targets(targets[..., None], latents), tf.int32)
+        targets = tf.broadcast_to(targets[..., None], tf.shape(latents)[:-1])
         nll = blockwise_nll(
             tf.reshape(latents, [-1, latents.shape[-1]]),
             tf.reshape(targets, [-1]),

@@ -118,6 +118,39 @@ def test_training_without_labels_is_refused():
         model.fit(draw(), verbose=0)
 
 
+@pytest.fixture(scope="module")
+def trained():
+    """A model whose `fit` and `evaluate` have been traced."""
+    model = make()
+    model.compile(keras.optimizers.SGD(0.0))
+    model.fit(draw(batch=4), np.arange(4) % CLASSES, verbose=0)
+    return model
+
+
+def test_labels_and_weights_may_be_columns(trained):
+    x, labels, weights = draw(batch=4), np.arange(4) % CLASSES, np.linspace(0, 2, 4)
+    expected = trained.evaluate(x, labels, sample_weight=weights, verbose=0)
+    found = trained.evaluate(x, labels[:, None], sample_weight=weights[:, None], verbose=0)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "message"),
+    [
+        (np.eye(4, CLASSES), None, r"`y` must be integer labels of shape \[B\]"),
+        (np.zeros((4, 4)), None, r"`y` must be integer labels of shape \[B\]"),
+        ([0, 0, 0, CLASSES], None, f"`y` must be in .0, {CLASSES}., an integer label"),
+        ([0, 0, 0, -1], None, f"`y` must be in .0, {CLASSES}., an integer label"),
+        ([0, 0, 0, 0], np.ones((4, 4)), r"`sample_weight` must be weights of shape \[B\]"),
+    ],
+)
+def test_labels_and_weights_are_one_a_sequence(labels, weights, message, trained):
+    refused = (ValueError, tf.errors.InvalidArgumentError)
+    for call in (trained.fit, trained.evaluate):
+        with pytest.raises(refused, match=message):
+            call(draw(batch=4), np.array(labels), sample_weight=weights, verbose=0)
+
+
 def test_the_permutation_is_saved_and_exported(tmp_path):
     model, x = make(permutation=ORDER, dtype="float32"), draw().astype("float32")
     expected = np.asarray(model(x))

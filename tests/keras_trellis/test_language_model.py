@@ -1,5 +1,6 @@
 """TrellisLM: its loss terms against NumPy, its memories against one pass, its life in Keras."""
 
+import re
 import subprocess
 import sys
 
@@ -44,6 +45,22 @@ def draw_text(batch=B, steps=T, seed=1):
 
 
 IDS, TARGETS = draw_text()
+UNKNOWN = tf.TensorSpec([None, None], tf.int64)
+
+
+@pytest.fixture(scope="module")
+def random_model():
+    """One for tests that do not change it, with its graphs."""
+    return make()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model whose `fit` and `evaluate` have been traced."""
+    model = make()
+    model.compile(keras.optimizers.SGD(0.0))
+    model.fit(IDS, TARGETS, verbose=0)
+    return model
 
 
 def log_softmax(logits):
@@ -302,7 +319,7 @@ def test_greedy_generation_equals_recomputing_the_whole_text():
         text = np.concatenate([text, np.argmax(model(text)[:, -1], -1)[:, None]], axis=1)
     generated = model.generate(IDS, T + 12, temperature=0)
     np.testing.assert_array_equal(generated, text)
-    assert generated.dtype == IDS.dtype
+    assert generated.dtype == tf.int32 and IDS.dtype == np.int64
     stripped = model.generate(IDS, T + 12, temperature=0, strip_prompt=True)
     np.testing.assert_array_equal(stripped, text[:, T:])
 
@@ -332,6 +349,81 @@ def test_stop_tokens():
         assert np.all(row[end:] == stop)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [tuple, set, frozenset, np.array, np.uint8, tf.constant, lambda stops: stops[0]],
+)
+def test_stop_tokens_of_any_kind(kind, random_model):
+    free = random_model.generate(IDS, T + 15, seed=1)
+    stops = [int(free[0, T + 2])]
+    expected = random_model.generate(IDS, T + 15, seed=1, stop_token_ids=stops)
+    assert np.any(expected != free)
+    found = random_model.generate(IDS, T + 15, seed=1, stop_token_ids=kind(stops))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("none", [None, (), [], np.array([]), tf.constant([], tf.int32)])
+def test_no_stop_tokens(none, random_model):
+    np.testing.assert_array_equal(
+        random_model.generate(IDS, T + 3, seed=1, stop_token_ids=none),
+        random_model.generate(IDS, T + 3, seed=1),
+    )
+
+
+def test_two_stop_tokens_in_an_array(random_model):
+    free = np.asarray(random_model.generate(IDS, T + 15, seed=1))
+    stops = free[:2, T + 2]
+    stopped = random_model.generate(IDS, T + 15, seed=1, stop_token_ids=stops)
+    for row, unstopped in zip(np.asarray(stopped), free, strict=True):
+        end = T + np.flatnonzero(np.isin(unstopped[T:], stops))[:1].sum()
+        assert end > T and np.all(row[end:] == unstopped[end])
+
+
+def test_a_prompt_of_bytes_does_not_wrap_what_is_drawn():
+    model = keras_trellis.TrellisLM(300, 4, 1, embedding_units=4)
+    model.head.bias.assign(np.arange(300.0))  # the last word is the likeliest by far
+    for dtype in ("uint8", "int64"):
+        prompt = np.array([[1, 255]], dtype)
+        text = model.generate(prompt, 4, temperature=0)
+        assert text.dtype == tf.int32
+        np.testing.assert_array_equal(text, [[1, 255, 299, 299]])
+
+
+def test_ids_of_any_width_are_alike(random_model):
+    expected, _ = random_model.score(IDS, TARGETS)
+    for dtype in ("int8", "uint8", "uint16", "uint32", "uint64"):
+        found, _ = random_model.score(IDS.astype(dtype), TARGETS.astype(dtype))
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="`ids` must be in .* to 4294967296"):
+        random_model.score(np.where(IDS == IDS[0, 0], 2**32, 0).astype("uint64"), TARGETS)
+
+
+def test_generation_in_a_function_of_ones_own(random_model):
+    """With prompts of any length, which the graph does not know."""
+    arguments = {"max_length": T + 4, "seed": 2, "stop_token_ids": tf.constant(3)}
+
+    @tf.function(input_signature=[UNKNOWN])
+    def go_on(ids):
+        stripped = random_model.generate(ids, strip_prompt=True, **arguments)
+        return random_model.generate(ids, **arguments), stripped
+
+    text, stripped = go_on(IDS)
+    expected = random_model.generate(IDS, **arguments)
+    np.testing.assert_array_equal(text, expected)
+    np.testing.assert_array_equal(stripped, expected[:, T:])
+    full = draw_text(steps=T + 4)[0]
+    text, stripped = go_on(full)
+    np.testing.assert_array_equal(text, full)
+    assert stripped.shape == (B, 0)
+    for ids, message in (
+        (draw_text(steps=T + 5)[0], "`max_length` must be .* max_length=11, a prompt of.*12"),
+        (IDS[:, :0], "`max_length` must be .* at least 1"),
+        (IDS + V, r"`ids` must be in \[0, 13\), the vocabulary"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            go_on(ids)
+
+
 def test_nothing_to_generate():
     model = make()
     np.testing.assert_array_equal(model.generate(IDS, T), IDS)
@@ -347,19 +439,24 @@ def test_nothing_to_generate():
         (IDS, {"max_length": T - 1}, "`max_length`.*7. Received: max_length=6"),
         (IDS, {"max_length": 9.5}, "`max_length`.*max_length=9.5"),
         (IDS, {"stop_token_ids": [V]}, "`stop_token_ids`.*13"),
-        (IDS, {"stop_token_ids": 3}, "`stop_token_ids`.*3"),
-        (IDS, {"stop_token_ids": [1.5]}, "`stop_token_ids`.*1.5"),
+        (IDS, {"stop_token_ids": np.array([0, -1])}, "`stop_token_ids`.*from -1 to 0"),
+        (IDS, {"stop_token_ids": [1.5]}, "`stop_token_ids`.*float32"),
+        (IDS, {"stop_token_ids": [True]}, "`stop_token_ids`.*bool"),
+        (IDS, {"stop_token_ids": [[1]]}, r"`stop_token_ids`.*\[\[1\]\]"),
         (IDS, {"seed": 1.5}, "`seed`.*1.5"),
         (IDS[:, :0], {}, r"`ids`.*\(3, 0\)"),
         (IDS[0], {}, r"`ids`.*\(7,\)"),
         (IDS + V, {}, "`ids`.*vocabulary"),
         (IDS - V, {}, "`ids`.*vocabulary"),
         (IDS.astype("float32"), {}, "`ids` must be integers.*float32"),
+        ([[]], {}, r"`ids` must .* at least one token.*\(1, 0\)"),
+        ([[1, 2], [3]], {}, "`ids` must .* rows of one length.*3"),
+        (tf.ragged.constant([[1, 2], [3]]), {}, "`ids` must .* rows of one length.*RaggedTensor"),
     ],
 )
-def test_bad_requests(ids, arguments, message):
+def test_bad_requests(ids, arguments, message, random_model):
     with pytest.raises(ValueError, match=message):
-        make().generate(ids, **{"max_length": 20, **arguments})
+        random_model.generate(ids, **{"max_length": 20, **arguments})
 
 
 # Keras
@@ -579,3 +676,179 @@ def test_bad_inputs():
     with pytest.raises(ValueError, match="`initial_state` or `cache`, not both"):
         state, cache = model.get_initial_state(B), model.get_initial_cache(B)
         model.score(IDS, TARGETS, initial_state=state, cache=cache)
+
+
+# Shapes and ids
+
+REFUSED = (ValueError, tf.errors.InvalidArgumentError)  # the latter where a graph did not know
+
+SLIPS = {
+    "a step less": IDS[:, 1:],
+    "one a row": TARGETS[:, :1],
+    "two steps more": np.pad(TARGETS, [(0, 0), (0, 2)]),
+    "another axis": TARGETS[..., None],
+    "an axis less": TARGETS[:, 0],
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_targets_of_another_shape_are_refused(slip, trained):
+    targets = SLIPS[slip]
+    for call in (trained.fit, trained.evaluate):
+        with pytest.raises(REFUSED, match="`y` must be of the shape of `x`, the token after each"):
+            call(IDS, targets, verbose=0)
+    message = f"`targets` must be of the shape of `ids`.*of shape {re.escape(str(targets.shape))}"
+    for call in (trained.score, trained.loss_terms):
+        with pytest.raises(ValueError, match=message):
+            call(IDS, targets)
+    with pytest.raises(ValueError, match=message):
+        trained.loss_terms(IDS, targets, discard=3)
+
+
+def test_rows_of_targets_are_those_of_the_ids(trained):
+    with pytest.raises(ValueError, match=r"`targets` must be .* \(1, 7\) instead of \(3, 7\)"):
+        trained.score(IDS, TARGETS[:1])
+
+
+def test_shapes_that_a_graph_does_not_know_are_checked_as_it_runs(random_model):
+    score = tf.function(lambda *given: random_model.score(*given)[0], input_signature=[UNKNOWN] * 2)
+    np.testing.assert_allclose(score(IDS, TARGETS), random_model.score(IDS, TARGETS)[0])
+    for targets in (IDS[:, 1:], TARGETS[:, :1], SLIPS["two steps more"], TARGETS[:1]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`targets` must be of the shape"):
+            score(IDS, targets)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"`ids` must be in \[0, 13\)"):
+        score(IDS + V, TARGETS)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"`targets` must be in \[0, 13\)"):
+        score(IDS, TARGETS - V)
+
+
+def test_xla_refuses_other_shapes_and_has_nan_for_other_ids(random_model):
+    score = tf.function(
+        lambda *given: random_model.score(*given)[0],
+        input_signature=[UNKNOWN] * 2,
+        jit_compile=True,
+    )
+    np.testing.assert_allclose(score(IDS, TARGETS), random_model.score(IDS, TARGETS)[0], atol=1e-9)
+    for targets in (IDS[:, 1:], TARGETS[:, :1]):
+        with pytest.raises(tf.errors.OpError):
+            score(IDS, targets)
+    for wrong in (V, -1):
+        ids, targets = IDS.copy(), TARGETS.copy()
+        ids[0, 2], targets[1, 3] = wrong, wrong
+        nan = np.zeros((B, T), bool)
+        nan[0, 2 : 2 + random_model.receptive_field] = nan[1, 3] = True
+        np.testing.assert_array_equal(np.isnan(score(ids, targets)), nan)
+
+
+def test_fit_on_batches_of_unknown_length(trained):
+    batches = [(IDS, TARGETS), (IDS[:2, :5], TARGETS[:2, :5])]
+    wrong = [*batches, (IDS, TARGETS[:, :1])]
+    good, bad = (
+        tf.data.Dataset.from_generator(each.__iter__, output_signature=(UNKNOWN, UNKNOWN))
+        for each in (batches, wrong)
+    )
+    assert trained.evaluate(good, verbose=0) > 0
+    message = r"`y` must be of the shape of `x`.*\[3 1\] \[instead of\] \[3 7\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        trained.evaluate(bad, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("ids", "targets", "message"),
+    [
+        (IDS + V, TARGETS, r"`x` must be in \[0, 13\), the vocabulary"),
+        (IDS - 1, TARGETS, r"`x` must be in \[0, 13\), the vocabulary"),
+        (IDS, TARGETS + V, r"`y` must be in \[0, 13\), the vocabulary"),
+        (IDS[0], TARGETS[0], r"`x` must be of shape \[B, T\]"),
+        (IDS + 0.5, TARGETS, "`x` must be integers"),
+        (IDS, TARGETS + 0.5, "`y` must be integers"),
+        (tf.ragged.constant([[1, 2], [3]]), tf.ragged.constant([[1, 2], [3]]), "`x` must .*rows"),
+    ],
+)
+def test_fit_names_what_is_wrong_as_the_user_wrote_it(ids, targets, message, trained):
+    for call in (trained.fit, trained.evaluate):
+        with pytest.raises(REFUSED, match=message):
+            call(ids, targets, verbose=0)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_has_the_same_errors(head):
+    model = make(head=HEADS[head](dtype="float64"))
+    with pytest.raises(ValueError, match="`targets` must be in .* to 13"):
+        model.score(IDS, np.where(TARGETS == TARGETS[0, 0], V, TARGETS))
+    for targets in SLIPS.values():
+        with pytest.raises(ValueError, match="`targets` must be of the shape of `features`"):
+            model.head.nll(model.trellis(model.embedding(IDS)), targets, model.embedding.embeddings)
+
+
+def test_ids_are_tokens_wherever_they_enter(random_model):
+    cache = random_model.get_initial_cache(B)
+    calls = {
+        "score": lambda ids: random_model.score(ids, TARGETS),
+        "loss_terms": lambda ids: random_model.loss_terms(ids, TARGETS),
+        "stream": lambda ids: random_model.stream(ids, cache),
+        "prefill": lambda ids: random_model.prefill(ids, cache),
+        "call": random_model,
+        "step": lambda ids: random_model.step(np.reshape(ids, -1)[:B], cache),
+    }
+    for name, call in calls.items():
+        for wrong in (V, -1):
+            with pytest.raises(ValueError, match=r"`ids` must be in \[0, 13\), the vocabulary"):
+                call(np.full((B, T), wrong))
+        if name != "step":
+            with pytest.raises(ValueError, match=r"`ids` must be of shape \[B, T\].*\(7,\)"):
+                call(IDS[0])
+    with pytest.raises(ValueError, match=r"`ids` must be of shape \[B\].*\(3, 7\)"):
+        random_model.step(IDS, cache)
+    with pytest.raises(ValueError, match=r"`ids` must have at least one token.*\(3, 0\)"):
+        random_model.prefill(IDS[:, :0], cache)
+
+
+def test_masks_have_the_shape_of_the_ids(random_model):
+    for mask in (np.ones((B, 1)), np.ones(T), np.ones((B, T + 1)), np.ones((1, T))):
+        with pytest.raises(ValueError, match="`mask` must be of the shape of `ids`"):
+            random_model.score(IDS, TARGETS, mask=mask)
+        with pytest.raises(ValueError, match="`mask` must be of the shape of `ids`"):
+            random_model.prefill(IDS, random_model.get_initial_cache(B), mask=mask)
+    masked = tf.function(
+        lambda mask: random_model.score(IDS, TARGETS, mask=mask), input_signature=[UNKNOWN]
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`mask` must be of the shape of"):
+        masked(np.ones((B, 1), "int64"))
+
+
+def test_weights_are_of_rows_or_positions(trained):
+    for weights in (np.ones(T), np.ones((B, T - 1)), np.ones((1, T)), np.ones((B, T, 1)), 1.0):
+        with pytest.raises(ValueError, match=r"`sample_weight` must be of shape \[B\], or of that"):
+            trained.loss_terms(IDS, TARGETS, sample_weight=weights)
+    of_rows = np.array([0.5, 1.0, 0.25])
+    of_positions = np.tile(of_rows[:, None], T)
+    expected = trained.evaluate(IDS, TARGETS, sample_weight=of_positions, verbose=0)
+    for weights in (of_rows, of_rows[:, None], of_positions):  # in one graph of unknown rank
+        found = trained.evaluate(IDS, TARGETS, sample_weight=weights, verbose=0)
+        assert found == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(REFUSED, match=r"`sample_weight` must be of shape"):
+        trained.evaluate(IDS, TARGETS, sample_weight=of_positions[:, 1:], verbose=0)
+
+
+def test_a_model_that_does_not_train_says_so_and_evaluates():
+    model = make(trainable=False)
+    model.compile("sgd")
+    before = model.get_weights()
+    with pytest.warns(UserWarning, match="no trainable weights"):
+        history = model.fit(IDS, TARGETS, verbose=0).history
+    terms, _ = model.loss_terms(IDS, TARGETS)
+    assert history["loss"][0] == pytest.approx(float(sum(terms)), rel=1e-5)
+    for variable, value in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+def test_a_head_belongs_to_one_model():
+    head = keras_trellis.heads.TiedSoftmax(dtype="float64", name="mine")
+    with pytest.raises(ValueError, match="output_units"):  # a model that is not made has no head
+        make(head=head, output_units=E - 1)
+    model = make(head=head)
+    with pytest.raises(ValueError, match="`head` must be of this model alone.*head='mine'"):
+        make(head=head)
+    copy = keras_trellis.TrellisLM.from_config(model.get_config())
+    assert copy.head.bias is not model.head.bias

@@ -73,12 +73,40 @@ def bases_and_views(draw):
     return base, view.transpose(draw(st.permutations(range(base.ndim))))
 
 
+def numbers(array):
+    """The numbers that an array stands for in a file."""
+    if array.dtype != np.uint16:
+        return array
+    return (array.astype("<u4") << 16).view("<f4")
+
+
 @pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS)
 @given(arrays=st.dictionaries(st.text(st.characters(codec="utf-8")), bases_and_views(), max_size=3))
 def test_drawn_views_come_back(tmp_path_factory, write, arrays):
     path = tmp_path_factory.getbasetemp() / "drawn.pkl"
     path.write_bytes(write(*torch.views(arrays)))
-    assert_same(read_state_dict(path), {name: view for name, (_, view) in arrays.items()})
+    expected = {name: numbers(view) for name, (_, view) in arrays.items()}
+    assert_same(read_state_dict(path), expected)
+
+
+@pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("dtype", torch.KINDS)
+def test_names_of_one_storage_take_no_memory(read, write, dtype):
+    """As tied weights are: whole, transposed, sliced, and of no size."""
+    base = np.arange(1 << 14).astype(dtype).reshape(128, 128)
+    kinds = [base, base.T, base[1:, ::2], base[:0]]
+    data = write(*torch.views({f"name{i}": (base, kinds[i % 4]) for i in range(200)}))
+    tracemalloc.start()
+    try:
+        arrays = read(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * len(data) + (1 << 18)
+    assert_same(arrays, {f"name{i}": numbers(kinds[i % 4]) for i in range(200)})
+    first = arrays["name0"]
+    assert all(np.shares_memory(first, array) for array in arrays.values() if array.size)
+    assert not any(array.flags.writeable for array in arrays.values())
 
 
 @pytest.mark.parametrize("path", [LEGACY, ZIP], ids=lambda path: path.name)

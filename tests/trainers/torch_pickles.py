@@ -8,7 +8,12 @@ import zipfile
 import numpy as np
 
 MAGIC = 0x1950A86A20F9469CFC6C
-KINDS = {"<f8": "DoubleStorage", "<f4": "FloatStorage", "<f2": "HalfStorage"}
+KINDS = {
+    "<f8": "DoubleStorage",
+    "<f4": "FloatStorage",
+    "<f2": "HalfStorage",
+    "<u2": "BFloat16Storage",  # the upper halves of float32
+}
 ORDERED_DICT = b"ccollections\nOrderedDict\n)R"
 
 

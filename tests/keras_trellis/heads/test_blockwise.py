@@ -121,6 +121,12 @@ def test_a_target_that_is_no_word_is_a_nan(target, jit_compile):
     np.testing.assert_array_equal(np.isnan(nll), [False, True, False])
 
 
+def test_a_target_for_each_of_the_features():
+    inputs, targets = draw(8)
+    with pytest.raises(ValueError, match=r"`targets` must be \[N\], .* \(7,\) instead of \(8,\)"):
+        blockwise.blockwise_nll(inputs[0], targets[1:], *inputs[1:])
+
+
 def test_second_derivatives():
     inputs, targets = draw(4)
 

@@ -24,6 +24,29 @@ def test_a_head_needs_log_probs_alone():
     np.testing.assert_allclose(head.logits(features, None), head.log_probs(features, None))
 
 
+def test_a_target_that_is_no_word_is_a_nan_under_xla():
+    head = Uniform()
+    nll = tf.function(lambda targets: head.nll(tf.zeros((3, E)), targets, None), jit_compile=True)
+    np.testing.assert_array_equal(np.isnan(nll(tf.constant([-1, V, 2]))), [True, True, False])
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (3,), (5,), (2, 5), (2, 1, 1), (2, 1, 4), (1, 1, 5), (2, 2, 5), (2, 3, 5, 1)]
+)
+def test_targets_share_the_axis_of_levels_and_no_other(shape):
+    features, targets = tf.zeros((2, 3, 5, E)), np.zeros(shape, "int32")
+    message = r"`targets` must be of the shape of `features` without its last axis"
+    with pytest.raises(ValueError, match=message):
+        Uniform().nll(features, targets, None)
+    unknown = [None] * len(shape)
+    nll = tf.function(
+        lambda features, targets: Uniform().nll(features, targets, None),
+        input_signature=[tf.TensorSpec([None] * 3 + [E]), tf.TensorSpec(unknown, tf.int32)],
+    )
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+        nll(features, targets)
+
+
 def test_get():
     head = heads.TiedSoftmax(name="mine", dtype="float64")
     assert heads.get(head) is head
