@@ -290,7 +290,8 @@ class Network:
             begins_with_zeros: whether zeros stand left of the sequences.
         """
         first, kept, filled = part.first, cut(part.before, part.after, steps), None
-        if first and kept == ALL:
+        alone = part.last == first + 1 and not self.recompute  # no loop for a single level
+        if first and kept == ALL and not alone:
             return self._run_levels(part, first, carry, hidden)
         if first == 0 and (begins_with_zeros or kept == ALL):
             # The hidden state below is zero: what stands left of it alone enters the product.

@@ -5,6 +5,7 @@ import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_trellis import TrellisLayer, convert
 
@@ -155,6 +156,21 @@ def test_each_output_is_the_rnn_on_its_last_steps(drawn, steps, valid, carried, 
             piece, cache = layer.stream(x[:, step : step + 1], cache)
             pieces.append(piece)
         assert_equal(np.concatenate([first, *pieces], axis=1), whole)
+
+
+def test_a_higher_stack_compiles_and_goes_on_from_batch_to_batch():
+    layers = stack("SimpleRNN", 5, units=2)
+    layer = convert.layer_from_rnn(layers, 3)
+    x, initial = np.random.default_rng(1).normal(size=(2, 7, P)), [[np.ones((2, 2))]] * 5
+    expected = truncated(layers, x, 3, initial)
+    state = side_by_side(initial)
+    compiled = tf.function(lambda x: layer(x, initial_state=state), jit_compile=True)
+    np.testing.assert_allclose(compiled(x), expected, rtol=0, atol=1e-12)
+    stateful = TrellisLayer.from_config(layer.get_config() | {"stateful": True})
+    stateful.build((2, None, P))
+    stateful.set_weights(layer.get_weights())
+    pieces = [stateful(x[:, :4], initial_state=state), stateful(x[:, 4:5]), stateful(x[:, 5:])]
+    np.testing.assert_allclose(np.concatenate(pieces, axis=1), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("return_sequences", [True, False])
