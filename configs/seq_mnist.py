@@ -7,13 +7,18 @@ chosen here.
 
 import ml_collections
 
-PRESETS = ("paper", "released", "small")
+PRESETS = ("paper", "paper_larger", "released", "small")
 
 
 def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
     """Returns the locked config of one of `PRESETS`."""
-    config = {"paper": paper, "released": released, "small": small}[preset]()
-    return ml_collections.ConfigDict(config).lock()
+    values = {
+        "paper": paper,
+        "paper_larger": paper_larger,
+        "released": released,
+        "small": small,
+    }
+    return ml_collections.ConfigDict(values[preset]()).lock()
 
 
 def released() -> dict:
@@ -68,8 +73,8 @@ def released() -> dict:
 def paper() -> dict:
     """Table 5; what it omits is the released value.
 
-    The table's 8M parameters are those of 1,000 channels; its hidden size of 100, taken here, has
-    0.1M.
+    The table's 8M parameters are those of 1,000 channels, `paper_larger`; its hidden size of 100,
+    taken here, has 0.1M.
     """
     config = released()
     config["model"].update(
@@ -85,6 +90,15 @@ def paper() -> dict:
         learning_rate=2e-3,  # Table 5
         clip_norm=0.5,  # Table 5
         weight_decay=1e-6,  # Table 5
+    )
+    return config
+
+
+def paper_larger() -> dict:
+    """`paper` with the 8M parameters that Table 5 says, and the reported results are of."""
+    config = paper()
+    config["model"].update(
+        units=1000,  # ours: solved for the 8M parameters (8.02M; CIFAR-10: 8.04M)
     )
     return config
 

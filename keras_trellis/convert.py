@@ -7,7 +7,9 @@ normalisation comes as `_g` and `_v`, one under DropConnect has the suffix `_raw
 model's state dict says `tnet.module.` before these and repeats them under `network.0.module.`. A
 mixture of softmaxes comes as `mixsoft.` and again as `network.1.`. The parameters of a split
 softmax, `tail_vectors` and `tail_bias`, are those of the released script's criterion, which has a
-state dict of its own.
+state dict of its own. A model of pixel sequences has the network as `network.0.module.` alone, and
+`linear.weight [classes, output]`, `linear.bias`. What was saved within a `DataParallel` says
+`module.` before every name.
 """
 
 from __future__ import annotations
@@ -18,18 +20,25 @@ from typing import Any
 
 import numpy as np
 
+from keras_trellis.classifier import TrellisClassifier
 from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 from keras_trellis.language_model import TrellisLM
 from keras_trellis.layer import TrellisLayer
 from keras_trellis.theorem1 import layer_from_rnn
 
-__all__ = ["language_model_from_torch", "layer_from_rnn", "layer_from_torch"]
+__all__ = [
+    "classifier_from_torch",
+    "language_model_from_torch",
+    "layer_from_rnn",
+    "layer_from_torch",
+]
 
 # Blocks i, o, g, f there; i, f, c, o in Keras.
 _GATES = [0, 3, 2, 1]
 _PLAIN = frozenset({"weight1", "weight2", "bias2"})
 _NORMALIZED = frozenset({"weight1_g", "weight1_v", "weight2_g", "weight2_v", "bias2"})
 _LANGUAGE_MODEL = frozenset({"encoder.weight", "decoder.weight", "decoder.bias"})
+_CLASSIFIER = frozenset({"linear.weight", "linear.bias"})
 _MIXTURE = frozenset({"prior.weight", "prior.bias", "latent.weight", "latent.bias"})
 _SPLIT = frozenset({"tail_vectors", "tail_bias"})
 _EPSILON = 1e-8  # what the released code adds to a mixture's probabilities
@@ -112,7 +121,10 @@ def language_model_from_torch(
     Raises:
         ValueError: as for `layer_from_torch`, or an argument does not belong to the head.
     """
-    model_arrays, layer_arrays = _parted(_canonical(arrays))
+    canonical, names = _canonical(arrays), _LANGUAGE_MODEL
+    for of_head in (_MIXTURE, _SPLIT):
+        names |= of_head if of_head & canonical.keys() else frozenset()
+    model_arrays, layer_arrays = _parted(canonical, names)
     weights = _layer_weights(layer_arrays)
     table, bias = model_arrays["encoder.weight"], model_arrays["decoder.bias"]
     _require_shape("encoder.weight", table, (None, weights["kernel"].shape[1]))
@@ -139,13 +151,58 @@ def language_model_from_torch(
     return model
 
 
-def _parted(
+def classifier_from_torch(
     arrays: Mapping[str, np.ndarray],
+    *,
+    depth: int,
+    dilation_rate: int | Sequence[int],
+    permutation: Sequence[int] | None = None,
+    dtype: Any = None,
+    **kwargs: Any,
+) -> TrellisClassifier:
+    """Builds a classifier from a state dict of the released code for pixel sequences.
+
+    Args:
+        arrays: name -> array, as in the state dict.
+        depth: the number of levels (`nlevels`).
+        dilation_rate: the dilations (`dilation`).
+        permutation: the order in which the steps are read (`permute` of the released script, which
+            draws it anew in each process and does not save it); None: as they come.
+        dtype: the model's dtype or dtype policy; None for Keras's default.
+        **kwargs: what else `TrellisClassifier` takes and a state dict does not tell: dropout rates.
+
+    Returns:
+        A built model.
+
+    Raises:
+        ValueError: as for `layer_from_torch`.
+    """
+    model_arrays, layer_arrays = _parted(_canonical(arrays), _CLASSIFIER)
+    weights = _layer_weights(layer_arrays)
+    matrix, bias = model_arrays["linear.weight"], model_arrays["linear.bias"]
+    _require_shape("linear.weight", matrix, (None, None))
+    classes, features = matrix.shape
+    _require_shape("linear.bias", bias, (classes,))
+    model = TrellisClassifier(
+        classes,
+        **_sizes(weights),
+        depth=depth,
+        output_units=features,
+        dilation_rate=dilation_rate,
+        permutation=permutation,
+        dtype=dtype,
+        **kwargs,
+    )
+    model.build((None, None, weights["kernel"].shape[1]))
+    _assign(model.trellis, weights)
+    _assign(model.dense, {"kernel": matrix.T, "bias": bias})
+    return model
+
+
+def _parted(
+    arrays: Mapping[str, np.ndarray], names: frozenset[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The arrays of the embedding and the head, all of them there, and the others."""
-    names = _LANGUAGE_MODEL
-    for head in (_MIXTURE, _SPLIT):
-        names |= head if head & arrays.keys() else frozenset()
+    """The arrays of these names, all of them there, and the others."""
     model = {name: array for name, array in arrays.items() if name in names}
     _require(names, model)
     return model, {name: array for name, array in arrays.items() if name not in names}
@@ -214,7 +271,8 @@ def _canonical(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """One entry a tensor: without the wrappers' prefixes and suffixes, duplicates taken out."""
     found: dict[str, tuple[str, np.ndarray]] = {}
     for name, array in arrays.items():
-        short = re.sub(r"^((tnet|network\.0)\.module\.)?full_conv\.(\w+?)(_raw)?$", r"\3", name)
+        short = name.removeprefix("module.")
+        short = re.sub(r"^((tnet|network\.0)\.module\.)?full_conv\.(\w+?)(_raw)?$", r"\3", short)
         short = re.sub(r"^(mixsoft|network\.1)\.", "", short)
         array = np.asarray(array)
         if short in found:
@@ -256,7 +314,7 @@ def _sizes(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def _assign(layer: TrellisLayer | Head, weights: Mapping[str, np.ndarray]) -> None:
+def _assign(layer: Any, weights: Mapping[str, np.ndarray]) -> None:
     for name, value in weights.items():
         getattr(layer, name).assign(value)
 

@@ -33,7 +33,7 @@ _PERIOD = 5
 _MEMORY = 3
 _RIDGE = 1e-6
 
-_MEANINGLESS = ("depth", "recompute")  # arguments of TrellisLayer
+_MEANINGLESS = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
 
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -408,7 +408,8 @@ class EquilibriumTrellisLayer(TrellisLayer):
             5e-7 for float32), these count. The system for the gradient is solved as precisely.
         max_iterations: how many turns of the levels are made at most, forwards, and once more
             for the gradient.
-        **kwargs: all other arguments of `TrellisLayer`, but for `depth` and `recompute`.
+        **kwargs: all other arguments of `TrellisLayer`, but for `depth`, `recompute` and
+            `staggered`.
 
     Attributes:
         depth: the number of levels of one turn.

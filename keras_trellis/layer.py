@@ -86,6 +86,8 @@ class TrellisLayer(keras.layers.Layer):
             G groups of units / G channels; the past taps connect each group to itself, the
             present tap connects group g - 1 to g, the input enters group 1 on the present tap.
             It saves parameters; the product is the dense one.
+        staggered: whether group g of `groups` begins at level g, and is zero below. So the g-th
+            layer of a truncated recurrent network does nothing before its first step.
         inject_every: the input is injected into the levels i with i % inject_every == 0; the
             bias is added at every level.
         weight_normalization: write each kernel as g v / ||v||, per output channel, input and
@@ -151,6 +153,7 @@ class TrellisLayer(keras.layers.Layer):
         gate: str | gates.Gate = "lstm",
         output_units: int | None = None,
         groups: int = 1,
+        staggered: bool = False,
         inject_every: int = 1,
         weight_normalization: bool = False,
         dropout: float = 0.0,
@@ -186,6 +189,7 @@ class TrellisLayer(keras.layers.Layer):
         self.output_units = arguments.at_most("output_units", output_units, "units", self.units)
         self._all_units = output_units is None  # and would be with other `units`
         self.groups = arguments.divisor("groups", groups, "units", self.units)
+        self.staggered = bool(staggered)
         self.inject_every = arguments.positive("inject_every", inject_every)
         self.weight_normalization = bool(weight_normalization)
         self.dropout = dropout
@@ -396,6 +400,7 @@ class TrellisLayer(keras.layers.Layer):
             "gate": keras.saving.serialize_keras_object(self.gate),
             "output_units": None if self._all_units else self.output_units,
             "groups": self.groups,
+            "staggered": self.staggered,
             "inject_every": self.inject_every,
             "weight_normalization": self.weight_normalization,
             "dropout": self.dropout,
@@ -435,6 +440,7 @@ class TrellisLayer(keras.layers.Layer):
             # With groups the input enters on the present tap alone.
             input_taps=self.kernel_size if self.groups == 1 else 1,
             recompute=self.recompute,
+            staggered=self.groups if self.staggered else 1,
             training=False,
         )
 

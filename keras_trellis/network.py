@@ -81,6 +81,8 @@ class Network:
         inject_every: the input enters every so many levels.
         input_taps: how many taps the input kernel has.
         recompute: keep less for the gradient and compute it again.
+        staggered: into how many groups the channels are cut of which group g begins at level g
+            and is zero below; 1: all begin at once.
         training: whether gradients are wanted, so that XLA may compile what is run often.
     """
 
@@ -92,6 +94,7 @@ class Network:
     inject_every: int
     input_taps: int
     recompute: bool
+    staggered: int
     training: bool
 
     @property
@@ -227,7 +230,7 @@ class Network:
             segments(
                 [self.dilation(level) for level in range(self.depth)],
                 max(self.kernel_size - 1, 1),
-                stops=stops,
+                stops=[*stops, *range(1, self.staggered)],
                 steps=sequences.shape[1],
                 kept=kept,
                 units=self.units,
@@ -255,10 +258,18 @@ class Network:
             state, shared = self._run_segment(
                 part, (state, shared), parameters.hidden, cut(part.before, part.after, steps)
             )
+            state = self._begun(state, part.last - 1)
             if part.last in stops:
                 spare = 0 if kept is None else grid.size(steps) - kept
                 collected.append(state[0][:, spare:])
         return state, collected
+
+    def _begun(self, state: State, level: int | tf.Tensor) -> State:
+        """Returns the state of a level, zero in the groups that begin above it."""
+        if self.staggered == 1:
+            return state
+        group = tf.range(self.units) // (self.units // self.staggered)
+        return tuple(tf.where(group <= level, each, tf.zeros_like(each)) for each in state)
 
     def _injected(self, part: Segment) -> set[int]:
         """Returns the dilations of a segment's levels that the input enters."""
@@ -406,7 +417,8 @@ class Network:
             for future, left, each in zip(futures, past, state, strict=True):
                 kept = streaming.keep(pad_left(left, each), width, plan)
                 future[place] = future[place].write(turn, kept)
-            return self.apply_level(past, state, addends, parameters.hidden, phase, steps), futures
+            state = self.apply_level(past, state, addends, parameters.hidden, phase, steps)
+            return self._begun(state, level), futures
 
         # Level 0: as in `run`.
         carry = advance((self._empty(sequences, None), futures), 0, 0, self.cached[0][1])
@@ -449,9 +461,9 @@ class Network:
             index = firsts[phase % len(self.cycle)] + level // len(self.cycle)
             below = tuple(each.write(index, new) for each, new in zip(below, state, strict=True))
             products = hidden_products(_masked(state[0], hidden.mask), present)
-            return activate(index, phase, products), below
+            return self._begun(activate(index, phase, products), level), below
 
-        state = activate(0, 0)  # the state below level 0 is zero
+        state = self._begun(activate(0, 0), 0)  # the state below level 0 is zero
         below = tuple(
             tf.TensorArray(each.dtype, self.depth).write(0, tf.zeros_like(each)) for each in state
         )

@@ -2,12 +2,15 @@
 
 An L-layer RNN truncated to M steps equals a trellis network of depth M + L - 1 and of L groups of
 channels, one an RNN layer, whose past tap is block diagonal (each layer's own recurrence) and
-whose present tap is block sub-diagonal (each layer's input from the layer below).
+whose present tap is block sub-diagonal (each layer's input from the layer below). Group l is zero
+below level l: there its layer has not had its first step, nor read its bias.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import keras
@@ -19,7 +22,17 @@ from keras_trellis.layer import TrellisLayer
 
 RNN: TypeAlias = keras.layers.Layer
 
-_KINDS = (keras.layers.LSTM, keras.layers.GRU, keras.layers.SimpleRNN)
+_GATES: dict[type[RNN], type[Gate]] = {
+    keras.layers.LSTM: LSTMGate,
+    keras.layers.GRU: GRUGate,
+    keras.layers.SimpleRNN: TanhGate,
+}
+# What an RNN layer has for training alone.
+_OF_TRAINING = (
+    *("dropout", "recurrent_dropout", "activity_regularizer"),
+    *("kernel_regularizer", "recurrent_regularizer", "bias_regularizer"),
+    *("kernel_constraint", "recurrent_constraint", "bias_constraint"),
+)
 
 
 class _Blocks(NamedTuple):
@@ -34,48 +47,91 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     """Builds the trellis layer that equals a stack of Keras RNN layers.
 
     Source: Bai et al. 2019, Theorem 1. On sequences of at most `steps` steps the two are equal,
-    to rounding; on longer ones the trellis layer is the RNN truncated to the last `steps` steps.
-    A state carried from call to call is the RNN's own.
+    to rounding; on longer ones an output of the trellis layer is that of the RNN on the last
+    `steps` steps alone, from the zero state. A state carried from call to call is the RNN's own.
+
+    The layer is the RNN at inference. What the RNN has for training alone is not taken over, and a
+    warning names it: dropout, regularizers, constraints.
 
     Args:
         layers: built `keras.layers.LSTM`, `GRU` (with `reset_after=True`) or `SimpleRNN` layers
-            of one kind and one number of units, the lowest first.
+            of one kind, the lowest first, all but the last with `return_sequences=True`.
         steps: M, how many steps back the trellis layer shall reach.
 
     Returns:
-        A built layer of `len(layers) * units` channels, `steps + len(layers) - 1` levels and
-        `len(layers)` groups. Its outputs are the top RNN layer's; `return_sequences`,
-        `return_state` and the dtype are those of the top layer. Its states hold the layers'
-        states side by side: h and, for the LSTM, c, each [B, len(layers) * units].
+        A built layer of `len(layers)` groups, each as wide as the widest RNN layer, and of `steps
+        + len(layers) - 1` levels. Its outputs are the top RNN layer's; `return_sequences`,
+        `return_state`, `zero_output_for_mask` and the dtype are those of the top layer. Its states
+        hold the layers' states side by side: h and, for the LSTM, c, each [B, len(layers) *
+        widest]. A narrower layer's stand last in their group, after zeros.
 
     Raises:
-        ValueError: if a layer is of another kind, not built, or not like the others.
+        ValueError: if a layer is of another kind, not built, not like the others, or has an
+            option that a trellis network has nothing for, such as `stateful`.
     """
-    layers = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
+    layers = list(layers) if isinstance(layers, Iterable) else [layers]
     steps = arguments.positive("steps", steps)
-    gate = _common_gate(layers)
+    _check(layers)
     top, groups = layers[-1], len(layers)
-    weights = [_blocks_of(layer) for layer in layers]
+    widest = max(layer.units for layer in layers)
     layer = TrellisLayer(
-        groups * top.units,
+        groups * widest,
         steps + groups - 1,
-        gate=gate,
+        gate=_GATES[type(top)](*_activations(top)),
         output_units=top.units,
         groups=groups,
+        staggered=True,
         return_sequences=top.return_sequences,
         return_state=top.return_state,
+        zero_output_for_mask=top.zero_output_for_mask,
         dtype=top.dtype_policy,
     )
-    layer.build((None, None, weights[0].kernel.shape[1]))
+    inputs = layers[0].cell.kernel.shape[0]
+    layer.build((None, None, inputs))
+    blocks = [_blocks_of(each) for each in layers]
+    below = [inputs] + [widest] * (groups - 1)
+    _assign(layer, [_widened(*each, widest) for each in zip(blocks, below, strict=True)])
+    _warn_of_what_is_left(layers)
+    return layer
+
+
+def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
+    """Gives the layer the weights of its groups."""
     # A dense kernel (one group) has its past tap for the recurrence, its present for the input.
     kernel = _joined(weights[0].kernel)
-    layer.kernel.assign(np.stack([np.zeros_like(kernel), kernel]) if groups == 1 else kernel[None])
+    dense = len(weights) == 1
+    layer.kernel.assign(np.stack([np.zeros_like(kernel), kernel]) if dense else kernel[None])
     recurrent = [_joined(each.recurrent_kernel) for each in weights]
     present = [_joined(each.kernel) for each in weights[1:]] or [np.zeros_like(recurrent[0])]
     layer.recurrent_kernel.assign(np.stack(recurrent + present))
     # [blocks, groups, units]: within a block the groups' channels stand side by side.
     layer.bias.assign(np.stack([each.bias for each in weights], axis=1).ravel())
-    return layer
+
+
+def _widened(blocks: _Blocks, inputs: int, units: int) -> _Blocks:
+    """Puts channels in front that nothing enters and that enter nothing."""
+
+    def widened(weight: np.ndarray, *sizes: int) -> np.ndarray:
+        added = [(size - old, 0) for old, size in zip(weight.shape[1:], sizes, strict=True)]
+        return np.pad(weight, [(0, 0), *added])
+
+    return _Blocks(
+        kernel=widened(blocks.kernel, inputs, units),
+        recurrent_kernel=widened(blocks.recurrent_kernel, units, units),
+        bias=widened(blocks.bias, units),
+    )
+
+
+def _warn_of_what_is_left(layers: Sequence[RNN]) -> None:
+    left = [name for name in _OF_TRAINING if any(getattr(layer, name) for layer in layers)]
+    if not all(layer.trainable for layer in layers):
+        left.append("trainable=False")
+    if left:
+        warnings.warn(
+            "`layer_from_rnn` takes the layers as they are at inference. Not taken over: "
+            f"{', '.join(left)}",
+            stacklevel=3,
+        )
 
 
 def _joined(blocks: np.ndarray) -> np.ndarray:
@@ -83,29 +139,40 @@ def _joined(blocks: np.ndarray) -> np.ndarray:
     return blocks.transpose(1, 0, 2).reshape(blocks.shape[1], -1)
 
 
-def _common_gate(layers: Sequence[RNN]) -> Gate:
-    """Checks the stack and returns its gate."""
+def _check(layers: Sequence[RNN]) -> None:
+    """Raises ValueError where layers are no stack that a trellis network equals."""
     if not layers:
         raise ValueError("`layers` must hold at least one RNN layer. Received: layers=[]")
     for layer in layers:
-        if not isinstance(layer, _KINDS):
-            raise _refusal("each be a keras.layers.LSTM, GRU or SimpleRNN", layer)
-        if not layer.built:
-            raise _refusal("be built (call the model once)", layer)
-        if layer.go_backwards:
-            raise _refusal("have go_backwards=False", layer)
-        if isinstance(layer, keras.layers.GRU) and not layer.reset_after:
-            raise _refusal("have reset_after=True if they are GRUs", layer)
+        _check_kind(layer)
     first = layers[0]
-    for layer in layers[1:]:
-        if type(layer) is not type(first) or layer.units != first.units:
-            raise _refusal(f"be of one kind and of one number of units, {first.units}", layer)
-        if layer.cell.kernel.shape[0] != first.units:
+    for below, layer in itertools.pairwise(layers):
+        if type(layer) is not type(first):
+            raise _refusal(f"be of one kind, {type(first).__name__}", layer)
+        if layer.cell.kernel.shape[0] != below.units:
             raise _refusal("each take the output of the one below as its input", layer)
+        if not below.return_sequences:
+            raise _refusal("have return_sequences=True below the last", below)
         if _activations(layer) != _activations(first):
             raise _refusal("have the same activations", layer)
-    kinds = {keras.layers.LSTM: LSTMGate, keras.layers.GRU: GRUGate}
-    return kinds.get(type(first), TanhGate)(*_activations(first))
+        if layer.dtype_policy != first.dtype_policy:
+            raise _refusal(f"have the same dtype policy, {first.dtype_policy.name}", layer)
+
+
+def _check_kind(layer: RNN) -> None:
+    """Raises ValueError where a layer by itself is none that a trellis network equals."""
+    if type(layer) not in _GATES:  # a class derived from one of these may compute something else
+        raise _refusal("each be a keras.layers.LSTM, GRU or SimpleRNN", layer)
+    if not layer.built:
+        raise _refusal("be built (call the model once)", layer)
+    if layer.go_backwards:
+        raise _refusal("have go_backwards=False", layer)
+    if layer.stateful:
+        raise _refusal(
+            "have stateful=False (`stream` of the trellis layer goes on from batch to batch)", layer
+        )
+    if isinstance(layer, keras.layers.GRU) and not layer.reset_after:
+        raise _refusal("have reset_after=True if they are GRUs", layer)
 
 
 def _activations(layer: RNN) -> tuple:

@@ -117,6 +117,7 @@ def trellis(
     taps: int | None = None,
     dilations: Sequence[int] = (1,),
     groups: int = 1,
+    staggered: bool = False,
     inject_every: int = 1,
     output_units: int | None = None,
     initial_state: Sequence[np.ndarray] | None = None,
@@ -178,6 +179,8 @@ def trellis(
             state = step(z.reshape(batch, blocks, units).transpose(1, 0, 2), shifted)
             for s, value in zip(following, state, strict=True):
                 s[:, t] = value
+                if staggered:
+                    s[:, t, (i + 1) * units // groups :] = 0
         level = following
         if auxiliary_every and i % auxiliary_every == auxiliary_every - 1:
             auxiliary.append(level[0])

@@ -5,16 +5,32 @@
 
 The preset is `released`, the defaults of those scripts, unless another is given. Most sizes are
 told by the shapes in the file; depth and dilation are not: they are the preset's or, where the
-shapes are not the preset's, are asked for. The file has no vocabulary: it is that of the training
-text, in order of first appearance.
+shapes are not the preset's, are asked for. Nor has the file a vocabulary: it is that of the
+training text, in order of first appearance. Nor the order in which permuted MNIST's pixels are
+read: --permutation has it.
 """
 
+import functools
+from collections.abc import Callable, Set
+from typing import NamedTuple
+
+import keras
 import ml_collections
+import numpy as np
 from absl import app, flags
 from etils import epath
 from ml_collections import config_flags
 
-from trainers import command, files, language_runs, released, runs
+from trainers import (
+    command,
+    files,
+    language_modeling,
+    language_runs,
+    names,
+    released,
+    runs,
+    sequence_runs,
+)
 from trainers.data.text import sha256
 from trainers.measures import of_tokens
 from trainers.torch_files import read_state_dict
@@ -24,9 +40,29 @@ from trainers.training.workdir import WorkdirError, open_workdir
 FLAGS = flags.FLAGS
 # The corpora whose vocabulary has the order in which the authors' scripts come upon it.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
+_PIXELS = 28 * 28
 
 flags.adopt_module_key_flags(command)
 flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
+flags.DEFINE_string(
+    "permutation", None, "For permuted_mnist: the .npy file of the order in which it reads pixels."
+)
+
+
+class _Imported(NamedTuple):
+    """What becomes a run.
+
+    Attributes:
+        model: The config's model, with the file's weights.
+        config: The run's config, with the sizes that the file told.
+        keep: Binds the folder of a run to its data.
+        told: What there is of it, such as "10,000 words".
+    """
+
+    model: keras.Model
+    config: ml_collections.ConfigDict
+    keep: Callable[[epath.Path], None]
+    told: str
 
 
 def main(argv: list[str]) -> int:
@@ -43,36 +79,87 @@ def parse_flags(argv: list[str]) -> list[str]:
 def _check_flags(argv: list[str]) -> None:
     del argv
     command.require("task", "checkpoint", "workdir")
+    if FLAGS.task in names.GENERATED:
+        raise ValueError(f"--task={FLAGS.task} is none of the authors' trellis networks")
 
 
 def _import() -> None:
     path = epath.Path(FLAGS.workdir).expanduser()
     if path.exists():
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
-    _check_numbering(FLAGS.config)
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
-    source = released.model_of(read_state_dict(checkpoint), FLAGS.config)
-    given = config_flags.get_override_values(FLAGS["config"]).keys()
-    config = released.with_told_sizes(FLAGS.config, source, given)
-    corpus, types = language_runs.load_corpus(config, FLAGS.data_dir), of_tokens(config.task).types
-    if source.vocabulary_size != corpus.vocabulary.size:
-        raise ValueError(
-            f"{checkpoint} has vectors of {source.vocabulary_size:,} {types}, and the training "
-            f"text ({corpus.labels['train']}) has {corpus.vocabulary.size:,}; give the text that "
-            "the weights were trained on by --data_dir"
-        )
-    model = released.built(config, source)
+    read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
+    model, config, keep, told = read(checkpoint, path)
     with open_workdir(path, config.to_dict()):
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
-        files.write_json(path / language_runs.IMPORTED, provenance)
-        language_runs.keep_corpus(path, corpus)
+        files.write_json(path / runs.IMPORTED, provenance)
+        keep(path)
         weights = checkpoints.variable_arrays("model", model.variables)
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
             raise OSError(f"the weights are not in {path}; remove it, and import them again")
     print(
-        f"{path}: {runs.parameters(model):,} parameters, {corpus.vocabulary.size:,} "
-        f"{types}, depth {config.model.depth}, dilation {config.model.dilation_rate}"
+        f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
+        f"dilation {config.model.dilation_rate}"
     )
+
+
+def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
+    del path
+    _check_numbering(FLAGS.config)
+    source = released.model_of(read_state_dict(checkpoint), FLAGS.config)
+    config = released.with_told_sizes(FLAGS.config, source, _given())
+    corpus, types = language_runs.load_corpus(config, FLAGS.data_dir), of_tokens(config.task).types
+    words = corpus.vocabulary.size
+    if source.vocabulary_size != words:
+        raise ValueError(
+            f"{checkpoint} has vectors of {source.vocabulary_size:,} {types}, and the training "
+            f"text ({corpus.labels['train']}) has {words:,}; give the text that the weights were "
+            "trained on by --data_dir"
+        )
+    model = language_modeling.build(config, words)
+    released.give_weights(model, source)
+    keep = functools.partial(language_runs.keep_corpus, corpus=corpus)
+    return _Imported(model, config, keep, f"{words:,} {types}")
+
+
+def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
+    order = _permutation()
+    source = released.classifier_of(read_state_dict(checkpoint), FLAGS.config, order)
+    config = released.with_told_sizes(FLAGS.config, source, _given())
+    experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path, order)
+    model = experiment.build()
+    released.give_weights(model, source)
+    return _Imported(model, config, experiment.keep, f"{source.classes} classes")
+
+
+def _given() -> Set[str]:
+    """Returns the fields that the command line gave, such as "model.depth"."""
+    return config_flags.get_override_values(FLAGS["config"]).keys()
+
+
+def _permutation() -> list[int] | None:
+    """Returns the order in which the pixels are read; None: as they come."""
+    permuted = FLAGS.config.task == "permuted_mnist"
+    if not permuted and FLAGS.permutation:
+        raise ValueError(f"--permutation has no use for {FLAGS.config.task}, only permuted_mnist")
+    if not permuted:
+        return None
+    if not FLAGS.permutation:
+        raise ValueError(
+            "--permutation is missing: the authors' script draws the order of the pixels anew in "
+            "each process and does not save it; expected the file of "
+            '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
+        )
+    file = epath.Path(FLAGS.permutation).expanduser()
+    try:
+        with file.open("rb") as stream:
+            order = np.load(stream, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{file} must be a file that `np.save` wrote: {error}") from error
+    numbers = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is none
+    if not numbers or sorted(order.ravel().tolist()) != list(range(_PIXELS)):
+        raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")
+    return order.ravel().tolist()
 
 
 def _check_numbering(config: ml_collections.ConfigDict) -> None:

@@ -27,7 +27,7 @@ from trainers.measures import of_tokens
 from trainers.training import checkpoints
 from trainers.training.workdir import WorkdirError
 
-VOCABULARY, CORPUS, IMPORTED = "vocabulary.txt", "corpus.json", "imported.json"
+VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
 _SPLITS = ("validation", "test")
 
 
@@ -113,10 +113,6 @@ def train(
         ValueError, OSError, WorkdirError: The config, the corpus or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
     """
-    if (path / IMPORTED).exists():
-        raise WorkdirError(
-            f"{path} holds imported weights, which training would replace; choose another --workdir"
-        )
     runs.train(lambda: LanguageExperiment(config, data_dir), config, path, distribute)
 
 

@@ -28,6 +28,7 @@ from trainers.training.workdir import (
 MAY_CHANGE = tuple(
     f"training.{field}" for field in ("epochs", "log_every_steps", "checkpoint_every_steps")
 )
+IMPORTED = "imported.json"  # in a folder of weights that were not trained there
 NEED_GPU = ("paper", "released")  # and what is called after them
 
 
@@ -91,6 +92,10 @@ def train(
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
     """
+    if (path / IMPORTED).exists():
+        raise WorkdirError(
+            f"{path} holds imported weights, which training would replace; choose another --workdir"
+        )
     with loop.StopSignals() as signals:
         try:
             _train(load, config, path, distribute, signals)

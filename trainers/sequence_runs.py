@@ -33,13 +33,19 @@ class SequenceExperiment:
         config: The run's config.
         data_dir: The folder of the published files.
         path: The run's folder; an order of steps that is kept there is taken from there.
+        permutation: The order of steps of a run that is not there yet; None to draw it where the
+            task has one.
 
     Raises:
         ValueError, OSError: The data cannot be used.
     """
 
     def __init__(
-        self, config: ml_collections.ConfigDict, data_dir: str | None, path: epath.Path
+        self,
+        config: ml_collections.ConfigDict,
+        data_dir: str | None,
+        path: epath.Path,
+        permutation: Sequence[int] | None = None,
     ) -> None:
         if config.evaluation.batch_size < 1:
             raise ValueError(
@@ -47,8 +53,8 @@ class SequenceExperiment:
                 f"config.evaluation.batch_size={config.evaluation.batch_size}"
             )
         self._config = config
-        permutation = _kept(path).get("permutation")
-        self._data = sequences.load(config, data_dir, permutation=permutation)
+        order = _kept(path).get("permutation", permutation)
+        self._data = sequences.load(config, data_dir, permutation=order)
         self._measure = measure_of(config.task)
 
     def build(self) -> keras.Model:

@@ -13,6 +13,7 @@ storages), which the released weights have, and the zip archive of today.
 import io
 import math
 import pickletools
+import sys
 import zipfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -287,9 +288,21 @@ def _named(name: str) -> _Name:
     if name not in _NAMES:
         raise ValueError(
             f"it refers to {name[:80].replace(' ', '.')!r}, which is not run; read are "
-            f"{', '.join(sorted(name.replace(' ', '.') for name in _NAMES))}"
+            f"{', '.join(sorted(name.replace(' ', '.') for name in _NAMES))}{_advice(name)}"
         )
     return _Name(name)
+
+
+def _advice(name: str) -> str:
+    """Returns what to do where a name may be the class of a whole model, as `torch.save` takes."""
+    if name.partition(" ")[0].partition(".")[0] in sys.stdlib_module_names:
+        return ""
+    return (
+        ". If the file is a whole model, make a state dict of it in its code's folder: `model = "
+        'torch.load(FILE, map_location="cpu", weights_only=False)`, `torch.save('
+        "model.state_dict(), NEW_FILE)`; the first line runs whatever the file says, so only if "
+        "you trust it"
+    )
 
 
 def _rebuilt(function: Any, arguments: Any) -> Any:

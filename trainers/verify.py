@@ -143,7 +143,8 @@ class Ours:
         corpus: corpora.Corpus,
     ):
         self._config = config
-        self.model = released.built(config, released.model_of(weights, config))
+        self.model = language_modeling.build(config, corpus.vocabulary.size)
+        released.give_weights(self.model, released.model_of(weights, config))
         self.task = language_modeling.LanguageModeling(
             self.model, config, corpus.train, corpus.validation
         )

@@ -177,6 +177,7 @@ REGISTRY = {
     "TrellisLayer gru, dilated, groups": _layer(
         depth=3, gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4
     ),
+    "TrellisLayer, staggered groups": _layer(depth=4, groups=3, staggered=True),
     "TrellisLayer tanh, one tap, weight normalisation": _layer(
         depth=3, gate="tanh", kernel_size=1, weight_normalization=True, inject_every=2
     ),

@@ -139,6 +139,59 @@ def test_arguments_that_do_not_fit_the_head(arrays, arguments, message):
         convert_model(arrays, **arguments)
 
 
+def classifier_arrays(classes=4, **arguments):
+    rng = np.random.default_rng(2)
+    linear = {"linear.weight": rng.normal(size=(classes, E)), "linear.bias": np.arange(classes) / 3}
+    return linear | layer_arrays(prefix="network.0.module.", suffix="_raw", **arguments)
+
+
+def convert_classifier(arrays, **arguments):
+    return convert.classifier_from_torch(
+        arrays, depth=4, dilation_rate=[1, 2], dtype="float64", **arguments
+    )
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_classifier(normalized):
+    """A linear map of the network's last output, after the pixels are put in their order."""
+    arrays, order = classifier_arrays(normalized=normalized), [3, 0, 4, 2, 1]
+    model = convert_classifier(arrays, permutation=order, dropout=0.2)
+    assert (model.classes, model.dropout, model.trellis.output_units) == (4, 0.2, E)
+    network = {name: array for name, array in arrays.items() if name.startswith("network")}
+    x = np.random.default_rng(3).normal(size=(2, 5, E))
+    last = convert_layer(network)(x[:, order])[:, -1]
+    expected = last @ arrays["linear.weight"].T + arrays["linear.bias"]
+    np.testing.assert_allclose(model(x), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"linear.bias": np.zeros(5)}, r"`arrays\['linear.bias'\]` must be of shape \(4,\)"),
+        ({"linear.weight": np.zeros(4)}, r"`arrays\['linear.weight'\]` must be of shape"),
+        ({"linear.weight": None}, "without .'linear.weight'."),
+        ({"decoder.bias": np.zeros(3)}, "with the unknown .'decoder.bias'."),
+    ],
+)
+def test_bad_classifier_arrays(changes, message):
+    with pytest.raises(ValueError, match=message):
+        convert_classifier(changed(classifier_arrays(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "read"),
+    [
+        (layer_arrays(), convert_layer),
+        (model_arrays(), convert_model),
+        (classifier_arrays(), convert_classifier),
+    ],
+)
+def test_what_was_saved_within_data_parallel(arrays, read):
+    within = read({f"module.{name}": array for name, array in arrays.items()})
+    for one, other in zip(within.get_weights(), read(arrays).get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def changed(arrays, **changes):
     arrays = {**arrays, **{name.replace("__", "."): value for name, value in changes.items()}}
     return {name: array for name, array in arrays.items() if array is not None}

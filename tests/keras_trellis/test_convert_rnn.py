@@ -1,8 +1,11 @@
 """Theorem 1: a stack of recurrent layers is a trellis network with groups."""
 
+import hypothesis
+import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_trellis import TrellisLayer, convert
 
@@ -10,11 +13,11 @@ P = 3
 STEPS = 6
 
 
-def built(layers, p=P, seed=0):
+def built(layers, p=P, seed=0, shape=(None, None)):
     """Builds a stack of layers and gives every variable random values."""
     rng = np.random.default_rng(seed)
     for layer in layers:
-        layer.build((None, None, p))
+        layer.build((*shape, p))
         for variable in layer.trainable_variables:
             variable.assign(0.6 * rng.normal(size=variable.shape))
         p = layer.units
@@ -26,9 +29,9 @@ def stack(kind, depth=3, units=4, **arguments):
     return built([getattr(keras.layers, kind)(units, **arguments) for _ in range(depth)])
 
 
-def run(layers, x):
-    for layer in layers:
-        x = layer(x)
+def run(layers, x, initial=None):
+    for layer, state in zip(layers, initial or [None] * len(layers), strict=True):
+        x = layer(x, initial_state=state)
     return np.asarray(x)
 
 
@@ -74,7 +77,100 @@ def test_states_are_those_of_the_layers_side_by_side(kind):
 
 
 def side_by_side(states):
-    return [np.concatenate(each, axis=-1) for each in zip(*states, strict=True)]
+    """Joins the layers' states, each in a group as wide as the widest, at its end."""
+    widest = max(each.shape[-1] for state in states for each in state)
+    padded = [
+        [np.pad(each, [(0, 0), (widest - each.shape[-1], 0)]) for each in state] for state in states
+    ]
+    return [np.concatenate(each, axis=-1) for each in zip(*padded, strict=True)]
+
+
+def truncated(layers, x, steps, initial=None):
+    """The top layer's outputs, each run on its last `steps` steps alone: [B, T, units].
+
+    What stands left of the sequence is zeros, or `initial`: for each layer its states.
+    """
+    begun = run(layers, x[:, :steps], initial)
+    if x.shape[1] <= steps:
+        return begun
+    windows = np.lib.stride_tricks.sliding_window_view(x, steps, axis=1)[:, 1:]
+    batch, count = windows.shape[:2]
+    windows = np.swapaxes(windows, 2, 3).reshape(-1, steps, x.shape[2])
+    later = run(layers, windows)[:, -1].reshape(batch, count, -1)
+    return np.concatenate([begun, later], axis=1)
+
+
+@st.composite
+def stacks(draw):
+    """The kind of a stack, and the arguments of each of its layers."""
+    kind = draw(st.sampled_from(["LSTM", "GRU", "SimpleRNN"]))
+    # Of these only the first is zero where a layer has seen nothing.
+    common = {"activation": draw(st.sampled_from(["tanh", "sigmoid", "relu"]))}
+    if kind != "SimpleRNN":
+        common["recurrent_activation"] = draw(st.sampled_from(["sigmoid", "hard_sigmoid"]))
+    own = st.fixed_dictionaries({"units": st.integers(1, 4), "use_bias": st.booleans()})
+    return kind, [common | each for each in draw(st.lists(own, min_size=1, max_size=3))]
+
+
+@hypothesis.given(
+    drawn=stacks(),
+    steps=st.integers(1, 4),
+    valid=st.lists(st.booleans(), min_size=1, max_size=7),
+    carried=st.booleans(),
+    data=st.data(),
+)
+@hypothesis.settings(
+    max_examples=12,
+    deadline=None,
+    phases=set(hypothesis.Phase) - {hypothesis.Phase.shrink},  # which takes minutes
+)
+def test_each_output_is_the_rnn_on_its_last_steps(drawn, steps, valid, carried, data):
+    kind, arguments = drawn
+    common = {"return_sequences": True, "dtype": "float64"}
+    layers = built([getattr(keras.layers, kind)(**each, **common) for each in arguments])
+    rng, mask = np.random.default_rng(1), np.array(valid)
+    x = rng.normal(size=(2, len(valid), P))
+    initial = None
+    if carried:
+        kinds = 2 if isinstance(layers[0], keras.layers.LSTM) else 1
+        initial = [[rng.normal(size=(2, each.units)) for _ in range(kinds)] for each in layers]
+    layer = convert.layer_from_rnn(layers, steps)
+    layer.recompute = data.draw(st.booleans())
+    state = side_by_side(initial) if carried else None
+    kept = dict(initial_state=state)
+
+    def assert_equal(got, expected):
+        np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
+
+    whole = truncated(layers, x, steps, initial)
+    assert_equal(layer.propagate(x, **kept)[0], whole)
+    discard = data.draw(st.integers(0, len(valid)))
+    assert_equal(layer.propagate(x, discard=discard, **kept)[0], whole[:, discard:])
+    if mask.any():
+        outputs = layer.propagate(x, mask=np.tile(mask, (2, 1)), **kept)[0]
+        assert_equal(outputs.numpy()[:, mask], truncated(layers, x[:, mask], steps, initial))
+    if not carried:
+        cut = data.draw(st.integers(0, len(valid)))
+        (first, cache), pieces = layer.stream(x[:, :cut], layer.get_initial_cache(2)), []
+        for step in range(cut, len(valid)):
+            piece, cache = layer.stream(x[:, step : step + 1], cache)
+            pieces.append(piece)
+        assert_equal(np.concatenate([first, *pieces], axis=1), whole)
+
+
+def test_a_higher_stack_compiles_and_goes_on_from_batch_to_batch():
+    layers = stack("SimpleRNN", 5, units=2)
+    layer = convert.layer_from_rnn(layers, 3)
+    x, initial = np.random.default_rng(1).normal(size=(2, 7, P)), [[np.ones((2, 2))]] * 5
+    expected = truncated(layers, x, 3, initial)
+    state = side_by_side(initial)
+    compiled = tf.function(lambda x: layer(x, initial_state=state), jit_compile=True)
+    np.testing.assert_allclose(compiled(x), expected, rtol=0, atol=1e-12)
+    stateful = TrellisLayer.from_config(layer.get_config() | {"stateful": True})
+    stateful.build((2, None, P))
+    stateful.set_weights(layer.get_weights())
+    pieces = [stateful(x[:, :4], initial_state=state), stateful(x[:, 4:5]), stateful(x[:, 5:])]
+    np.testing.assert_allclose(np.concatenate(pieces, axis=1), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("return_sequences", [True, False])
@@ -144,31 +240,68 @@ def test_a_converted_layer_has_a_configuration():
     np.testing.assert_array_equal(copy.propagate(x)[0], expected)
 
 
+class Derived(keras.layers.LSTM):
+    """Might compute anything."""
+
+
+def alone(cls, **arguments):
+    return built([cls(4, return_sequences=True, **arguments)])
+
+
 REFUSED = {
-    "layers": lambda: ([], 3),
-    "steps": lambda: (stack("LSTM", 1), 0),
-    "reset_after": lambda: (stack("GRU", 1, reset_after=False), 3),
-    "units": lambda: (
-        built(
-            [
-                keras.layers.LSTM(2, return_sequences=True, dtype="float64"),
-                keras.layers.LSTM(3, return_sequences=True, dtype="float64"),
-            ]
-        ),
-        3,
-    ),
-    "go_backwards": lambda: (stack("LSTM", 1, go_backwards=True), 3),
-    "built": lambda: ([keras.layers.LSTM(2)], 3),
-    "Dense": lambda: ([keras.layers.Dense(3)], 3),
-    "LSTM|GRU": lambda: ([*stack("LSTM", 1), *built([keras.layers.GRU(4)], 4)], 3),
+    "layers": lambda: [],
+    "Received: 5": lambda: 5,
+    "reset_after": lambda: stack("GRU", 1, reset_after=False),
+    "output of the one below": lambda: [*alone(keras.layers.GRU), *alone(keras.layers.GRU)],
+    "go_backwards": lambda: stack("LSTM", 1, go_backwards=True),
+    "stateful=False": lambda: built([keras.layers.LSTM(4, stateful=True)], shape=(2, None)),
+    "return_sequences=True below": lambda: stack("LSTM", 2, return_sequences=False),
+    "dtype policy": lambda: [
+        *alone(keras.layers.GRU),
+        *built([keras.layers.GRU(4, dtype="float64")], 4),
+    ],
+    "activations": lambda: [
+        *alone(keras.layers.GRU),
+        *built([keras.layers.GRU(4, activation="relu")], 4),
+    ],
+    "built": lambda: [keras.layers.LSTM(2)],
+    "Dense": lambda: [keras.layers.Dense(3)],
+    "Bidirectional": lambda: keras.layers.Bidirectional(keras.layers.LSTM(3)),
+    "Derived": lambda: alone(Derived),
+    "one kind": lambda: [*alone(keras.layers.LSTM), *built([keras.layers.GRU(4)], 4)],
 }
 
 
 @pytest.mark.parametrize("said", REFUSED)
 def test_refused(said):
-    layers, steps = REFUSED[said]()
-    with pytest.raises(ValueError, match=said):
-        convert.layer_from_rnn(layers, steps)
+    with pytest.raises(ValueError, match=f"`layers` must.*{said}|Received.*{said}"):
+        convert.layer_from_rnn(REFUSED[said](), 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"dropout": 0.1, "recurrent_dropout": 0.2}, "dropout, recurrent_dropout"),
+        ({"activity_regularizer": "l2"}, "activity_regularizer"),
+        ({"recurrent_regularizer": "l2"}, "recurrent_regularizer"),
+        ({"bias_constraint": "non_neg"}, "bias_constraint"),
+        ({"trainable": False}, "trainable=False"),
+    ],
+)
+def test_a_warning_names_what_acts_in_training_alone(arguments, named):
+    layers = [*stack("LSTM", 1), *built([keras.layers.LSTM(4, dtype="float64", **arguments)], 4)]
+    with pytest.warns(UserWarning, match=f"Not taken over: {named}$"):
+        convert.layer_from_rnn(layers, 3)
+
+
+def test_masked_outputs_are_zero_where_they_are_the_top_layer_s():
+    layers = stack("LSTM", 2, zero_output_for_mask=True)
+    x, mask = np.ones((1, 4, P)), np.array([[True, False, True, False]])
+    outputs = convert.layer_from_rnn(layers, 4)(x, mask=mask)
+    np.testing.assert_allclose(
+        outputs, layers[1](layers[0](x, mask=mask), mask=mask), rtol=0, atol=1e-12
+    )
+    assert not np.asarray(outputs)[~mask].any()
 
 
 @pytest.mark.parametrize("steps", [0, -2])

@@ -329,6 +329,7 @@ def test_it_learns_in_a_model():
     [
         ({"depth": 3}, "`depth` has no meaning .* Received: depth=3"),
         ({"recompute": True}, "`recompute` has no meaning .* Received: recompute=True"),
+        ({"staggered": True}, "`staggered` has no meaning .* Received: staggered=True"),
         ({"tolerance": 0}, "`tolerance` must be a number between 0 and 1. .* tolerance=0"),
         ({"tolerance": True}, "`tolerance` must"),
         ({"tolerance": "small"}, "Received: tolerance='small'"),

@@ -78,7 +78,7 @@ def dense_scales(layer, arguments):
 def reference(layer, arguments, sequences, mask=None, masks=numpy_reference.NO_MASKS, **call):
     """What the equations give for the layer's variables and the arguments it was made of."""
     kernel_scale, recurrent_scale = dense_scales(layer, arguments)
-    names = ("gate", "groups", "inject_every", "output_units")
+    names = ("gate", "groups", "staggered", "inject_every", "output_units")
     run = numpy_reference.trellis
     positional = [sequences]
     if mask is not None:
@@ -117,6 +117,7 @@ def architectures(draw, gates=("lstm", "gru", "tanh")):
         kernel_size=draw(st.integers(1, 3)),
         dilation_rate=draw(st.sampled_from([1, 2, (1, 2), (1, 2, 4), (3, 1, 2), (9,), (1, 20)])),
         groups=draw(st.sampled_from([1, 1, 2, 3])),
+        staggered=draw(st.booleans()),
         inject_every=draw(st.integers(1, 3)),
         output_units=draw(st.sampled_from([None, 1, 4, UNITS])),
         weight_normalization=draw(st.booleans()),

@@ -7,7 +7,7 @@ from absl import flags
 
 from configs import ptb
 from configs.ptb_char import PRESETS as PRESETS_CHAR
-from trainers import config, language_modeling, memory, runs
+from trainers import config, language_modeling, memory, runs, sequence_models
 from trainers.names import flatten
 
 
@@ -87,12 +87,40 @@ def test_a_field_that_is_none_keeps_its_type():
     assert config.load("ptb_char").schedule.patience is None
 
 
-@pytest.mark.parametrize(("preset", "millions"), [("paper", 25), ("released", 26), ("small", 3)])
-def test_sizes_of_the_mixture(preset, millions):
-    """The paper says 25M, cut off, not rounded; the released defaults have a larger embedding."""
-    loaded = config.load("ptb_mos", preset)
+@pytest.mark.parametrize(
+    ("task", "preset", "millions"),
+    [
+        ("ptb", "paper", 24),
+        ("ptb", "paper_larger", 33),
+        ("ptb_mos", "paper", 25),
+        ("ptb_mos", "paper_larger", 34),
+        ("ptb_mos", "released", 26),
+        ("ptb_mos", "small", 3),
+    ],
+)
+def test_sizes_on_the_penn_treebank(task, preset, millions):
+    """The paper's are cut off, not rounded; the released defaults have a larger embedding."""
+    loaded = config.load(task, preset)
     parameters = runs.parameters(language_modeling.build(loaded, 10_000))
     assert parameters // 10**6 == millions
+
+
+@pytest.mark.parametrize(("task", "channels"), [("seq_mnist", 1), ("seq_cifar10", 3)])
+def test_the_larger_pixel_models_have_the_parameters_of_the_table(task, channels):
+    """Kernels and their gains, bias, and the linear map to the classes: the table says 8M."""
+    units, loaded = 1000, config.load(task, "paper_larger")
+    model = sequence_models.classifier(loaded, (1024, channels), classes=10)
+    expected = 2 * (channels + units) * 4 * units + 2 * 4 * units + 4 * units + 10 * 11
+    assert runs.parameters(model) == expected
+    assert expected // 10**6 == 8
+
+
+@pytest.mark.parametrize("task", ["ptb", "ptb_mos", "seq_mnist", "permuted_mnist", "seq_cifar10"])
+def test_a_larger_model_is_the_paper_s_with_more_units(task):
+    paper, larger = (flatten(config.load(task, each)) for each in ("paper", "paper_larger"))
+    assert larger["model.units"] > paper["model.units"]
+    changed = {field for field in paper if larger[field] != paper[field]}
+    assert changed == {"preset", "model.units"}
 
 
 def test_estimated_memory_knows_the_heads():

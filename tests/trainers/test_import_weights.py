@@ -11,15 +11,25 @@ from absl.testing import flagsaver
 from etils import epath
 
 from keras_trellis import convert
-from tests.trainers import torch_pickles
+from tests.trainers import mnist_files, torch_pickles
 from trainers import config as configs
-from trainers import import_weights, language_runs, lm, released, runs
-from trainers.data import corpora
+from trainers import (
+    import_weights,
+    language_modeling,
+    language_runs,
+    lm,
+    pixels,
+    released,
+    runs,
+    sequence_runs,
+)
+from trainers.data import corpora, images
+from trainers.training import checkpoints
 from trainers.training.workdir import WorkdirError
 
 WORDS, UNITS, OUTPUTS, TAPS = 12, 6, 4, 2
 DEPTH = ("--config.model.depth=5", "--config.model.dilation_rate=(1,2)")
-OTHERS = ("--config.model.auxiliary_every=3", "--config.data.window=9", "--config.data.horizon=3")
+OTHERS = ("--config.data.window=9", "--config.data.horizon=3")  # and no auxiliary loss that fits
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +67,10 @@ def state_dict(words=WORDS, *, normalized=False):
     for prefix in ("tnet.module.", "network.0.module."):
         arrays |= {f"{prefix}full_conv.{name}": array for name, array in layer.items()}
     return arrays
+
+
+def in_data_parallel(arrays):
+    return {f"module.{name}": array for name, array in arrays.items()}
 
 
 @pytest.fixture
@@ -109,11 +123,12 @@ SPLIT = {
     [
         ("text", state_dict(), None, OTHERS),
         ("text", state_dict(normalized=True), None, OTHERS),
+        ("text", in_data_parallel(state_dict()), None, OTHERS),
         (
             "wikitext103",
             state_dict(normalized=True) | SPLIT,
             (3, 7),
-            (*OTHERS[:2], "--config.model.head.cutoffs=(3,7)"),
+            ("--config.data.window=9", "--config.model.head.cutoffs=(3,7)"),
         ),
     ],
 )
@@ -142,10 +157,11 @@ def test_imported_weights_write_text_and_tell_where_they_are_from(
     run_import(*DEPTH, *OTHERS)
     text = call(lm, "--mode=generate", "--prompt=w1 w2", "--max_length=9", "--temperature=0")
     assert text.startswith("w1 w2 ")
-    imported = json.loads((tmp_path / "run" / language_runs.IMPORTED).read_text())
+    imported = json.loads((tmp_path / "run" / runs.IMPORTED).read_text())
     assert imported["checkpoint"] == "pretrained.pkl"
     config = runs.load_config(epath.Path(tmp_path / "run"))
     assert (config.preset, config.model.units, config.model.depth) == ("released", UNITS, 5)
+    assert config.model.auxiliary_weight == 0  # the preset's, every 12 levels, is beyond these 5
     assert (
         config.model.recurrent_dropout == configs.load("text", "released").model.recurrent_dropout
     )
@@ -192,6 +208,7 @@ def test_depth_is_the_preset_s_where_the_sizes_are(run_import, tmp_path):
             "weight_normalization` must be False, .* Received: .*weight_normalization=True",
         ),
         ((*DEPTH, "--config.model.auxiliary_every=9"), "auxiliary_every"),
+        ((*DEPTH, "--config.model.auxiliary_weight=0.1"), "auxiliary_every.*12"),
         (("--preset=nothing",), "unknown --preset 'nothing'"),
     ],
 )
@@ -237,12 +254,14 @@ def test_a_mixture_has_as_many_experts_as_its_config():
     source = released.model_of(state_dict() | mixture, config)
     config = released.with_told_sizes(config, source, {"model.depth", "model.dilation_rate"})
     with pytest.raises(ValueError, match="weights of the shapes .* `--config.model` fields"):
-        released.built(config, source)
+        released.give_weights(language_modeling.build(config, WORDS), source)
     config.model.head.experts = 2
+    built = language_modeling.build(config, WORDS)
+    released.give_weights(built, source)
     ids = random.integers(0, WORDS, (2, 9))
     (expected, _), (found, _) = (
         model.score(ids[:, :-1], ids[:, 1:], initial_state=model.get_initial_state(2))
-        for model in (source, released.built(config, source))
+        for model in (source, built)
     )
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -265,7 +284,7 @@ class System:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (pickle.dumps(System(), 2), "system', which is not run"),
+        (pickle.dumps(System(), 2), "system', which is not run(?!.*torch.load)"),
         (torch_pickles.state_dict(state_dict())[:-3], "cut short"),
         (
             torch_pickles.state_dict({"weight": np.zeros(3)}),
@@ -281,6 +300,114 @@ def test_a_file_that_is_no_state_dict_of_theirs_leaves_no_folder(
     error = run_import(*DEPTH, *OTHERS, status=2)
     assert re.search(message, error), error
     assert {path.name for path in tmp_path.iterdir()} == {"pretrained.pkl"}
+
+
+PIXELS = (
+    *("--config.model.depth=3", "--config.model.dilation_rate=(1,2,4)"),
+    *("--config.data.validation=6", "--config.data.batch_size=7"),
+)
+
+
+def pixel_state_dict(channels=1):
+    """As the released `TrellisNetModel` for pixels names its parameters."""
+    random, arrays = np.random.default_rng(3), {"linear.weight": (10, 10), "linear.bias": (10,)}
+    units = 12
+    for name, inputs in (("weight1", channels), ("weight2", units)):
+        arrays[f"network.0.module.full_conv.{name}_g"] = (4 * units, 1, 1)
+        arrays[f"network.0.module.full_conv.{name}_v_raw"] = (4 * units, inputs, 2)
+    arrays["network.0.module.full_conv.bias2"] = (4 * units,)
+    return {name: random.normal(size=shape).astype("f") for name, shape in arrays.items()}
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mnist")
+    for split in ("train", "test"):
+        random = np.random.default_rng(len(split))
+        images, labels = random.integers(0, 256, (20, 28, 28)), np.arange(20) % 10
+        mnist_files.write(folder, split, images, labels)
+    return folder
+
+
+@pytest.fixture
+def import_pixels(call, checkpoint, digits):
+    def import_pixels(*arguments, status=0, task="seq_mnist"):
+        given = [f"--task={task}", f"--checkpoint={checkpoint}", f"--data_dir={digits}"]
+        return call(import_weights, *given, *PIXELS, *arguments, status=status)
+
+    return import_pixels
+
+
+@pytest.mark.parametrize("task", ["seq_mnist", "permuted_mnist"])
+def test_pixel_models_classify_as_converted_ones_do(
+    import_pixels, call, digits, checkpoint, tmp_path, task
+):
+    arrays = pixel_state_dict()
+    checkpoint.write_bytes(torch_pickles.state_dict(arrays))
+    order, flags = None, []
+    if task == "permuted_mnist":
+        order = np.random.default_rng(7).permutation(784)
+        np.save(tmp_path / "order.npy", order)
+        flags = [f"--permutation={tmp_path / 'order.npy'}"]
+    assert "10 classes, depth 3, dilation (1, 2, 4)\n" in import_pixels(*flags, task=task)
+    model = convert.classifier_from_torch(
+        arrays, depth=3, dilation_rate=(1, 2, 4), permutation=order
+    )
+    found = images.load("mnist", digits)
+    logits = model(images.normalise("mnist", found.test.pixels))
+    path = epath.Path(tmp_path / "run")
+    run = sequence_runs.SequenceExperiment(runs.load_config(path), str(digits), path).build()
+    checkpoints.load_best(path, run)
+    np.testing.assert_allclose(run(images.normalise("mnist", found.test.pixels)), logits, rtol=1e-5)
+    right = 100 * np.mean(np.argmax(logits, -1) == found.test.labels)
+    evaluated = call(pixels, "--mode=evaluate", f"--data_dir={digits}")
+    assert f"test accuracy: {right:.2f} %" in evaluated
+    error = call(pixels, f"--task={task}", f"--data_dir={digits}", "--preset=released", status=2)
+    assert "holds imported weights, which training would replace" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(task="permuted_mnist"), "--permutation is missing: .* draws the order .*np.save"),
+        (dict(task="seq_mnist", permutation=range(784)), "--permutation has no use for seq_mnist"),
+        (dict(task="permuted_mnist", permutation=range(783)), r"each of the integers 0, \.*, 783"),
+        (dict(task="permuted_mnist", permutation=None), "that `np.save` wrote"),
+        (dict(task="adding", preset="small"), "--task=adding is none of the authors'"),
+    ],
+)
+def test_what_pixel_models_need_is_named(
+    call, checkpoint, digits, tmp_path, capsys, arguments, message
+):
+    checkpoint.write_bytes(torch_pickles.state_dict(pixel_state_dict()))
+    flags, file = [f"--task={arguments['task']}", f"--data_dir={digits}"], tmp_path / "order.npy"
+    if "preset" in arguments:
+        flags.append(f"--preset={arguments['preset']}")
+    if "permutation" in arguments:
+        order = arguments["permutation"]
+        file.write_bytes(b"none") if order is None else np.save(file, np.array(order))
+        flags.append(f"--permutation={file}")
+    try:
+        error = call(import_weights, *flags, f"--checkpoint={checkpoint}", status=2)
+    except SystemExit:
+        error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert not (tmp_path / "run").exists()
+
+
+def test_pixels_of_other_images_are_refused(import_pixels, checkpoint, tmp_path):
+    checkpoint.write_bytes(torch_pickles.state_dict(pixel_state_dict(channels=3)))
+    assert "the config's model has weights of the shapes" in import_pixels(status=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_whole_model_is_refused_with_the_lines_that_make_a_state_dict(run_import, checkpoint):
+    whole = b"\x80\x02cmodel\nTrellisNetModel\n)\x81}."
+    checkpoint.write_bytes(torch_pickles.legacy(whole, {}))
+    error = run_import(*DEPTH, *OTHERS, status=2)
+    assert "'model.TrellisNetModel', which is not run" in error
+    assert 'torch.load(FILE, map_location="cpu", weights_only=False)' in error
+    assert "torch.save(model.state_dict(), NEW_FILE)" in error
 
 
 @pytest.mark.parametrize("missing", ["task", "checkpoint", "workdir"])
