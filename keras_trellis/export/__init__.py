@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.classifier import TrellisClassifier
@@ -62,12 +64,13 @@ def export_language_model(
         The version's folder.
 
     Raises:
-        ValueError: an argument is not what it must be.
+        ValueError: an argument is not what it must be, or the model's weights, or its answers to
+            the warm-up requests, are not finite.
         ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
     """
     path = _checked_path(path)
     vocabulary = check_vocabulary(vocabulary, model.vocabulary_size)
-    model = inference_model(model, precision)
+    model = _finite(inference_model(model, precision), precision)
     weights = Weights(model, precision)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Tokenizer(vocabulary, Path(folder), standardize)
@@ -111,7 +114,8 @@ def export_classifier(
         The version's folder.
 
     Raises:
-        ValueError: an argument is not what it must be.
+        ValueError: an argument is not what it must be, or the model's weights, or its answers to
+            the warm-up requests, are not finite.
         ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
     """
     path = _checked_path(path)
@@ -123,7 +127,7 @@ def export_classifier(
         )
     if not model.built:
         raise ValueError("`model` must be built: call it once. Received: a model without weights")
-    model = inference_model(model, precision)
+    model = _finite(inference_model(model, precision), precision)
     endpoints = ClassifierEndpoints(model, labels, inputs, preprocess or tf.identity)
 
     def describe(functions: Mapping[str, Any], size: int) -> str:
@@ -139,6 +143,19 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     path = os.fspath(path)
     versions.check_folder(path)
     return path
+
+
+def _finite(model: keras.Model, precision: str) -> keras.Model:
+    """Returns a model, once its weights are known to be finite as they are kept."""
+    for weight in model.weights:
+        values = np.asarray(weight)
+        wrong = values[~np.isfinite(values)]
+        if wrong.size:
+            raise ValueError(
+                f"`model` must have weights that are finite in {precision}. "
+                f"Received: {weight.path} with {wrong[0]}, in {wrong.size:,} of {values.size:,} places"
+            )
+    return model
 
 
 def _stored(precision: str, size: int) -> dict[str, str]:
