@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from keras_trellis.classifier import TrellisClassifier
 from keras_trellis.export import saving, versions
-from keras_trellis.export.cards import card
+from keras_trellis.export.cards import NOT_STATED, card
 from keras_trellis.export.classifier import ClassifierEndpoints
 from keras_trellis.export.language_model import LanguageModelEndpoints
 from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary
@@ -31,6 +31,18 @@ from keras_trellis.export.weights import PRECISIONS, Weights, inference_model
 from keras_trellis.language_model import TrellisLM
 
 __all__ = ["PRECISIONS", "export_classifier", "export_language_model", "inference_model"]
+
+_LANGUAGE_MODEL = {
+    "Intended use": "telling how probable texts like the training text are, and continuing them",
+    "Limits": "It answers no questions and follows no instructions. What it writes may be wrong, "
+    "may offend, and may be copied from its training text. Of other kinds of text, other languages "
+    "or many unknown words its numbers say little.",
+}
+_CLASSIFIER = {
+    "Intended use": "telling these classes apart, in sequences like those of the training data",
+    "Limits": "It names one of its classes whatever it is given. How far its probabilities can be "
+    "trusted has not been measured.",
+}
 
 
 def export_language_model(
@@ -58,7 +70,9 @@ def export_language_model(
             are.
         precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
             `inference_model`, which returns the model whose answers these are.
-        facts: what else shall stand in the model card, such as the perplexity.
+        facts: what else shall stand in the model card, such as "Test perplexity", "Trained on" and
+            "Licence of the data"; what is known without them, "Intended use" for example, they
+            replace.
 
     Returns:
         The version's folder.
@@ -79,8 +93,11 @@ def export_language_model(
         def describe(functions: Mapping[str, Any], size: int) -> str:
             known = {
                 "Vocabulary": f"{len(vocabulary):,} tokens",
+                "Text is made ready": "it is taken as it is" if standardize is None else NOT_STATED,
+                "Text is cut": tokenizer.rule(),
                 "Bytes of cache a row": f"{endpoints.cache.row_bytes:,}",
                 **_stored(precision, size),
+                **_LANGUAGE_MODEL,
             }
             return card("A language model", {**known, **(facts or {})}, model, functions)
 
@@ -108,7 +125,7 @@ def export_classifier(
             for example, as `tf.TensorSpec([None, 28, 28], tf.uint8, "images")`.
         preprocess: from these to sequences.
         precision: see `export_language_model`.
-        facts: what else shall stand in the model card, such as the accuracy.
+        facts: see `export_language_model`.
 
     Returns:
         The version's folder.
@@ -131,7 +148,7 @@ def export_classifier(
     endpoints = ClassifierEndpoints(model, labels, inputs, preprocess or tf.identity)
 
     def describe(functions: Mapping[str, Any], size: int) -> str:
-        known = {"Classes": ", ".join(labels), **_stored(precision, size)}
+        known = {"Classes": ", ".join(labels), **_stored(precision, size), **_CLASSIFIER}
         return card("A classifier of sequences", {**known, **(facts or {})}, model, functions)
 
     return saving.save(endpoints.signatures(), Weights(model, precision), {}, path, describe)
@@ -152,8 +169,8 @@ def _finite(model: keras.Model, precision: str) -> keras.Model:
         wrong = values[~np.isfinite(values)]
         if wrong.size:
             raise ValueError(
-                f"`model` must have weights that are finite in {precision}. "
-                f"Received: {weight.path} with {wrong[0]}, in {wrong.size:,} of {values.size:,} places"
+                f"`model` must have weights that are finite in {precision}. Received: "
+                f"{weight.path} with {wrong[0]}, in {wrong.size:,} of {values.size:,} places"
             )
     return model
 

@@ -88,6 +88,15 @@ class Tokenizer(tf.Module):
         self.eos_id = tokens.index(EOS)
         self.unknown_id = tokens.index(UNKNOWN) if UNKNOWN in tokens else None
 
+    def rule(self) -> str:
+        """Returns how text is cut, as a model card tells it."""
+        pieces, places = ("characters", "") if self._of_characters else ("words", " at white space")
+        others = f"read `{UNKNOWN}`" if self.unknown_id is not None else "are an error"
+        return (
+            f"in {pieces}{places}; a line break reads `{EOS}`, which stands before each text too; "
+            f"{pieces} outside the vocabulary {others}"
+        )
+
     def encode(self, text: tf.Tensor) -> Encoded:
         """Returns texts as a model reads them.
 
