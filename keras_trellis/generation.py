@@ -20,7 +20,16 @@ import tensorflow as tf
 
 from keras_trellis import dropout, inputs
 
-__all__ = ["check_sampling", "filter_log_probs", "generate", "row_seeds", "sample"]
+__all__ = [
+    "check_sampling",
+    "filter_log_probs",
+    "forbidden",
+    "forbidden_tokens",
+    "generate",
+    "row_seeds",
+    "sample",
+    "token_ids",
+]
 
 
 def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
@@ -89,6 +98,21 @@ def _filtered(log_probs: tf.Tensor, top_k: tf.Tensor, top_p: tf.Tensor) -> tf.Te
     return _only(log_probs >= least, log_probs)
 
 
+def forbidden(forbidden_ids: tf.Tensor, rows: Any, size: Any) -> tf.Tensor:
+    """Returns which tokens must not be drawn: booleans `[B, V]`.
+
+    Args:
+        forbidden_ids: integers `[F]` for all rows, or `[B, F]`, below V; negative ones are nothing.
+        rows: B.
+        size: V.
+    """
+    ids = tf.cast(forbidden_ids, tf.int32)
+    ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
+    ids = tf.where(ids < 0, size, ids)  # a column that is cut off again
+    places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids)), ids], axis=-1)
+    return tf.scatter_nd(places, tf.ones_like(ids), [rows, size + 1])[:, :-1] > 0
+
+
 def sample(
     log_probs: tf.Tensor,
     seeds: tf.Tensor,
@@ -97,6 +121,7 @@ def sample(
     temperature: Any = 1.0,
     top_k: Any = None,
     top_p: Any = None,
+    forbidden_ids: Any = None,
 ) -> tf.Tensor:
     """Draws one token a row.
 
@@ -112,10 +137,15 @@ def sample(
             filters.
         top_k: see `filter_log_probs`.
         top_p: see `filter_log_probs`.
+        forbidden_ids: None, or what is never drawn, at any temperature, as in `forbidden`: not all
+            tokens. The filters choose from the others, whose probabilities keep their proportions.
 
     Returns:
         `[B]` int32.
     """
+    if forbidden_ids is not None:
+        rows, size = tf.unstack(tf.shape(log_probs))
+        log_probs = _only(~forbidden(forbidden_ids, rows, size), log_probs)
     temperature = _column(temperature, log_probs.dtype)
     random = temperature > 0
     # With the greatest at 0 a quotient that overflows is never that one's.
@@ -138,6 +168,7 @@ def generate(
     top_k: Any = None,
     top_p: Any = None,
     stop_token_ids: Any = None,
+    forbidden_ids: Any = None,
 ) -> tuple[tf.Tensor, tf.Tensor, Any]:
     """Draws up to `steps` tokens a row, feeding each one back.
 
@@ -156,6 +187,7 @@ def generate(
         top_k: see `filter_log_probs`.
         top_p: see `filter_log_probs`.
         stop_token_ids: None, integers `[S]`, or `[B, S]`.
+        forbidden_ids: see `sample`.
 
     Returns:
         ids `[B, max(steps)]` int32, in which a row that has ended goes on with its last token; how
@@ -165,7 +197,13 @@ def generate(
 
     def draw(log_probs: tf.Tensor, index: Any) -> tf.Tensor:
         return sample(
-            log_probs, seeds, first + index, temperature=temperature, top_k=top_k, top_p=top_p
+            log_probs,
+            seeds,
+            first + index,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            forbidden_ids=forbidden_ids,
         )
 
     def going_on(token: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -224,8 +262,13 @@ def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
     return tf.cast(ids, tf.int32)
 
 
-def stop_tokens(value: Any, vocabulary_size: int) -> tf.Tensor:
-    """Returns stop tokens `[S]` int32, of None, an integer, or any collection of integers.
+def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
+    """Returns tokens `[S]` int32, of None, an integer, or any collection of integers.
+
+    Args:
+        name: the argument's.
+        value: its value.
+        vocabulary_size: V.
 
     Raises:
         ValueError: they are something else, or not in the vocabulary.
@@ -234,14 +277,29 @@ def stop_tokens(value: Any, vocabulary_size: int) -> tf.Tensor:
         value = ()
     if isinstance(value, (set, frozenset)):
         value = list(value)
-    tokens = inputs.integers("stop_token_ids", value)
+    tokens = inputs.integers(name, value)
     if tokens.shape.rank not in (0, 1):
         raise ValueError(
-            "`stop_token_ids` must be None, an integer, or a collection of integers. "
-            f"Received: stop_token_ids={value!r}"
+            f"`{name}` must be None, an integer, or a collection of integers. "
+            f"Received: {name}={value!r}"
         )
-    tokens = inputs.within("stop_token_ids", tf.reshape(tokens, [-1]), vocabulary_size)
+    tokens = inputs.within(name, tf.reshape(tokens, [-1]), vocabulary_size)
     return tf.cast(tokens, tf.int32)
+
+
+def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor | None:
+    """Returns tokens that must not be drawn, as `token_ids` does; None where there are none.
+
+    Raises:
+        ValueError: as `token_ids`, or nothing is left to draw.
+    """
+    if value is None:
+        return None
+    tokens = token_ids("forbidden_ids", value, vocabulary_size)
+    count = tf.size(tf.unique(tokens)[0])
+    message = f"`forbidden_ids` must leave some of the {vocabulary_size} tokens. Received: all"
+    inputs.require(count < vocabulary_size, message, count)
+    return tokens
 
 
 def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:

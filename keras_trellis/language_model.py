@@ -375,6 +375,7 @@ class TrellisLM(keras.Model):
         top_p: float | None = None,
         seed: int | None = None,
         stop_token_ids: int | Collection[int] | tf.Tensor | None = None,
+        forbidden_ids: int | Collection[int] | tf.Tensor | None = None,
         strip_prompt: bool = False,
     ) -> tf.Tensor:
         """Continues prompts of equal length.
@@ -392,6 +393,9 @@ class TrellisLM(keras.Model):
             seed: None (at random), or an integer.
             stop_token_ids: tokens that end a row: what follows is filled with that token. None, an
                 integer, or a sequence, a set, an array or a tensor of them.
+            forbidden_ids: tokens that are never drawn, such as that of unknown words; None: none.
+                `top_k` and `top_p` choose from the others, whose probabilities keep their
+                proportions.
             strip_prompt: whether to return the continuation alone.
 
         Returns:
@@ -401,7 +405,9 @@ class TrellisLM(keras.Model):
             ValueError: an argument out of range, an empty prompt or one longer than `max_length`.
         """
         generation.check_sampling(temperature, top_k, top_p)
-        stops = generation.stop_tokens(stop_token_ids, self.vocabulary_size)
+        size = self.vocabulary_size
+        stops = generation.token_ids("stop_token_ids", stop_token_ids, size)
+        forbidden = generation.forbidden_tokens(forbidden_ids, size)
         ids, _ = self._tokens("ids", ids)
         ids = generation.prompts(ids, max_length)
         length = tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
@@ -416,6 +422,7 @@ class TrellisLM(keras.Model):
             None if top_k is None else tf.constant(min(top_k, self.vocabulary_size)),
             None if top_p is None else tf.constant(top_p, tf.float32),
             stops,
+            forbidden,
         )
         # A draw is made even where the prompt, of unknown length, has all that was asked for.
         text = tf.concat([ids, continuation], axis=1)[:, :max_length]
@@ -428,7 +435,9 @@ class TrellisLM(keras.Model):
             self._continuation_function = tf.function(self._continue, reduce_retracing=True)
         return self._continuation_function
 
-    def _continue(self, ids, steps, seeds, temperature, top_k, top_p, stop_token_ids):
+    def _continue(
+        self, ids, steps, seeds, temperature, top_k, top_p, stop_token_ids, forbidden_ids
+    ):
         cache = self.get_initial_cache(tf.shape(ids)[0])
         log_probs, cache = self._read(ids, cache)
         tokens, _, _ = generation.generate(
@@ -442,6 +451,7 @@ class TrellisLM(keras.Model):
             top_k=top_k,
             top_p=top_p,
             stop_token_ids=stop_token_ids,
+            forbidden_ids=forbidden_ids,
         )
         return tokens
 
