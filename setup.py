@@ -17,7 +17,7 @@ EXTRAS = {
         "tensorflow-datasets",
         "tqdm",
     ],
-    "serving": ["grpcio", "protobuf", "requests", "tensorflow-serving-api>=2.19"],
+    "serving": ["grpcio", "protobuf", "tensorflow-serving-api>=2.19"],
     "test": [
         "filelock",
         "hypothesis",
@@ -25,6 +25,7 @@ EXTRAS = {
         "playwright",
         "pytest",
         "pytest-xdist",
+        "requests",
         "werkzeug",
     ],
     "lint": ["mypy", "pre-commit", "ruff"],

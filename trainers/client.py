@@ -9,6 +9,7 @@ The first one prints a continuation of the prompt while it is written; docs/serv
 """
 
 import functools
+import itertools
 import math
 import re
 import secrets
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from trainers import remote
+from trainers import remote, terminal
 from trainers.writing import Sampling, generate
 
 MODES = ("generate", "next", "score")
@@ -26,6 +27,9 @@ PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
     "grpc": remote.Grpc,
     "rest": remote.Rest,
 }
+
+_MOST_NATS = math.log(sys.float_info.max)
+_MOST_PORT = 2**16 - 1
 
 
 class Score(NamedTuple):
@@ -49,7 +53,8 @@ def score(model: remote.Model, text: str) -> Score:
     answer = model("score", text=[text])
     count = int(answer["count"][0])  # beside longer texts there are more columns
     tokens, nll = answer["tokens"][0, :count], answer["nll"][0, :count]
-    perplexity = math.exp(answer["total"][0] / max(count, 1))
+    mean = float(answer["total"][0]) / max(count, 1)
+    perplexity = math.exp(mean) if mean < _MOST_NATS else math.inf
     return Score(list(zip(tokens, nll.tolist(), strict=True)), perplexity)
 
 
@@ -98,13 +103,25 @@ def _check(argv: list[str], values: flags.FlagValues) -> None:
     for name in ("server", "model"):
         if not values[name].value:
             raise ValueError(f"--{name} is missing")
-    if not re.fullmatch(r"[^/]+:\d+", values.server):
+    address = re.fullmatch(r"[^/\s]+:(\d{1,5})", values.server, re.ASCII)
+    if not address or not 0 < int(address[1]) <= _MOST_PORT:
         raise ValueError(f"--server must be HOST:PORT. Received: {values.server}")
+    for name in ("model", "prompt"):
+        if not _is_text(values[name].value):
+            raise ValueError(f"--{name} must be UTF-8. Received: {values[name].value!r}")
     sampling = [name for name in Sampling._fields if values[name].present]
     if sampling and values.mode != "generate":
         raise ValueError(
             f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
         )
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes of the command line that are none
+        return False
+    return True
 
 
 def _generate(model: remote.Model, values: flags.FlagValues) -> None:
@@ -113,22 +130,21 @@ def _generate(model: remote.Model, values: flags.FlagValues) -> None:
         settings["seed"] = secrets.randbits(63)
     pieces = generate(model, values.prompt, Sampling(**settings))
     try:
-        print(values.prompt, end="", flush=True)
-        for piece in pieces:
-            print(piece, end="", flush=True)
+        for piece in itertools.chain([values.prompt], pieces):
+            print(terminal.text(piece), end="", flush=True)
     finally:
         print()  # what comes then, an error too, begins a line
 
 
 def _next(model: remote.Model, values: flags.FlagValues) -> None:
     for token, probability in next_tokens(model, values.prompt):
-        print(f"{probability:8.4f}  {token}")
+        print(f"{probability:8.4f}  {terminal.line(token)}")
 
 
 def _score(model: remote.Model, values: flags.FlagValues) -> None:
     found = score(model, values.prompt)
     for token, nll in found.surprise:
-        print(f"{nll:8.4f}  {token}")
+        print(f"{nll:8.4f}  {terminal.line(token)}")
     print(f"perplexity {found.perplexity:.4f} of {len(found.surprise)} tokens")
 
 

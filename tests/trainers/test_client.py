@@ -276,6 +276,11 @@ def test_the_command_tells_what_may_come_next(flag, capsys):
         (["--model="], "--model is missing"),
         (["--server="], "--server is missing"),
         (["--server=http://localhost:1"], "--server must be HOST:PORT. Received: http://localhost"),
+        (["--server=localhost:65536"], "--server must be HOST:PORT. Received: localhost:65536"),
+        (["--server=localhost:0"], "--server must be HOST:PORT. Received: localhost:0"),
+        (["--server=local host:1"], "--server must be HOST:PORT. Received: local host:1"),
+        (["--server=.:1"], "no answer from .:1: "),
+        (["--prompt=\udcff"], "--prompt must be UTF-8. Received: '\\udcff'"),
         (["words"], "arguments must be flags, --FLAG=VALUE. Received: words"),
         (
             ["--mode=score", "--seed=1"],
