@@ -204,7 +204,7 @@ def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
 def test_beyond_this_machine_it_warns(monkeypatch, caplog, host, warns):
     listening = []
     monkeypatch.setattr(
-        demo.web, "run_app", lambda app, sock, **_: listening.append(sock.getsockname()[0])
+        demo.server, "run", lambda page, listener, _: listening.append(listener.getsockname()[0])
     )
     monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
     demo.serve(str(exported.folder()), host, 0)

@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from tests.trainers import exported
 from trainers.page import server
+from trainers.page.connections import Limits
 from trainers.page.served import ServedModel
 from trainers.writing import Sampling, generate
 
@@ -23,11 +24,12 @@ def model():
     return served
 
 
-def run(model, talk, host="127.0.0.1", seconds=server.MOST_SECONDS):
+def run(model, talk, host="127.0.0.1", **limits):
     """Runs `talk` with a client of the page of `model`."""
 
     async def session():
-        async with TestClient(TestServer(server.application(model, host, seconds))) as client:
+        page = server.application(model, host, Limits(**limits))
+        async with TestClient(TestServer(page)) as client:
             return await asyncio.wait_for(talk(client), 300)
 
     return asyncio.run(session())
@@ -204,7 +206,11 @@ def test_a_request_that_is_too_long_is_refused(model):
         ({"top_k": True}, "`top_k` must be a whole number from 0 to 2,147,483,647. Received"),
         ({"max_length": 2001}, "`max_length` must be a whole number from 1 to 2,000. Received"),
         ({"max_length": 0}, "`max_length` must be a whole number from 1 to 2,000. Received"),
-        ({"seed": 2**63}, "`seed` must be a whole number from -9,223,372,036,854,775,808 to 9,"),
+        ({"seed": 2**53}, "`seed` must be a whole number from -9,007,199,254,740,991 to 9,007,199"),
+        ({"seed": -(2**53)}, "`seed` must be a whole number from -9,007,199,254,740,991 to 9,007"),
+        ({"seed": 3.0}, "`seed` must be a whole number from"),
+        ({"seed": 1e16}, "`seed` must be a whole number from"),
+        ({"top_k": 40.0}, "`top_k` must be a whole number from 0 to 2,147,483,647. Received"),
         ({"seed": None}, "`seed` must be a whole number"),
     ],
 )
@@ -223,6 +229,9 @@ def test_a_bad_request_is_explained(model, changed, message):
     [
         ("{", "application/json", 400),
         ('["the"]', "application/json", 400),
+        ("[" * 60_000, "application/json", 400),
+        ('{"text": ' * 7_000, "application/json", 400),
+        (b'{"text": "\xff"}', "application/json", 400),
         ('{"text": "\\ud800"}', "application/json", 400),
         ('{"text": "the"}', "text/plain", 415),
     ],
