@@ -120,10 +120,11 @@ def sampling(batch_size: int, max_length: int, temperature: float) -> dict[str, 
         "max_length": (max_length, tf.int32),
         "stop_id": (-1, tf.int32),
     }
-    return {
+    rows = {
         name: tf.fill([batch_size], tf.constant(value, dtype))
         for name, (value, dtype) in settings.items()
     }
+    return {**rows, "forbidden_ids": tf.fill([batch_size, 1], -1)}
 
 
 def write(model: Model, precisions: Sequence[str] = (FULL,)) -> dict[str, Result]:

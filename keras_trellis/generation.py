@@ -20,7 +20,15 @@ import tensorflow as tf
 
 from keras_trellis import dropout
 
-__all__ = ["check_sampling", "filter_log_probs", "generate", "row_seeds", "sample"]
+__all__ = [
+    "check_forbidden",
+    "check_sampling",
+    "filter_log_probs",
+    "forbidden",
+    "generate",
+    "row_seeds",
+    "sample",
+]
 
 
 def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
@@ -89,6 +97,21 @@ def _filtered(log_probs: tf.Tensor, top_k: tf.Tensor, top_p: tf.Tensor) -> tf.Te
     return _only(log_probs >= least, log_probs)
 
 
+def forbidden(forbidden_ids: tf.Tensor, rows: Any, size: Any) -> tf.Tensor:
+    """Returns which tokens must not be drawn: booleans `[B, V]`.
+
+    Args:
+        forbidden_ids: integers `[F]` for all rows, or `[B, F]`, below V; negative ones are nothing.
+        rows: B.
+        size: V.
+    """
+    ids = tf.cast(forbidden_ids, tf.int32)
+    ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
+    ids = tf.where(ids < 0, size, ids)  # a column that is cut off again
+    places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids)), ids], axis=-1)
+    return tf.scatter_nd(places, tf.ones_like(ids), [rows, size + 1])[:, :-1] > 0
+
+
 def sample(
     log_probs: tf.Tensor,
     seeds: tf.Tensor,
@@ -97,6 +120,7 @@ def sample(
     temperature: Any = 1.0,
     top_k: Any = None,
     top_p: Any = None,
+    forbidden_ids: Any = None,
 ) -> tf.Tensor:
     """Draws one token a row.
 
@@ -112,10 +136,15 @@ def sample(
             filters.
         top_k: see `filter_log_probs`.
         top_p: see `filter_log_probs`.
+        forbidden_ids: None, or what is never drawn, at any temperature, as in `forbidden`: not all
+            tokens. The filters choose from the others, whose probabilities keep their proportions.
 
     Returns:
         `[B]` int32.
     """
+    if forbidden_ids is not None:
+        rows, size = tf.unstack(tf.shape(log_probs))
+        log_probs = _only(~forbidden(forbidden_ids, rows, size), log_probs)
     temperature = _column(temperature, log_probs.dtype)
     random = temperature > 0
     # With the greatest at 0 a quotient that overflows is never that one's.
@@ -138,6 +167,7 @@ def generate(
     top_k: Any = None,
     top_p: Any = None,
     stop_token_ids: Any = None,
+    forbidden_ids: Any = None,
 ) -> tuple[tf.Tensor, tf.Tensor, Any]:
     """Draws up to `steps` tokens a row, feeding each one back.
 
@@ -156,6 +186,7 @@ def generate(
         top_k: see `filter_log_probs`.
         top_p: see `filter_log_probs`.
         stop_token_ids: None, integers `[S]`, or `[B, S]`.
+        forbidden_ids: see `sample`.
 
     Returns:
         ids `[B, max(steps)]` int32, in which a row that has ended goes on with its last token; how
@@ -165,7 +196,13 @@ def generate(
 
     def draw(log_probs: tf.Tensor, index: Any) -> tf.Tensor:
         return sample(
-            log_probs, seeds, first + index, temperature=temperature, top_k=top_k, top_p=top_p
+            log_probs,
+            seeds,
+            first + index,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            forbidden_ids=forbidden_ids,
         )
 
     def going_on(token: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -229,6 +266,28 @@ def check_generation(
                 f"Received: stop_token_ids={stop_token_ids!r}"
             )
         _check_range("stop_token_ids", stops, vocabulary_size)
+
+
+def check_forbidden(forbidden_ids: Sequence[int] | None, vocabulary_size: int) -> None:
+    """Refuses what leaves nothing to draw.
+
+    Raises:
+        ValueError: `forbidden_ids` are not None or integers `[F]` of the vocabulary, or all of it.
+    """
+    if forbidden_ids is None:
+        return
+    ids = np.asarray(forbidden_ids)
+    if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+        raise ValueError(
+            "`forbidden_ids` must be None or a sequence of integers. "
+            f"Received: forbidden_ids={forbidden_ids!r}"
+        )
+    _check_range("forbidden_ids", ids, vocabulary_size)
+    if len(np.unique(ids)) == vocabulary_size:
+        raise ValueError(
+            f"`forbidden_ids` must leave some of the {vocabulary_size} tokens. "
+            "Received: all of them"
+        )
 
 
 def _check_range(name: str, ids: np.ndarray, vocabulary_size: int) -> None:

@@ -341,6 +341,7 @@ class TrellisLM(keras.Model):
         top_p: float | None = None,
         seed: int | None = None,
         stop_token_ids: Sequence[int] | None = None,
+        forbidden_ids: Sequence[int] | None = None,
         strip_prompt: bool = False,
     ) -> tf.Tensor:
         """Continues prompts of equal length.
@@ -357,6 +358,9 @@ class TrellisLM(keras.Model):
                 (0, 1].
             seed: None (at random), or an integer.
             stop_token_ids: tokens that end a row: what follows is filled with that token.
+            forbidden_ids: tokens that are never drawn, such as that of unknown words; None: none.
+                `top_k` and `top_p` choose from the others, whose probabilities keep their
+                proportions.
             strip_prompt: whether to return the continuation alone.
 
         Returns:
@@ -368,6 +372,7 @@ class TrellisLM(keras.Model):
         ids = _integers("ids", ids)
         generation.check_sampling(temperature, top_k, top_p)
         generation.check_generation(ids, max_length, stop_token_ids, self.vocabulary_size)
+        generation.check_forbidden(forbidden_ids, self.vocabulary_size)
         new_tokens = max_length - ids.shape[1]
         seeds = generation.row_seeds(seed, ids.shape[0])
         if new_tokens == 0:
@@ -380,6 +385,7 @@ class TrellisLM(keras.Model):
             None if top_k is None else tf.constant(min(top_k, self.vocabulary_size)),
             None if top_p is None else tf.constant(top_p, tf.float32),
             tf.constant(stop_token_ids or (), tf.int32),
+            None if forbidden_ids is None else tf.constant(forbidden_ids, tf.int32),
         )
         continuation = tf.cast(continuation, ids.dtype)
         return continuation if strip_prompt else tf.concat([ids, continuation], axis=1)
@@ -390,7 +396,9 @@ class TrellisLM(keras.Model):
             self._continuation_function = tf.function(self._continue, reduce_retracing=True)
         return self._continuation_function
 
-    def _continue(self, ids, steps, seeds, temperature, top_k, top_p, stop_token_ids):
+    def _continue(
+        self, ids, steps, seeds, temperature, top_k, top_p, stop_token_ids, forbidden_ids
+    ):
         cache = self.get_initial_cache(tf.shape(ids)[0])
         log_probs, cache = self.prefill(ids, cache)
         tokens, _, _ = generation.generate(
@@ -404,6 +412,7 @@ class TrellisLM(keras.Model):
             top_k=top_k,
             top_p=top_p,
             stop_token_ids=stop_token_ids,
+            forbidden_ids=forbidden_ids,
         )
         return tokens
 

@@ -160,7 +160,7 @@ def evaluate(
 
 
 def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:
-    """Returns a prompt and its continuation by a run's best model.
+    """Returns a prompt and its continuation by a run's best model, which never writes `<unk>`.
 
     Args:
         path: The run's folder.
@@ -176,7 +176,8 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     tokens = corpora.tokens_of(config.task, prompt)
     _tell_unknown(tokens, vocabulary)
     ids = vocabulary.encode(tokens or [EOS])
-    text = model.generate(ids[None], max_length, **sampling)
+    forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
+    text = model.generate(ids[None], max_length, forbidden_ids=forbidden, **sampling)
     return vocabulary.decode(np.asarray(text)[0]).strip()
 
 

@@ -45,11 +45,12 @@ def generate(model: Asked, prompt: str, sampling: Sampling, chunk: int = CHUNK) 
     tokens = model("tokenize", text=[f"\n{prompt}"])
     ids, length = tokens["ids"], int(tokens["lengths"][0])
     answer = model("prefill", ids=ids, lengths=[length - 1])
-    settings = {name: [value] for name, value in sampling._asdict().items()}
+    settings: dict[str, Any] = {name: [value] for name, value in sampling._asdict().items()}
+    settings |= {"stop_id": [-1], "forbidden_ids": [[-1]]}  # no `<unk>`, where there is one
     for begin in range(0, sampling.max_length, chunk):
         settings["max_length"] = [min(chunk, sampling.max_length - begin)]
         cache = {name: answer[name] for name in answer if name.startswith("cache_")}
         last = ids[:, length - 1 : length]
-        answer = model("generate", ids=last, lengths=[1], stop_id=[-1], **settings, **cache)
+        answer = model("generate", ids=last, lengths=[1], **settings, **cache)
         yield answer["text"][0]
         ids, length = answer["ids"], int(answer["lengths"][0])

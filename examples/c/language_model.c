@@ -120,6 +120,8 @@ static void put_settings(Tensors* request, int rows, int length) {
   put(request, "seed", numbers(TF_INT64, seeds, 1, dims));
   put(request, "max_length", numbers(TF_INT32, lengths, 1, dims));
   put(request, "stop_id", numbers(TF_INT32, none, 1, dims));  // -1: none
+  const int64_t one_each[] = {rows, 1};
+  put(request, "forbidden_ids", numbers(TF_INT32, none, 2, one_each));  // -1: no <unk>
 }
 
 // Calls `generate` on what has not been read yet; `state`, a cache, becomes the one after it.

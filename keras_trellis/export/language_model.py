@@ -11,7 +11,7 @@ from keras_trellis import generation
 from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import checked, same_batch
 from keras_trellis.export.saving import Signature
-from keras_trellis.export.tokenizer import Tokenizer
+from keras_trellis.export.tokenizer import UNKNOWN, Encoded, Tokenizer
 from keras_trellis.language_model import TrellisLM
 from keras_trellis.types import Cache
 
@@ -24,6 +24,9 @@ _NEXT = 10  # how many next tokens `serving_default` tells
 _TEXT = tf.TensorSpec([None], tf.string, "text")
 _IDS = tf.TensorSpec([None, None], tf.int32, "ids")
 _LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
+_FORBIDDEN = tf.TensorSpec([None, None], tf.int32, "forbidden_ids")
+# What stands in `forbidden_ids` beside ids of the vocabulary.
+_UNKNOWN_ID, _NOTHING = -1, -2
 
 
 def _row(name: str, dtype: tf.DType) -> tf.TensorSpec:
@@ -58,6 +61,7 @@ class LanguageModelEndpoints:
             "seed": _row("seed", tf.int64),
             "max_length": _row("max_length", tf.int32),
             "stop_id": _row("stop_id", tf.int32),
+            "forbidden_ids": _FORBIDDEN,
         }
         eos = self._tokenizer.eos_id
         cache = self.cache.flatten(self._model.get_initial_cache(1))
@@ -70,6 +74,7 @@ class LanguageModelEndpoints:
             "seed": tf.constant([0], tf.int64),
             "max_length": tf.constant([2]),
             "stop_id": tf.constant([-1]),
+            "forbidden_ids": tf.constant([[_UNKNOWN_ID]]),
         }
         describe = Signature(self.describe, text, for_text)
         return {
@@ -99,24 +104,26 @@ class LanguageModelEndpoints:
 
         Returns:
             `perplexity` `[B]`, of the tokens after the line break that each text begins after (1
-            where there are none); `next_tokens` and `next_probabilities` `[B, 10]`, the most
-            probable first.
+            where there are none); `unknown` `[B]`, how many of them are words that the vocabulary
+            does not have, and read `<unk>`; `next_tokens` and `next_probabilities` `[B, 10]`, the
+            most probable first.
         """
-        _, lengths, nll, features = self._read_text(text)
-        count = tf.maximum(tf.cast(lengths, tf.float32), 1)
+        encoded, nll, features = self._read_text(text)
+        count = tf.maximum(tf.cast(encoded.lengths, tf.float32), 1)
         probabilities = tf.exp(self._log_probs(features))
         size = min(_NEXT, self._model.vocabulary_size)
         best, ids = tf.math.top_k(probabilities, size)
         return {
             "perplexity": tf.exp(_total(nll) / count),
+            "unknown": encoded.unknown,
             "next_tokens": self._tokenizer.tokens(ids),
             "next_probabilities": best,
         }
 
     def tokenize(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns `ids` `[B, T]` of texts, and `lengths` `[B]`."""
-        ids, lengths = self._tokenizer.encode(text)
-        return {"ids": ids, "lengths": lengths}
+        """Returns `ids` `[B, T]` of texts, `lengths` `[B]`, and `unknown` `[B]`, see `describe`."""
+        encoded = self._tokenizer.encode(text)
+        return {"ids": encoded.ids, "lengths": encoded.lengths, "unknown": encoded.unknown}
 
     def score(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Scores texts, each token given those before it and the line break before the text.
@@ -125,12 +132,21 @@ class LanguageModelEndpoints:
             text: `[B]`.
 
         Returns:
-            `tokens` `[B, T]`; `nll` `[B, T]`, in nats; `total` `[B]`, its sum; `count` `[B]`, of
-            tokens. After a text's end stand empty strings and zeros.
+            `tokens` `[B, T]`, as the model reads them; `words` `[B, T]`, the text's own, as they
+            were cut and made ready: another where the token is `<unk>`, else the same; `nll`
+            `[B, T]`, in nats; `total` `[B]`, its sum; `count` `[B]`, of tokens; `unknown` `[B]`,
+            see `describe`. After a text's end stand empty strings and zeros.
         """
-        ids, lengths, nll, _ = self._read_text(text)
-        tokens = tf.where(_valid(ids, lengths), self._tokenizer.tokens(ids), "")
-        return {"tokens": tokens, "nll": nll, "total": _total(nll), "count": lengths}
+        encoded, nll, _ = self._read_text(text)
+        valid = _valid(encoded.ids, encoded.lengths)
+        return {
+            "tokens": tf.where(valid, self._tokenizer.tokens(encoded.ids), ""),
+            "words": encoded.words,
+            "nll": nll,
+            "total": _total(nll),
+            "count": encoded.lengths,
+            "unknown": encoded.unknown,
+        }
 
     def score_ids(self, ids: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         """Scores ids, each given those before it in its row.
@@ -186,6 +202,7 @@ class LanguageModelEndpoints:
         seed: tf.Tensor,
         max_length: tf.Tensor,
         stop_id: tf.Tensor,
+        forbidden_ids: tf.Tensor,
         **cache: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """Reads ids and continues them.
@@ -201,6 +218,8 @@ class LanguageModelEndpoints:
             seed: `[B]`.
             max_length: `[B]`, how many tokens to add, from 1 to 65,536.
             stop_id: `[B]`, the token that ends a row; -1: none.
+            forbidden_ids: `[B, F]`, what is not written, before `top_k` and `top_p` choose: ids;
+                -1: `<unk>`, where the vocabulary has it; -2: nothing.
             **cache: what came before: `prefill` of an empty prompt, where nothing did.
 
         Returns:
@@ -208,8 +227,8 @@ class LanguageModelEndpoints:
             the text; and the cache after all of these but the last: to go on, send that one.
         """
         rows = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        rows |= {"max_length": max_length, "stop_id": stop_id, "lengths": lengths, "ids": ids}
-        rows = same_batch({**rows, **cache})
+        rows |= {"max_length": max_length, "stop_id": stop_id, "forbidden_ids": forbidden_ids}
+        rows = same_batch({**rows, "lengths": lengths, "ids": ids, **cache})
         ids, lengths = self._checked(rows, least=1)
         limits, stops = self._limits(rows)
         before = self.cache.unflatten({name: rows[name] for name in self.cache.specs})
@@ -245,7 +264,18 @@ class LanguageModelEndpoints:
             "temperature": checked("temperature", temperature, hot, "a number of at least 0"),
             "top_k": tf.where(top_k == 0, self._model.vocabulary_size, top_k),
             "top_p": checked("top_p", top_p, (top_p > 0) & (top_p <= 1), "in (0, 1]"),
+            "forbidden_ids": self._forbidden(rows["forbidden_ids"]),
         }
+
+    def _forbidden(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns what `generation.generate` must not write, `[B, F]`."""
+        size, unknown = self._model.vocabulary_size, self._tokenizer.unknown_id
+        expected = f"{_UNKNOWN_ID} ({UNKNOWN}), {_NOTHING} (nothing) or in [0, {size})"
+        ids = checked("forbidden_ids", ids, (ids >= _NOTHING) & (ids < size), expected)
+        ids = tf.where(ids == _UNKNOWN_ID, _NOTHING if unknown is None else unknown, ids)
+        leaves = ~tf.reduce_all(generation.forbidden(ids, tf.shape(ids)[0], size), axis=1)
+        leaves = tf.broadcast_to(leaves[:, None], tf.shape(ids))
+        return checked("forbidden_ids", ids, leaves, f"less than all {size} tokens", told=False)
 
     def _checked(
         self, rows: Mapping[str, tf.Tensor], least: int = 0
@@ -266,12 +296,12 @@ class LanguageModelEndpoints:
     def _log_probs(self, features: tf.Tensor) -> tf.Tensor:
         return self._model.head.log_probs(features, self._model.embedding.embeddings)
 
-    def _read_text(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the ids of texts, their lengths, their nll, and the last features."""
-        ids, lengths = self._tokenizer.encode(text)
-        begun = tf.pad(ids, [[0, 0], [1, 0]], constant_values=self._tokenizer.eos_id)
-        nll, features, _ = self._read(begun, lengths + 1, self._empty_cache(ids))
-        return ids, lengths, nll[:, 1:], features
+    def _read_text(self, text: tf.Tensor) -> tuple[Encoded, tf.Tensor, tf.Tensor]:
+        """Returns texts as they are read, the nll of their tokens, and the last features."""
+        encoded = self._tokenizer.encode(text)
+        begun = tf.pad(encoded.ids, [[0, 0], [1, 0]], constant_values=self._tokenizer.eos_id)
+        nll, features, _ = self._read(begun, encoded.lengths + 1, self._empty_cache(begun))
+        return encoded, nll[:, 1:], features
 
     def _read(
         self, ids: tf.Tensor, lengths: tf.Tensor, cache: Cache, score: bool = True

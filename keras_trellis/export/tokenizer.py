@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from keras_trellis.export.checks import checked
 
-__all__ = ["EOS", "UNKNOWN", "Standardize", "Tokenizer", "check_vocabulary"]
+__all__ = ["EOS", "UNKNOWN", "Encoded", "Standardize", "Tokenizer", "check_vocabulary"]
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
@@ -23,6 +24,22 @@ _SPACES = (
 )
 
 
+class Encoded(NamedTuple):
+    """Texts as a model reads them.
+
+    Attributes:
+        ids: `[B, T]` int32, zero after a text's end.
+        lengths: `[B]` int32.
+        words: `[B, T]`, what each id was read of, in UTF-8; empty after a text's end.
+        unknown: `[B]` int32, how many of a text's words the vocabulary does not have.
+    """
+
+    ids: tf.Tensor
+    lengths: tf.Tensor
+    words: tf.Tensor
+    unknown: tf.Tensor
+
+
 class Tokenizer(tf.Module):
     """A vocabulary in a graph.
 
@@ -34,6 +51,10 @@ class Tokenizer(tf.Module):
         tokens: the vocabulary, in the order of the ids; see `check_vocabulary`.
         folder: where to write the asset, which has to be there until the module is saved.
         standardize: what text goes through first.
+
+    Attributes:
+        eos_id: the id of `<eos>`.
+        unknown_id: the id of `<unk>`; None where there is none.
     """
 
     def __init__(
@@ -43,9 +64,8 @@ class Tokenizer(tf.Module):
         path = folder / "vocabulary.txt"
         path.write_bytes("".join(f"{token}\n" for token in tokens).encode())
         line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
-        unknown = tokens.index(UNKNOWN) if UNKNOWN in tokens else -1
         self._ids = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(str(path), tf.string, line, tf.int64, number), unknown
+            tf.lookup.TextFileInitializer(str(path), tf.string, line, tf.int64, number), -1
         )
         self._tokens = tf.lookup.StaticHashTable(
             tf.lookup.TextFileInitializer(str(path), tf.int64, number, tf.string, line), ""
@@ -53,31 +73,38 @@ class Tokenizer(tf.Module):
         self._standardize = standardize or tf.identity
         self._of_characters = " " in tokens
         self.eos_id = tokens.index(EOS)
+        self.unknown_id = tokens.index(UNKNOWN) if UNKNOWN in tokens else None
 
-    def encode(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the ids of texts.
+    def encode(self, text: tf.Tensor) -> Encoded:
+        """Returns texts as a model reads them.
 
         Args:
-            text: `[B]`, UTF-8.
-
-        Returns:
-            ids `[B, T]` int32, zero after a text's end, and lengths `[B]` int32.
+            text: `[B]`, UTF-8; bytes that are none read U+FFFD, as in Python's "replace".
         """
-        text = self._standardize(text)
-        if self._of_characters:
-            tokens = tf.strings.unicode_split(text, "UTF-8")
-            tokens = tokens.with_flat_values(
-                tf.where(tokens.flat_values == "\n", EOS, tokens.flat_values)
-            )
+        # Here, so that every word of the answer is UTF-8: clients decode it.
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+        words = self._split(self._standardize(text))
+        ids = tf.cast(self._ids.lookup(words.flat_values), tf.int32)
+        missing = ids < 0
+        if self.unknown_id is None:
+            expected = f"made of symbols of the vocabulary, which has no {UNKNOWN}"
+            known = checked("text", words.flat_values, ~missing, expected, told=False)
+            with tf.control_dependencies([known]):
+                ids = tf.identity(ids)
         else:
-            text = tf.strings.regex_replace(text, "\n", f" {EOS} ")
-            tokens = tf.strings.split(tf.strings.regex_replace(text, _SPACES, " "))
-        ids = self._ids.lookup(tokens.flat_values)
-        expected = f"made of symbols of the vocabulary, which has no {UNKNOWN}"
-        known = checked("text", tokens.flat_values, ids >= 0, expected, told=False)
-        with tf.control_dependencies([known]):
-            ids = tokens.with_flat_values(tf.cast(ids, tf.int32))
-        return ids.to_tensor(), tf.cast(tokens.row_lengths(), tf.int32)
+            ids = tf.where(missing, self.unknown_id, ids)
+        unknown = tf.reduce_sum(words.with_flat_values(tf.cast(missing, tf.int32)), axis=1)
+        ids = words.with_flat_values(ids).to_tensor()
+        return Encoded(ids, tf.cast(words.row_lengths(), tf.int32), words.to_tensor(), unknown)
+
+    def _split(self, text: tf.Tensor) -> tf.RaggedTensor:
+        if self._of_characters:
+            words = tf.strings.unicode_split(text, "UTF-8")
+            return words.with_flat_values(
+                tf.where(words.flat_values == "\n", EOS, words.flat_values)
+            )
+        text = tf.strings.regex_replace(text, "\n", f" {EOS} ")
+        return tf.strings.split(tf.strings.regex_replace(text, _SPACES, " "))
 
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the token of each id; an empty string for what is none."""

@@ -104,6 +104,37 @@ def test_temperature_zero_is_greedy_row_by_row():
     assert (drawn.numpy()[1::2] != best[1::2]).any()
 
 
+@pytest.mark.parametrize("filters", [{}, {"temperature": 0.0}, {"top_k": 3, "top_p": 0.6}])
+@pytest.mark.parametrize("forbidden", [[1, 4], [[0, -1], [5, 2], [1, 1], [-2, -1]]])
+def test_what_is_forbidden_counts_as_nothing(filters, forbidden):
+    log_probs, seeds = log_probs_of(4).astype("float32"), generation.row_seeds(9, 4)
+    barred = log_probs.copy()
+    for row, ids in enumerate(np.broadcast_to(forbidden, [4, 2])):
+        barred[row, ids[ids >= 0]] = -np.inf
+    for step in range(3):
+        drawn = generation.sample(log_probs, seeds, step, forbidden_ids=forbidden, **filters)
+        np.testing.assert_array_equal(drawn, generation.sample(barred, seeds, step, **filters))
+        assert np.isfinite(barred[np.arange(4), drawn]).all()
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 0.7, 1e6])
+def test_what_is_forbidden_is_never_drawn_and_the_others_keep_their_proportions(temperature):
+    log_probs, rows = log_probs_of(1)[0].astype("float64"), 4_000
+    forbidden = [int(log_probs.argmax()), 0]
+
+    @tf.function
+    def draw():
+        tiled = tf.tile(tf.constant(log_probs, tf.float32)[None], [rows, 1])
+        seeds = generation.row_seeds(5, rows)
+        return generation.sample(tiled, seeds, 0, temperature=temperature, forbidden_ids=forbidden)
+
+    log_probs[forbidden] = -np.inf
+    expected = np.exp((log_probs - log_probs.max()) / temperature)
+    shares = np.bincount(draw(), minlength=V) / rows
+    assert not shares[forbidden].any()
+    np.testing.assert_allclose(shares, expected / expected.sum(), atol=0.03)
+
+
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_row_seeds(dtype):
     np.testing.assert_array_equal(generation.row_seeds(7, 5)[:3], generation.row_seeds(7, 3))
@@ -186,6 +217,29 @@ def test_draws_numbered_by_position_go_on_in_another_call():
 def test_stop_tokens_row_by_row():
     ids, *_ = run([0, 0], 4, stop_token_ids=[[1], [2]])
     np.testing.assert_array_equal(ids, [[0, 1, 1, 1], [0, 1, 2, 2]])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_what_is_forbidden_row_by_row(jit_compile):
+    table = tf.constant(np.random.default_rng(0).normal(size=(V, V)), tf.float32)
+    seeds = generation.row_seeds(3, 3)
+
+    @tf.function(jit_compile=jit_compile)
+    def draw(forbidden_ids):
+        step = lambda token, cache: (tf.gather(table, token), cache)  # noqa: E731
+        first = tf.gather(table, [0, 0, 0])
+        return generation.generate(
+            step, first, tf.zeros(3), steps=30, seeds=seeds, forbidden_ids=forbidden_ids
+        )[0]
+
+    free = draw(tf.constant([[-1, -2]] * 3)).numpy()
+    forbidden = [[-1, -1], [free[1, 0], free[1, 1]], [-1, free[2, 5]]]
+    drawn = draw(tf.constant(forbidden)).numpy()
+    np.testing.assert_array_equal(drawn[0], free[0])
+    before = free[2].tolist().index(forbidden[2][1])  # until then nothing is forbidden of it
+    np.testing.assert_array_equal(drawn[2, :before], free[2, :before])
+    for row in (1, 2):
+        assert not np.isin(drawn[row], forbidden[row]).any()
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,17 @@ def test_stop_tokens():
         assert np.all(row[end:] == stop)
 
 
+def test_forbidden_tokens_are_never_drawn():
+    model = make()
+    forbidden = [0, 0, 0]
+    for _ in range(2):  # then what was drawn
+        text = model.generate(
+            IDS, T + 15, seed=1, strip_prompt=True, forbidden_ids=np.array(forbidden)
+        )
+        assert not np.isin(text, forbidden).any()
+        forbidden = np.asarray(text)[:, 0].tolist()
+
+
 def test_nothing_to_generate():
     model = make()
     np.testing.assert_array_equal(model.generate(IDS, T), IDS)
@@ -349,6 +360,11 @@ def test_nothing_to_generate():
         (IDS, {"stop_token_ids": [V]}, "`stop_token_ids`.*13"),
         (IDS, {"stop_token_ids": 3}, "`stop_token_ids`.*3"),
         (IDS, {"stop_token_ids": [1.5]}, "`stop_token_ids`.*1.5"),
+        (IDS, {"forbidden_ids": [V]}, "`forbidden_ids`.*13"),
+        (IDS, {"forbidden_ids": [-1]}, "`forbidden_ids`.*-1"),
+        (IDS, {"forbidden_ids": 3}, "`forbidden_ids`.*3"),
+        (IDS, {"forbidden_ids": [1.5]}, "`forbidden_ids`.*1.5"),
+        (IDS, {"forbidden_ids": np.arange(V)}, "`forbidden_ids`.*all of them"),
         (IDS, {"seed": 1.5}, "`seed`.*1.5"),
         (IDS[:, :0], {}, r"`ids`.*\(3, 0\)"),
         (IDS[0], {}, r"`ids`.*\(7,\)"),

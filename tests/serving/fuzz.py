@@ -97,6 +97,8 @@ def _good_values(
         return random.normal(size=shape)
     if name == "stop_id":
         return random.choice([-1, 0, 3], shape)
+    if name == "forbidden_ids":
+        return random.choice([-2, -1, 0, 5], shape)
     return random.integers(1, 7, shape)
 
 

@@ -48,10 +48,11 @@ class _LanguageModel:
         self._eos = vocabulary.index("<eos>")
 
     def tokenize(self, text: bytes) -> Arrays:
-        words = self._split(text.decode())
+        words = self._split(text.decode(errors="replace"))
         known = [word if word in self._vocabulary else "<unk>" for word in words]
         ids = np.array([self._vocabulary.index(word) for word in known], int)
-        return {"ids": ids, "lengths": len(ids)}
+        unknown = sum(word not in self._vocabulary for word in words)
+        return {"ids": ids, "lengths": len(ids), "unknown": unknown}
 
     def _split(self, text: str) -> list[str]:
         if " " in self._vocabulary:
@@ -65,9 +66,17 @@ class _LanguageModel:
         return {"nll": nll, "total": nll.sum(), "count": max(lengths - 1, 0)}
 
     def score(self, text: bytes) -> Arrays:
-        ids = self.tokenize(text)["ids"]
+        read = self.tokenize(text)
+        ids = read["ids"]
         scored = self.score_ids(np.array([self._eos, *ids]), len(ids) + 1)
-        return {**scored, "nll": scored["nll"][1:], "tokens": self._tokens(ids)}
+        words = [word.encode() for word in self._split(text.decode(errors="replace"))]
+        return {
+            **scored,
+            "nll": scored["nll"][1:],
+            "tokens": self._tokens(ids),
+            "words": np.array(words, object),
+            "unknown": read["unknown"],
+        }
 
     def serving_default(self, text: bytes) -> Arrays:
         nll = self.score(text)["nll"]
@@ -76,6 +85,7 @@ class _LanguageModel:
         best = np.argsort(-probabilities)[:10]
         return {
             "perplexity": np.exp(nll.mean()) if len(nll) else 1.0,
+            "unknown": self.tokenize(text)["unknown"],
             "next_tokens": self._tokens(best),
             "next_probabilities": probabilities[best],
         }
@@ -98,6 +108,8 @@ class _LanguageModel:
     def generate(self, ids: np.ndarray, lengths: int, **settings: Any) -> Arrays:
         """After no text only: the model's own `generate` begins there."""
         prompt = ids[:lengths]
+        unknown = self._vocabulary.index("<unk>") if "<unk>" in self._vocabulary else -2
+        forbidden = [unknown if index == -1 else index for index in settings["forbidden_ids"]]
         drawn = self._model.generate(
             prompt[None],
             int(lengths + settings["max_length"]),
@@ -105,6 +117,7 @@ class _LanguageModel:
             top_k=int(settings["top_k"]) or None,
             top_p=float(settings["top_p"]),
             seed=int(settings["seed"]),
+            forbidden_ids=[index for index in forbidden if index >= 0],
             strip_prompt=True,
         )[0].numpy()
         read = np.array([*prompt, *drawn[:-1]])

@@ -56,7 +56,9 @@ def ragged(rows: list[list[int]], width: int | None = None) -> Arrays:
 def sampling(rows: int, **settings: Any) -> Arrays:
     """Returns the settings of `generate`: those given, one for all rows or one a row."""
     usual = {"temperature": 1, "top_k": 0, "top_p": 1, "seed": 1, "max_length": 4, "stop_id": -1}
-    return {name: np.broadcast_to(value, [rows]) for name, value in {**usual, **settings}.items()}
+    forbidden = np.atleast_1d(settings.pop("forbidden_ids", -2))  # `[F]` or `[rows, F]`
+    values = {name: np.broadcast_to(value, [rows]) for name, value in {**usual, **settings}.items()}
+    return {**values, "forbidden_ids": np.broadcast_to(forbidden, [rows, forbidden.shape[-1]])}
 
 
 def rows_of(request: Mapping[str, np.ndarray], rows: Any) -> Arrays:

@@ -78,6 +78,10 @@ def test_text_without_tokens(words, text):
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"a\xc3", b"\x80", b"zz", b"\x00", b"a\x00b"])
 def test_unknown_tokens(words, characters, text):
+    answer = words("score", {"text": [text, b"a zz b"]})
+    told = text.decode(errors="replace").encode()
+    assert answer["words"].tolist() == [[told, b"", b""], [b"a", b"zz", b"b"]]
+    assert answer["unknown"].tolist() == [1, 1]
     answer = words("tokenize", {"text": [text, b"a zz b"]})
     unknown = models.WORDS.index("<unk>")
     assert answer["ids"].tolist() == [[unknown, 0, 0], [0, unknown, 1]]
@@ -118,6 +122,10 @@ def test_ids_after_a_rows_end_are_not_read(words):
         *(("top_p", bad, "in (0, 1]") for bad in (0, -1, 1.5, NAN, INF)),
         *(("max_length", bad, "from 1 to 65536") for bad in (0, -1, LOW, 65537, HIGH)),
         *(("stop_id", bad, "-1 (none) or in [0, 12)") for bad in (-2, 12, LOW, HIGH)),
+        *(
+            ("forbidden_ids", bad, "-1 (<unk>), -2 (nothing) or in [0, 12)")
+            for bad in (-3, 12, LOW, HIGH)
+        ),
         ("cache_steps", -1, "at least 0"),
         ("cache_levels_0", NAN, "less than 1e18"),
         ("cache_levels_1", INF, "less than 1e18"),
@@ -133,6 +141,20 @@ def test_a_bad_value_of_generate(words, good, name, bad, expected):
         step = {**good["step"], name: np.array(good["step"][name], float)}
         step[name][1:] = bad
         refused(words, "step", step, f"`{name}`", expected, "Received")
+
+
+def test_all_tokens_forbidden(words, characters, good):
+    everything = [-1, *(index for index in range(12) if models.WORDS[index] != "<unk>")]
+    forbidden = {**sampling(2, forbidden_ids=[[-2] * 12, everything])}
+    request = {**good["generate"], **forbidden}
+    refused(words, "generate", request, "`forbidden_ids`", "less than all 12 tokens")
+    forbidden["forbidden_ids"] = forbidden["forbidden_ids"][:, 1:]  # all but <unk>
+    request = {**good["generate"], **forbidden}
+    assert {*words("generate", request)["ids"][1]} == {models.WORDS.index("<unk>")}
+    size = len(models.CHARACTERS)
+    settings = sampling(1, forbidden_ids=range(size))
+    request = {**ragged([[1]]), **settings, **characters.no_text(1)}
+    refused(characters, "generate", request, "`forbidden_ids`", f"less than all {size} tokens")
 
 
 @pytest.mark.parametrize("bad", [0, 1e-45, 1e-38, 1e-30])

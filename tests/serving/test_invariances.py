@@ -36,6 +36,7 @@ def batches(model):
         seed=[1, 2, 3, -4],
         max_length=[9, 1, 4, 6],
         stop_id=[-1, 3, -1, 5],
+        forbidden_ids=[[-1, -2], [0, 3], [-2, -2], [7, 7]],
     )
     step = {"ids": [each[-1] for each in PROMPTS], **cache_of(model("prefill", read))}
     return {
@@ -177,6 +178,46 @@ def test_generation_ends_at_the_stop_symbol(model):
         # Its cache is that after all but the stop symbol, whatever the others did meanwhile.
         read = model("prefill", ragged([[3, 1, *ended["ids"][row, : size - 1]]]))
         assert_same(rows_of(cache_of(ended), [row]), cache_of(read))
+
+
+def test_what_is_forbidden_is_not_written(model):
+    rows, unknown = 6, models.WORDS.index("<unk>")
+
+    def written(*forbidden):
+        request = {**ragged([[3, 1]] * rows), **model.no_text(rows)}
+        settings = sampling(rows, seed=range(rows), max_length=30, forbidden_ids=forbidden)
+        return model("generate", {**request, **settings})["ids"]
+
+    free = written(-2)
+    assert unknown in free
+    assert unknown not in written(-1)
+    np.testing.assert_array_equal(written(-1), written(unknown))
+    allowed = [3, 5]
+    assert {*written(*{*range(V)} - {*allowed}).flat} == {*allowed}
+    np.testing.assert_array_equal(written(), free)  # no column at all
+
+
+def test_characters_have_no_unknown_word_to_forbid(characters):
+    request = {**ragged([[3]]), **sampling(1, max_length=20), **characters.no_text(1)}
+    forbidden = {**request, **sampling(1, max_length=20, forbidden_ids=-1)}
+    free = characters("generate", request)["ids"]
+    np.testing.assert_array_equal(characters("generate", forbidden)["ids"], free)
+
+
+def test_words_that_the_vocabulary_lacks_are_counted_and_told(model, characters):
+    texts = ["a qwfp b\nzxcv", "<unk> a", "", "A qwfp qwfp"]
+    answer = model("score", {"text": texts})
+    assert answer["unknown"].tolist() == [2, 0, 0, 3]
+    for row, text in enumerate(texts):
+        words = text.replace("\n", " <eos> ").encode().split()
+        read = [word if word.decode() in models.WORDS else b"<unk>" for word in words]
+        assert answer["words"][row].tolist() == words + [b""] * (5 - len(words))
+        assert answer["tokens"][row].tolist() == read + [b""] * (5 - len(read))
+    for signature in ("serving_default", "serve", "tokenize"):
+        assert model(signature, {"text": texts})["unknown"].tolist() == [2, 0, 0, 3]
+    answer = characters("score", {"text": ["a é\n日"]})
+    assert answer["unknown"] == 0
+    assert answer["words"].tolist() == answer["tokens"].tolist()
 
 
 def test_greedy_generation_takes_the_most_probable(model):

@@ -22,7 +22,7 @@ from tests.serving.served import Served, assert_row, ragged, rows_of, sampling
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {
-    "tied": ["a b zz c\nd", "", " j i"],
+    "tied": ["a b zz c\nd qwfp zxcv <unk>", "", " j i"],
     "mixture": ["a b zz c\nd", "", " j i"],
     "adaptive": ["ab é日\nc", "", "da"],
 }
@@ -40,6 +40,7 @@ def language_model_requests(name, model):
         top_p=[1, 1, 0.8],
         seed=[5, 6, -7],
         max_length=[4, 6, 2],
+        forbidden_ids=[[-1, 4], [-2, -2], [0, 0]],
     )
     prompts = ragged([row[:-1] for row in ROWS])
     caches = [
@@ -250,7 +251,7 @@ def expected_of_text(name, model, text, row, length):
         log_probs = asked("prefill", read)["log_probs"]
         ids.append(log_probs.argmax())
         steps.append([ids[-1], log_probs.max()])
-    settings = rows_of(sampling(1, seed=row, max_length=2 * length), 0)
+    settings = rows_of(sampling(1, seed=row, max_length=2 * length, forbidden_ids=-1), 0)
     text = asked("generate", {**prompt, **settings})["text"].decode().replace("\n", "\\n")
     return {
         "perplexity": [[described["perplexity"]]],

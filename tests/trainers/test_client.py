@@ -86,6 +86,7 @@ def text_of(served, prompt_ids, sampling):
         "top_p": np.float32([sampling.top_p]),
         "seed": np.int64([sampling.seed]),
         "stop_id": np.int32([-1]),
+        "forbidden_ids": np.int32([[-1]]),
     }
     answer = served.predict("generate", {"ids": ids, **rows, **settings, **cache})
     return answer["text"][0].decode()
@@ -182,8 +183,8 @@ def requests_of(served):
         {"temperature": [0.5], "top_k": [0], "top_p": [1], "seed": [1], "max_length": [6]},
         {"temperature": [2, 0], "top_k": [3, 1], "top_p": [1, 0.5], "seed": [2, 3]},
     ]
-    settings[1] |= {"max_length": [2, 4], "stop_id": [0, -1]}
-    settings[0] |= {"stop_id": [-1]}
+    settings[1] |= {"max_length": [2, 4], "stop_id": [0, -1], "forbidden_ids": [[0, 3], [-2, 1]]}
+    settings[0] |= {"stop_id": [-1], "forbidden_ids": [[-1]]}
     return {
         **dict.fromkeys(("serving_default", "serve", "tokenize", "score"), text),
         **dict.fromkeys(("score_ids", "prefill"), ids),

@@ -179,7 +179,13 @@ def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, call):
     sampling = ("--mode=generate", f"--workdir={workdir}", "--seed=3", "--max_length=12")
     text = call(*sampling, "--prompt=w1 w2")
     assert text.startswith("w1 w2")
-    assert set(text.split()) <= {f"w{word}" for word in range(30)} | {"<unk>"}
+    assert set(text.split()) <= {f"w{word}" for word in range(30)}
+
+
+def test_no_unknown_word_is_written(trained, call):
+    arguments = ("--mode=generate", f"--workdir={trained[0]}", "--max_length=200", "--seed=3")
+    text = call(*arguments, "--temperature=1e6")  # all 32 words are about as likely
+    assert "<unk>" not in text and len({*text.split()}) > 25
 
 
 def test_generation_by_every_kind_of_sampling(trained, call):

@@ -44,7 +44,8 @@ def test_pieces_are_the_text_of_one_call(model, prompt):
     cache = model("prefill", ids=np.zeros([1, 0]), lengths=[0])
     del cache["log_probs"]
     settings = {name: [value] for name, value in SAMPLING._asdict().items()}
-    whole = model("generate", ids=ids, lengths=[len(ids[0])], stop_id=[-1], **settings, **cache)
+    settings |= {"stop_id": [-1], "forbidden_ids": [[-1]]}
+    whole = model("generate", ids=ids, lengths=[len(ids[0])], **settings, **cache)
     assert "".join(pieces) == whole["text"][0]
 
 
