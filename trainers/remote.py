@@ -30,10 +30,15 @@ MOST_BYTES = 64 * 2**20  # of an answer; gRPC's own limit is 4 MiB, which caches
 _METADATA = "signature_def"
 # What the signatures of a language model return: dtypes and ranks.
 _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
-    "serving_default": {"next_tokens": (tf.string, 2), "next_probabilities": (tf.float32, 2)},
-    "tokenize": {"ids": (tf.int32, 2), "lengths": (tf.int32, 1)},
+    "serving_default": {
+        "next_tokens": (tf.string, 2),
+        "next_probabilities": (tf.float32, 2),
+        "unknown": (tf.int32, 1),
+    },
+    "tokenize": {"ids": (tf.int32, 2), "lengths": (tf.int32, 1), "unknown": (tf.int32, 1)},
     "score": {
         "tokens": (tf.string, 2),
+        "words": (tf.string, 2),
         "nll": (tf.float32, 2),
         "total": (tf.float32, 1),
         "count": (tf.int32, 1),

@@ -162,6 +162,7 @@ def texts(*row):
 
 SCORE = {
     "tokens": texts("a", "b"),
+    "words": texts("a", "b"),
     "nll": np.float32([[1, 2]]),
     "total": np.float32([3]),
     "count": np.int32([2]),
@@ -172,6 +173,7 @@ RETURNED = {
         "next_tokens": texts("a", "b"),
         "next_probabilities": np.float32([[0.75, 0.25]]),
         "perplexity": np.float32([2]),
+        "unknown": np.int32([0]),
     },
 }
 
@@ -255,8 +257,9 @@ def test_numbers_that_cannot_be(protocol, changed, message):
     ],
 )
 def test_json_that_cannot_be(changed, message, recwarn, monkeypatch):
-    values = {name: json.dumps(value.tolist()) for name, value in SCORE.items() if name != "tokens"}
-    values |= {"tokens": '[["a", "b"]]', **changed}
+    values = dict.fromkeys(SCORE, '[["a", "b"]]')
+    values |= {name: json.dumps(SCORE[name].tolist()) for name in ("nll", "total", "count")}
+    values |= changed
     body = ", ".join(f'"{name}": {value}' for name, value in values.items())
     monkeypatch.setattr(
         model_server.rest.Application, "_predict", lambda *_: f'{{"outputs": {{{body}}}}}'
@@ -313,7 +316,7 @@ def command(protocol, address, mode):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_tokens_do_not_command_the_terminal(protocol, capsys):
     tokens = texts(f"{SCREEN}\n\t", "é 語 \u200d")
-    with lying(protocol, {"tokens": tokens, "next_tokens": tokens}) as address:
+    with lying(protocol, dict.fromkeys(("tokens", "words", "next_tokens"), tokens)) as address:
         for mode in ("score", "next"):
             assert command(protocol, address, mode) == 0
             first, second, *_ = capsys.readouterr().out.split("\n")
@@ -322,7 +325,7 @@ def test_tokens_do_not_command_the_terminal(protocol, capsys):
 
 
 def test_a_written_text_does_not_command_the_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(client, "generate", lambda *_: iter([f"{SCREEN}\n", "\tb\ud800"]))
+    monkeypatch.setattr(client, "generate", lambda *_, **__: iter([f"{SCREEN}\n", "\tb\ud800"]))
     with lying("grpc", {}) as address:
         assert command("grpc", address, "generate") == 0
     assert capsys.readouterr().out == (
