@@ -6,8 +6,7 @@
 import http
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn, Protocol
 from urllib import parse
 
@@ -15,11 +14,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format, message
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
 
 from trainers import exchange, terminal
 
@@ -28,6 +23,11 @@ __all__ = ["MOST_BYTES", "Grpc", "Model", "RemoteError", "Rest", "Transport"]
 MOST_BYTES = 64 * 2**20  # of an answer; gRPC's own limit is 4 MiB, which caches pass
 
 _METADATA = "signature_def"
+_SERVICE = "/tensorflow.serving.PredictionService"
+_ANSWERS = {
+    "GetModelMetadata": get_model_metadata_pb2.GetModelMetadataResponse,
+    "Predict": predict_pb2.PredictResponse,
+}
 # What the signatures of a language model return: dtypes and ranks.
 _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
     "serving_default": {
@@ -100,14 +100,13 @@ class Grpc:
         self.address, self.model, self._deadline = address, model, deadline
         options = [("grpc.max_receive_message_length", MOST_BYTES)]
         channel = grpc.insecure_channel(address, options)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        self._calls = {name: channel.unary_unary(f"{_SERVICE}/{name}") for name in _ANSWERS}
 
     def metadata(self) -> get_model_metadata_pb2.SignatureDefMap:
         """Asks what the model's signatures are."""
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=[_METADATA])
         request.model_spec.name = self.model
-        with self._told():
-            response = self._stub.GetModelMetadata(request, timeout=self._deadline)
+        response = self._ask("GetModelMetadata", request)
         signatures = get_model_metadata_pb2.SignatureDefMap()
         try:
             told = response.metadata[_METADATA].Unpack(signatures)
@@ -124,17 +123,18 @@ class Grpc:
         request.model_spec.signature_name = signature
         for name, value in inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-        with self._told():
-            response = self._stub.Predict(request, timeout=self._deadline)
+        response = self._ask("Predict", request)
         try:
             return {name: _from_proto(proto) for name, proto in response.outputs.items()}
         except (TypeError, ValueError) as error:  # the values do not fill the shape
             _malformed(self, error)
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _ask(self, name: str, request: message.Message) -> Any:
         try:
-            yield
+            answer = self._calls[name](request.SerializeToString(), timeout=self._deadline)
+            return _ANSWERS[name].FromString(answer)
+        except message.DecodeError as error:  # of which gRPC, if it read the answer, logs where
+            _malformed(self, error)
         except grpc.RpcError as error:
             code = error.code()
             if code == grpc.StatusCode.DEADLINE_EXCEEDED:
