@@ -1,8 +1,8 @@
 """The page's server: three files, and answers about one model.
 
-`GET /model` says what is served; `POST /score` and `POST /generate` take JSON objects of the
-fields that `page.js` sends. An error is `{"error": ...}`, with a status from 400, or the last line
-of a text that has begun.
+`GET /model` says what is served, `GET /example` what to show it with; `POST /score` and
+`POST /generate` take JSON objects of the fields that `page.js` sends. An error is
+`{"error": ...}`, with a status from 400, or the last line of a text that has begun.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from trainers.page.connections import Connections, Limits, listening
-from trainers.page.served import ServedModel, score
-from trainers.writing import Sampling, generate
+from trainers.page.served import ServedModel, example, score
+from trainers.writing import Sampling, Unknown, generate
 
 __all__ = ["MOST_BYTES", "MOST_TOKENS", "application", "run"]
 
@@ -75,6 +75,7 @@ def application(
     for path in _FILES:
         app.router.add_get(path, _file)
     app.router.add_get("/model", _describe)
+    app.router.add_get("/example", _example)
     app.router.add_post("/score", _score)
     app.router.add_post("/generate", _generate)
     return app
@@ -160,7 +161,12 @@ async def _file(request: web.Request) -> web.FileResponse:
 
 
 async def _describe(request: web.Request) -> web.Response:
-    return web.json_response({"name": request.app[_MODEL].name, "most_tokens": MOST_TOKENS})
+    model = request.app[_MODEL]
+    return web.json_response({"name": model.name, "card": model.card, "most_tokens": MOST_TOKENS})
+
+
+async def _example(request: web.Request) -> web.Response:
+    return web.json_response({"text": await _ask(request, example, request.app[_MODEL])})
 
 
 async def _score(request: web.Request) -> web.Response:
@@ -172,14 +178,18 @@ async def _score(request: web.Request) -> web.Response:
 async def _generate(request: web.Request) -> web.StreamResponse:
     """Answers with lines of JSON, `{"text": ...}` each, as the text is made.
 
+    Before them stands what of the text to go on from is unknown.
+
     The task is cancelled when the client goes away, and asks for no more.
     """
     fields = await _fields(request)
-    pieces = generate(request.app[_MODEL], _text(fields), _sampling(fields))
+    told: list[Unknown] = []
+    pieces = generate(request.app[_MODEL], _text(fields), _sampling(fields), tell=told.append)
     piece = await _ask(request, next, pieces, None)
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
     try:
+        await _send(request, response, {"unknown": told[0]._asdict()})
         while piece is not None:
             await _send(request, response, {"text": piece})
             piece = await _ask(request, next, pieces, None)
@@ -189,7 +199,7 @@ async def _generate(request: web.Request) -> web.StreamResponse:
 
 
 async def _send(
-    request: web.Request, response: web.StreamResponse, line: Mapping[str, str]
+    request: web.Request, response: web.StreamResponse, line: Mapping[str, Any]
 ) -> None:
     """Writes a line; raises ConnectionError where the client does not read."""
     written = response.write(f"{json.dumps(line)}\n".encode())

@@ -22,13 +22,12 @@ TEXT = json.dumps({"text": "a", **SETTINGS}).encode()
 class Model:
     """What the page asks a model, which takes its time, and answers at length."""
 
-    name, facts, example = "fake", {}, ""
-
     def __init__(self, seconds=0.0, tokens=1):
         self._seconds, self._tokens = seconds, tokens
 
     def __call__(self, signature, **inputs):
         ids = {"ids": np.zeros([1, 2], np.int32), "lengths": np.int32([2])}
+        ids["unknown"] = np.int32([0])
         if signature == "tokenize":
             return ids
         if signature == "prefill":
@@ -36,10 +35,9 @@ class Model:
         time.sleep(self._seconds)
         if signature == "generate":
             return {**ids, "text": ["word " * self._tokens]}
-        return {
-            "tokens": np.full([1, self._tokens], "a", object),
-            "nll": np.ones([1, self._tokens], np.float32),
-        }
+        tokens = np.full([1, self._tokens], "a", object)
+        nll = np.ones([1, self._tokens], np.float32)
+        return {"tokens": tokens, "words": tokens, "nll": nll}
 
 
 @contextlib.contextmanager

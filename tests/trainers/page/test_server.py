@@ -1,6 +1,7 @@
 """The page's server over HTTP."""
 
 import asyncio
+import json
 import threading
 import time
 
@@ -86,9 +87,28 @@ def test_a_text_is_scored_and_the_model_named(model):
         return named, scored
 
     named, scored = run(model, talk)
+    card = named.pop("card")
     assert named == {"name": "small, version 1", "most_tokens": 2000}
-    assert scored["tokens"] == ["the", exported.SCRIPT]
+    assert card["Vocabulary"] == "8 tokens" and exported.FACTS.items() <= card.items()
+    assert scored["words"] == ["the", exported.SCRIPT] and scored["known"] == [True, True]
     assert len(scored["nll"]) == 2 and scored["separator"] == " "
+
+
+def test_a_model_of_characters_is_shown_with_a_text_of_its_own():
+    model = ServedModel(str(exported.folder_of_characters()))
+
+    async def talk(client):
+        text = (await (await client.get("/example")).json())["text"]
+        own = await (await client.post("/score", json={"text": text})).json()
+        other = await (await client.post("/score", json={"text": "a\0é\n"})).json()
+        written = await client.post("/generate", json={"text": "aé", **SETTINGS})
+        return own, other, json.loads(await written.content.readline())
+
+    own, other, first = run(model, talk)
+    assert own["words"] and all(own["known"])
+    assert other["words"] == ["a", "\0", "é", "<eos>"]
+    assert other["known"] == [True, False, False, True]
+    assert first == {"unknown": {"tokens": 1, "of": 2}}
 
 
 def test_a_text_is_written_piece_by_piece(model):
@@ -99,13 +119,15 @@ def test_a_text_is_written_piece_by_piece(model):
         writing = asyncio.ensure_future(client.post("/generate", json=body))
         gate.let(1)
         response = await writing
-        lines = [await response.content.readline()]  # while the model waits in the next call
+        # While the model waits in the next call.
+        lines = [await response.content.readline() for _ in range(2)]
         gate.let(2)
         return lines + [line async for line in response.content]
 
     lines = run(gate, talk)
+    assert json.loads(lines.pop(0)) == {"unknown": {"tokens": 0, "of": 1}}
     assert len(lines) == 3 == gate.calls
-    assert b"".join(lines).decode() == ask(model, "/generate", body)[2]
+    assert b"".join(lines).decode() == ask(model, "/generate", body)[2].partition("\n")[2]
 
 
 def test_the_server_stops_when_the_client_goes_away(model):
@@ -170,7 +192,7 @@ def test_a_text_that_has_begun_ends_with_the_error(model):
             return model(signature, **inputs)
 
     status, headers, text = ask(Failing(), "/generate", {"text": "the", **SETTINGS})
-    first, last = text.splitlines()
+    _, first, last = text.splitlines()
     assert status == 200 and headers["Content-Type"] == "application/x-ndjson"
     assert first.startswith('{"text"') and last == '{"error": "no more"}'
 
@@ -179,9 +201,10 @@ def test_a_text_has_its_time_too(model):
     gate = Gate(model, "generate")
     gate.let(1)
     try:
-        first, last = ask(gate, "/generate", {"text": "the", **SETTINGS}, seconds=3)[2].splitlines()
+        text = ask(gate, "/generate", {"text": "the", **SETTINGS}, seconds=3)[2]
     finally:
         gate.let(1)
+    _, first, last = text.splitlines()
     assert first.startswith('{"text"') and "longer than 3 seconds" in last
 
 
