@@ -60,7 +60,8 @@ def threads() -> int:
 def integers(name: str) -> tuple[int, ...]:
     """Returns a list flag's value as numbers above zero."""
     values = FLAGS[name].value
-    if not values or not all(each.isdecimal() and int(each) > 0 for each in values):
+    digits = all(each.isascii() and each.isdecimal() for each in values)
+    if not values or not digits or 0 in map(int, values):
         raise app.UsageError(
             f"`{name}` must be numbers like 1,2,4. Received: --{name}={','.join(values)}"
         )

@@ -18,6 +18,7 @@ from trainers import (
     files,
     language_modeling,
     memory,
+    provenance,
     runs,
     standardize,
 )
@@ -222,7 +223,10 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
     """
     model, vocabulary, config = load_trained(path, "to be served")
     with evaluation.epsilon_of("exact", model):
+        kept = _kept_corpus(path)
         facts = runs.facts(path, config)
+        facts |= provenance.of_data(config.task, kept.get("sha256", {}))
+        facts |= provenance.unknown_words(kept)
         if precision != "float32":
             corpus = load_corpus(config, data_dir)
             check_corpus(path, corpus)
@@ -272,20 +276,33 @@ def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corp
 
 
 def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
-    """Binds a run to its text: its words and its checksums, written the first time."""
+    """Binds a run to its text, the first time.
+
+    Kept are its words, its checksums, and how many tokens of those that score it read `<unk>`.
+    """
     check_corpus(path, corpus)
     if not (path / VOCABULARY).exists():
         corpus.vocabulary.save(path / VOCABULARY)
     if not (path / CORPUS).exists():
-        files.write_json(path / CORPUS, {"sha256": dict(corpus.checksums)})
+        texts = {split: getattr(corpus, split) for split in _SPLITS}
+        unknown = corpus.vocabulary.unknown_id
+        kept = {
+            "sha256": dict(corpus.checksums),
+            "tokens": {split: len(ids) for split, ids in texts.items()},
+            "unknown": {split: corpora.count(ids, unknown) for split, ids in texts.items()},
+        }
+        files.write_json(path / CORPUS, kept)
+
+
+def _kept_corpus(path: epath.Path) -> dict[str, Any]:
+    """Returns what `keep_corpus` kept of a run's text."""
+    return json.loads((path / CORPUS).read_text()) if (path / CORPUS).exists() else {}
 
 
 def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Raises WorkdirError where a run's text is not that of the corpus."""
-    differing = []
-    if (path / CORPUS).exists():
-        kept = json.loads((path / CORPUS).read_text())["sha256"]
-        differing = [split for split, sha256 in corpus.checksums.items() if kept[split] != sha256]
+    kept = _kept_corpus(path).get("sha256", corpus.checksums)
+    differing = [split for split, sha256 in corpus.checksums.items() if kept[split] != sha256]
     if not differing and (path / VOCABULARY).exists():  # all that a run once kept of its text
         if Vocabulary.load(path / VOCABULARY).tokens != corpus.vocabulary.tokens:
             differing = ["train"]

@@ -14,7 +14,7 @@ from matplotlib import figure
 
 from keras_trellis import TrellisClassifier
 from keras_trellis.export import export_classifier, inference_model
-from trainers import files, runs, sequence_models
+from trainers import files, provenance, runs, sequence_models
 from trainers.data import images, sequences
 from trainers.measures import ACCURACY, Measure, measure_of
 from trainers.sequence_modeling import Score, SequenceModeling
@@ -178,6 +178,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
     model = sequence_models.classifier(config, shape, len(source.classes), order)
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
+    facts |= provenance.of_data(config.task, _kept(path).get("sha256", {}))
     if precision != "float32":
         facts |= _change(path, config, data_dir, model, precision)
     return export_classifier(

@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.classifier import TrellisClassifier
 from keras_trellis.export import saving, versions
-from keras_trellis.export.cards import card
+from keras_trellis.export.cards import NOT_STATED, card
 from keras_trellis.export.classifier import ClassifierEndpoints
 from keras_trellis.export.language_model import LanguageModelEndpoints
 from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary
@@ -29,6 +31,18 @@ from keras_trellis.export.weights import PRECISIONS, Weights, inference_model
 from keras_trellis.language_model import TrellisLM
 
 __all__ = ["PRECISIONS", "export_classifier", "export_language_model", "inference_model"]
+
+_LANGUAGE_MODEL = {
+    "Intended use": "telling how probable texts like the training text are, and continuing them",
+    "Limits": "It answers no questions and follows no instructions. What it writes may be wrong, "
+    "may offend, and may be copied from its training text. Of other kinds of text, other languages "
+    "or many unknown words its numbers say little.",
+}
+_CLASSIFIER = {
+    "Intended use": "telling these classes apart, in sequences like those of the training data",
+    "Limits": "It names one of its classes whatever it is given. How far its probabilities can be "
+    "trusted has not been measured.",
+}
 
 
 def export_language_model(
@@ -56,18 +70,21 @@ def export_language_model(
             are.
         precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
             `inference_model`, which returns the model whose answers these are.
-        facts: what else shall stand in the model card, such as the perplexity.
+        facts: what else shall stand in the model card, such as "Test perplexity", "Trained on" and
+            "Licence of the data"; what is known without them, "Intended use" for example, they
+            replace.
 
     Returns:
         The version's folder.
 
     Raises:
-        ValueError: an argument is not what it must be.
+        ValueError: an argument is not what it must be, or the model's weights, or its answers to
+            the warm-up requests, are not finite.
         ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
     """
     path = _checked_path(path)
     vocabulary = check_vocabulary(vocabulary, model.vocabulary_size)
-    model = inference_model(model, precision)
+    model = _finite(inference_model(model, precision), precision)
     weights = Weights(model, precision)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Tokenizer(vocabulary, Path(folder), standardize)
@@ -76,8 +93,11 @@ def export_language_model(
         def describe(functions: Mapping[str, Any], size: int) -> str:
             known = {
                 "Vocabulary": f"{len(vocabulary):,} tokens",
+                "Text is made ready": "it is taken as it is" if standardize is None else NOT_STATED,
+                "Text is cut": tokenizer.rule(),
                 "Bytes of cache a row": f"{endpoints.cache.row_bytes:,}",
                 **_stored(precision, size),
+                **_LANGUAGE_MODEL,
             }
             return card("A language model", {**known, **(facts or {})}, model, functions)
 
@@ -105,13 +125,14 @@ def export_classifier(
             for example, as `tf.TensorSpec([None, 28, 28], tf.uint8, "images")`.
         preprocess: from these to sequences.
         precision: see `export_language_model`.
-        facts: what else shall stand in the model card, such as the accuracy.
+        facts: see `export_language_model`.
 
     Returns:
         The version's folder.
 
     Raises:
-        ValueError: an argument is not what it must be.
+        ValueError: an argument is not what it must be, or the model's weights, or its answers to
+            the warm-up requests, are not finite.
         ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
     """
     path = _checked_path(path)
@@ -123,11 +144,11 @@ def export_classifier(
         )
     if not model.built:
         raise ValueError("`model` must be built: call it once. Received: a model without weights")
-    model = inference_model(model, precision)
+    model = _finite(inference_model(model, precision), precision)
     endpoints = ClassifierEndpoints(model, labels, inputs, preprocess or tf.identity)
 
     def describe(functions: Mapping[str, Any], size: int) -> str:
-        known = {"Classes": ", ".join(labels), **_stored(precision, size)}
+        known = {"Classes": ", ".join(labels), **_stored(precision, size), **_CLASSIFIER}
         return card("A classifier of sequences", {**known, **(facts or {})}, model, functions)
 
     return saving.save(endpoints.signatures(), Weights(model, precision), {}, path, describe)
@@ -139,6 +160,19 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     path = os.fspath(path)
     versions.check_folder(path)
     return path
+
+
+def _finite(model: keras.Model, precision: str) -> keras.Model:
+    """Returns a model, once its weights are known to be finite as they are kept."""
+    for weight in model.weights:
+        values = np.asarray(weight)
+        wrong = values[~np.isfinite(values)]
+        if wrong.size:
+            raise ValueError(
+                f"`model` must have weights that are finite in {precision}. Received: "
+                f"{weight.path} with {wrong[0]}, in {wrong.size:,} of {values.size:,} places"
+            )
+    return model
 
 
 def _stored(precision: str, size: int) -> dict[str, str]:

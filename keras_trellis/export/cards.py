@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
+import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-__all__ = ["card"]
+__all__ = ["NOT_STATED", "card"]
+
+NOT_STATED = "not stated"
 
 _MEANINGS = {
     "text": "UTF-8",
@@ -20,7 +24,7 @@ _MEANINGS = {
     "seed": "the same row with the same seed is continued alike",
     "max_length": "tokens to add, from 1 to 65,536",
     "stop_id": "the token that ends a row; -1: none",
-    "forbidden_ids": "tokens not to write; -1: <unk>, where there is one; -2: nothing",
+    "forbidden_ids": "tokens not to write; -1: `<unk>`, where there is one; -2: nothing",
     "unknown": "words that the vocabulary does not have",
     "perplexity": "of the tokens after the line break that each text begins after",
     "next_tokens": "the most probable first",
@@ -46,11 +50,11 @@ def card(
     model: keras.Model,
     functions: Mapping[str, tf.types.experimental.ConcreteFunction],
 ) -> str:
-    """Returns a model card in Markdown.
+    """Returns a model card in Markdown: a table of facts, a row each, then one for each signature.
 
     Args:
         title: what the model is.
-        facts: what is known of it, by name.
+        facts: what is known of it, by name; they replace those that are known of every model.
         model: the model.
         functions: the traced signatures.
     """
@@ -62,17 +66,33 @@ def card(
         "Kernel size": layer.kernel_size,
         "Dilations": ", ".join(map(str, layer.dilation_rate)),
         "Receptive field": f"{layer.receptive_field:,} steps",
+        "Trained on": NOT_STATED,
+        "Licence of the data": NOT_STATED,
         **facts,
-        "Written by": f"keras_trellis with TensorFlow {tf.__version__}, Keras {keras.__version__}",
+        "Written by": f"keras_trellis {_version()} with TensorFlow {tf.__version__}, "
+        f"Keras {keras.__version__}",
+        "Written on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d} (UTC)",
     }
     lines = [f"# {title}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in facts.items()]
+    lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items()]
     lines += ["", "The batch is the first dimension of every input and output; -1 is any size."]
     for name, function in functions.items():
         lines += ["", f"## `{name}`", "", "| | name | dtype | shape | |", "|---|---|---|---|---|"]
         ((inputs,), _) = function.structured_input_signature
         lines += _rows("in", inputs) + _rows("out", function.structured_outputs)
     return "\n".join([*lines, ""])
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("keras_trellis")
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        return "of an unknown version"
+
+
+def _cell(value: Any) -> str:
+    """Returns a cell of a table, which is one line and ends at a bar."""
+    return " ".join(str(value).split()).replace("|", "\\|")
 
 
 def _rows(kind: str, tensors: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export import versions
@@ -62,6 +63,9 @@ def save(
 
     Returns:
         The version's folder.
+
+    Raises:
+        ValueError: an example has an answer that is not finite.
     """
     module = tf.Module()
     module.weights = weights.stored
@@ -77,6 +81,7 @@ def save(
                 # `keras.layers.TFSMLayer` has one argument to give: here it is a dictionary.
                 setattr(module, name, traced[signature.function])
             functions[name] = traced[signature.function].get_concrete_function()
+    _check_answers(signatures, functions)
 
     def write(folder: str) -> None:
         tf.saved_model.save(module, folder, signatures=functions)
@@ -99,6 +104,26 @@ def _function(signature: Signature, weights: Weights) -> tf.types.experimental.P
         return weights.call(signature.function, **shaped)
 
     return tf.function(function, input_signature=[dict(signature.inputs)], autograph=False)
+
+
+def _check_answers(
+    signatures: Mapping[str, Signature],
+    functions: Mapping[str, tf.types.experimental.ConcreteFunction],
+) -> None:
+    """Refuses what a server would warm up by NaN, or by infinities, which JSON has not."""
+    asked = set()
+    for name, signature in signatures.items():
+        if signature.function in asked:  # under another name
+            continue
+        asked.add(signature.function)
+        for output, value in functions[name](dict(signature.example)).items():
+            wrong = value.numpy() if value.dtype.is_floating else np.zeros([])
+            wrong = wrong[~np.isfinite(wrong)]
+            if wrong.size:
+                raise ValueError(
+                    "`model` must answer the warm-up requests by finite numbers. "
+                    f"Received: {wrong[0]} in the output {output!r} of the signature {name!r}"
+                )
 
 
 def _write_warm_up(path: str, signatures: Mapping[str, Signature]) -> None:

@@ -10,18 +10,31 @@ import tensorflow as tf
 
 from keras_trellis.export.checks import checked
 
-__all__ = ["EOS", "UNKNOWN", "Encoded", "Standardize", "Tokenizer", "check_vocabulary"]
+__all__ = [
+    "BLANKS",
+    "EOS",
+    "UNKNOWN",
+    "Encoded",
+    "Standardize",
+    "Tokenizer",
+    "check_vocabulary",
+]
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
 Standardize = Callable[[tf.Tensor], tf.Tensor]
 """Strings `[B]` to strings `[B]`, in a graph: what makes text like that which a model knows."""
 
-# What Python's `str.split` splits at, so that a server splits as training did: RE2's \s is ASCII.
-_SPACES = (
-    r"[\s\x0b\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}"
-    r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+BLANKS = (
+    r"\t\f\r \x0b\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}"
+    r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 )
+"""What Python's `str.split` splits at, but for the line break, as a class of RE2 has it.
+
+RE2's own class of white space is ASCII; a server splits as training did.
+"""
+
+_SPACES = rf"[\n{BLANKS}]+"
 
 
 class Encoded(NamedTuple):
@@ -74,6 +87,15 @@ class Tokenizer(tf.Module):
         self._of_characters = " " in tokens
         self.eos_id = tokens.index(EOS)
         self.unknown_id = tokens.index(UNKNOWN) if UNKNOWN in tokens else None
+
+    def rule(self) -> str:
+        """Returns how text is cut, as a model card tells it."""
+        pieces, places = ("characters", "") if self._of_characters else ("words", " at white space")
+        others = f"read `{UNKNOWN}`" if self.unknown_id is not None else "are an error"
+        return (
+            f"in {pieces}{places}; a line break reads `{EOS}`, which stands before each text too; "
+            f"{pieces} outside the vocabulary {others}"
+        )
 
     def encode(self, text: tf.Tensor) -> Encoded:
         """Returns texts as a model reads them.

@@ -1,6 +1,7 @@
 """The folder of a served model: a version in it is whole, or is not there.
 
-A server polls the folder and loads the subfolder whose name is the greatest number.
+A server polls the folder and loads the subfolder whose name is the greatest number, of 64 bits, in
+decimal digits of ASCII.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 __all__ = ["check_folder", "newest", "publish"]
 
+_LAST = 2**63 - 1  # what a server reads
 _GRAPH = "saved_model.pb"  # without it no server takes a folder for a model
 
 
@@ -30,7 +32,7 @@ def check_folder(path: str) -> None:
         reason = "which is a file"
     elif tf.io.gfile.exists(os.path.join(path, _GRAPH)):
         reason = "which is a SavedModel itself"
-    elif os.path.basename(path.rstrip("/")).isdigit():
+    elif _number(os.path.basename(path.rstrip("/"))) is not None:
         reason = "whose name is that of a version"
     if reason:
         raise ValueError(
@@ -46,13 +48,13 @@ def newest(path: str) -> str:
         ValueError: `path` is not the folder of a model, or has no version.
     """
     check_folder(path)
-    found = _numbers(path)
+    found = _versions(path)
     if not found:
         raise ValueError(
             "`path` must be a model's folder, with a version, a folder whose name is a number. "
             f"Received: path={path!r}, which has none"
         )
-    return os.path.join(path, str(max(found)))
+    return os.path.join(path, found[max(found)])
 
 
 def publish(write: Callable[[str], None], path: str) -> str:
@@ -69,7 +71,11 @@ def publish(write: Callable[[str], None], path: str) -> str:
 
     Returns:
         The version's folder.
+
+    Raises:
+        ValueError: the greatest version has no number after it.
     """
+    _next(path)  # before anything is written
     if "://" in path:
         with tempfile.TemporaryDirectory() as folder:
             write(folder)
@@ -86,12 +92,27 @@ def publish(write: Callable[[str], None], path: str) -> str:
 
 
 def _next(path: str) -> int:
-    return max(_numbers(path), default=0) + 1
+    greatest = max(_versions(path), default=0)
+    if greatest == _LAST:
+        raise ValueError(
+            "`path` must have versions below the greatest that a server reads. "
+            f"Received: path={path!r}, with version {greatest}"
+        )
+    return greatest + 1
 
 
-def _numbers(path: str) -> list[int]:
+def _versions(path: str) -> dict[int, str]:
+    """Returns the names of a model's versions by their numbers."""
     names = tf.io.gfile.listdir(path) if tf.io.gfile.exists(path) else []
-    return [int(name) for name in (each.rstrip("/") for each in names) if name.isdigit()]
+    numbered = {_number(name): name for name in (each.rstrip("/") for each in names)}
+    return {number: name for number, name in numbered.items() if number is not None}
+
+
+def _number(name: str) -> int | None:
+    """Returns the version that a folder's name says, None where it is none."""
+    if not (name.isascii() and name.isdecimal()) or int(name) > _LAST:
+        return None
+    return int(name)
 
 
 def _rename(folder: str, path: str) -> str:

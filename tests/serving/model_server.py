@@ -40,7 +40,8 @@ class Model:
 
     def __init__(self, folder):
         self.name = Path(folder).name
-        self.version = max(int(each.name) for each in Path(folder).iterdir() if each.name.isdigit())
+        names = (each.name for each in Path(folder).iterdir())
+        self.version = max(int(name) for name in names if name.isascii() and name.isdecimal())
         self._loaded = tf.saved_model.load(str(Path(folder) / str(self.version)))
         self.metadata = get_model_metadata_pb2.SignatureDefMap()
         for name, function in self._loaded.signatures.items():

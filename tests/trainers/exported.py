@@ -13,7 +13,7 @@ from keras_trellis.export import export_language_model
 
 SCRIPT = "<script>document.title='taken'</script>"
 IMAGE = "<img/src=x/onerror=document.title='taken'>"
-FACTS = {"Task": "cats", "Test perplexity": "12.34 (56 tokens)", "Made by": SCRIPT}
+FACTS = {"Trained on": "cats | mats", "Test perplexity": "12.34 (56 tokens)", "Made by": SCRIPT}
 WORDS = ("<eos>", "the", "cat", "sat", "on", "mat", SCRIPT, IMAGE)
 
 

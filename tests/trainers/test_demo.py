@@ -80,8 +80,8 @@ def test_it_opens_with_a_scored_example_and_the_model_s_card(page):
         assert words and {*words} <= {*exported.WORDS}
         shown = tab.locator("#tokens [role=listitem]").all_text_contents()
         assert [word for word in shown if word != "↵"] == words
-        told = "The model: small, version 1 · task cats · test perplexity 12.34 (56 tokens)"
-        assert tab.locator("header > p").text_content() == told
+        told = "small, version 1 · trained on cats | mats · test perplexity 12.34 (56 tokens)"
+        assert tab.locator("header > p").text_content() == f"The model: {told}"
         facts = tab.locator("#facts")
         assert facts.is_hidden()
         tab.get_by_text("Its card").click()

@@ -1,8 +1,10 @@
 """`python -m trainers.export`: what a run has learned, as a served model."""
 
+import datetime
 import json
 import pathlib
 import re
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -11,7 +13,16 @@ from absl.testing import flagsaver
 
 from tests.trainers import mnist_files
 from trainers import config as configs
-from trainers import export, files, language_runs, runs, sequence_runs
+from trainers import (
+    export,
+    files,
+    language_runs,
+    names,
+    provenance,
+    runs,
+    sequence_runs,
+    standardize,
+)
 from trainers.data import images
 from trainers.training import checkpoints
 from trainers.training.workdir import open_workdir
@@ -41,6 +52,7 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     words = np.random.default_rng(0).integers(0, 30, 1800)
     lines = [" ".join(f"w{word}" for word in row) for row in words.reshape(-1, 10)]
+    lines[-1] = " ".join(["new", *lines[-1].split()[1:-1], "other"])
     for name, part in (("train", lines[:100]), ("valid", lines[100:140]), ("test", lines[140:])):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in part))
     return folder
@@ -105,12 +117,46 @@ def card(version):
     return (pathlib.Path(version) / "assets.extra" / "model_card.md").read_text()
 
 
+def facts_of(version):
+    """The first table of a card, by name."""
+    table = card(version).split("\n\n")[1].splitlines()[2:]
+    return dict(re.fullmatch(r"\| (.*?) \| (.*) \|", row).groups() for row in table)
+
+
+def test_every_task_says_where_its_data_is_from():
+    for task in names.LANGUAGE + names.IMAGES:
+        facts = provenance.of_data(task, {})
+        assert facts["Trained on"] != "not stated" and facts["Licence of the data"]
+        standardized = standardize.of_task(task) is not None
+        assert ("Text is made ready" in facts) == standardized
+
+
+def test_what_a_run_did_not_keep_is_not_known():
+    facts = provenance.of_data("ptb", {}) | provenance.unknown_words({"sha256": {}})
+    assert facts["SHA-256 of the data"] == "not stated"
+    assert facts["Unknown words in the test text"] == "not measured"
+
+
 def test_a_language_model(call, language_run, tmp_path):
     output = call(f"--workdir={language_run}", f"--output={tmp_path / 'served'}")
     version = tmp_path / "served" / "1"
     assert output == f"{version}: see assets.extra/model_card.md there\n"
     assert "| Test perplexity | 56.79 (1,234 tokens) |" in card(version)
-    assert "| Task | text |" in card(version)
+    facts = facts_of(version)
+    assert facts["Task"] == "text"
+    assert facts["Trained on"] == "text files of the user's own"
+    assert facts["Licence of the data"] == "not stated"
+    kept = json.loads((language_run / "corpus.json").read_text())
+    sums = [f"{split} {sha256}" for split, sha256 in kept["sha256"].items()]
+    assert facts["SHA-256 of the data"] == ", ".join(sums) and len(sums) == 3
+    assert facts["Text is made ready"] == "it is taken as it is"
+    assert facts["Text is cut"].startswith("in words at white space; a line break reads `<eos>`")
+    # Two of its 400 words are not in the training text; each of the 40 lines has one more token.
+    assert facts["Unknown words in the test text"] == "0.45 % (2 of 440 tokens)"
+    assert "follows no instructions" in facts["Limits"] and facts["Intended use"]
+    assert facts["Written by"].startswith(f"keras_trellis {metadata.version('keras_trellis')} ")
+    written = datetime.date.fromisoformat(facts["Written on"].removesuffix(" (UTC)"))
+    assert abs(datetime.datetime.now(datetime.timezone.utc).date() - written).days <= 1
 
     model, vocabulary, _ = language_runs.load_trained(language_run, "to be compared")
     text = "w3 w7 nothing\nw1"
@@ -153,6 +199,11 @@ def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
     arguments = [f"--workdir={digits_run}", f"--output={tmp_path}", f"--precision={precision}"]
     call(*arguments, *([] if exact else [f"--data_dir={digits}"]))
     assert ("| Validation accuracy in float16 |" in card(tmp_path / "1")) != exact
+    facts = facts_of(tmp_path / "1")
+    assert facts["Trained on"].startswith("MNIST") and facts["Licence of the data"] == "not stated"
+    kept = json.loads((digits_run / "data.json").read_text())
+    assert f"train {kept['sha256']['train']}" in facts["SHA-256 of the data"]
+    assert "Text is cut" not in facts and "one of its classes" in facts["Limits"]
 
     config = runs.load_config(digits_run)
     order = json.loads((digits_run / "data.json").read_text())["permutation"]

@@ -5,6 +5,7 @@ import hypothesis.strategies as st
 import pytest
 import tensorflow as tf
 
+from keras_trellis.export.tokenizer import Tokenizer
 from trainers import standardize
 from trainers.data import corpora
 from trainers.data.vocabulary import split_characters, split_tokens
@@ -30,6 +31,8 @@ PIECES = st.sampled_from(
         "1.2.3",
     ]
     + [" ", "  ", "\t", "\n", "\n\n", " \n "]
+    + ["\xa0", "\u2009", "\x1d", "——", "²", "\0\0"]
+    + ["\0", "A\0B", "\0The 3", "\x01", "\x7f", "\ufeff", "\ufffd", "e\u0301", "½"]
 )
 
 
@@ -45,6 +48,35 @@ def tokens(task, text):
 def test_the_graph_does_what_python_does(task, pieces):
     text = "".join(pieces)
     assert tokens(task, text) == corpora.tokens_of(task, text)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory):
+    tokens, folder = ["<eos>", "<unk>", "the", "N"], tmp_path_factory.mktemp("vocabularies")
+    made = {}
+    for task in TASKS:
+        (folder / task).mkdir()
+        vocabulary = [*tokens, " "] if task == "ptb_char" else tokens
+        made[task] = Tokenizer(vocabulary, folder / task, standardize.of_task(task))
+    return made
+
+
+@pytest.mark.parametrize("task", TASKS)
+@hypothesis.given(
+    texts=st.lists(
+        st.binary(max_size=12) | st.lists(PIECES, max_size=5).map(lambda p: "".join(p).encode())
+    )
+)
+@hypothesis.settings(max_examples=40, deadline=None)
+def test_whatever_bytes_a_client_sends(tokenizers, task, texts):
+    encoded = tokenizers[task].encode(tf.constant(texts, tf.string))
+    for row, text in enumerate(texts):
+        words = corpora.tokens_of(task, text.decode(errors="replace"))
+        assert encoded.lengths[row] == len(words)
+        told = encoded.words[row, : len(words)].numpy()
+        assert [word.decode() for word in told] == words
+        known = {"<eos>", "<unk>", "the", "N", *([" "] if task == "ptb_char" else [])}
+        assert encoded.unknown[row] == sum(word not in known for word in words)
 
 
 @pytest.mark.parametrize("task", TASKS)

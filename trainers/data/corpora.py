@@ -204,6 +204,11 @@ def tokens_of(task: str, text: str) -> list[str]:
     return lines[0] + [token for line in lines[1:] for token in (EOS, *line)]
 
 
+def count(ids: np.ndarray, token: int | None) -> int:
+    """Returns how often a token stands in ids, which may be more than fit in memory."""
+    return sum(int((part == token).sum()) for part in _parts(ids)) if token is not None else 0
+
+
 SOURCES: dict[str, Callable[..., encoding.Source]] = {
     "ptb": _ptb,
     "ptb_mos": _ptb,
@@ -224,14 +229,14 @@ def _warn_of_unknown_words(task: str, vocabulary: Vocabulary, ids: dict[str, np.
     if not appended or any((part == unknown).any() for part in _parts(ids["train"])):
         return
     for split in ("validation", "test"):
-        count = sum(int((part == unknown).sum()) for part in _parts(ids[split]))
-        if count:
+        found = count(ids[split], unknown)
+        if found:
             logging.warning(
                 "%s: %d of %d %s tokens are not in the training text and read <unk>, which the "
                 "training text never holds, so that no model can learn it. Write <unk> for rare "
                 "words in the text files.",
                 task,
-                count,
+                found,
                 len(ids[split]),
                 split,
             )

@@ -199,11 +199,11 @@ function sendOnEnter(event) {
 
 // What the page opens with.
 
-const TOLD = /^(task|trained on)$|perplexity|bits per character/i; // of the card, beside the name
+const TOLD = /^trained on$|perplexity|bits per character/i; // of the card, beside the name
 
 function showModel({ name, card, most_tokens }) {
   const rows = Object.entries(card);
-  const told = rows.filter(([fact]) => TOLD.test(fact));
+  const told = rows.filter(([fact, value]) => TOLD.test(fact) && value !== "not stated");
   byId("name").textContent = name;
   byId("trained").textContent = told.map(([fact, value]) => ` · ${fact.toLowerCase()} ${value}`).join("");
   byId("card").hidden = !rows.length;

@@ -25,6 +25,7 @@ _EXAMPLES = (
 )
 _MOST_UNKNOWN = 0.25  # the share of an example's tokens
 _WRITTEN = Sampling(max_length=24, temperature=1.0, top_k=40, top_p=1.0, seed=0)
+_ROW = re.compile(r"\| (.+?) \| (.*) \|")  # of a card's table, whose cells have \| for a bar
 _CARD = os.path.join("assets.extra", "model_card.md")
 
 _NEEDED = frozenset({"tokenize", "score", "prefill", "generate"})
@@ -144,8 +145,9 @@ def _card(path: str) -> dict[str, str]:
         return {}
     begun = itertools.dropwhile(lambda line: not line.startswith("|"), lines)
     table = itertools.takewhile(lambda line: line.startswith("|"), begun)
-    rows = [[cell.strip() for cell in line.strip("| ").split(" | ", 1)] for line in table]
-    return {row[0]: row[1] for row in rows if len(row) == 2}
+    rows = filter(None, map(_ROW.fullmatch, table))
+    cells = ([cell.replace("\\|", "|") for cell in row.groups()] for row in rows)
+    return dict(cells)
 
 
 def _decoded(values: np.ndarray) -> np.ndarray:

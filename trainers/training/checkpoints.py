@@ -5,6 +5,7 @@ The files are NumPy's `.npz`, which holds a checksum for each array, uncompresse
 
 import contextlib
 import errno
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent import futures
@@ -19,6 +20,8 @@ from trainers.files import write_atomically
 from trainers.training import workdir
 
 BEST = "best.npz"
+# What `Checkpoints._path` writes, for a file of another name is not ours to read or to remove.
+_NAME = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz")
 # What reading a file that is cut short or damaged raises, and what a full or failing disk does.
 _UNREADABLE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, OSError, tf.errors.OpError)
 _UNWRITABLE = (OSError, tf.errors.ResourceExhaustedError)
@@ -55,7 +58,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, in ascending order."""
-        return sorted(int(path.stem.split("-")[1]) for path in self.folder.glob("step-*.npz"))
+        found = (_NAME.fullmatch(path.name) for path in self.folder.glob("step-*.npz"))
+        return sorted(int(match[1]) for match in found if match)
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
         """Writes a checkpoint and removes those that are no longer needed.

@@ -58,7 +58,8 @@ class Table:
         for row in reader:
             # The last line of a process that was killed may be half a line.
             whole = None not in row and None not in row.values()
-            if whole and row["step"].isdigit() and int(row["step"]) <= last_step:
+            step = row["step"] if whole else ""
+            if step.isascii() and step.isdecimal() and int(step) <= last_step:
                 self.rows.append(row)
 
     def _rewrite(self) -> None:

@@ -31,6 +31,31 @@ def test_versions_count_on(tmp_path):
     assert names(model / "8") == ["saved_model.pb", "variables"]
 
 
+@pytest.mark.parametrize("name", ["²", "٣", "1²", "-4", "+4", "4.0", "1_0", str(2**63)])
+def test_a_name_that_is_no_version_of_a_server(tmp_path, name):
+    model = tmp_path / name  # neither is it one of a model's folder
+    (model / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match="which has none"):
+        versions.newest(str(model))
+    assert versions.publish(write, str(model)) == versions.newest(str(model)) == str(model / "1")
+
+
+def test_a_version_with_zeros_in_front(tmp_path):
+    for name in ("2", "007"):
+        (tmp_path / name).mkdir()
+    assert versions.newest(str(tmp_path)) == str(tmp_path / "007")
+    assert versions.publish(write, str(tmp_path)) == str(tmp_path / "8")
+
+
+def test_after_the_greatest_version_there_is_none(tmp_path):
+    greatest = str(2**63 - 1)
+    (tmp_path / greatest).mkdir()
+    assert versions.newest(str(tmp_path)) == str(tmp_path / greatest)
+    with pytest.raises(ValueError, match=f"`path` must .* {greatest}"):
+        versions.publish(write, str(tmp_path))
+    assert names(tmp_path) == [greatest]
+
+
 def test_while_it_is_written_no_version_is_seen(tmp_path):
     def look(folder):
         write(folder)

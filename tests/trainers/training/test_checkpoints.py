@@ -75,6 +75,17 @@ def test_what_a_killed_process_was_writing_is_removed(store):
     assert not files(store)
 
 
+@pytest.mark.parametrize("name", ["old", "00000009-copy", "²", "0000000٣", "9", "-0000009"])
+def test_other_files_are_no_checkpoints(store, name):
+    store.save(3, arrays(3))
+    other = store.folder / f"step-{name}.npz"
+    other.write_text("mine")
+    assert store.restore()[0] == 3
+    for step in (4, 5):
+        store.save(step, arrays(step))
+    assert store.steps() == [4, 5] and other.read_text() == "mine"
+
+
 def test_nothing_but_damaged_checkpoints(store, told):
     store.save(10, arrays(10))
     cut_short(store.folder / "step-00000010.npz")

@@ -107,6 +107,20 @@ def test_steps_computed_again_have_one_row(folder):
     ]
 
 
+@pytest.mark.parametrize("step", ["²", "٣", "-1", "1.0", ""])
+def test_a_row_whose_step_is_no_number_is_left_out(folder, step):
+    go(begin(folder, io.StringIO()), 4)
+    table = folder / progress.METRICS
+    whole = rows(folder)
+    last = table.read_text().splitlines()[-1]
+    assert last.startswith("validation,4,")
+    with table.open("a") as file:
+        file.write(last.replace("validation,4,", f"validation,{step},") + "\n")
+    begin(folder, io.StringIO(), step=4)
+    go(begin(folder, io.StringIO(), step=4), 2)
+    assert rows(folder)[:-1] == whole
+
+
 def test_a_row_of_an_epoch_that_was_told_but_not_saved_stays_one_row(folder):
     go(begin(folder, io.StringIO()), 4)
     again = begin(folder, io.StringIO(), step=4)
