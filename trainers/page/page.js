@@ -46,11 +46,11 @@ function tokenElement(word, known, nll) {
 }
 
 // What the model tells of a text that it does not know the words of looks like good English.
-function tellUnknown(id, unknown, count, of) {
+function tellUnknown(id, unknown, count, of, so = "") {
   const verb = unknown === 1 ? "is" : "are";
   tell(id, unknown
     ? `${unknown.toLocaleString("en")} of ${count.toLocaleString("en")} ${of} ${verb} unknown to ` +
-      "the model, which reads <unk> instead"
+      `the model, which reads <unk> instead${so}`
     : "");
 }
 
@@ -67,10 +67,10 @@ function showTokens({ words, known, nll, separator }) {
   const mean = total / words.length;
   const unknown = known.filter((each) => !each).length;
   byId("legend").hidden = !unknown;
-  tellUnknown("score-unknown", unknown, words.length, "tokens");
+  tellUnknown("score-unknown", unknown, words.length, "tokens", ": the perplexity is of that");
   tell("score-status", words.length
     ? `Perplexity ${PRECISE.format(Math.exp(mean))}: ${PRECISE.format(mean / Math.LN2)} bits a token, ` +
-      `${words.length.toLocaleString("en")} tokens` + (unknown ? `, ${unknown} of them unknown` : "")
+      `${words.length.toLocaleString("en")} tokens`
     : "There is no token in this text.");
 }
 
