@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from aiohttp import http_exceptions, web
 
-__all__ = ["Connections", "Limits", "listening"]
+__all__ = ["USUAL", "Connections", "Limits", "listening"]
 
 _FULL = json.dumps({"error": "too many connections are open; try again later"}).encode()
 _REFUSAL = (
@@ -40,6 +40,9 @@ class Limits(NamedTuple):
     arriving: float = 10.0
     waiting: float = 15.0
     connections: int = 64
+
+
+USUAL = Limits()
 
 
 class Connections:

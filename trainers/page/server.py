@@ -21,7 +21,7 @@ import numpy as np
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from trainers.page.connections import Connections, Limits, listening
+from trainers.page.connections import USUAL, Connections, Limits, listening
 from trainers.page.served import ServedModel, example, score
 from trainers.writing import Sampling, Unknown, generate
 
@@ -57,7 +57,7 @@ _Made = TypeVar("_Made")
 def application(
     model: ServedModel,
     host: str,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: Limits = USUAL,
 ) -> web.Application:
     """Returns the page's server.
 
