@@ -25,6 +25,7 @@ EXTRAS = {
         "playwright",
         "pytest",
         "pytest-xdist",
+        "pyyaml",
         "requests",
         "werkzeug",
     ],

@@ -30,6 +30,7 @@ DISTRIBUTIONS = {
     "grpc": "grpcio",
     "tcn": "keras_tcn",
     "tensorflow_serving": "tensorflow_serving_api",
+    "yaml": "pyyaml",
 }
 # Imported only where they happen to be installed, so no target may require them.
 OPTIONAL = frozenset({"torch"})
