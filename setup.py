@@ -17,7 +17,7 @@ EXTRAS = {
         "tensorflow-datasets",
         "tqdm",
     ],
-    "serving": ["grpcio", "protobuf", "requests", "tensorflow-serving-api>=2.19"],
+    "serving": ["grpcio", "protobuf", "tensorflow-serving-api>=2.19"],
     "test": [
         "filelock",
         "hypothesis",
@@ -26,6 +26,7 @@ EXTRAS = {
         "pytest",
         "pytest-xdist",
         "pyyaml",
+        "requests",
         "werkzeug",
     ],
     "lint": ["mypy", "pre-commit", "ruff"],

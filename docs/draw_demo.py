@@ -13,7 +13,7 @@ from tools import browser
 TEXT = (
     "the company said it expects to report a loss for the third quarter\n"
     "analysts had expected the bank to raise its dividend\n"
-    "the violin player sold his shares in a piano factory"
+    "the violin player sold his shares in a podcast startup"
 )
 PROMPT = "the company said"
 WAIT = 120_000  # milliseconds
@@ -25,7 +25,6 @@ def fill(page: sync_api.Page) -> None:
     page.get_by_role("button", name="Show the surprise").click()
     page.locator("#tokens [role=listitem]").get_by_text("violin").hover(timeout=WAIT)
     page.get_by_label("The text to go on from").fill(PROMPT)
-    page.get_by_label("Top p").fill("0.9")
     page.get_by_label("Seed").fill("1")
     page.get_by_label("Length in tokens").fill("60")
     page.get_by_role("button", name="Write").click()

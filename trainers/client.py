@@ -9,6 +9,7 @@ The first one prints a continuation of the prompt while it is written; docs/serv
 """
 
 import functools
+import itertools
 import math
 import re
 import secrets
@@ -18,8 +19,8 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from trainers import remote
-from trainers.writing import Sampling, generate
+from trainers import remote, terminal
+from trainers.writing import Sampling, Unknown, generate
 
 MODES = ("generate", "next", "score")
 PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
@@ -27,16 +28,33 @@ PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
     "rest": remote.Rest,
 }
 
+_MOST_NATS = math.log(sys.float_info.max)
+_MOST_PORT = 2**16 - 1
+
+
+class Scored(NamedTuple):
+    """A token of a text.
+
+    Attributes:
+        word: as the text has it.
+        nll: its negative log-likelihood in nats.
+        known: whether the vocabulary has it; else the model reads `<unk>`, of which the `nll` is.
+    """
+
+    word: str
+    nll: float
+    known: bool
+
 
 class Score(NamedTuple):
     """How probable a text is, each token given those before it and a line break before the text.
 
     Attributes:
-        surprise: the text's tokens, each with its negative log-likelihood in nats.
+        tokens: the text's.
         perplexity: of all of them; 1 where there are none.
     """
 
-    surprise: list[tuple[str, float]]
+    tokens: list[Scored]
     perplexity: float
 
 
@@ -48,16 +66,30 @@ def score(model: remote.Model, text: str) -> Score:
     """
     answer = model("score", text=[text])
     count = int(answer["count"][0])  # beside longer texts there are more columns
-    tokens, nll = answer["tokens"][0, :count], answer["nll"][0, :count]
-    perplexity = math.exp(answer["total"][0] / max(count, 1))
-    return Score(list(zip(tokens, nll.tolist(), strict=True)), perplexity)
+    words, read, nll = (answer[name][0, :count] for name in ("words", "tokens", "nll"))
+    tokens = map(Scored, words, nll.tolist(), words == read)
+    mean = float(answer["total"][0]) / max(count, 1)
+    perplexity = math.exp(mean) if mean < _MOST_NATS else math.inf
+    return Score(list(tokens), perplexity)
 
 
-def next_tokens(model: remote.Model, text: str) -> list[tuple[str, float]]:
-    """Returns the likeliest tokens after a text with their probabilities, the likeliest first."""
+class Next(NamedTuple):
+    """What may come after a text.
+
+    Attributes:
+        tokens: the likeliest ones, the likeliest first, with their probabilities.
+        unknown: how many tokens of the text the vocabulary does not have.
+    """
+
+    tokens: list[tuple[str, float]]
+    unknown: int
+
+
+def next_tokens(model: remote.Model, text: str) -> Next:
+    """Returns what may come after a text."""
     answer = model("serving_default", text=[text])
-    probabilities = answer["next_probabilities"][0].tolist()
-    return list(zip(answer["next_tokens"][0], probabilities, strict=True))
+    tokens, probabilities = answer["next_tokens"][0], answer["next_probabilities"][0].tolist()
+    return Next(list(zip(tokens, probabilities, strict=True)), int(answer["unknown"][0]))
 
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
@@ -76,6 +108,9 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     number("top_p", 1.0, "Sample from the fewest tokens that have this probability.")
     integer(
         "seed", None, "Of the sampling; by default another text each time.", -(2**63), 2**63 - 1
+    )
+    flags.DEFINE_boolean(
+        "allow_unknown", False, "Whether <unk> may be written.", flag_values=values
     )
 
 
@@ -98,38 +133,69 @@ def _check(argv: list[str], values: flags.FlagValues) -> None:
     for name in ("server", "model"):
         if not values[name].value:
             raise ValueError(f"--{name} is missing")
-    if not re.fullmatch(r"[^/]+:\d+", values.server):
+    address = re.fullmatch(r"[^/\s]+:(\d{1,5})", values.server, re.ASCII)
+    if not address or not 0 < int(address[1]) <= _MOST_PORT:
         raise ValueError(f"--server must be HOST:PORT. Received: {values.server}")
-    sampling = [name for name in Sampling._fields if values[name].present]
+    for name in ("model", "prompt"):
+        if not _is_text(values[name].value):
+            raise ValueError(f"--{name} must be UTF-8. Received: {values[name].value!r}")
+    sampling = [name for name in (*Sampling._fields, "allow_unknown") if values[name].present]
     if sampling and values.mode != "generate":
         raise ValueError(
             f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
         )
 
 
+def _is_text(value: Any) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes of the command line that are none
+        return False
+    return True
+
+
 def _generate(model: remote.Model, values: flags.FlagValues) -> None:
     settings: dict[str, Any] = {name: values[name].value for name in Sampling._fields}
     if values.seed is None:
         settings["seed"] = secrets.randbits(63)
-    pieces = generate(model, values.prompt, Sampling(**settings))
+    told: list[Unknown] = []
+    pieces = generate(
+        model,
+        values.prompt,
+        Sampling(**settings),
+        allow_unknown=values.allow_unknown,
+        tell=told.append,
+    )
     try:
-        print(values.prompt, end="", flush=True)
-        for piece in pieces:
-            print(piece, end="", flush=True)
+        for piece in itertools.chain([values.prompt], pieces):
+            print(terminal.text(piece), end="", flush=True)
     finally:
         print()  # what comes then, an error too, begins a line
+    for each in told:
+        _warn(each.tokens, str(each.of))
 
 
 def _next(model: remote.Model, values: flags.FlagValues) -> None:
-    for token, probability in next_tokens(model, values.prompt):
-        print(f"{probability:8.4f}  {token}")
+    found = next_tokens(model, values.prompt)
+    for token, probability in found.tokens:
+        print(f"{probability:8.4f}  {terminal.line(token)}")
+    _warn(found.unknown)
 
 
 def _score(model: remote.Model, values: flags.FlagValues) -> None:
     found = score(model, values.prompt)
-    for token, nll in found.surprise:
-        print(f"{nll:8.4f}  {token}")
-    print(f"perplexity {found.perplexity:.4f} of {len(found.surprise)} tokens")
+    for word, nll, known in found.tokens:
+        print(f"{nll:8.4f}  {terminal.line(word)}{'' if known else '  (unknown)'}")
+    count = len(found.tokens)
+    print(f"perplexity {found.perplexity:.4f} of {count} tokens")
+    _warn(sum(not each.known for each in found.tokens), str(count))
+
+
+def _warn(unknown: int, of: str = "the") -> None:
+    """Says that what the model tells is not of this text, where it is of `<unk>` in its place."""
+    if unknown:
+        message = f"{unknown} of {of} words {'is' if unknown == 1 else 'are'} unknown to the model"
+        print(f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True)
 
 
 def _fail(error: Exception) -> int:

@@ -5,15 +5,16 @@
 prints the page's address. The newest version in the folder is shown.
 """
 
+import asyncio
 import ipaddress
+import signal
 import socket
 
 from absl import app, flags, logging
-from aiohttp import web
 
 from trainers import command
+from trainers.page import server
 from trainers.page.served import ServedModel
-from trainers.page.server import application
 
 FLAGS = flags.FLAGS
 
@@ -40,19 +41,20 @@ def serve(model: str, host: str, port: int) -> None:
         ValueError, OSError: there is no language model in the folder, or no such address here.
     """
     with _listening(host, port) as listener:
-        page = application(ServedModel(model), host)
+        page = server.application(ServedModel(model), host)
         address, number = listener.getsockname()[:2]
         if not ipaddress.ip_address(address).is_loopback:
             logging.warning("Whoever reaches %s can use the page; there is no password.", address)
         print(f"The page: http://{_in_address(host)}:{number}/ (Ctrl-C ends it)", flush=True)
-        web.run_app(
-            page,
-            sock=listener,
-            print=None,
-            access_log=None,
-            handler_cancellation=True,
-            shutdown_timeout=1.0,
-        )
+        server.run(page, listener, _end)
+
+
+async def _end() -> None:
+    """Waits for Ctrl-C or SIGTERM."""
+    asked = asyncio.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(each, asked.set)
+    await asked.wait()
 
 
 def _listening(host: str, port: int) -> socket.socket:

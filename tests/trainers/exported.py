@@ -13,6 +13,7 @@ from keras_trellis.export import export_language_model
 
 SCRIPT = "<script>document.title='taken'</script>"
 IMAGE = "<img/src=x/onerror=document.title='taken'>"
+FACTS = {"Trained on": "cats | mats", "Test perplexity": "12.34 (56 tokens)", "Made by": SCRIPT}
 WORDS = ("<eos>", "the", "cat", "sat", "on", "mat", SCRIPT, IMAGE)
 
 
@@ -24,8 +25,8 @@ def folder() -> Path:
 
 @functools.cache
 def folder_of_characters() -> Path:
-    """Returns the folder of a model of characters."""
-    return _export(("<eos>", " ", "a", "b"), seed=1)
+    """Returns the folder of a model of characters, which reads `<unk>` for others."""
+    return _export(("<eos>", " ", "a", "b", "<unk>"), seed=1)
 
 
 def _export(vocabulary, seed):
@@ -36,5 +37,5 @@ def _export(vocabulary, seed):
     random = np.random.default_rng(seed)
     for variable in model.trainable_variables:  # large, so that answers differ
         variable.assign(random.normal(size=variable.shape))
-    export_language_model(model, vocabulary, path / "small")
+    export_language_model(model, vocabulary, path / "small", facts=FACTS)
     return path / "small"

@@ -95,8 +95,9 @@ def text_of(served, prompt_ids, sampling):
 def test_scores_are_the_models(served, model):
     found = client.score(model, "a é zebra\nb")
     alone = served.predict("score", {"text": np.array(["a é zebra\nb".encode()], object)})
-    assert [token for token, _ in found.surprise] == ["a", "é", "<unk>", "<eos>", "b"]
-    np.testing.assert_allclose([nll for _, nll in found.surprise], alone["nll"][0], rtol=1e-5)
+    assert [each.word for each in found.tokens] == ["a", "é", "zebra", "<eos>", "b"]
+    assert [each.known for each in found.tokens] == [True, True, False, True, True]
+    np.testing.assert_allclose([each.nll for each in found.tokens], alone["nll"][0], rtol=1e-5)
     assert found.perplexity == pytest.approx(math.exp(alone["nll"][0].mean()), rel=1e-5)
 
 
@@ -105,7 +106,7 @@ def test_nothing_has_no_surprise(model):
 
 
 def test_next_tokens_are_the_models(served, model):
-    found = client.next_tokens(model, "a b")
+    found = client.next_tokens(model, "a b").tokens
     ids = np.int32([[0, 2, 3]])
     log_probs = served.predict("prefill", {"ids": ids, "lengths": np.int32([3])})["log_probs"][0]
     order = np.argsort(-log_probs)
@@ -234,7 +235,7 @@ def test_a_text_beside_a_longer_one_keeps_its_tokens(served):
     with model_server.serve(merging) as (address, _), futures.ThreadPoolExecutor(2) as pool:
         model = remote.Model(remote.Grpc(address, NAME, 60))
         found = list(pool.map(lambda text: client.score(model, text), ["a b c d e", "é"]))
-    assert [len(each.surprise) for each in found] == [5, 1]
+    assert [len(each.tokens) for each in found] == [5, 1]
     alone = served.predict("score", {"text": np.array(["é".encode()], object)})
     assert found[1].perplexity == pytest.approx(math.exp(alone["total"][0]), rel=1e-5)
 
@@ -272,16 +273,49 @@ def test_the_command_tells_what_may_come_next(flag, capsys):
 
 
 @pytest.mark.parametrize(
+    ("mode", "prompt", "told"),
+    [
+        ("score", "a zebra <unk> yak b", "2 of 5 words are unknown to the model; it reads"),
+        ("generate", "a zebra b", "1 of 3 words is unknown to the model; it reads"),
+        ("next", "a zebra yak b", "2 of the words are unknown to the model; it reads"),
+    ],
+)
+def test_unknown_words_are_told(flag, capsys, mode, prompt, told):
+    run(*flag, f"--mode={mode}", f"--prompt={prompt}")
+    output = capsys.readouterr()
+    assert output.err == f"warning: {told} each as <unk>\n"
+    if mode == "score":
+        lines = [line.split()[1:] for line in output.out.splitlines()[:-1]]
+        assert lines == [["a"], ["zebra", "(unknown)"], ["<unk>"], ["yak", "(unknown)"], ["b"]]
+    run(*flag, f"--mode={mode}", "--prompt=a <unk>")
+    assert not capsys.readouterr().err
+
+
+def test_the_unknown_word_is_written_where_it_is_allowed(flag, capsys):
+    def text(*more):
+        run(*flag, "--prompt=a", "--max_length=60", "--seed=1", *more)
+        return capsys.readouterr().out
+
+    assert "<unk>" not in text() and "<unk>" in text("--allow_unknown")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--model="], "--model is missing"),
         (["--server="], "--server is missing"),
         (["--server=http://localhost:1"], "--server must be HOST:PORT. Received: http://localhost"),
+        (["--server=localhost:65536"], "--server must be HOST:PORT. Received: localhost:65536"),
+        (["--server=localhost:0"], "--server must be HOST:PORT. Received: localhost:0"),
+        (["--server=local host:1"], "--server must be HOST:PORT. Received: local host:1"),
+        (["--server=.:1"], "no answer from .:1: "),
+        (["--prompt=\udcff"], "--prompt must be UTF-8. Received: '\\udcff'"),
         (["words"], "arguments must be flags, --FLAG=VALUE. Received: words"),
         (
             ["--mode=score", "--seed=1"],
             "--seed has no use in --mode=score, only in --mode=generate",
         ),
+        (["--mode=next", "--allow_unknown"], "--allow_unknown has no use in --mode=next, only"),
         (["--temperature=-1"], "`temperature` must be a number of at least 0"),
         (["--temperature=nan"], "`temperature` must be a number of at least 0"),
         (["--top_p=0"], "`top_p` must be in (0, 1]"),

@@ -60,6 +60,140 @@ def wait_until_written(page):
     return page.locator("#generate-status").text_content()
 
 
+@contextlib.contextmanager
+def another(page):
+    """Opens the page once more, for somebody else."""
+    tab = page.context.browser.new_page()
+    try:
+        tab.goto(page.url)
+        yield tab
+    finally:
+        tab.close()
+
+
+@in_browser
+def test_it_opens_with_a_scored_example_and_the_model_s_card(page):
+    with another(page) as tab:
+        status = tab.locator("#score-status")
+        sync_api.expect(status).to_contain_text("Perplexity", timeout=WAIT)
+        words = tab.get_by_label("A text", exact=True).input_value().split()
+        assert words and {*words} <= {*exported.WORDS}
+        shown = tab.locator("#tokens [role=listitem]").all_text_contents()
+        assert [word for word in shown if word != "↵"] == words
+        told = "small, version 1 · trained on cats | mats · test perplexity 12.34 (56 tokens)"
+        assert tab.locator("header > p").text_content() == f"The model: {told}"
+        facts = tab.locator("#facts")
+        assert facts.is_hidden()
+        tab.get_by_text("The model’s card").click()
+        assert facts.is_visible() and f"Made by{exported.SCRIPT}" in facts.text_content()
+        assert tab.get_by_label("Top k").input_value() == "40"
+        assert tab.get_by_role("button", name="Copy").is_disabled()  # there is nothing yet
+
+
+@in_browser
+def test_control_and_enter_send(page):
+    text = page.get_by_label("A text", exact=True)
+    text.fill("sat on")
+    text.press("Control+Enter")
+    tokens = page.locator("#tokens [role=listitem]")
+    sync_api.expect(tokens).to_have_text(["sat", "on"], timeout=WAIT)
+    page.get_by_label("Length in tokens").fill("3")
+    page.get_by_label("The text to go on from").fill("sat on")
+    page.get_by_label("Seed").fill("5")
+    page.get_by_label("Seed").press("Control+Enter")
+    sync_api.expect(page.locator("#given")).to_have_text("sat on")
+    assert wait_until_written(page) == "Done; seed 5"
+
+
+@in_browser
+def test_what_was_typed_outlasts_a_reload(page):
+    typed = {"A text": "the mat\nsat", "The text to go on from": "on", "Seed": "9", "Top k": "3"}
+    with another(page) as tab:
+        for label, value in typed.items():
+            tab.get_by_label(label, exact=label == "A text").fill(value)
+        tab.reload()
+        for label, value in typed.items():
+            assert tab.get_by_label(label, exact=label == "A text").input_value() == value
+        tokens = tab.locator("#tokens [role=listitem]")
+        sync_api.expect(tokens).to_have_text(["the", "mat", "↵", "sat"], timeout=WAIT)
+        tab.get_by_label("A text", exact=True).fill("")
+        tab.reload()  # no example where the text was taken away
+        sync_api.expect(tab.locator("#name")).not_to_be_empty()
+        assert not tab.get_by_label("A text", exact=True).input_value()
+
+
+@in_browser
+def test_what_was_written_is_copied(page):
+    write(page, "the cat", Length_in_tokens=10, Seed=2)
+    wait_until_written(page)
+    written = page.locator("#written").text_content()
+    assert written.startswith("the cat") and len(written) > 10
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#copy").click()
+    sync_api.expect(page.locator("#copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == written
+    sync_api.expect(page.locator("#copy")).to_have_text("Copy")
+    # As at another machine's address, which may not write to the clipboard.
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.locator("#copy").click()
+    sync_api.expect(page.locator("#copy")).to_contain_text("Ctrl+C")
+    assert page.evaluate("getSelection().toString()").split() == written.split()
+
+
+@in_browser
+@pytest.mark.parametrize("seed", [2**53, 1.5])
+def test_seeds_that_cannot_be_represented_are_refused(page, seed):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    write(page, "the", Seed=seed, Length_in_tokens=3)
+    assert page.evaluate("document.querySelector(':invalid[name=seed]') !== null")
+    assert not asked
+    page.get_by_label("Seed").fill(str(2**53 - 1))
+    assert page.evaluate("document.querySelector('[name=seed]').valueAsNumber") == 2**53 - 1
+    assert page.evaluate("document.querySelector(':invalid') === null")
+
+
+@in_browser
+def test_unknown_words_are_marked(page):
+    answer = {
+        "words": ["the", "qwfp", "<unk>", "zxcv"],
+        "known": [True, False, True, False],
+        "nll": [1.0, 2.0, 3.0, 4.0],
+        "separator": " ",
+    }
+    page.route("**/score", lambda route: route.fulfill(json=answer))
+    score(page, "the qwfp <unk> zxcv")
+    page.unroute("**/score")
+    tokens = page.locator("#tokens [role=listitem]")
+    assert tokens.all_text_contents() == answer["words"]
+    styles = tokens.evaluate_all(
+        "all => all.map(getComputedStyle).map(each => [each.borderStyle, each.backgroundColor])"
+    )
+    assert [style == "dashed" for style, _ in styles] == [False, True, False, True]
+    assert [colour == "rgba(0, 0, 0, 0)" for _, colour in styles] == [False, True, False, True]
+    tokens.nth(1).hover()
+    detail = page.locator("#detail").text_content()
+    assert detail.startswith('"qwfp" is unknown to the model, which reads <unk>; of that, 2.885 ')
+    told = page.locator("#score-unknown").text_content()
+    assert told.startswith("2 of 4 tokens are unknown to the model, which reads <unk> instead: ")
+    assert page.locator("#legend").is_visible()
+    score(page, "the")
+    assert page.locator("#legend").is_hidden()
+    assert not page.locator("#score-unknown").text_content()
+
+
+@in_browser
+def test_unknown_words_to_go_on_from_are_told(page):
+    lines = '{"unknown": {"tokens": 1, "of": 2}}\n{"text": " cat"}\n'
+    page.route("**/generate", lambda route: route.fulfill(body=lines))
+    write(page, "the qwfp", Seed=1)
+    wait_until_written(page)
+    page.unroute("**/generate")
+    assert page.locator("#written").text_content() == "the qwfp cat"
+    told = page.locator("#generate-unknown").text_content()
+    assert told.startswith("1 of 2 tokens to go on from is unknown to the model")
+
+
 @in_browser
 def test_colours_are_as_warm_as_tokens_are_surprising(page):
     score(page, "the cat sat\non the mat the mat")
@@ -204,7 +338,7 @@ def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
 def test_beyond_this_machine_it_warns(monkeypatch, caplog, host, warns):
     listening = []
     monkeypatch.setattr(
-        demo.web, "run_app", lambda app, sock, **_: listening.append(sock.getsockname()[0])
+        demo.server, "run", lambda page, listener, _: listening.append(listener.getsockname()[0])
     )
     monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
     demo.serve(str(exported.folder()), host, 0)

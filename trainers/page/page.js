@@ -26,36 +26,51 @@ async function post(path, fields, signal) {
 
 // How surprising each token is.
 
-function describe(token, nll) {
+function describe(word, known, nll) {
   const bits = PRECISE.format(nll / Math.LN2);
   const probability = PRECISE.format(Math.exp(-nll));
-  return `${JSON.stringify(token)}: ${bits} bits, ${PRECISE.format(nll)} nats, probability ${probability}`;
+  const numbers = `${bits} bits, ${PRECISE.format(nll)} nats, probability ${probability}`;
+  if (known) return `${JSON.stringify(word)}: ${numbers}`;
+  return `${JSON.stringify(word)} is unknown to the model, which reads <unk>; of that, ${numbers}`;
 }
 
-function tokenElement(token, nll) {
+function tokenElement(word, known, nll) {
   const element = document.createElement("span");
   element.setAttribute("role", "listitem");
-  element.setAttribute("aria-label", describe(token, nll));
+  element.setAttribute("aria-label", describe(word, known, nll));
   element.tabIndex = -1;
+  element.classList.toggle("unknown", !known);
   element.style.setProperty("--heat", Math.min(nll / Math.LN2 / WARMEST, 1));
-  element.textContent = token === "<eos>" ? "↵" : token;
+  element.textContent = word === "<eos>" ? "↵" : word;
   return element;
 }
 
-function showTokens({ tokens, nll, separator }) {
-  const parts = tokens.flatMap((token, index) => {
-    const after = token === "<eos>" ? "\n" : separator;
-    return [tokenElement(token, nll[index]), after];
+// What the model tells of a text that it does not know the words of looks like good English.
+function tellUnknown(id, unknown, count, of, so = "") {
+  const verb = unknown === 1 ? "is" : "are";
+  tell(id, unknown
+    ? `${unknown.toLocaleString("en")} of ${count.toLocaleString("en")} ${of} ${verb} unknown to ` +
+      `the model, which reads <unk> instead${so}`
+    : "");
+}
+
+function showTokens({ words, known, nll, separator }) {
+  const parts = words.flatMap((word, index) => {
+    const after = word === "<eos>" ? "\n" : separator;
+    return [tokenElement(word, known[index], nll[index]), after];
   });
   byId("tokens").replaceChildren(...parts);
   byId("detail").textContent = "";
-  byId("heat").hidden = !tokens.length;
-  if (tokens.length) byId("tokens").firstElementChild.tabIndex = 0;
+  byId("heat").hidden = !words.length;
+  if (words.length) byId("tokens").firstElementChild.tabIndex = 0;
   const total = nll.reduce((sum, each) => sum + each, 0);
-  const mean = total / tokens.length;
-  tell("score-status", tokens.length
+  const mean = total / words.length;
+  const unknown = known.filter((each) => !each).length;
+  byId("legend").hidden = !unknown;
+  tellUnknown("score-unknown", unknown, words.length, "tokens", ": the perplexity is of that");
+  tell("score-status", words.length
     ? `Perplexity ${PRECISE.format(Math.exp(mean))}: ${PRECISE.format(mean / Math.LN2)} bits a token, ` +
-      `${tokens.length.toLocaleString("en")} tokens`
+      `${words.length.toLocaleString("en")} tokens`
     : "There is no token in this text.");
 }
 
@@ -65,6 +80,7 @@ async function score(event) {
   button.disabled = true;
   byId("heat").hidden = true;
   tell("score-status", "Reading …");
+  tell("score-unknown", "");
   try {
     const response = await post("score", { text: byId("text").value });
     showTokens(await response.json());
@@ -122,9 +138,10 @@ async function* linesOf(response) {
 }
 
 async function write(fields, signal) {
-  for await (const { text, error } of linesOf(await post("generate", fields, signal))) {
+  for await (const { unknown, text, error } of linesOf(await post("generate", fields, signal))) {
     if (error) throw new Error(error);
-    byId("added").append(text);
+    if (unknown) tellUnknown("generate-unknown", unknown.tokens, unknown.of, "tokens to go on from");
+    if (text) byId("added").append(text);
   }
 }
 
@@ -136,8 +153,9 @@ async function generate(event) {
   byId("given").textContent = fields.text;
   byId("added").textContent = "";
   byId("written").hidden = false;
-  [start.disabled, byId("stop").disabled] = [true, false];
+  [start.disabled, byId("stop").disabled, byId("copy").disabled] = [true, false, false];
   tell("generate-status", "Writing …");
+  tell("generate-unknown", "");
   try {
     await write(fields, writing.signal);
     tell("generate-status", `Done; seed ${fields.seed}`);
@@ -149,15 +167,71 @@ async function generate(event) {
   }
 }
 
+// Only pages of this machine and of https may write to the clipboard; elsewhere the text is selected.
+async function copy(event) {
+  const button = event.target;
+  try {
+    await navigator.clipboard.writeText(byId("written").textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(byId("written"));
+    button.textContent = "Selected: Ctrl+C copies it";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+}
+
+// What was typed, which outlasts a reload.
+
+const inputs = () => [...document.querySelectorAll("textarea, input")];
+const keyOf = (input) => input.id || input.name;
+const keep = (input) => sessionStorage.setItem(keyOf(input), input.value);
+
+function restore() {
+  for (const input of inputs()) input.value = sessionStorage.getItem(keyOf(input)) ?? input.value;
+}
+
+function sendOnEnter(event) {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  const button = event.currentTarget.querySelector("button");
+  if (!button.disabled) event.currentTarget.requestSubmit(button);
+}
+
+// What the page opens with.
+
+const TOLD = /^trained on$|perplexity|bits per character/i; // of the card, beside the name
+
+function showModel({ name, card, most_tokens }) {
+  const rows = Object.entries(card);
+  const told = rows.filter(([fact, value]) => TOLD.test(fact) && value !== "not stated");
+  byId("name").textContent = name;
+  byId("trained").textContent = told.map(([fact, value]) => ` · ${fact.toLowerCase()} ${value}`).join("");
+  byId("card").hidden = !rows.length;
+  byId("facts").replaceChildren(...rows.flatMap(([fact, value]) => [["dt", fact], ["dd", value]])
+    .map(([kind, text]) => Object.assign(document.createElement(kind), { textContent: text })));
+  byId("generate").elements.max_length.max = most_tokens;
+}
+
+async function showExample() {
+  if (sessionStorage.getItem("text") === null) {
+    const { text } = await (await fetch("example")).json();
+    if (!byId("text").value) byId("text").value = text ?? "";
+  }
+  if (byId("text").value) byId("score").requestSubmit();
+}
+
 async function begin() {
+  restore();
   byId("score").addEventListener("submit", score);
   byId("generate").addEventListener("submit", generate);
   byId("stop").addEventListener("click", () => writing.abort());
+  byId("copy").addEventListener("click", copy);
+  for (const input of inputs()) input.addEventListener("input", () => keep(input));
+  for (const id of ["score", "generate"]) byId(id).addEventListener("keydown", sendOnEnter);
   for (const name of ["pointerover", "focusin"]) byId("tokens").addEventListener(name, showDetail);
   byId("tokens").addEventListener("keydown", moveFocus);
-  const model = await (await fetch("model")).json();
-  byId("name").textContent = model.name;
-  byId("generate").elements.max_length.max = model.most_tokens;
+  showModel(await (await fetch("model")).json());
+  await showExample();
 }
 
 begin();

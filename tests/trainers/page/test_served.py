@@ -1,10 +1,13 @@
 """What the page asks of an exported model, against the model's own answers."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.trainers import exported
+from trainers.page import served
 from trainers.page.served import ServedModel, score
 from trainers.writing import Sampling, generate
 
@@ -16,23 +19,51 @@ def model():
     return ServedModel(str(exported.folder()))
 
 
+@pytest.fixture(scope="module")
+def characters():
+    return ServedModel(str(exported.folder_of_characters()))
+
+
 def test_a_score_is_the_signature_s(model):
     scores = score(model, "the cat\nsat")
     expected = model("score", text=["the cat\nsat"])
-    assert scores.tokens == ["the", "cat", "<eos>", "sat"]
+    assert scores.words == ["the", "cat", "<eos>", "sat"]
+    assert scores.known == [True] * 4
     assert scores.separator == " "
     np.testing.assert_array_equal(np.float32(scores.nll), expected["nll"][0])
 
 
 def test_an_empty_text_has_no_tokens(model):
-    assert score(model, "") == ([], [], " ")
+    assert score(model, "") == ([], [], [], " ")
 
 
-def test_characters_stand_beside_each_other():
-    model = ServedModel(str(exported.folder_of_characters()))
-    scores = score(model, "a b\n")
-    assert (scores.tokens, scores.separator) == (["a", " ", "b", "<eos>"], "")
-    assert len("".join(generate(model, "a ", SAMPLING))) == 20
+def test_words_that_are_unknown_are_the_text_s_own(characters):
+    scores = score(characters, "aéb<")
+    assert (scores.words, scores.known) == ([*"aéb<"], [True, False, True, False])
+
+
+def test_the_example_is_one_that_the_model_knows(model):
+    def knows(known):
+        def ask(signature, text):
+            assert signature == "tokenize"
+            words = text[0].split()
+            return {"lengths": [len(words)], "unknown": [sum(w not in known for w in words)]}
+
+        return ask
+
+    for text in served._EXAMPLES:
+        assert served.example(knows({*text.split()})) == text
+        most = {*text.split()[1:]}
+        assert served.example(knows(most)) == text
+    own = served.example(model)  # which knows none of these texts
+    assert own and {*own.split()} <= {*exported.WORDS}
+    assert served.example(model) == own
+
+
+def test_characters_stand_beside_each_other(characters):
+    scores = score(characters, "a b\n")
+    assert (scores.words, scores.separator) == (["a", " ", "b", "<eos>"], "")
+    assert len("".join(generate(characters, "a ", SAMPLING))) == 20
 
 
 @pytest.mark.parametrize("prompt", ["", "the cat", "the cat\n"])
@@ -90,11 +121,14 @@ def test_probabilities_that_are_no_numbers_are_told(model):
         score(damaged, "the cat")
 
 
-def test_the_newest_version_is_the_greatest_number(tmp_path):
+def test_the_newest_version_is_the_greatest_number(model, tmp_path):
     (tmp_path / "9").mkdir()  # no model: it would not load
-    (tmp_path / "10").symlink_to(exported.folder() / "1")
+    no_card = shutil.ignore_patterns("model_card.md")
+    shutil.copytree(exported.folder() / "1", tmp_path / "10", ignore=no_card)
     (tmp_path / ".exporting-11").mkdir()
-    assert ServedModel(f"{tmp_path}/").name == f"{tmp_path.name}, version 10"
+    newest = ServedModel(f"{tmp_path}/")
+    assert newest.name == f"{tmp_path.name}, version 10"
+    assert newest.card == {} != model.card
 
 
 def test_what_is_no_language_model_is_refused(tmp_path):
@@ -110,7 +144,11 @@ def test_what_is_no_language_model_is_refused(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "2"), signatures=module.double)
     with pytest.raises(ValueError, match="no language model: .*, and has serving_default"):
         ServedModel(str(tmp_path))
-    (tmp_path / "3").mkdir()
-    (tmp_path / "3" / "saved_model.pb").write_bytes(b"no protocol buffer")
-    with pytest.raises(ValueError, match="3 cannot be loaded: "):
+    names = ("tokenize", "score", "prefill", "generate")
+    tf.saved_model.save(module, str(tmp_path / "3"), dict.fromkeys(names, module.double))
+    with pytest.raises(ValueError, match="3 is of a version that tells no unknown words: export"):
+        ServedModel(str(tmp_path))
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "saved_model.pb").write_bytes(b"no protocol buffer")
+    with pytest.raises(ValueError, match="4 cannot be loaded: "):
         ServedModel(str(tmp_path))

@@ -1,6 +1,7 @@
 """The page's server over HTTP."""
 
 import asyncio
+import json
 import threading
 import time
 
@@ -9,6 +10,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from tests.trainers import exported
 from trainers.page import server
+from trainers.page.connections import Limits
 from trainers.page.served import ServedModel
 from trainers.writing import Sampling, generate
 
@@ -23,11 +25,12 @@ def model():
     return served
 
 
-def run(model, talk, host="127.0.0.1", seconds=server.MOST_SECONDS):
+def run(model, talk, host="127.0.0.1", **limits):
     """Runs `talk` with a client of the page of `model`."""
 
     async def session():
-        async with TestClient(TestServer(server.application(model, host, seconds))) as client:
+        page = server.application(model, host, Limits(**limits))
+        async with TestClient(TestServer(page)) as client:
             return await asyncio.wait_for(talk(client), 300)
 
     return asyncio.run(session())
@@ -84,9 +87,28 @@ def test_a_text_is_scored_and_the_model_named(model):
         return named, scored
 
     named, scored = run(model, talk)
+    card = named.pop("card")
     assert named == {"name": "small, version 1", "most_tokens": 2000}
-    assert scored["tokens"] == ["the", exported.SCRIPT]
+    assert card["Vocabulary"] == "8 tokens" and exported.FACTS.items() <= card.items()
+    assert scored["words"] == ["the", exported.SCRIPT] and scored["known"] == [True, True]
     assert len(scored["nll"]) == 2 and scored["separator"] == " "
+
+
+def test_a_model_of_characters_is_shown_with_a_text_of_its_own():
+    model = ServedModel(str(exported.folder_of_characters()))
+
+    async def talk(client):
+        text = (await (await client.get("/example")).json())["text"]
+        own = await (await client.post("/score", json={"text": text})).json()
+        other = await (await client.post("/score", json={"text": "a\0é\n"})).json()
+        written = await client.post("/generate", json={"text": "aé", **SETTINGS})
+        return own, other, json.loads(await written.content.readline())
+
+    own, other, first = run(model, talk)
+    assert own["words"] and all(own["known"])
+    assert other["words"] == ["a", "\0", "é", "<eos>"]
+    assert other["known"] == [True, False, False, True]
+    assert first == {"unknown": {"tokens": 1, "of": 2}}
 
 
 def test_a_text_is_written_piece_by_piece(model):
@@ -97,13 +119,15 @@ def test_a_text_is_written_piece_by_piece(model):
         writing = asyncio.ensure_future(client.post("/generate", json=body))
         gate.let(1)
         response = await writing
-        lines = [await response.content.readline()]  # while the model waits in the next call
+        # While the model waits in the next call.
+        lines = [await response.content.readline() for _ in range(2)]
         gate.let(2)
         return lines + [line async for line in response.content]
 
     lines = run(gate, talk)
+    assert json.loads(lines.pop(0)) == {"unknown": {"tokens": 0, "of": 1}}
     assert len(lines) == 3 == gate.calls
-    assert b"".join(lines).decode() == ask(model, "/generate", body)[2]
+    assert b"".join(lines).decode() == ask(model, "/generate", body)[2].partition("\n")[2]
 
 
 def test_the_server_stops_when_the_client_goes_away(model):
@@ -168,7 +192,7 @@ def test_a_text_that_has_begun_ends_with_the_error(model):
             return model(signature, **inputs)
 
     status, headers, text = ask(Failing(), "/generate", {"text": "the", **SETTINGS})
-    first, last = text.splitlines()
+    _, first, last = text.splitlines()
     assert status == 200 and headers["Content-Type"] == "application/x-ndjson"
     assert first.startswith('{"text"') and last == '{"error": "no more"}'
 
@@ -177,9 +201,10 @@ def test_a_text_has_its_time_too(model):
     gate = Gate(model, "generate")
     gate.let(1)
     try:
-        first, last = ask(gate, "/generate", {"text": "the", **SETTINGS}, seconds=3)[2].splitlines()
+        text = ask(gate, "/generate", {"text": "the", **SETTINGS}, seconds=3)[2]
     finally:
         gate.let(1)
+    _, first, last = text.splitlines()
     assert first.startswith('{"text"') and "longer than 3 seconds" in last
 
 
@@ -204,7 +229,11 @@ def test_a_request_that_is_too_long_is_refused(model):
         ({"top_k": True}, "`top_k` must be a whole number from 0 to 2,147,483,647. Received"),
         ({"max_length": 2001}, "`max_length` must be a whole number from 1 to 2,000. Received"),
         ({"max_length": 0}, "`max_length` must be a whole number from 1 to 2,000. Received"),
-        ({"seed": 2**63}, "`seed` must be a whole number from -9,223,372,036,854,775,808 to 9,"),
+        ({"seed": 2**53}, "`seed` must be a whole number from -9,007,199,254,740,991 to 9,007,199"),
+        ({"seed": -(2**53)}, "`seed` must be a whole number from -9,007,199,254,740,991 to 9,007"),
+        ({"seed": 3.0}, "`seed` must be a whole number from"),
+        ({"seed": 1e16}, "`seed` must be a whole number from"),
+        ({"top_k": 40.0}, "`top_k` must be a whole number from 0 to 2,147,483,647. Received"),
         ({"seed": None}, "`seed` must be a whole number"),
     ],
 )
@@ -223,6 +252,9 @@ def test_a_bad_request_is_explained(model, changed, message):
     [
         ("{", "application/json", 400),
         ('["the"]', "application/json", 400),
+        ("[" * 60_000, "application/json", 400),
+        ('{"text": ' * 7_000, "application/json", 400),
+        (b'{"text": "\xff"}', "application/json", 400),
         ('{"text": "\\ud800"}', "application/json", 400),
         ('{"text": "the"}', "text/plain", 415),
     ],

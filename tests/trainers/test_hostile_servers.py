@@ -1,0 +1,400 @@
+"""What a server may answer the client that no model server should."""
+
+import contextlib
+import itertools
+import json
+import re
+import socket
+import threading
+import time
+from concurrent import futures
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from tensorflow_serving.apis import get_model_metadata_pb2
+
+from tests.serving import model_server
+from trainers import client, remote
+
+PROTOCOLS = client.PROTOCOLS
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+SCREEN = "\x1b[2J\x1b]0;taken\x07\r\x9b31m\u202e"  # clears the screen, names the window, ...
+
+
+@contextlib.contextmanager
+def talking(talk):
+    """Runs a server of bytes: `talk` gets each connection. Yields its address and its requests."""
+    asked = []
+
+    def answer():
+        for number in itertools.count():
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                asked.append(connection.recv(2**16))
+                talk(connection, number)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}", asked
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(30)
+
+
+def http_of(body, status="200 OK", *headers):
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def rest(address, deadline=30.0):
+    return remote.Rest(address, "liar", deadline)
+
+
+def refusal(call):
+    """Returns the message of the error that a call raises: a line that a terminal may show."""
+    with pytest.raises(remote.RemoteError) as raised:
+        call()
+    message = str(raised.value)
+    assert not CONTROL.search(message) and "\n" not in message and len(message) < 3_000
+    return message
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nX-Long: ", id="headers"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", id="body"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n", id="chunk"),
+    ],
+)
+def test_a_dripping_answer_ends_at_the_deadline(begun):
+    def drip(connection, _):
+        connection.sendall(begun)
+        for _ in range(100):
+            time.sleep(0.05)
+            connection.sendall(b"1")
+
+    with talking(drip) as (address, _):
+        before = time.monotonic()
+        message = refusal(rest(address, deadline=0.4).metadata)
+        taken = time.monotonic() - before
+    assert message == f"no answer from {address} within 0.4 seconds"
+    assert 0.4 <= taken < 3  # all of the drops take 5
+
+
+def test_an_answer_that_never_begins_ends_at_the_deadline():
+    over = threading.Event()
+    with talking(lambda *_: over.wait(30)) as (address, _):
+        try:
+            for transport in PROTOCOLS.values():
+                refusal(transport(address, "liar", 0.3).metadata)
+        finally:
+            over.set()
+
+
+@pytest.mark.parametrize("framed", ["whole", "chunked", "until the end"])
+def test_an_answer_has_a_limit(framed, monkeypatch):
+    monkeypatch.setattr(remote, "MOST_BYTES", 100_000)
+    body = b"[" + b"1," * 60_000
+
+    def talk(connection, _):
+        if framed == "whole":
+            connection.sendall(http_of(body))
+        elif framed == "chunked":
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            connection.sendall(b"2\r\n1,\r\n" * 100_000)
+        else:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + body)
+
+    with talking(talk) as (address, _):
+        message = refusal(rest(address).metadata)
+    assert message == f"no answer from {address}: it sends more than 100,000 bytes"
+
+
+@pytest.mark.parametrize("status", ["301 Moved Permanently", "307 Temporary Redirect"])
+def test_nobody_is_led_elsewhere(status):
+    with talking(lambda connection, _: connection.sendall(http_of(b"{}"))) as (other, never):
+
+        def talk(connection, _):
+            connection.sendall(http_of(b"", status, f"Location: http://{other}/v1/models/liar"))
+
+        with talking(talk) as (address, asked):
+            assert f"answered {status}" in refusal(rest(address).metadata)
+            assert len(asked) == 1
+    assert not never
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (http_of(DEEP), "malformed answer of liar on"),
+        (http_of(b'{"metadata": ' + b'{"a":' * 900 + b"1" + b"}" * 901), "malformed answer"),
+        (http_of(DEEP, "400 Bad Request"), "answered 400 Bad Request for liar: [[["),
+        (http_of(b'{"metadata": "\xff"}'), "malformed answer"),
+        (http_of(b"1" * 10_000), "malformed answer"),
+        (http_of(b'{"error": "' + SCREEN.encode() + b'"}', "500 Oh"), "answered 500 Oh for liar"),
+        (http_of(json.dumps({"error": SCREEN}).encode(), "500 Oh"), r"\x1b[2J"),
+        (http_of(b"", f"500 {SCREEN[:-1]}"), "answered 500 "),
+        (http_of(b"no " * 10**6, "404 Not Found"), "no no no"),
+        (b"\x1b[2J\r\n\r\n", "no answer from"),
+        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "no answer from"),
+    ],
+)
+def test_bodies_that_are_no_answers(answer, message):
+    with talking(lambda connection, _: connection.sendall(answer)) as (address, _):
+        assert message in refusal(rest(address).metadata)
+
+
+def texts(*row):
+    return np.array([[each.encode() for each in row]], object)
+
+
+SCORE = {
+    "tokens": texts("a", "b"),
+    "words": texts("a", "b"),
+    "nll": np.float32([[1, 2]]),
+    "total": np.float32([3]),
+    "count": np.int32([2]),
+}
+RETURNED = {
+    "score": SCORE,
+    "serving_default": {
+        "next_tokens": texts("a", "b"),
+        "next_probabilities": np.float32([[0.75, 0.25]]),
+        "perplexity": np.float32([2]),
+        "unknown": np.int32([0]),
+    },
+}
+
+
+class Liar:
+    """A language model's signatures of a text, that return what they are told to.
+
+    Args:
+        changed: outputs of `score` and `serving_default`, or None in place of one that is missing.
+        promised: what the signature says, where that is something else.
+    """
+
+    name, version = "liar", 1
+
+    def __init__(self, changed, promised=None):
+        self._outputs = {
+            signature: {**outputs, **{name: changed[name] for name in outputs.keys() & changed}}
+            for signature, outputs in RETURNED.items()
+        }
+        self.metadata = get_model_metadata_pb2.SignatureDefMap()
+        for signature, outputs in RETURNED.items():
+            described = self.metadata.signature_def[signature]
+            described.inputs["text"].dtype = tf.string.as_datatype_enum
+            described.inputs["text"].tensor_shape.CopyFrom(tf.TensorShape([None]).as_proto())
+            for name, value in {**outputs, **(promised or {})}.items():
+                if value is not None:
+                    info, shape = described.outputs[name], [None] * value.ndim
+                    info.dtype = tf.as_dtype(value.dtype).as_datatype_enum
+                    info.tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
+
+    check = model_server.Model.check
+
+    def predict(self, signature, inputs):
+        return self._outputs[signature]
+
+
+@contextlib.contextmanager
+def lying(protocol, changed, promised=None):
+    """Yields the address of a `Liar`."""
+    with model_server.serve(Liar(changed, promised)) as found:
+        yield dict(zip(PROTOCOLS, found, strict=True))[protocol]
+
+
+def model_at(protocol, address):
+    return remote.Model(PROTOCOLS[protocol](address, "liar", 30))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"count": np.int32([3])}, "`count` must be from 0 to 2, the columns of `tokens`"),
+        ({"count": np.int32([-1])}, "`count` must be from 0 to 2, the columns of `tokens`"),
+        ({"count": np.int32([2**31 - 1])}, "`count` must be from 0 to 2"),
+        ({"nll": np.float32([[1, np.nan]])}, "`nll` must be finite numbers"),
+        ({"total": np.float32([np.inf])}, "`total` must be finite numbers"),
+        ({"tokens": np.array([[b"a", b"b"]] * 2, object)}, "`tokens` must be string (1, None)"),
+    ],
+)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_numbers_that_cannot_be(protocol, changed, message):
+    with lying(protocol, changed) as address:
+        model = model_at(protocol, address)
+        assert message in refusal(lambda: client.score(model, "a b"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"count": "[true]"}, "`count` is no int32: it has values of bool"),
+        ({"count": "[4294967298]"}, "`count` is no int32: it has 4294967298"),  # 2 in 32 bits
+        ({"count": "[18446744073709551618]"}, "`count` is no int32: it has values of object"),
+        ({"count": "[2.0]"}, "`count` is no int32: it has values of float64"),
+        ({"count": f"[{'9' * 5_000}]"}, "malformed answer"),
+        ({"total": "[1e400]"}, "`total` must be finite numbers"),
+        ({"total": "[1e300]"}, "`total` is no float32: it has 1e+300"),
+        ({"total": "[null]"}, "`total` is no float32: it has values of object"),
+        ({"nll": "[[[1, 2]]]"}, "`nll` must be float32 (1, None)"),
+        ({"nll": "[" * 900 + "]" * 900}, "`nll` "),
+        ({"tokens": '[["a", ["b"]]]'}, "`tokens` is no string"),
+        ({"tokens": '[["a", {"b64": "Yg=="}]]'}, "`tokens` is no string"),
+    ],
+)
+def test_json_that_cannot_be(changed, message, recwarn, monkeypatch):
+    values = dict.fromkeys(SCORE, '[["a", "b"]]')
+    values |= {name: json.dumps(SCORE[name].tolist()) for name in ("nll", "total", "count")}
+    values |= changed
+    body = ", ".join(f'"{name}": {value}' for name, value in values.items())
+    monkeypatch.setattr(
+        model_server.rest.Application, "_predict", lambda *_: f'{{"outputs": {{{body}}}}}'
+    )
+    with lying("rest", {}) as address:
+        model = model_at("rest", address)
+        assert message in refusal(lambda: client.score(model, "a b"))
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    "promised",
+    [
+        {"count": np.array(["2"], object)},
+        {"nll": np.float32([1])},
+        {"tokens": None},
+    ],
+)
+def test_a_signature_that_promises_something_else(promised):
+    with lying("grpc", {}, promised) as address:
+        model = model_at("grpc", address)
+        message = refusal(lambda: client.score(model, "a b"))
+    assert "is no language model that keras_trellis exported: its signature 'score' " in message
+
+
+def test_a_signature_that_says_nonsense():
+    liar = Liar({})
+    liar.metadata.signature_def["score"].outputs["nll"].dtype = 9999
+    with model_server.serve(liar) as (address, _):
+        assert "malformed answer" in refusal(lambda: client.score(model_at("grpc", address), "a"))
+    liar.metadata.signature_def["score"].outputs["nll"].CopyFrom(
+        liar.metadata.signature_def["score"].outputs["count"]
+    )
+    liar.metadata.signature_def["score"].inputs["text"].dtype = tf.int32.as_datatype_enum
+    with model_server.serve(Liar({})) as (address, _):
+        model = model_at("grpc", address)
+        model._signatures = liar.metadata.signature_def
+        assert "no language model" in refusal(lambda: client.score(model, "a"))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_perplexity_beyond_all_numbers(protocol):
+    with lying(protocol, {"total": np.float32([1e30])}) as address:
+        assert client.score(model_at(protocol, address), "a b").perplexity == float("inf")
+
+
+def command(protocol, address, mode):
+    values = flags.FlagValues()
+    client.define_flags(values)
+    line = ["client", "--model=liar", f"--protocol={protocol}", f"--server={address}"]
+    return client.run(values([*line, f"--mode={mode}", "--prompt=a"]), values)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_tokens_do_not_command_the_terminal(protocol, capsys):
+    tokens = texts(f"{SCREEN}\n\t", "é 語 \u200d")
+    with lying(protocol, dict.fromkeys(("tokens", "words", "next_tokens"), tokens)) as address:
+        for mode in ("score", "next"):
+            assert command(protocol, address, mode) == 0
+            first, second, *_ = capsys.readouterr().out.split("\n")
+            assert first.split()[1] == r"\x1b[2J\x1b]0;taken\x07\r\x9b31m\u202e\n\t"
+            assert second.endswith("  é 語 \u200d")
+
+
+def test_a_written_text_does_not_command_the_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(client, "generate", lambda *_, **__: iter([f"{SCREEN}\n", "\tb\ud800"]))
+    with lying("grpc", {}) as address:
+        assert command("grpc", address, "generate") == 0
+    assert capsys.readouterr().out == (
+        "a" + r"\x1b[2J\x1b]0;taken\x07\r\x9b31m\u202e" + "\n\tb" + r"\ud800" + "\n"
+    )
+
+
+@contextlib.contextmanager
+def bytes_over_grpc(answer, **options):
+    """Yields a transport to a server that answers all requests with these bytes."""
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details):
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: answer)
+
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Handler()], **options)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield remote.Grpc(f"127.0.0.1:{port}", "liar", 30)
+    finally:
+        server.stop(grace=None).wait()
+
+
+def predicted(proto):
+    response = model_server.predict_pb2.PredictResponse()
+    response.outputs["x"].CopyFrom(proto)
+    return response.SerializeToString()
+
+
+def asked(transport):
+    return transport.predict("score", {"text": np.array([b"a"], object)})
+
+
+@pytest.mark.parametrize("shape", [[1, 10**12], [2**62, 2**62], [0, 2**62], [-1]])
+def test_a_number_that_fills_a_huge_tensor(shape):
+    proto = tf.make_tensor_proto(np.float32([1]))
+    proto.tensor_shape.Clear()
+    for size in shape:
+        proto.tensor_shape.dim.add().size = size
+    with bytes_over_grpc(predicted(proto)) as transport:
+        assert "malformed answer" in refusal(lambda: asked(transport))
+
+
+def test_bytes_that_are_no_message(caplog):
+    with bytes_over_grpc(b"\xff" * 100) as transport:
+        assert "malformed answer" in refusal(lambda: asked(transport))
+        assert "malformed answer" in refusal(transport.metadata)
+    assert not caplog.records
+
+
+def test_signatures_that_are_no_message():
+    response = get_model_metadata_pb2.GetModelMetadataResponse()
+    response.metadata["signature_def"].Pack(get_model_metadata_pb2.SignatureDefMap())
+    response.metadata["signature_def"].value = b"\xff" * 100
+    with bytes_over_grpc(response.SerializeToString()) as transport:
+        assert "does not tell the model's signatures" in refusal(transport.metadata)
+
+
+def test_text_that_is_no_text():
+    response = {**SCORE, "tokens": np.array([[b"\xff", b"b"]], object)}
+    with lying("grpc", response) as address:
+        model = model_at("grpc", address)
+        assert "`tokens` is no string" in refusal(lambda: client.score(model, "a b"))
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_a_message_has_a_limit(compression, monkeypatch):
+    monkeypatch.setattr(remote, "MOST_BYTES", 2**20)
+    large = predicted(tf.make_tensor_proto(np.zeros([2**19], np.float32)))
+    with bytes_over_grpc(large, compression=compression) as transport:
+        assert "answered RESOURCE_EXHAUSTED" in refusal(lambda: asked(transport))
