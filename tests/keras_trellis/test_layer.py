@@ -788,7 +788,7 @@ def test_single_steps_in_a_graph(jit_compile):
 @pytest.mark.parametrize("steps, compiles", [(1, False), (2, True)])
 def test_a_single_step_runs_where_xla_is_not(steps, compiles):
     """As in a server, which has it switched off; longer chunks of known length are compiled."""
-    layer = make(dilation_rate=(1, 2))
+    layer = make(depth=12, dilation_rate=(1, 2))
     graph = tf.function(layer.stream).get_concrete_function(
         tf.TensorSpec([None, steps, P], tf.float64), cache_specs(layer)
     )
