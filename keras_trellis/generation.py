@@ -222,7 +222,6 @@ def generate(
         many tokens of each row were drawn, `[B]`; and the cache after all of these but the last: to
         go on, feed that one.
     """
-
     ban = _Ban(forbidden_ids, log_probs)
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
 

@@ -87,9 +87,7 @@ def join_levels(parts: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.concat(joined, axis=1)
 
 
-def ends(
-    sizes: Sequence[tuple[int, int]], dilations: Sequence[int]
-) -> Iterator[tuple[int, int]]:
+def ends(sizes: Sequence[tuple[int, int]], dilations: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yields for each level, in their order, where its steps end in `Cache.levels`, its dilation.
 
     Args:
