@@ -98,7 +98,8 @@ class _Decoded(tf.saved_model.experimental.TrackableResource):
     def read(self) -> tf.Tensor:
         """Returns the variable's value."""
         value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.float32)
-        return tf.ensure_shape(value, self._shape)
+        value.set_shape(self._shape)
+        return value
 
 
 def _quantized(value: tf.Tensor, by_row: bool) -> tuple[tf.Tensor, tf.Tensor]:
