@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from absl import flags
 
 from benchmarks import authors as released
-from benchmarks import workers
+from benchmarks import report, workers
 from benchmarks.workers import Contender, Result
 
 FLAGS = flags.FLAGS
@@ -21,7 +22,7 @@ NAMES = ("vocabulary_size", "units", "embedding_units", "depth")
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A language model of kernel size 2 and dilation 1, and the folder of its exports."""
+    """A language model of kernel size 2, and the folder of its exports."""
 
     vocabulary_size: int
     units: int
@@ -29,6 +30,7 @@ class Model:
     depth: int
     threads: int
     folder: str
+    dilation_rate: tuple[int, ...] = (1,)
 
     def sizes(self) -> dict[str, int]:
         """Returns the sizes by name, as the flags have them."""
@@ -37,7 +39,7 @@ class Model:
     @property
     def receptive_field(self) -> int:
         """How many tokens a prediction depends on."""
-        return self.depth + 1
+        return 1 + sum(itertools.islice(itertools.cycle(self.dilation_rate), self.depth))
 
     @property
     def input_weights(self) -> int:
@@ -69,7 +71,9 @@ class Model:
         """Returns the `TrellisLM`."""
         from keras_trellis import convert
 
-        return convert.language_model_from_torch(self.arrays(), depth=self.depth, dilation_rate=1)
+        return convert.language_model_from_torch(
+            self.arrays(), depth=self.depth, dilation_rate=self.dilation_rate
+        )
 
     def vocabulary(self) -> list[str]:
         """Returns the words, in the order of the ids."""
@@ -164,16 +168,21 @@ def export(precision: str, model: Model) -> Contender:
     )
 
 
-def define_flags(*, units: int, depth: int, embedding_units: int = 400) -> None:
+def define_flags(
+    *, units: int, depth: int, embedding_units: int = 400, dilation_rate: Sequence[str] = ("1",)
+) -> None:
     """Defines the flags of a model's sizes."""
     flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)
     flags.DEFINE_integer("units", units, "Hidden channels, q.", lower_bound=1)
     flags.DEFINE_integer("embedding_units", embedding_units, "Of a word vector.", lower_bound=1)
     flags.DEFINE_integer("depth", depth, "Levels, L.", lower_bound=1)
+    flags.DEFINE_list("dilation_rate", list(dilation_rate), "The cycle of dilations.")
 
 
 @contextlib.contextmanager
 def from_flags(threads: int) -> Iterator[Model]:
     """Yields the model that the flags say, with a folder for as long as the context lasts."""
     with tempfile.TemporaryDirectory() as folder:
-        yield Model(**{name: FLAGS[name].value for name in NAMES}, threads=threads, folder=folder)
+        sizes = {name: FLAGS[name].value for name in NAMES}
+        rate = report.integers("dilation_rate")
+        yield Model(**sizes, threads=threads, folder=folder, dilation_rate=rate)

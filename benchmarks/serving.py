@@ -10,14 +10,14 @@ Keras LSTM of as many parameters, and the window of the receptive field again fo
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import app, flags
 
-from benchmarks import exported, generate, report, workers
+from benchmarks import exported, generate, lstm, report, workers
 from benchmarks.exported import Model
-from benchmarks.sizes import nearest_units
 from benchmarks.workers import Contender, Reading, Result
 
 FLAGS = flags.FLAGS
@@ -129,43 +129,35 @@ def _contender(step: Callable[[], Any], tokens: int, **facts: Any) -> Contender:
 # An LSTM
 
 
-def lstm(setting: Setting) -> Contender:
+def lstm_step(setting: Setting) -> Contender:
     """A Keras LSTM of as many parameters between a like embedding and softmax."""
     import tensorflow as tf
 
-    from trainers.baselines import LSTMLanguageModel
-
-    model = setting.model
-    units = lstm_units(model)
-    network = LSTMLanguageModel(
-        model.vocabulary_size, units, 2, embedding_units=model.embedding_units
-    )
-
-    @tf.function(autograph=False)
-    def read(ids: tf.Tensor, states: Any) -> tuple[tf.Tensor, Any]:
-        features, states = network.stream(ids[:, None], states)
-        return network.head.log_probs(features[:, 0], network.embedding.embeddings), states
-
-    ids, states = (
-        tf.constant(setting.prompts()[:, -1]),
-        network.get_initial_state(setting.batch_size),
-    )
-    facts = {"units": units, "parameters": network.count_params()}
+    network = lstm.network(setting.model)
+    read = tf.function(functools.partial(lstm.read, network), autograph=False)
+    ids, states, facts = _lstm_begun(setting, network)
     return _contender(
         lambda: _greedy(read, ids, states, setting.new_tokens), setting.new_tokens, **facts
     )
 
 
-def lstm_units(model: Model) -> int:
-    """Returns the units of the first of two layers, of which the second has `embedding_units`."""
+def lstm_generate(setting: Setting) -> Contender:
+    """The same, whose loop is in the graph."""
+    import tensorflow as tf
 
-    def count(units: int) -> int:
-        embedding_units = model.embedding_units
-        first = 4 * units * (embedding_units + units + 1)
-        second = 4 * embedding_units * (units + embedding_units + 1)
-        return model.head_weights + first + second
+    network, count = lstm.network(setting.model), setting.new_tokens
+    continued = tf.function(functools.partial(lstm.continued, network), autograph=False)
+    ids, states, facts = _lstm_begun(setting, network)
+    return _contender(lambda: continued(ids, states, tf.constant(count)), count, **facts)
 
-    return nearest_units(count, model.parameters)
+
+def _lstm_begun(setting: Setting, network: Any) -> tuple[Any, Any, dict[str, int]]:
+    """Returns the prompts' last ids [B], the states before anything was read, and the facts."""
+    import tensorflow as tf
+
+    ids = tf.constant(setting.prompts()[:, -1])
+    facts = {"units": lstm.units(setting.model), "parameters": network.count_params()}
+    return ids, network.get_initial_state(setting.batch_size), facts
 
 
 # The window again for each token
@@ -203,6 +195,8 @@ def _window(setting: Setting, discard: int) -> Contender:
 
 def authors(setting: Setting) -> Contender:
     """The authors' code over the window."""
+    if set(setting.model.dilation_rate) != {1}:
+        raise workers.LeftOutError("it is built here for the dilation 1 alone")
     contender = generate.authors(setting.as_generation())
     return contender._replace(facts={"tokens": setting.windows})
 
@@ -276,13 +270,16 @@ CONTENDERS = {
     OURS: ("`step`", step),
     "generate": ("`generate`", generate_signature),
     "products": ("products alone", products),
-    "lstm": ("keras.layers.LSTM", lstm),
+    "lstm": ("keras.layers.LSTM", lstm_step),
+    "lstm_generate": ("keras.layers.LSTM, loop in the graph", lstm_generate),
     "window_last": ("TrellisLM, window by window, last output", window_last),
     "window": ("TrellisLM, window by window", window),
     "authors": ("the authors' code, window by window", authors),
     "read_sums": ("reading, sums", read_sums),
     "read_products": ("reading, products", read_products),
 }
+# What goes on by one token and by many, and the LSTM that does so.
+LSTMS = {OURS: "lstm", "generate": "lstm_generate"}
 # (batch size, row, how often `step` has to go into its time)
 AIMS = (
     (1, LIMIT, 0.5),
@@ -350,9 +347,21 @@ def _parameters(name: str, setting: Setting, results: dict[str, Result]) -> int 
 
 def _same(name: str, results: dict[str, Result]) -> float | None:
     """Returns the share of a contender's tokens that are those of `step`."""
-    if name == "lstm" or name not in results or "ids" not in results[name].facts:
+    if name in LSTMS.values() or name not in results or "ids" not in results[name].facts:
         return None
     return generate.same(results[name].facts["ids"], results[OURS].facts["ids"])
+
+
+def beside_lstms(size: int, results: dict[str, Result]) -> list[dict[str, Any]]:
+    """Returns the time of `step` and of `generate` over that of the LSTM which does the same."""
+    return [
+        {
+            "title": f"batch {size}: {CONTENDERS[name][0]}",
+            **report.ratios(_a_token(results[name]), _a_token(results[other])),
+        }
+        for name, other in LSTMS.items()
+        if name in results and other in results
+    ]
 
 
 def aims(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -377,6 +386,9 @@ def table(found: dict[str, Any]) -> str:
     )
     aimed = [[each["title"], f"{each['aim']}", report.spread_cell(each)] for each in found["aims"]]
     parts = [report.markdown(titles, [_cells(each) for each in found["rows"]])]
+    if found["beside_lstms"]:
+        cells = [[each["title"], report.spread_cell(each)] for each in found["beside_lstms"]]
+        parts.append(report.markdown(("", "its time to the LSTM's: min, median, max"), cells))
     if aimed:
         heads = ("its time to `step`'s", "at least", "reached: min, median, max")
         parts.append(report.markdown(heads, aimed))
@@ -423,6 +435,10 @@ def main(argv: Sequence[str]) -> int:
     found = {"setting": model.sizes() | {"new_tokens": FLAGS.new_tokens}, **here}
     found["rows"] = [row for pair in zip(settings, each, strict=True) for row in rows(*pair)]
     found["aims"] = aims(found)
+    pairs = zip(settings, each, strict=True)
+    found["beside_lstms"] = [
+        row for setting, results in pairs for row in beside_lstms(setting.batch_size, results)
+    ]
     found["left_out"] = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
     report.end(found, table)
     return int(OURS in left_out)

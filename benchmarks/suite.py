@@ -31,6 +31,7 @@ from benchmarks import (
     serving,
     soak,
     stablehlo,
+    start,
     train_step,
     weight_gradient,
 )
@@ -53,6 +54,7 @@ MODULES = {
         serving,
         soak,
         stablehlo,
+        start,
         train_step,
         weight_gradient,
     )
@@ -66,6 +68,7 @@ FEW = tuple(
     f"--only={name}"
     for name in ("trellis_recompute", "authors", "products_tensorflow", "products_torch")
 )
+SMALL = ("--units=256", "--depth=6", "--embedding_units=200", "--dilation_rate=1,3,9")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "train_step": ("train_step", *BOTH, "--rounds=5", "--warmup=1"),
     "train_step_window": ("train_step", *WINDOW, *FEW, *BOTH, "--rounds=3", "--warmup=1"),
@@ -91,7 +94,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "evaluate": ("evaluate",),
     "generate": ("generate", "--rounds=3"),
     "serving": ("serving", "--rounds=3"),
+    # The preset `small` of `ptb` and `pydoc`, whose answers take little more than the calls do.
+    "serving_small": (
+        *("serving", *SMALL, "--only=generate", "--only=lstm", "--only=lstm_generate"),
+        *("--rounds=30", "--new_tokens=32"),
+    ),
+    "start": ("start",),
     "precisions": ("precisions",),
+    "precisions_small": ("precisions", *SMALL, "--rounds=5"),
     "load": ("load",),
     "soak": ("soak",),
     "growth": ("growth",),
@@ -115,6 +125,7 @@ NEEDS = {
     "generate": ("reference_dir",),
     "serving": ("reference_dir",),
     "precisions": (),
+    "start": (),
     "load": (),
     "soak": (),
     "growth": ("reference_dir",),

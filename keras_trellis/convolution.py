@@ -75,9 +75,10 @@ def multiply(sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -
     Not tf.tensordot: with unknown sizes XLA cannot take its gradient in a loop.
     """
     products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
-    channels = matrix.shape[0 if transpose else 1]
-    shape = tf.concat([tf.shape(sequences)[:2], [channels]], axis=0)
-    return tf.reshape(products, shape)
+    channels, steps = matrix.shape[0 if transpose else 1], sequences.shape[1]
+    if steps:  # the fewest operations, for a single step
+        return tf.reshape(products, [-1, steps, channels])
+    return tf.reshape(products, tf.concat([tf.shape(sequences)[:2], [channels]], axis=0))
 
 
 def rows(sequences: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,6 @@ graph and under XLA.
 
 from __future__ import annotations
 
-import functools
 import numbers
 from collections.abc import Callable
 from typing import Any
@@ -143,17 +142,47 @@ def sample(
     Returns:
         `[B]` int32.
     """
-    if forbidden_ids is not None:
-        rows, size = tf.unstack(tf.shape(log_probs))
-        log_probs = _only(~forbidden(forbidden_ids, rows, size), log_probs)
+    log_probs = _Ban(forbidden_ids, log_probs).on(log_probs)
+    return _draw(log_probs, seeds, step, temperature=temperature, top_k=top_k, top_p=top_p)
+
+
+class _Ban:
+    """What must not be drawn, made ready for one draw after another: see `forbidden`."""
+
+    def __init__(self, forbidden_ids: Any, log_probs: tf.Tensor) -> None:
+        self._places = None
+        if forbidden_ids is None:
+            return
+        rows, ids = tf.shape(log_probs)[0], tf.cast(forbidden_ids, tf.int32)
+        ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
+        row = tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids))
+        self._places = tf.stack([row, tf.maximum(ids, 0)], axis=-1)
+        self._addends = _only(ids < 0, tf.zeros(tf.shape(ids), log_probs.dtype))
+
+    def on(self, log_probs: tf.Tensor) -> tf.Tensor:
+        """Returns `[B, V]` with minus infinity for the tokens."""
+        if self._places is None:
+            return log_probs
+        return tf.tensor_scatter_nd_add(log_probs, self._places, self._addends)
+
+
+def _draw(
+    log_probs: tf.Tensor, seeds: tf.Tensor, step: Any, *, temperature: Any, top_k: Any, top_p: Any
+) -> tf.Tensor:
+    """As `sample`, once the tokens are banned that must not be drawn."""
     temperature = _column(temperature, log_probs.dtype)
     random = temperature > 0
-    # With the greatest at 0 a quotient that overflows is never that one's.
-    scaled = log_probs - tf.reduce_max(log_probs, axis=-1, keepdims=True)
-    scaled /= tf.where(random, temperature, tf.ones_like(temperature))
-    scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)
-    noise = _gumbel(seeds, step, log_probs)
-    return tf.argmax(tf.where(random, scores + noise, scores), axis=-1, output_type=tf.int32)
+
+    def drawn() -> tf.Tensor:
+        # With the greatest at 0 a quotient that overflows is never that one's.
+        scaled = log_probs - tf.reduce_max(log_probs, axis=-1, keepdims=True)
+        scaled /= tf.where(random, temperature, tf.ones_like(temperature))
+        scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)
+        noisy = scores + _gumbel(seeds, step, log_probs)
+        return _argmax(tf.where(random, noisy, scores))
+
+    # Noise takes longer than many a model's step.
+    return tf.cond(tf.reduce_any(random), drawn, lambda: _argmax(log_probs))
 
 
 def generate(
@@ -194,17 +223,11 @@ def generate(
         many tokens of each row were drawn, `[B]`; and the cache after all of these but the last: to
         go on, feed that one.
     """
+    ban = _Ban(forbidden_ids, log_probs)
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
 
     def draw(log_probs: tf.Tensor, index: Any) -> tf.Tensor:
-        return sample(
-            log_probs,
-            seeds,
-            first + index,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            forbidden_ids=forbidden_ids,
-        )
+        return _draw(ban.on(log_probs), seeds, first + index, **settings)
 
     def going_on(token: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         return (lengths < steps) & ~_is_stop(token, stop_token_ids)
@@ -214,7 +237,7 @@ def generate(
 
     def advance(index, token, goes_on, lengths, tokens, cache):
         log_probs, after = step(token, cache)
-        cache = tf.nest.map_structure(functools.partial(_where_row, goes_on), after, cache)
+        cache = _where_rows(goes_on, after, cache)
         token = tf.where(goes_on, draw(log_probs, index), token)
         lengths += tf.cast(goes_on, lengths.dtype)
         goes_on &= going_on(token, lengths)
@@ -233,10 +256,18 @@ def generate(
     return tf.transpose(tf.where(written, tokens.stack(), last[None])), lengths, cache
 
 
-def _where_row(condition: tf.Tensor, one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Rows of `one` where the condition `[B]` holds, of `other` elsewhere."""
-    ones = tf.ones([tf.rank(one) - 1], tf.int32)
-    return tf.where(tf.reshape(condition, tf.concat([[-1], ones], axis=0)), one, other)
+def _where_rows(condition: tf.Tensor, ones: Any, others: Any) -> Any:
+    """Rows of the tensors `ones` where the condition `[B]` holds, of `others` elsewhere."""
+
+    def choose(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        ends = [1] * (one.shape.rank - 1)
+        return tf.where(tf.reshape(condition, [-1, *ends]), one, other)
+
+    def chosen() -> Any:
+        return tf.nest.map_structure(choose, ones, others)
+
+    # A cache is large, and as a rule all rows go on.
+    return tf.cond(tf.reduce_all(condition), lambda: ones, chosen)
 
 
 def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
@@ -306,15 +337,18 @@ def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
     """Standard Gumbel noise `[B, V]` as `log_probs`: row b a function of its seed and its step."""
     steps = tf.broadcast_to(tf.cast(step, seeds.dtype), tf.shape(seeds)[:1])
     words, dtype = tf.shape(log_probs)[1:], log_probs.dtype
+    bits = tf.map_fn(
+        lambda row: dropout.uniform_bits(words, dropout.fold_in(*row)),
+        (seeds, steps),
+        fn_output_signature=tf.TensorSpec(log_probs.shape[1:], tf.uint32),
+    )
+    # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
+    parts = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), dtype)
+    return -tf.math.log(-tf.math.log((parts + 0.5) * 2.0**-23))
 
-    def row(seed_and_step: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        bits = dropout.uniform_bits(words, dropout.fold_in(*seed_and_step))
-        # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
-        parts = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), dtype)
-        return -tf.math.log(-tf.math.log((parts + 0.5) * 2.0**-23))
 
-    signature = tf.TensorSpec(log_probs.shape[1:], dtype)
-    return tf.map_fn(row, (seeds, steps), fn_output_signature=signature)
+def _argmax(scores: tf.Tensor) -> tf.Tensor:
+    return tf.argmax(scores, axis=-1, output_type=tf.int32)
 
 
 def _is_stop(token: tf.Tensor, stop_token_ids: Any) -> tf.Tensor:

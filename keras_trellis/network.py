@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis import streaming
-from keras_trellis.convolution import ALL, Kept, causal_convolution, keep_steps, pad_left
+from keras_trellis.convolution import (
+    ALL,
+    Kept,
+    causal_convolution,
+    keep_steps,
+    multiply,
+    pad_left,
+    rows,
+)
 from keras_trellis.gates import Gate
 from keras_trellis.level import HiddenKernel, hidden_products, level, run_gate, some_taps
 from keras_trellis.levels import (
@@ -50,6 +58,9 @@ blocks * units]; for 0, the levels that the input does not enter, the bias alone
 
 
 Arrays = tuple[tf.TensorArray, ...]
+
+# So many levels at least, where there are as many, are one turn of a single step's loop.
+_STEP_LEVELS = 8
 
 
 class _Shared(NamedTuple):
@@ -394,14 +405,14 @@ class Network:
         Returns:
             The top state, each [B, n, units], and `levels` of the next cache.
         """
-        addends = self.inject(sequences, cache.inputs, parameters)
-        pasts = [streaming.split_levels(levels, self.cached) for levels in cache.levels]
         if sequences.shape[1] == 1:
-            state, below = self._step(pasts, addends, parameters.hidden)
+            state, below = self._step(sequences, cache, parameters)
             return state, tuple(
                 streaming.push(levels, step, self.cached, plan)
                 for levels, step in zip(cache.levels, below, strict=True)
             )
+        addends = self.inject(sequences, cache.inputs, parameters)
+        pasts = [streaming.split_levels(levels, self.cached) for levels in cache.levels]
         futures = [
             [tf.TensorArray(sequences.dtype, count) for count, _ in self.cached] for _ in pasts
         ]
@@ -431,28 +442,30 @@ class Network:
         )
 
     def _step(
-        self, pasts: Sequence[Sequence[tf.Tensor]], addends: Addends, hidden: HiddenKernel
+        self, sequences: tf.Tensor, cache: Cache, parameters: Parameters
     ) -> tuple[State, State]:
         """Runs all levels on a single step. Nothing in it is compiled: servers do without XLA.
 
         Args:
-            pasts: for each state of the gate and each place in the cycle, [B, levels, W, units].
-            addends: what joins the products.
-            hidden: the hidden kernel.
+            sequences: the step, [B, 1, p].
+            cache: the past.
+            parameters: those of the call.
 
         Returns:
             The top state, each [B, 1, units], and what each level has read of the one below, each
             [B, L, units], levels in the order of `Cache.levels`.
         """
-        past = [*self._delayed(pasts), *self._past_products(pasts[0], hidden)]
+        hidden = parameters.hidden
+        addends = self._inject_step(sequences, cache.inputs, parameters)
+        shifted, products = self._delayed(cache.levels), self._past_products(cache.levels, hidden)
         present = some_taps(hidden, self.kernel_size - 1, self.kernel_size)
         firsts = list(itertools.accumulate([count for count, _ in self.cached], initial=0))
 
-        def activate(index: int | tf.Tensor, phase: int, *products: tf.Tensor) -> State:
-            here = [tf.gather(each, [index], axis=1) for each in past]
-            shifted, products = here[: len(pasts)], (*products, *here[len(pasts) :])
-            total = sum(products, self._addend(addends, phase))
-            return run_gate(self.gate, total, tuple(shifted))
+        def activate(index: int | tf.Tensor, phase: int, *present_products: tf.Tensor) -> State:
+            here = [tf.gather(each, index) for each in (*shifted, *products)]
+            past_products = here[len(shifted) :]
+            total = sum([*present_products, *past_products], self._addend(addends, phase))
+            return run_gate(self.gate, total, tuple(here[: len(shifted)]))
 
         def advance(
             carry: tuple[State, Arrays], level: int | tf.Tensor, phase: int
@@ -467,28 +480,50 @@ class Network:
         below = tuple(
             tf.TensorArray(each.dtype, self.depth).write(0, tf.zeros_like(each)) for each in state
         )
+        # A level takes so little time that a turn of the loop for each would take much of it.
+        period = self.period * max(1, _STEP_LEVELS // self.period)
         state, below = iterate_levels(
-            advance, (state, below), first=1, last=self.depth, period=self.period
+            advance, (state, below), first=1, last=self.depth, period=period
         )
         return state, tuple(tf.transpose(each.stack()[:, :, 0], [1, 0, 2]) for each in below)
 
-    def _delayed(self, pasts: Sequence[Sequence[tf.Tensor]]) -> State:
-        """What the gates of all levels read at a single step, each [B, L, units]."""
-        return tuple(
-            tf.concat([past[:, :, -d] for past, d in zip(each, self.cycle, strict=True)], axis=1)
-            for each in pasts
-        )
+    def _inject_step(self, step: tf.Tensor, past: tf.Tensor, parameters: Parameters) -> Addends:
+        """As `inject`, for a single step, whose present tap all dilations share."""
+        dilations = sorted(set(self.cycle))
+        if len(dilations) == 1:
+            return self.inject(step, past, parameters)
+        kernel, taps = parameters.kernel, self.input_taps - 1
+        padded = _masked(pad_left(past, step), parameters.input_mask)
+        present = multiply(padded[:, self.input_width :], kernel[taps])
+        if parameters.bias is not None:
+            present += parameters.bias
+        addends = dict.fromkeys(dilations, present)
+        if taps:
+            places = [self.input_width - tap * d for d in dilations for tap in range(taps, 0, -1)]
+            read = tf.gather(padded, places, axis=1)
+            read = tf.reshape(read, [-1, len(dilations), taps * kernel.shape[1]])
+            products = tf.split(multiply(read, rows(kernel[:taps])), len(dilations), axis=1)
+            addends = {d: each + present for d, each in zip(dilations, products, strict=True)}
+        if self.inject_every > 1:
+            bias = parameters.bias
+            addends[0] = tf.zeros([kernel.shape[2]], step.dtype) if bias is None else bias
+        return addends
 
-    def _past_products(self, pasts: Sequence[tf.Tensor], hidden: HiddenKernel) -> list[tf.Tensor]:
-        """The products of the past taps at a single step: none, or [B, L, blocks * units]."""
+    def _delayed(self, pasts: State) -> State:
+        """What the gates of all levels read at a single step, each [L, B, 1, units]."""
+        places = [[end - d] for end, d in streaming.ends(self.cached, self.cycle)]
+        return tuple(tf.transpose(tf.gather(each, places, axis=1), [1, 0, 2, 3]) for each in pasts)
+
+    def _past_products(self, pasts: State, hidden: HiddenKernel) -> list[tf.Tensor]:
+        """The products of the past taps at a single step: none, or [L, B, 1, blocks * units]."""
         taps = self.kernel_size - 1
         if not taps:
             return []
-        read = [past[:, :, ::d] for past, d in zip(pasts, self.cycle, strict=True)]
-        mask = None if hidden.mask is None else tf.expand_dims(hidden.mask, 1)
-        joined = _masked(tf.concat(read, axis=1), mask)
-        joined = tf.reshape(joined, [-1, self.depth, taps * self.units])
-        return [hidden_products(joined, some_taps(hidden, 0, taps))]
+        ends = streaming.ends(self.cached, self.cycle)
+        places = [end - tap * d for end, d in ends for tap in range(taps, 0, -1)]
+        read = _masked(tf.gather(pasts[0], places, axis=1), hidden.mask)
+        read = tf.transpose(tf.reshape(read, [-1, self.depth, taps * self.units]), [1, 0, 2])
+        return [tf.expand_dims(hidden_products(read, some_taps(hidden, 0, taps)), 2)]
 
 
 def zeros(sequences: tf.Tensor, steps: int | tf.Tensor | None, channels: int) -> tf.Tensor:

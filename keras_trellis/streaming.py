@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,8 @@ def keep(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:
         [B, width, C].
     """
     if plan is None:
-        return padded[:, tf.shape(padded)[1] - width :]
+        steps = tf.shape(padded)[1] if padded.shape[1] is None else padded.shape[1]
+        return padded[:, steps - width :]
     places = tf.expand_dims(plan.count, 1) + tf.range(width)
     return tf.gather(padded, places, axis=1, batch_dims=1)
 
@@ -141,6 +142,20 @@ def join_levels(parts: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.concat(joined, axis=1)
 
 
+def ends(sizes: Sequence[tuple[int, int]], dilations: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields for each level, in their order, where its steps end in `Cache.levels`, its dilation.
+
+    Args:
+        sizes: as for `split_levels`.
+        dilations: for each place the dilation of its levels.
+    """
+    end = 0
+    for (count, width), dilation in zip(sizes, dilations, strict=True):
+        for _ in range(count):
+            end += width
+            yield end, dilation
+
+
 def push(
     levels: tf.Tensor,
     steps: tf.Tensor,
@@ -158,7 +173,10 @@ def push(
     Returns:
         [B, S, units].
     """
-    added = tf.split(tf.expand_dims(steps, 2), [count for count, _ in sizes], axis=1)
-    kept = [part[:, :, 1:] for part in split_levels(levels, sizes)]
-    pushed = join_levels([tf.concat(pair, axis=2) for pair in zip(kept, added, strict=True)])
+    widths = [width for count, width in sizes for _ in range(count)]
+    total, places, begin = sum(widths), [], 0
+    for level, width in enumerate(widths):
+        places += [*range(begin + 1, begin + width), total + level]
+        begin += width
+    pushed = tf.gather(tf.concat([levels, steps], axis=1), places, axis=1)
     return pushed if plan is None else tf.where(tf.expand_dims(plan.mask, -1), pushed, levels)

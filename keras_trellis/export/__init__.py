@@ -88,7 +88,7 @@ def export_language_model(
     weights = Weights(model, precision)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Tokenizer(vocabulary, Path(folder), standardize)
-        endpoints = LanguageModelEndpoints(model, tokenizer)
+        endpoints = LanguageModelEndpoints(model, tokenizer, weights)
 
         def describe(functions: Mapping[str, Any], size: int) -> str:
             known = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from keras_trellis.export.checks import MODERATE, checked, moderate
+from keras_trellis.export.checks import MODERATE, Check, all_checked, moderate
 from keras_trellis.types import Cache
 
 __all__ = ["CacheFormat"]
@@ -54,13 +54,12 @@ class CacheFormat:
                 call returned.
         """
         batch = tf.shape(tensors[_STEPS])[0]
-        named = {}
-        for name, empty in _named(self._example).items():
-            if name in self.specs:
-                named[name] = _checked(name, tensors[name])
-            else:
-                named[name] = tf.zeros([batch, *empty.shape[1:]], empty.dtype)
-        leaves = list(named.values())
+        values = all_checked([_check(name, tensors[name]) for name in self.specs])
+        given = dict(zip(self.specs, values, strict=True))
+        leaves = [
+            given[name] if name in given else tf.zeros([batch, *empty.shape[1:]], empty.dtype)
+            for name, empty in _named(self._example).items()
+        ]
         return tf.nest.pack_sequence_as(self._example, leaves)
 
 
@@ -72,7 +71,7 @@ def _named(cache: Cache) -> dict[str, tf.Tensor]:
     return {**named, _STEPS: cache.steps}
 
 
-def _checked(name: str, value: tf.Tensor) -> tf.Tensor:
+def _check(name: str, value: tf.Tensor) -> Check:
     if value.dtype.is_integer:
-        return checked(name, value, value >= 0, "at least 0")
-    return checked(name, value, moderate(value), MODERATE)
+        return Check(name, value, value >= 0, "at least 0")
+    return Check(name, value, moderate(value), MODERATE)

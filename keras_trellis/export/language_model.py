@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import checked, same_batch
 from keras_trellis.export.saving import Signature
 from keras_trellis.export.tokenizer import UNKNOWN, Encoded, Tokenizer
+from keras_trellis.export.weights import Weights
 from keras_trellis.language_model import TrellisLM
 from keras_trellis.types import Cache
 
@@ -41,15 +42,24 @@ class LanguageModelEndpoints:
     Args:
         model: the model, as `inference_model` returns it.
         tokenizer: its vocabulary.
+        weights: the model's weights, as they are exported.
 
     Attributes:
         cache: the cache's tensors, by name.
     """
 
-    def __init__(self, model: TrellisLM, tokenizer: Tokenizer) -> None:
+    def __init__(self, model: TrellisLM, tokenizer: Tokenizer, weights: Weights) -> None:
         self._model = model
         self._tokenizer = tokenizer
-        self.cache = CacheFormat(model.get_initial_cache(1))
+        example = model.get_initial_cache(1)
+        self.cache = CacheFormat(example)
+        # Functions that several signatures call: they stand in the graph once.
+        row, rows, cache = tf.TensorSpec([None], tf.int32), _IDS, _specs_like(example)
+        mask = tf.TensorSpec([None, None], tf.bool)
+        self._one_token = _shared(weights, model.step, [row, cache])
+        self._chunk = _shared(weights, model.stream, [rows, cache, mask])
+        self._read = _shared(weights, self._read_alone, [rows, _LENGTHS, cache])
+        self._read_and_score = _shared(weights, self._read_scored, [rows, _LENGTHS, cache])
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
@@ -160,7 +170,7 @@ class LanguageModelEndpoints:
             row's end; `total` `[B]`, its sum; `count` `[B]`, of ids scored.
         """
         ids, lengths = self._checked(same_batch({"ids": ids, "lengths": lengths}))
-        nll, _, _ = self._read(ids, lengths, self._empty_cache(ids))
+        nll, _, _ = self._read_and_score(ids, lengths, self._empty_cache(ids))
         return {"nll": nll, "total": _total(nll), "count": tf.maximum(lengths - 1, 0)}
 
     def prefill(self, ids: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -174,7 +184,7 @@ class LanguageModelEndpoints:
             `log_probs` `[B, V]` of the next token, and the cache.
         """
         ids, lengths = self._checked(same_batch({"ids": ids, "lengths": lengths}))
-        _, features, cache = self._read(ids, lengths, self._empty_cache(ids), score=False)
+        features, cache = self._read(ids, lengths, self._empty_cache(ids))
         return {"log_probs": self._log_probs(features), **self.cache.flatten(cache)}
 
     def step(self, ids: tf.Tensor, **cache: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -189,7 +199,7 @@ class LanguageModelEndpoints:
         """
         inputs = same_batch({"ids": ids, **cache})
         ids = self._in_vocabulary("ids", inputs.pop("ids"))
-        log_probs, after = self._model.step(ids, self.cache.unflatten(inputs))
+        log_probs, after = self._one_token(ids, self.cache.unflatten(inputs))
         return {"log_probs": log_probs, **self.cache.flatten(after)}
 
     def generate(
@@ -233,9 +243,9 @@ class LanguageModelEndpoints:
         limits, stops = self._limits(rows)
         before = self.cache.unflatten({name: rows[name] for name in self.cache.specs})
         settings = self._sampling(rows)
-        _, features, after = self._read(ids, lengths, before, score=False)
+        features, after = self._read(ids, lengths, before)
         drawn, counts, after = generation.generate(
-            self._model.step,
+            self._one_token,
             self._log_probs(features),
             after,
             steps=limits,
@@ -300,24 +310,42 @@ class LanguageModelEndpoints:
         """Returns texts as they are read, the nll of their tokens, and the last features."""
         encoded = self._tokenizer.encode(text)
         begun = tf.pad(encoded.ids, [[0, 0], [1, 0]], constant_values=self._tokenizer.eos_id)
-        nll, features, _ = self._read(begun, encoded.lengths + 1, self._empty_cache(begun))
+        lengths, empty = encoded.lengths + 1, self._empty_cache(begun)
+        nll, features, _ = self._read_and_score(begun, lengths, empty)
         return encoded, nll[:, 1:], features
 
-    def _read(
-        self, ids: tf.Tensor, lengths: tf.Tensor, cache: Cache, score: bool = True
-    ) -> tuple[tf.Tensor, tf.Tensor, Cache]:
+    def _read_alone(
+        self, ids: tf.Tensor, lengths: tf.Tensor, cache: Cache
+    ) -> tuple[tf.Tensor, Cache]:
         """Reads ids, so many at a time.
 
         Args:
             ids: `[B, T]`, in the vocabulary.
             lengths: `[B]`.
             cache: what came before.
-            score: whether the nll is wanted.
 
         Returns:
-            nll `[B, T]` of the ids, 0 for the first and after a row's end, or `[B, 0]` where it is
-            not wanted; the features of each row's last id `[B, E]`; the cache after it.
+            the features of each row's last id `[B, E]`; the cache after it.
         """
+        features, cache, _ = self._read_chunks(ids, lengths, cache, score=False)
+        return features, cache
+
+    def _read_scored(
+        self, ids: tf.Tensor, lengths: tf.Tensor, cache: Cache
+    ) -> tuple[tf.Tensor, tf.Tensor, Cache]:
+        """As `_read_alone`; before the features, the nll of the ids `[B, T]`.
+
+        It is 0 for the first of a row, and after a row's end.
+        """
+        features, cache, nll = self._read_chunks(ids, lengths, cache, score=True)
+        time = tf.shape(ids)[1]
+        nll = tf.transpose(nll.concat())[:, : tf.maximum(time - 1, 0)]
+        return tf.pad(nll, [[0, 0], [tf.minimum(time, 1), 0]]), features, cache
+
+    def _read_chunks(
+        self, ids: tf.Tensor, lengths: tf.Tensor, cache: Cache, *, score: bool
+    ) -> tuple[tf.Tensor, Cache, tf.TensorArray]:
+        """Returns the last features, the cache, and the nll of the next ids, chunk by chunk."""
         model, time = self._model, tf.shape(ids)[1]
         size = tf.clip_by_value(time, 1, _CHUNK)
         chunks = tf.maximum(-(-time // size), 1)
@@ -326,7 +354,7 @@ class LanguageModelEndpoints:
         def advance(index: Any, cache: Cache, _: tf.Tensor, nll: tf.TensorArray) -> Any:
             places = index * size + tf.range(size)
             ids = tf.gather(padded, places, axis=1)
-            outputs, after = model.stream(ids, cache, mask=places < lengths[:, None])
+            outputs, after = self._chunk(ids, cache, places < lengths[:, None])
             after = tf.nest.map_structure(_with_shape_of, after, cache)
             if score:
                 scored = places + 1 < lengths[:, None]
@@ -336,14 +364,29 @@ class LanguageModelEndpoints:
             return index + 1, after, outputs[:, -1], nll
 
         features = tf.zeros([tf.shape(ids)[0], model.trellis.output_units])
-        nll = tf.TensorArray(tf.float32, chunks, element_shape=[None, None])
+        nll = tf.TensorArray(tf.float32, chunks if score else 0, element_shape=[None, None])
         _, cache, features, nll = tf.while_loop(
             lambda index, *_: index < chunks, advance, (0, cache, features, nll)
         )
-        if not score:
-            return tf.zeros([tf.shape(ids)[0], 0]), features, cache
-        nll = tf.transpose(nll.concat())[:, : tf.maximum(time - 1, 0)]
-        return tf.pad(nll, [[0, 0], [tf.minimum(time, 1), 0]]), features, cache
+        return features, cache, nll
+
+
+def _shared(
+    weights: Weights, function: Callable, specs: Sequence[Any]
+) -> tf.types.experimental.PolymorphicFunction:
+    """Returns a function of the model's as one that is traced once."""
+
+    def call(*arguments: Any) -> Any:
+        return weights.call(function, *arguments)
+
+    return tf.function(call, input_signature=specs, autograph=False)
+
+
+def _specs_like(cache: Cache) -> Cache:
+    def spec(value: tf.Tensor) -> tf.TensorSpec:
+        return tf.TensorSpec([None, *value.shape[1:]], value.dtype)
+
+    return tf.nest.map_structure(spec, cache)
 
 
 def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:

@@ -71,16 +71,17 @@ def save(
     module.weights = weights.stored
     for name, part in parts.items():
         setattr(module, name, part)
-    traced: dict[Callable, tf.types.experimental.PolymorphicFunction] = {}
+    traced: dict[Callable, tf.types.experimental.ConcreteFunction] = {}
     functions = {}
     with for_inference():
         for name, signature in signatures.items():
             if signature.function not in traced:
-                traced[signature.function] = _function(signature, weights)
+                traced[signature.function] = _trace(signature, weights)
             if len(signature.inputs) > 1:
-                # `keras.layers.TFSMLayer` has one argument to give: here it is a dictionary.
+                # `keras.layers.TFSMLayer` has one argument to give: here it is a dictionary. What
+                # is saved is what was traced: a function that can be traced would be so again.
                 setattr(module, name, traced[signature.function])
-            functions[name] = traced[signature.function].get_concrete_function()
+            functions[name] = traced[signature.function]
     _check_answers(signatures, functions)
 
     def write(folder: str) -> None:
@@ -94,7 +95,7 @@ def save(
     return versions.publish(write, path)
 
 
-def _function(signature: Signature, weights: Weights) -> tf.types.experimental.PolymorphicFunction:
+def _trace(signature: Signature, weights: Weights) -> tf.types.experimental.ConcreteFunction:
     def function(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # What is fed to a graph need not have the shape that the graph was built for.
         shaped = {
@@ -103,7 +104,8 @@ def _function(signature: Signature, weights: Weights) -> tf.types.experimental.P
         }
         return weights.call(signature.function, **shaped)
 
-    return tf.function(function, input_signature=[dict(signature.inputs)], autograph=False)
+    specs = [dict(signature.inputs)]
+    return tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
 
 
 def _check_answers(

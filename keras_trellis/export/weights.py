@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ class Weights:
     """A model's weights as variables of their own, in less precision where that is asked for.
 
     In "float16" and "int8" the kernels and the table of word vectors are kept so, and made float32
-    again each time a signature is called; biases stay as they are. int8 has one scale for each
+    again once, when the SavedModel is loaded; biases stay as they are. int8 has one scale for each
     output channel, and for each word: the greatest magnitude is 127 of it.
 
     Args:
@@ -51,6 +52,8 @@ class Weights:
 
 
 class _Stored(tf.Module):
+    """A weight: what is written of it, and, where that is another, what is computed with."""
+
     def __init__(self, original: keras.Variable, precision: str) -> None:
         super().__init__(name=original.path.replace("/", "_"))
         value, self._scale = tf.convert_to_tensor(original.value), None
@@ -60,10 +63,43 @@ class _Stored(tf.Module):
             value, scale = _quantized(value, by_row=original.name == "embeddings")
             self._scale = tf.Variable(scale, trainable=False, name="scale")
         self._value = tf.Variable(value, trainable=False, name="value")
+        self._decoded = None if value.dtype == tf.float32 else _Decoded(self.decode, value.shape)
 
-    def read(self) -> tf.Tensor:
+    def decode(self) -> tf.Tensor:
+        """Returns the weight, computed of what is written."""
         value = tf.cast(self._value, tf.float32)
         return value if self._scale is None else value * self._scale
+
+    def read(self) -> tf.Tensor:
+        """Returns the weight; in a graph, what was decoded when the SavedModel was loaded."""
+        if self._decoded is None or tf.executing_eagerly():
+            return self.decode()
+        return self._decoded.read()
+
+
+class _Decoded(tf.saved_model.experimental.TrackableResource):
+    """A float32 variable that no checkpoint holds: loading a SavedModel gives it its value.
+
+    A loader restores the variables and then initializes such resources, as it fills the tables of a
+    vocabulary.
+    """
+
+    def __init__(self, decode: Callable[[], tf.Tensor], shape: tf.TensorShape) -> None:
+        super().__init__()
+        self._decode, self._shape = decode, shape
+        self._name = f"decoded_{uuid.uuid4().hex}"
+
+    def _create_resource(self) -> tf.Tensor:
+        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
+
+    def _initialize(self) -> None:
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=self._decode())
+
+    def read(self) -> tf.Tensor:
+        """Returns the variable's value."""
+        value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.float32)
+        value.set_shape(self._shape)
+        return value
 
 
 def _quantized(value: tf.Tensor, by_row: bool) -> tuple[tf.Tensor, tf.Tensor]:

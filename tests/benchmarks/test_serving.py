@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from benchmarks import generate, serving
+from benchmarks import generate, lstm, serving
 from benchmarks.workers import Reading, Result
 from tools.build_files import ROOT
 from trainers.baselines import LSTMLanguageModel
@@ -35,7 +37,7 @@ def test_each_continues_as_the_keras_model_does(name, setting, expected):
 
 
 def test_no_lstm_comes_nearer_to_the_parameters(setting):
-    contender = serving.lstm(setting)
+    contender = serving.CONTENDERS["lstm"][1](setting)
     ids = continued(contender)
     assert len(ids) == 2 and all(0 <= each < 11 for row in ids for each in row)
     facts, model = contender.facts, setting.model
@@ -93,6 +95,29 @@ def test_rows_set_times_of_a_token_beside_the_limits(setting):
     parameters = [each["parameters"] for each in found.values()]
     assert parameters == [setting.model.parameters] * 2 + [7, None, None]
     assert serving.rows(setting, {"lstm": results["lstm"]}) == []
+
+
+def test_the_loop_of_an_lstm_writes_what_its_steps_do(setting):
+    network, ids = lstm.network(setting.model), tf.constant([3, 4])
+    states, expected = network.get_initial_state(2), []
+    for _ in range(4):
+        scores, states = lstm.read(network, ids if not expected else expected[-1], states)
+        expected.append(tf.argmax(scores, -1, tf.int32))
+    found = lstm.continued(network, ids, network.get_initial_state(2), 4)
+    np.testing.assert_array_equal(found, tf.stack(expected, axis=1))
+
+
+def test_each_way_is_set_beside_the_lstm_that_goes_it():
+    def result(*seconds, tokens):
+        return Result({"tokens": tokens}, [Reading(each, None) for each in seconds])
+
+    results = {
+        "step": result(4.0, 8.0, tokens=4),
+        "generate": result(6.0, 6.0, tokens=4),
+        "lstm": result(1.0, 4.0, tokens=2),
+    }
+    (found,) = serving.beside_lstms(32, results)
+    assert found == {"title": "batch 32: `step`", "min": 1.0, "median": 1.5, "max": 2.0}
 
 
 def test_aims_are_looked_up_by_batch_size():

@@ -108,6 +108,40 @@ def test_what_is_kept_is_what_the_model_has(precision, dtype):
     np.testing.assert_allclose(copied, copy(IDS), rtol=1e-5)
 
 
+@pytest.fixture(scope="module", params=["float16", "int8"])
+def saved(request, tmp_path_factory):
+    """A SavedModel of a model's embedding alone, in less precision, and the embedding."""
+    copy = inference_model(language_model(), request.param)
+    weights, module = Weights(copy, request.param), tf.Module()
+    module.weights = weights.stored
+    function = tf.function(lambda ids: {"found": weights.call(copy.embedding, ids)})
+    signature = function.get_concrete_function(tf.TensorSpec([None], tf.int32, "ids"))
+    folder = str(tmp_path_factory.mktemp("saved"))
+    tf.saved_model.save(module, folder, signatures={"serving_default": signature})
+    return folder, copy.embedding
+
+
+def test_weights_are_decoded_as_a_saved_model_is_loaded(saved):
+    folder, embedding = saved
+    ids = np.arange(11, dtype="int32")
+    loaded = [tf.saved_model.load(folder) for _ in range(2)]  # each with variables of its own
+    for each in loaded:
+        found = each.signatures["serving_default"](ids=tf.constant(ids))["found"]
+        np.testing.assert_allclose(found, embedding(ids), rtol=1e-6)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # as a server does
+        signature = tf.compat.v1.saved_model.load(session, ["serve"], folder).signature_def
+        ends = signature["serving_default"]
+        found = session.run(ends.outputs["found"].name, {ends.inputs["ids"].name: ids})
+    np.testing.assert_allclose(found, embedding(ids), rtol=1e-6)
+
+
+def test_no_call_decodes_weights(saved):
+    function = tf.saved_model.load(saved[0]).signatures["serving_default"]
+    library = function.graph.as_graph_def().library.function
+    names = {node.op for each in library for node in each.node_def}
+    assert "ReadVariableOp" in names and "Cast" not in names
+
+
 def test_an_unknown_precision():
     with pytest.raises(ValueError, match="`precision` must be one of float32, float16, int8"):
         inference_model(language_model(), "int4")
