@@ -204,7 +204,7 @@ def _one_a_row(name: str, values: tf.Tensor, rows: Any, what: str) -> tf.Tensor:
     wanted = [rows, 1] if values.shape.rank == 2 else [rows]
     expected = f"{what} of shape [B], one for each sequence"
     values = inputs.with_shape(name, values, wanted, expected)
-    return tf.reshape(values, [rows])
+    return tf.reshape(values, [-1])
 
 
 def _drop(values: tf.Tensor, rate: float, seed: tf.Tensor | None, stream: int) -> tf.Tensor:

@@ -1,9 +1,9 @@
 """Checks of tensors: what a graph does not know before it runs, it checks as it runs.
 
 Where a shape or a value is known, the error is a ValueError; in a graph where it is not,
-`tf.errors.InvalidArgumentError` with the same message. XLA leaves assertions out: for it, what
-follows is written so that a wrong shape fails and a wrong id is NaN. In a graph for inference
-nothing is asserted, as an export checks its requests itself.
+`tf.errors.InvalidArgumentError` with the same message. XLA leaves assertions out: there a wrong
+shape fails at a reshape, and a wrong id makes NaN. In a graph for inference nothing is asserted, as
+an export checks its requests itself.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tenso
     holds = (tf.size(found) == len(static)) & tf.reduce_all((found == numbers) | (numbers < 0))
     with tf.control_dependencies([_assertion(holds, message, found, "instead of", numbers)]):
         tensor = tf.identity(tensor)
-    if None in wanted:
-        return tf.ensure_shape(tensor, static)
-    return tf.ensure_shape(tf.reshape(tensor, numbers), static)  # XLA refuses other sizes here
+    if None not in wanted:
+        tensor = tf.reshape(tensor, numbers)  # XLA refuses other sizes here
+    tensor.set_shape(static)  # after `tf.ensure_shape` XLA does not know the sizes any more
+    return tensor
 
 
 def within(name: str, ids: tf.Tensor, size: int, what: str = "the vocabulary") -> tf.Tensor:

@@ -262,6 +262,7 @@ class TrellisLM(keras.Model):
         features = self._features(
             ids, initial_state=initial_state, mask=mask, training=training, discard=discard
         )
+        targets, weights = targets[:, discard:], weights[:, discard:]
         sums, weights = self._loss_sums(features, targets, weights, training)
         return LossTerms(*map(tf.math.divide_no_nan, sums, weights)), features.states
 
@@ -541,7 +542,6 @@ class TrellisLM(keras.Model):
         """Returns tokens `[B, T]`, zeros where they are masked, and the mask, both checked."""
         ids = inputs.with_shape(name, inputs.integers(name, value), [None, None], "of shape [B, T]")
         if mask is not None:
-            mask = tf.convert_to_tensor(mask)
             mask = inputs.with_shape("mask", mask, inputs.sizes(ids), f"of the shape of `{name}`")
         return inputs.within(name, _where_valid(mask, ids), self.vocabulary_size), mask
 
@@ -620,8 +620,6 @@ class TrellisLM(keras.Model):
         Sums, because a mean over all replicas is not the mean of the replicas' means.
         """
         raw, dropped, auxiliary, _ = features
-        discard = tf.shape(targets)[1] - tf.shape(raw)[1]
-        targets, weights = targets[:, discard:], weights[:, discard:]
         pairs = tf.minimum(weights[:, 1:], weights[:, :-1])
         sums = dict.fromkeys(LossTerms._fields, tf.zeros((), weights.dtype))
         sums["prediction"] = tf.reduce_sum(weights * self._nll(dropped, targets, training))
