@@ -199,7 +199,7 @@ function sendOnEnter(event) {
 
 // What the page opens with.
 
-const TOLD = /^trained on$|perplexity|bits per character/i; // of the card, beside the name
+const TOLD = /^trained on$|perplexity|bpc/i; // of the card, beside the name
 
 function showModel({ name, card, most_tokens }) {
   const rows = Object.entries(card);
