@@ -101,7 +101,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "start": ("start",),
     "precisions": ("precisions",),
-    "precisions_small": ("precisions", *SMALL, "--rounds=5"),
+    "precisions_small": ("precisions", *SMALL),
     "load": ("load",),
     "soak": ("soak",),
     "growth": ("growth",),
