@@ -21,6 +21,7 @@ from absl import app, flags
 
 from benchmarks import (
     evaluate,
+    first_steps,
     generate,
     growth,
     heads,
@@ -45,6 +46,7 @@ MODULES = {
     module.__name__: module
     for module in (
         evaluate,
+        first_steps,
         generate,
         growth,
         heads,
@@ -85,6 +87,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         *("train_step", "--only=lstm", "--batch_size=32", "--time_steps=30", "--input_units=1"),
         *("--units=16", "--depth=8", "--dilation_rate=1,2,4,8", "--rounds=200"),
     ),
+    "first_steps": ("first_steps",),
+    "first_steps_all": ("first_steps", "--return_sequences"),
     # The released recipe for sequential MNIST, whose loss is on the last output.
     "train_step_last": (
         *("train_step", "--only=authors", "--only=lstm", "--batch_size=64", "--time_steps=784"),
@@ -121,6 +125,7 @@ NEEDS = {
     "long_memory": ("csv",),
     "train_step": ("reference_dir",),
     "weight_gradient": (),
+    "first_steps": (),
     "evaluate": ("data_dir", "reference_dir"),
     "generate": ("reference_dir",),
     "serving": ("reference_dir",),
