@@ -33,7 +33,7 @@ class Grid(NamedTuple):
     def size(self, steps: int | tf.Tensor) -> int | tf.Tensor:
         """Returns how many steps of a sequence of T it has; T is an integer or a scalar."""
         if not self.stride:
-            return 1
+            return _minimum(1, steps)
         reach = steps - 1
         if self.reach is not None:
             reach = _minimum(self.reach, reach)

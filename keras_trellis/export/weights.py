@@ -88,6 +88,7 @@ class _Decoded(tf.saved_model.experimental.TrackableResource):
         super().__init__()
         self._decode, self._shape = decode, shape
         self._name = f"decoded_{uuid.uuid4().hex}"
+        self._initialize()  # what is traced here is called here, too
 
     def _create_resource(self) -> tf.Tensor:
         return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
