@@ -27,6 +27,7 @@ READINGS = {
     "first": "first step",
     "known": f"{MANY} steps",
     "another": "first step of another length",
+    "layer": "of it the layer's gradients",
     "unknown": f"{MANY} steps, lengths not known",
 }
 
@@ -93,11 +94,27 @@ def _contender(setting: Setting, example: Callable[[], Any], layer: Callable[[],
         fit("first", model, LENGTH, 1)
         fit("known", model, LENGTH, MANY)
         fit("another", model, OTHER_LENGTH, 1)
+        found["layer"] = _gradient_seconds(model.layers[0])
         model = _model(layer, CHANNELS)
         fit("traced", model, LENGTH, 1, known=False)
         fit("unknown", model, LENGTH, MANY, known=False)
 
     return Contender(step, {}, lambda: found)
+
+
+def _gradient_seconds(layer: Any) -> float:
+    """Returns what a graph of a layer's gradients takes, traced and run once."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([BATCH, None, CHANNELS])])
+    def gradients(sequences: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(layer(sequences, training=True))
+        return tape.gradient(total, [variable.value for variable in layer.trainable_variables])
+
+    start = time.process_time()
+    gradients(tf.ones([BATCH, OTHER_LENGTH, CHANNELS]))
+    return time.process_time() - start
 
 
 def _model(layer: Callable[[], Any], channels: int) -> Any:
