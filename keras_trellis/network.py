@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -59,7 +59,10 @@ blocks * units]; for 0, the levels that the input does not enter, the bias alone
 
 Arrays = tuple[tf.TensorArray, ...]
 
-# So many levels at least, where there are as many, are one turn of a single step's loop.
+Ascend = Callable[[State, "int | tf.Tensor", int], State]
+"""From the state of the level below, a level and its phase to the level's state."""
+
+# So many levels of a single step go without a loop; where there are more, they are one turn of it.
 _STEP_LEVELS = 8
 
 
@@ -459,24 +462,49 @@ class Network:
         addends = self._inject_step(sequences, cache.inputs, parameters)
         shifted, products = self._delayed(cache.levels), self._past_products(cache.levels, hidden)
         present = some_taps(hidden, self.kernel_size - 1, self.kernel_size)
-        firsts = list(itertools.accumulate([count for count, _ in self.cached], initial=0))
+        past, take = [*shifted, *products], tf.gather
+        if self.depth <= _STEP_LEVELS:
+            past, take = [tf.unstack(each) for each in past], operator.getitem
 
-        def activate(index: int | tf.Tensor, phase: int, *present_products: tf.Tensor) -> State:
-            here = [tf.gather(each, index) for each in (*shifted, *products)]
+        def activate(level: int | tf.Tensor, phase: int, *present_products: tf.Tensor) -> State:
+            here = [take(each, self._place(level, phase)) for each in past]
             past_products = here[len(shifted) :]
             total = sum([*present_products, *past_products], self._addend(addends, phase))
-            return run_gate(self.gate, total, tuple(here[: len(shifted)]))
+            return self._begun(run_gate(self.gate, total, tuple(here[: len(shifted)])), level)
+
+        def ascend(state: State, level: int | tf.Tensor, phase: int) -> State:
+            products = hidden_products(_masked(state[0], hidden.mask), present)
+            return activate(level, phase, products)
+
+        run = self._ascend_few if self.depth <= _STEP_LEVELS else self._ascend
+        return run(activate(0, 0), ascend)  # the state below level 0 is zero
+
+    def _place(self, level: int | tf.Tensor, phase: int) -> int | tf.Tensor:
+        """Returns where a level stands in the order of `Cache.levels`."""
+        place = phase % len(self.cycle)
+        return sum(count for count, _ in self.cached[:place]) + level // len(self.cycle)
+
+    def _ascend_few(self, state: State, ascend: Ascend) -> tuple[State, State]:
+        """Goes from level 0's state to the top, as `_step` returns it, without a loop."""
+        below = [tuple(map(tf.zeros_like, state))]
+        for index in range(1, self.depth):
+            below.append(state)
+            state = ascend(state, index, index % self.period)
+        order = sorted(range(self.depth), key=lambda index: self._place(index, index % self.period))
+        columns = zip(*(below[index] for index in order), strict=True)
+        return state, tuple(tf.concat(each, axis=1) for each in columns)
+
+    def _ascend(self, state: State, ascend: Ascend) -> tuple[State, State]:
+        """Does the same in a loop."""
 
         def advance(
             carry: tuple[State, Arrays], level: int | tf.Tensor, phase: int
         ) -> tuple[State, Arrays]:
             state, below = carry
-            index = firsts[phase % len(self.cycle)] + level // len(self.cycle)
+            index = self._place(level, phase)
             below = tuple(each.write(index, new) for each, new in zip(below, state, strict=True))
-            products = hidden_products(_masked(state[0], hidden.mask), present)
-            return self._begun(activate(index, phase, products), level), below
+            return ascend(state, level, phase), below
 
-        state = self._begun(activate(0, 0), 0)  # the state below level 0 is zero
         below = tuple(
             tf.TensorArray(each.dtype, self.depth).write(0, tf.zeros_like(each)) for each in state
         )
