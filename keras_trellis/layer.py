@@ -335,7 +335,8 @@ class TrellisLayer(keras.layers.Layer):
             initial_state: the states, each [B, units], or [1, units] for all rows; None for zeros,
                 or with `stateful` for what the last call left.
             mask: bool [B, T] or [B, T, 1], true at the valid steps.
-            training: whether dropout is applied.
+            training: whether dropout is applied, and XLA may compile parts of a large network. A
+                training loop of your own has to pass it, as for every Keras layer; `fit` does.
 
         Returns:
             [B, T, output_units], or [B, output_units] of the last step without
