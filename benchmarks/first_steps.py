@@ -133,11 +133,7 @@ def measure(setting: Setting, rounds: int, threads: int) -> dict[str, list[dict[
     """
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for name in [*CONTENDERS] * rounds:
-        build = {name: functools.partial(CONTENDERS[name])}
-        results, left_out = workers.measure(build, setting, threads=threads, warmup=0, rounds=1)
-        if left_out:
-            raise RuntimeError(f"{name}: {left_out[name]}")
-        found[name].append(results[name].facts)
+        found[name].append(workers.alone(name, CONTENDERS[name], setting, threads))
     return found
 
 

@@ -7,7 +7,6 @@ two tokens by `generate`: what a server does as it starts, or warms up. Each rea
 of its own. The sizes are those of the preset `small` of `ptb`, which is also that of `pydoc`.
 """
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -92,19 +91,11 @@ def measure(model: Model, rounds: int) -> dict[str, list[dict[str, float]]]:
         RuntimeError: one of them could not be written or loaded.
     """
     exported.write(model)
-    _alone("the LSTM", write_lstm, model)
+    workers.alone("the LSTM", write_lstm, model, model.threads)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for name in [*CONTENDERS] * rounds:
-        found[name].append(_alone(name, CONTENDERS[name], model))
+        found[name].append(workers.alone(name, CONTENDERS[name], model, model.threads))
     return found
-
-
-def _alone(name: str, build: workers.Build, model: Model) -> dict[str, float]:
-    builds = {name: functools.partial(build)}
-    results, left_out = workers.measure(builds, model, threads=model.threads, warmup=0, rounds=1)
-    if left_out:
-        raise RuntimeError(f"{name}: {left_out[name]}")
-    return results[name].facts
 
 
 def rows(readings: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:

@@ -161,6 +161,25 @@ def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
     )
 
 
+def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]:
+    """Runs a contender's one step in a process of its own, and returns its facts.
+
+    Args:
+        name: what an error calls it.
+        build: makes the contender of the setting.
+        setting: see `measure`.
+        threads: see `measure`.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    builds = {name: functools.partial(build)}
+    results, left_out = measure(builds, setting, threads=threads, warmup=0, rounds=1)
+    if left_out:
+        raise RuntimeError(f"{name}: {left_out[name]}")
+    return results[name].facts
+
+
 class _Worker:
     """A contender's process, seen from here."""
 

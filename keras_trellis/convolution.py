@@ -39,7 +39,7 @@ def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
     Returns:
         [B, T, C]; at step t the value of step t - steps.
     """
-    # Not an index: that one's gradient takes five times as long.
+    # Not an index: that one's gradient takes several times as long.
     return tf.split(padded, [width - steps, -1, steps], axis=1)[1]
 
 

@@ -514,10 +514,10 @@ class TrellisLayer(keras.layers.Layer):
         """Runs the levels.
 
         Args:
-            sequences: as for `propagate`, and so are the next three.
-            initial_state: its states.
-            mask: its mask.
-            training: whether dropout is applied.
+            sequences: see `propagate`.
+            initial_state: see `propagate`.
+            mask: see `propagate`.
+            training: see `propagate`.
             stops: the levels after which outputs are collected.
             kept: how many of the last outputs are returned; None, as with a mask: all of them.
 
