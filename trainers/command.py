@@ -1,5 +1,6 @@
 """What the commands have in common: the flags that name a run, and errors in one line."""
 
+import enum
 import sys
 from collections.abc import Callable
 
@@ -7,6 +8,25 @@ from absl import flags, logging
 
 from trainers import config as configs
 from trainers.training.workdir import WorkdirError
+
+
+class Status(enum.IntEnum):
+    """What a command's exit status says; a signal's is 128 and its number.
+
+    Attributes:
+        DONE: what was asked for has been done.
+        DIFFERENT: what was compared differs; Python's own status of an unexpected error, too.
+        REFUSED: a flag, a file or a folder cannot be used; the message says why.
+        NOT_FINITE: the loss or the gradient is NaN or infinite: training cannot go on.
+        NOT_KEPT: what was computed could not be written, and the run has not finished.
+    """
+
+    DONE = 0
+    DIFFERENT = 1
+    REFUSED = 2
+    NOT_FINITE = 3
+    NOT_KEPT = 4
+
 
 ERRORS = (ValueError, OSError, WorkdirError, flags.Error)
 
@@ -25,7 +45,7 @@ def run(argv: list[str], command: Callable[[], int | None]) -> int:
             )
         return command() or 0
     except ERRORS as error:
-        return fail(str(error), 2)
+        return fail(str(error), Status.REFUSED)
 
 
 def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
@@ -34,7 +54,7 @@ def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str
         rest = configs.parse(argv)
         check(argv)
     except ERRORS as error:
-        sys.exit(fail(str(error), 2))
+        sys.exit(fail(str(error), Status.REFUSED))
     return rest
 
 
@@ -46,7 +66,7 @@ def require(*names: str) -> None:
             raise ValueError(f"--{name} is missing{expected}")
 
 
-def fail(message: str, status: int) -> int:
+def fail(message: str, status: Status) -> Status:
     """Prints an error in one line; returns `status`."""
     logging.debug("The error's origin:", exc_info=True)  # with --verbosity=1
     print(f"error: {message}", file=sys.stderr)

@@ -8,6 +8,7 @@ from etils import epath
 from trainers import command, names, runs
 from trainers import config as configs
 from trainers.training.loop import NonFiniteLossError
+from trainers.training.workdir import NotKeptError
 
 FLAGS = flags.FLAGS
 
@@ -25,7 +26,9 @@ def main(argv: list[str], modes: Mapping[str, Callable[[], None]]) -> int:
         return command.run(argv, modes[FLAGS.mode])
     except NonFiniteLossError as error:
         kept = f"checkpoints from before it, if any, are kept in {workdir()}"
-        return command.fail(f"{error}; {kept}", 1)
+        return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
+    except NotKeptError as error:
+        return command.fail(str(error), command.Status.NOT_KEPT)
 
 
 def parse_flags(

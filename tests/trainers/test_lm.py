@@ -297,7 +297,9 @@ def test_a_finished_run_says_so_and_another_recipe_is_refused(trained, corpus, c
     assert "Traceback" not in refused
 
 
-def test_a_loss_that_is_not_finite_exits_1_and_names_the_step(corpus, call, tmp_path):
+def test_a_loss_that_is_not_finite_has_a_status_of_its_own_and_names_the_step(
+    corpus, call, tmp_path
+):
     message = call(
         "--task=text",
         f"--data_dir={corpus}",
@@ -306,7 +308,7 @@ def test_a_loss_that_is_not_finite_exits_1_and_names_the_step(corpus, call, tmp_
         "--config.optimizer.name=sgd",
         "--config.optimizer.learning_rate=1e38",
         "--config.optimizer.clip_norm=1e38",
-        status=1,
+        status=3,
     )
     assert re.search(
         r"error: .*at step \d+; checkpoints from before it, if any, are kept in", message

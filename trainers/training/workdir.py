@@ -23,6 +23,13 @@ class WorkdirError(Exception):
     """The folder cannot be used for this run; the message says why, and what to do."""
 
 
+class NotKeptError(Exception):
+    """What a run came to could not be written; the message says what, and what to do.
+
+    The run has not finished: the same command goes on.
+    """
+
+
 class Workdir:
     """The folder of a run, held by this process.
 
