@@ -1,0 +1,34 @@
+"""Encodes a text of the user's own, as the trainers do before all else.
+
+    python -m benchmarks.faults.encode --data_dir=DIR
+
+It records how far it has come after every few words, where the trainers wait for 64 MB.
+"""
+
+from absl import app, flags
+
+from trainers import command
+from trainers.data import corpora, encoding, text
+
+FLAGS = flags.FLAGS
+BYTES = 64  # of text at once, and between two records
+
+
+def main(argv: list[str]) -> int:
+    """Encodes the text; returns the exit status."""
+    text._BLOCK_BYTES = encoding._SAVE_BYTES = BYTES
+    return command.run(argv, _encode)
+
+
+def _encode() -> None:
+    corpus = corpora.load("text", FLAGS.data_dir)
+    print(f"{corpus.vocabulary.size} words, {len(corpus.train)} tokens")
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    return command.parse_flags(argv, lambda _: command.require("data_dir"))
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse_flags)

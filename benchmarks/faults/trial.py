@@ -1,0 +1,220 @@
+"""A case, tried: the command is disturbed, given again, and what it leaves is compared.
+
+The same command is given until it has finished. Then there has to be what an undisturbed run
+leaves, bit for bit, and before that no command may have said what is not so.
+"""
+
+import dataclasses
+import re
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.faults import cases, outcomes
+from benchmarks.faults.cases import Profile
+from benchmarks.faults.processes import Disturbance, Ended, Runner
+from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
+from trainers.command import Status
+
+ATTEMPTS = 3  # of the same command, until it has finished
+# What the libraries log, on lines of their own, is nobody's message.
+_LOGGED = re.compile(r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*")
+_BY_SIGNAL = {128 + number for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+@dataclasses.dataclass
+class Finding:
+    """What a case has come to.
+
+    Attributes:
+        case: its name.
+        refused: whether the command ended with a line that says what is wrong.
+        different: what differs in the end from an undisturbed run.
+        lost: what was there before, and is gone.
+        wrong: what the command said or did that it should not have.
+        statuses: the exit statuses, of the disturbed command first.
+        messages: the last lines of each.
+        seconds: of processor time.
+    """
+
+    case: str
+    refused: bool = False
+    different: list[str] = dataclasses.field(default_factory=list)
+    lost: list[str] = dataclasses.field(default_factory=list)
+    wrong: list[str] = dataclasses.field(default_factory=list)
+    statuses: list[int] = dataclasses.field(default_factory=list)
+    messages: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing differs, is lost or wrong."""
+        return not (self.different or self.lost or self.wrong)
+
+
+def tried(
+    case: str,
+    profiles: Mapping[str, Profile],
+    templates: Templates,
+    runner: Runner,
+    place: Path,
+) -> Finding:
+    """Tries a case.
+
+    Args:
+        case: its name.
+        profiles: of the programs, by name.
+        templates: the folders in which they begin.
+        runner: runs their commands.
+        place: a folder for this process alone.
+    """
+    kind, name, how, *rest = case.split(":")
+    program = PROGRAMS[name]
+    folder = templates.copy(program, place / "folder")
+    trial = _Trial(program, profiles[name], runner, folder, Finding(case))
+    if kind == "damage":
+        trial.damaged(how, *rest)
+    elif kind == "pairs":
+        trial.paired(how, *rest)
+    else:
+        trial.disturbed(cases.disturbance(how, rest), how)
+    return trial.finding
+
+
+class _Trial:
+    """A case under way."""
+
+    def __init__(
+        self, program: Program, profile: Profile, runner: Runner, folder: Path, finding: Finding
+    ) -> None:
+        self._run = runner.run
+        self._together = runner.together
+        self._program = program
+        self._profile = profile
+        self._folder = folder
+        self.finding = finding
+        self._command = program.command(folder)
+        self._step = outcomes.newest_step(folder)
+        self._before = outcomes.contents(folder)
+
+    def disturbed(self, disturbance: Disturbance, how: str) -> None:
+        ended = self._run(self._command, disturbance)
+        self._note(ended)
+        self._check_end(ended, _statuses(how))
+        self._check_steps()
+        if ended.status == 0:
+            self.finding.wrong += [f"done, it says; but {each}" for each in self._found(ended)]
+        self._finish()
+
+    def damaged(self, how: str, name: str, at: str) -> None:
+        """A damaged file is named, or makes no difference; what it holds is never thrown away."""
+        path = self._folder / name
+        data = bytearray(path.read_bytes())
+        if how == "cut":
+            del data[int(at) :]
+        else:
+            data[int(at) // 8] ^= 1 << int(at) % 8
+        path.write_bytes(data)
+        self._before = outcomes.contents(self._folder)
+        ended = self._run(self._command)
+        self._note(ended)
+        self._check_end(ended, {Status.DONE, Status.REFUSED})
+        told = path.name in ended.output + ended.errors
+        if ended.status:
+            if not told:
+                self.finding.wrong.append(f"the message does not name {name}")
+            self._check_kept(self._before)
+            return
+        if told and path.parent.name == "checkpoints" or path.name == "metrics.csv" and told:
+            self._check_kept({name: self._before[name]})
+        self.finding.different += self._found(ended, damaged=name)
+
+    def paired(self, how: str, delay: str, call: str) -> None:
+        """Two processes, one of which may be killed: neither disturbs the other."""
+        first = Disturbance(call=int(call), signal=signal.SIGKILL)
+        second = Disturbance(delay=float(delay))
+        ends = self._together([(self._command, first), (self._command, second)])
+        allowed = {Status.DONE, Status.REFUSED}
+        for ended, statuses in zip(ends, (_statuses("SIGKILL"), allowed), strict=True):
+            self._note(ended)
+            self._check_end(ended, statuses if how == "killed" else allowed)
+        if how == "both" and all(ended.status for ended in ends):
+            self.finding.wrong.append("each of two processes was refused")
+        if self._program is not EXPORT:  # each makes a version of its own
+            self._finish()
+
+    def _finish(self) -> None:
+        """Gives the command again until it has finished, and compares."""
+        for _ in range(ATTEMPTS):
+            again = self._run(self._command)
+            self._note(again)
+            if again.status == 0:
+                break
+            self._check_end(again, {Status.REFUSED, Status.NOT_KEPT})
+        if again.status:
+            self.finding.wrong.append("the command does not go on")
+        elif len(self.finding.statuses) > 2:
+            self.finding.wrong.append("the command went on at a later attempt alone")
+        self.finding.different += self._found(again)
+
+    def _note(self, ended: Ended) -> None:
+        finding = self.finding
+        finding.seconds += ended.seconds
+        finding.statuses.append(ended.status)
+        lines = [line for line in ended.errors.splitlines() if not _LOGGED.fullmatch(line)]
+        finding.messages.append(" | ".join([*ended.output.splitlines()[-3:], *lines[-3:]])[-800:])
+        finding.refused |= ended.status in (Status.REFUSED, Status.NOT_KEPT)
+
+    def _check_end(self, ended: Ended, statuses: set[int]) -> None:
+        """Checks that a command ended as it may, in a line where it did not succeed."""
+        wrong = self.finding.wrong
+        if ended.hung:
+            wrong.append("it hangs")
+        if "Traceback" in ended.errors:
+            wrong.append(f"a traceback: {ended.errors.strip().splitlines()[-1][:200]}")
+        if ended.status not in statuses:
+            wrong.append(f"exit status {ended.status}")
+        lines = [line for line in ended.errors.splitlines() if line.startswith("error: ")]
+        due = ended.status in (Status.REFUSED, Status.NOT_FINITE, Status.NOT_KEPT)
+        if len(lines) != int(due) and "Traceback" not in ended.errors:
+            wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
+
+    def _check_steps(self) -> None:
+        """Checks that a checkpoint that was there is, or a later one."""
+        step = outcomes.newest_step(self._folder)
+        if step < self._step:
+            self.finding.lost.append(f"steps {step + 1} to {self._step}")
+
+    def _check_kept(self, before: Mapping[str, str]) -> None:
+        """Checks that what was there is, if under another name."""
+        now = set(outcomes.contents(self._folder).values())
+        names = [name for name, digest in before.items() if digest not in now]
+        self.finding.lost += [name for name in names if Path(name).name not in _LIVING]
+
+    def _found(self, ended: Ended, damaged: str = "") -> list[str]:
+        """Returns how what is there differs from what an undisturbed run leaves."""
+        actual = outcomes.read(self._folder)
+        told = "records" in ended.output or "incomplete" in ended.output
+        found = []
+        for name in outcomes.differences(self._profile.expected, actual):
+            file = name.split(" ")[0]
+            record = file.rpartition("/")[2] in outcomes.RECORDS
+            if record and (told or damaged and file in damaged) or damaged and file == damaged:
+                continue
+            if name.startswith("left: ") and len(self.finding.statuses) == 1:
+                continue  # the next command clears it
+            found.append(name)
+        return found
+
+
+# What every command writes.
+_LIVING = {"lock"}
+
+
+def _statuses(how: str) -> set[int]:
+    """Returns the exit statuses with which a command may end that is disturbed so."""
+    if how in ("SIGKILL", "before", "after"):
+        return {Status.DONE, 128 + signal.SIGKILL}
+    if how in cases.SIGNALS:
+        return {Status.DONE, 128 + signal.Signals[how]}
+    return {Status.DONE, Status.REFUSED, Status.NOT_KEPT}
