@@ -1,7 +1,7 @@
 """What can go wrong, as cases with a name: the name alone repeats the case.
 
-A case is `KIND:PROGRAM:HOW:...`, such as `errors:train:EIO-once:write:run/metrics.csv:2`, the second
-write to that file. Names hold `*` where a file's name holds a time or a random number.
+A case is `KIND:PROGRAM:HOW:...`, such as `errors:train:EIO-once:write:run/metrics.csv:2`: the
+second write to that file. Names hold `*` where a file's name holds a time or a random number.
 """
 
 import collections

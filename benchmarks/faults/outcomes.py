@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import message
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
 
@@ -22,6 +23,8 @@ Values = dict[str, Any]
 _MEASURED = {"cost/seconds", "cost/peak_bytes"}
 _RATE = re.compile(r".*_per_second")
 _LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
+_VERSION = re.compile(r"models/(\d+)/")
+_EXPORTED = 2  # the version that an undisturbed export makes
 _OWN = {"lock", "curves.png"}  # a lock holds a process's number; a picture is drawn from the table
 RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # what the trainers may leave incomplete
 
@@ -42,7 +45,7 @@ def read(folder: Path) -> Values:
             found[_plain(name)] = _values(path)
     if events:
         found["tensorboard"] = sorted(events)
-    return found
+    return _without_repeated_versions(found)
 
 
 def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
@@ -86,7 +89,10 @@ def scalars(data: bytes) -> list[tuple[int, str, float]]:
         if len(record) < size:
             break
         start += size + 16
-        event = tf.compat.v1.Event.FromString(record)
+        try:
+            event = tf.compat.v1.Event.FromString(record)
+        except message.DecodeError:
+            break
         for value in event.summary.value:
             if not _RATE.fullmatch(value.tag):
                 found.append((event.step, value.tag, float(tf.make_ndarray(value.tensor))))
@@ -99,9 +105,9 @@ def _values(path: Path) -> Any:
     if path.suffix == ".npz":
         return _arrays(path)
     if path.name == "result.json":
-        return _result(path.read_text())
+        return _result(path.read_bytes())
     if path.name == "metrics.csv":
-        return _rows(path.read_text())
+        return _rows(path.read_text(errors="replace"))
     if path.name in ("saved_model.pb", "fingerprint.pb", "variables.index"):
         return "is there"  # node names and a random number
     return path.read_bytes()
@@ -119,7 +125,7 @@ def _arrays(path: Path) -> Any:
         return f"cannot be read: {error}"
 
 
-def _result(text: str) -> Any:
+def _result(text: bytes) -> Any:
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
@@ -131,6 +137,25 @@ def _result(text: str) -> Any:
 def _rows(text: str) -> list[dict[str, str]]:
     rows = csv.DictReader(io.StringIO(text))
     return [{k: v for k, v in row.items() if k and not _RATE.fullmatch(k)} for row in rows]
+
+
+def _without_repeated_versions(found: Values) -> Values:
+    """Leaves out versions of a model that equal the one before them.
+
+    Who gives the command of an export again, after it was stopped when its version was complete,
+    has two of them.
+    """
+    versions: dict[int, Values] = {}
+    for name, value in found.items():
+        if match := _VERSION.match(name):
+            versions.setdefault(int(match[1]), {})[name.removeprefix(match[0])] = value
+    repeated = [number for number in versions if versions[number] == versions.get(number - 1)]
+    kept = [number for number in repeated if number <= _EXPORTED]
+    return {
+        name: value
+        for name, value in found.items()
+        if not (match := _VERSION.match(name)) or int(match[1]) not in {*repeated} - {*kept}
+    }
 
 
 def _plain(name: str) -> str:

@@ -1,7 +1,7 @@
 """What lets file operations go wrong: shim.c, compiled, and what tells it which.
 
-The library has to be there from a process's beginning, by LD_PRELOAD; a process that was forked from
-such a one sets for itself what goes wrong.
+The library has to be there from a process's beginning, by LD_PRELOAD; a process that was forked
+from such a one sets for itself what goes wrong.
 """
 
 import ctypes

@@ -19,7 +19,7 @@ from trainers.command import Status
 ATTEMPTS = 3  # of the same command, until it has finished
 # What the libraries log, on lines of their own, is nobody's message.
 _LOGGED = re.compile(r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*")
-_BY_SIGNAL = {128 + number for number in (signal.SIGTERM, signal.SIGINT)}
+_CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
 
 
 @dataclasses.dataclass
@@ -96,6 +96,7 @@ class _Trial:
         self._command = program.command(folder)
         self._step = outcomes.newest_step(folder)
         self._before = outcomes.contents(folder)
+        self._said = ""
 
     def disturbed(self, disturbance: Disturbance, how: str) -> None:
         ended = self._run(self._command, disturbance)
@@ -103,7 +104,7 @@ class _Trial:
         self._check_end(ended, _statuses(how))
         self._check_steps()
         if ended.status == 0:
-            self.finding.wrong += [f"done, it says; but {each}" for each in self._found(ended)]
+            self.finding.wrong += [f"done, it says; but {each}" for each in self._found()]
         self._finish()
 
     def damaged(self, how: str, name: str, at: str) -> None:
@@ -119,15 +120,15 @@ class _Trial:
         ended = self._run(self._command)
         self._note(ended)
         self._check_end(ended, {Status.DONE, Status.REFUSED})
-        told = path.name in ended.output + ended.errors
+        told = path.name in self._said
         if ended.status:
-            if not told:
+            if not told and "belongs to" not in self._said:  # of other values, it is another run's
                 self.finding.wrong.append(f"the message does not name {name}")
             self._check_kept(self._before)
             return
         if told and path.parent.name == "checkpoints" or path.name == "metrics.csv" and told:
             self._check_kept({name: self._before[name]})
-        self.finding.different += self._found(ended, damaged=name)
+        self.finding.different += self._found(name)
 
     def paired(self, how: str, delay: str, call: str) -> None:
         """Two processes, one of which may be killed: neither disturbs the other."""
@@ -145,7 +146,7 @@ class _Trial:
 
     def _finish(self) -> None:
         """Gives the command again until it has finished, and compares."""
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             again = self._run(self._command)
             self._note(again)
             if again.status == 0:
@@ -153,13 +154,14 @@ class _Trial:
             self._check_end(again, {Status.REFUSED, Status.NOT_KEPT})
         if again.status:
             self.finding.wrong.append("the command does not go on")
-        elif len(self.finding.statuses) > 2:
+        elif attempt:
             self.finding.wrong.append("the command went on at a later attempt alone")
-        self.finding.different += self._found(again)
+        self.finding.different += self._found()
 
     def _note(self, ended: Ended) -> None:
         finding = self.finding
         finding.seconds += ended.seconds
+        self._said += ended.output + ended.errors
         finding.statuses.append(ended.status)
         lines = [line for line in ended.errors.splitlines() if not _LOGGED.fullmatch(line)]
         finding.messages.append(" | ".join([*ended.output.splitlines()[-3:], *lines[-3:]])[-800:])
@@ -191,20 +193,20 @@ class _Trial:
         names = [name for name, digest in before.items() if digest not in now]
         self.finding.lost += [name for name in names if Path(name).name not in _LIVING]
 
-    def _found(self, ended: Ended, damaged: str = "") -> list[str]:
+    def _found(self, damaged: str = "") -> list[str]:
         """Returns how what is there differs from what an undisturbed run leaves."""
-        actual = outcomes.read(self._folder)
-        told = "records" in ended.output or "incomplete" in ended.output
-        found = []
-        for name in outcomes.differences(self._profile.expected, actual):
-            file = name.split(" ")[0]
-            record = file.rpartition("/")[2] in outcomes.RECORDS
-            if record and (told or damaged and file in damaged) or damaged and file == damaged:
-                continue
-            if name.startswith("left: ") and len(self.finding.statuses) == 1:
-                continue  # the next command clears it
-            found.append(name)
-        return found
+        differing = outcomes.differences(self._profile.expected, outcomes.read(self._folder))
+        return [each for each in differing if not self._may_differ(each, damaged)]
+
+    def _may_differ(self, difference: str, damaged: str) -> bool:
+        name, _, what = difference.partition(" ")
+        if name == "left:":  # the next command clears it
+            return len(self.finding.statuses) == 1
+        if name.rpartition("/")[2] in outcomes.RECORDS:
+            return "records" in self._said or bool(damaged) and name in damaged
+        if what == "is new":  # an old checkpoint that could not be removed
+            return bool(_CHECKPOINT.fullmatch(name))
+        return name == damaged
 
 
 # What every command writes.
