@@ -75,6 +75,7 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
     """
     folder = templates.copy(program, place / "folder")
     files = {name: (folder / name).stat().st_size for name in outcomes.contents(folder)}
+    strays = {name: value for name, value in outcomes.read(folder).items() if _is_stray(name)}
     log = place / "operations"
     ended = runner.run(program.command(folder), Disturbance(log=log))
     if ended.status:
@@ -84,7 +85,7 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
     return Profile(
         list(_operations(lines)),
         ended.calls,
-        outcomes.read(folder),
+        {**strays, **outcomes.read(folder)},
         ended.output,
         files,
         ended.seconds,

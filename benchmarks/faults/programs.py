@@ -100,6 +100,20 @@ def _text(runner: Runner, folder: Path) -> None:
         (folder / TEXT / f"{split}.txt").write_text("\n".join(lines) + "\n")
 
 
+def _encoded_text(runner: Runner, folder: Path) -> None:
+    _text(runner, folder)
+    _finish(runner, ENCODE, folder)
+
+
+def _half_encoded_text(runner: Runner, folder: Path) -> None:
+    """A text whose encoding was killed after its tenth record."""
+    _text(runner, folder)
+    fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", "*/progress.json", at=10)
+    ended = runner.run(ENCODE.command(folder), Disturbance(fault))
+    if ended.status != 128 + signal.SIGKILL:
+        raise PreparationError(f"no tenth record: {ended}")
+
+
 def _half_text_run(runner: Runner, folder: Path) -> None:
     _text(runner, folder)
     fault = dataclasses.replace(_HALF, path=f"{RUN}/checkpoints/step-*", at=2)
@@ -138,7 +152,10 @@ EVALUATE = Program(
     _finished_run,
     2,
 )
-ENCODE = Program("encode", "benchmarks.faults.encode", (f"--data_dir={{folder}}/{TEXT}",), _text, 4)
+_ENCODING = (f"--data_dir={{folder}}/{TEXT}",)
+ENCODE = Program("encode", "benchmarks.faults.encode", _ENCODING, _text, 2)
+ENCODE_ON = Program("encode-on", "benchmarks.faults.encode", _ENCODING, _half_encoded_text, 2)
+ENCODED = Program("encoded", "benchmarks.faults.encode", _ENCODING, _encoded_text, 1)
 EXPORT = Program(
     "export",
     "trainers.export",
@@ -149,7 +166,18 @@ EXPORT = Program(
 )
 LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _half_text_run, 1)
 PROGRAMS = {
-    program.name: program for program in (TRAIN, RESUME, AGAIN, EVALUATE, ENCODE, EXPORT, LANGUAGE)
+    program.name: program
+    for program in (
+        TRAIN,
+        RESUME,
+        AGAIN,
+        EVALUATE,
+        ENCODE,
+        ENCODE_ON,
+        ENCODED,
+        EXPORT,
+        LANGUAGE,
+    )
 }
 
 

@@ -1,0 +1,217 @@
+"""The benchmark of faults: the library that makes them, the names of cases, and a minute of it."""
+
+import errno
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from benchmarks.faults import shim
+from benchmarks.faults.__main__ import KINDS, table, told
+from tools.build_files import ROOT
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="there is no C compiler, cc, for what makes faults"
+)
+NO_SPACE = errno.ENOSPC
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return shim.build(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture
+def try_with(library, tmp_path):
+    """Runs lines of Python with a fault, in the folder `watched`; returns status, stdout, files."""
+    watched = tmp_path / "watched"
+    watched.mkdir()
+
+    def run(fault, lines, log=None):
+        program = f"""
+            import ctypes, errno, os, pathlib
+            from benchmarks.faults import shim
+            from benchmarks.faults.shim import Action, Fault
+            here = pathlib.Path({str(watched)!r})
+            shim.log_to(os.open({str(log or "/dev/null")!r}, os.O_CREAT | os.O_WRONLY))
+            shim.arm(here, {fault})
+
+            def told(call, *arguments):
+                try:
+                    print(call(*arguments))
+                except OSError as error:
+                    print(errno.errorcode[error.errno])
+            """
+        program = textwrap.dedent(program) + textwrap.dedent(lines)
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONPATH": str(ROOT), shim.VARIABLE: str(library)},
+            capture_output=True,
+            text=True,
+        )
+        assert not ended.stderr
+        return ended.returncode, ended.stdout.split(), sorted(p.name for p in watched.iterdir())
+
+    run.folder = watched
+    return run
+
+
+WRITE = """
+file = os.open(here / "a", os.O_CREAT | os.O_WRONLY)
+told(os.write, file, b"12345678")
+told(os.write, file, b"12345678")
+told(os.fsync, file)
+os.close(file)
+print("end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "content"), [("BEFORE", b"12345678"), ("AFTER", b"1234567812345678")]
+)
+def test_a_process_is_killed_before_or_after_an_operation(try_with, action, content):
+    status, output, _ = try_with(f"Fault(Action.{action}, 9, 'write', 'a', 2)", WRITE)
+    assert status == -signal.SIGKILL and "end" not in output
+    assert (try_with.folder / "a").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("fault", "told", "content"),
+    [
+        ("Fault()", ["8", "8", "None", "end"], 16),
+        (f"Fault(Action.ONCE, {NO_SPACE}, 'write', 'a', 1)", ["ENOSPC", "8", "None", "end"], 8),
+        (f"Fault(Action.ONCE, {errno.EIO}, 'sync')", ["8", "8", "EIO", "end"], 16),
+        (
+            f"Fault(Action.LASTING, {NO_SPACE}, 'write', 'a', 2)",
+            ["8", "ENOSPC", "ENOSPC", "end"],
+            8,
+        ),
+        (f"Fault(Action.MATCHING, {errno.EIO}, 'write')", ["EIO", "EIO", "None", "end"], 0),
+        ("Fault(Action.SHORT, 0, 'write', 'a', 2)", ["8", "4", "None", "end"], 12),
+        (
+            f"Fault(Action.FITS, {NO_SPACE}, 'openwrite', 'a', fits=10)",
+            ["8", "ENOSPC", "None", "end"],
+            8,
+        ),
+        (f"Fault(Action.ONCE, {NO_SPACE}, 'write', 'b', 1)", ["8", "8", "None", "end"], 16),
+    ],
+)
+def test_an_operation_fails_once_or_from_then_on(try_with, fault, told, content):
+    status, output, _ = try_with(fault, WRITE)
+    assert (status, output) == (0, told)
+    assert (try_with.folder / "a").stat().st_size == content
+
+
+NAMES = """
+told(os.mkdir, here / "folder")
+told(os.open, here / "folder" / "x", os.O_CREAT | os.O_WRONLY)
+told(os.rename, here / "folder" / "x", here / "y")
+told(lambda: os.stat(here / "y") and "found")
+told(os.listdir, here / "folder")
+told(os.unlink, here / "y")
+told(os.rmdir, here / "folder")
+"""
+
+
+@pytest.mark.parametrize(
+    ("operation", "line"),
+    [("mkdir", 0), ("openwrite", 1), ("rename", 2), ("stat", 3), ("list", 4), ("unlink", 5)],
+)
+def test_names_can_be_refused(try_with, operation, line):
+    fault = f"Fault(Action.MATCHING, {errno.EACCES}, {operation!r})"
+    _, output, _ = try_with(fault, NAMES)
+    assert output[line] == "EACCES"
+
+
+def test_a_lasting_failure_of_the_disk_leaves_nothing_and_a_full_one_reads(try_with):
+    lines = """
+        told(os.open, here / "a", os.O_CREAT | os.O_WRONLY)
+        told(lambda: (here / "there").read_text())
+        told(lambda: pathlib.Path("/proc/self/status").exists())
+    """
+    (try_with.folder / "there").write_text("read")
+    for number, expected in ((errno.EIO, "EIO"), (NO_SPACE, "read")):
+        _, output, _ = try_with(f"Fault(Action.LASTING, {number}, 'openwrite')", lines)
+        assert output == [errno.errorcode[number], expected, "True"]
+
+
+def test_c_streams_fail_too(try_with):
+    """TensorFlow writes through these."""
+    lines = """
+        library = ctypes.CDLL(None, use_errno=True)
+        library.fopen.restype = ctypes.c_void_p
+        file = ctypes.c_void_p(library.fopen(os.fsencode(here / "a"), b"w"))
+        for _ in range(2):
+            print(library.fwrite(b"1234", 1, 4, file), errno.errorcode.get(ctypes.get_errno()))
+        print(library.fflush(file), library.fclose(file))
+    """
+    _, output, _ = try_with(f"Fault(Action.ONCE, {NO_SPACE}, 'write', 'a', 2)", lines)
+    assert output == ["4", "None", "0", "ENOSPC", "0", "0"]
+    assert (try_with.folder / "a").read_bytes() == b"1234"
+
+
+def test_operations_are_told_in_order(try_with, tmp_path):
+    try_with("Fault()", WRITE, log=tmp_path / "log")
+    lines = [line.split("\t") for line in (tmp_path / "log").read_text().splitlines()]
+    assert [name for name, *_ in lines] == ["openwrite", "write", "write", "sync", "close"]
+    assert {path for _, path, _ in lines} == {"a"}
+    assert [takes for *_, takes in lines] == ["1", "1", "1", "1", "0"]
+
+
+def test_a_signal_comes_at_a_call(try_with):
+    lines = """
+        shim.count_calls({at}, 9)
+        for index in range(1000):
+            print(index, flush=True)
+        print(shim.calls())
+    """
+    counts = []
+    for at in (0, 500, 500):
+        status, output, _ = try_with("Fault()", lines.replace("{at}", str(at)))
+        assert status == (-signal.SIGKILL if at else 0)
+        counts.append(len(output))
+    assert counts[0] == 1001 and int(output[-1]) < 999 and counts[1] == counts[2]
+
+
+def test_without_a_compiler_there_is_a_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.faults"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 2 and ended.stderr.splitlines()[-1].startswith("there is no C comp")
+
+
+def test_a_case_is_repeated_by_what_is_told_of_it():
+    finding = {
+        "case": "errors:train:EIO-once:write:run/tensorboard/*:2",
+        "wrong": ["exit status 1"],
+        "lost": [],
+        "different": [],
+        "statuses": [1],
+        "messages": ["no"],
+        "refused": False,
+    }
+    lines = told(finding).splitlines()
+    assert lines[0] == f"python -m benchmarks.faults '--case={finding['case']}'"
+    assert lines[1:] == ["  wrong: exit status 1", "  exit status 1: no"]
+    assert table({"cases": [finding]}).splitlines()[2].endswith("| 1 | 0 | 1 | 0 | 0 | 1 |")
+
+
+def test_what_is_disturbed_goes_on_as_if_nothing_had_happened(tmp_path):
+    """A share of each kind: a minute of processor time of the ten."""
+    result = tmp_path / "faults.json"
+    command = ["benchmarks.faults", "--most=150", "--seconds=400", "--threads=1"]
+    ended = subprocess.run(
+        [sys.executable, "-m", *command, f"--json={result}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(result.read_text())["cases"]
+    assert ended.returncode == 0, ended.stdout
+    assert len(found) >= 100
+    assert {each["case"].partition(":")[0] for each in found} == {*KINDS}
