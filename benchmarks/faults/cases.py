@@ -10,7 +10,7 @@ import errno
 import random
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.faults import outcomes, programs
@@ -83,7 +83,7 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
     lines = log.read_text().splitlines()
     log.unlink()
     return Profile(
-        list(_operations(lines)),
+        list(operations(lines)),
         ended.calls,
         {**strays, **outcomes.read(folder)},
         ended.output,
@@ -92,7 +92,8 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
     )
 
 
-def _operations(lines: list[str]) -> Iterator[Operation]:
+def operations(lines: Iterable[str]) -> Iterator[Operation]:
+    """Returns the operations that shim.c has told of, a line each."""
     seen: collections.Counter[tuple[str, str]] = collections.Counter()
     for line in lines:
         name, path, flags = line.split("\t")
@@ -111,7 +112,8 @@ def every(kind: str, program: Program, profile: Profile, generator: random.Rando
         "denied": _denied,
         "pairs": _pairs,
     }[kind]
-    return [f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator)]
+    cases = (f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator))
+    return list(dict.fromkeys(cases))  # what is drawn may be drawn twice
 
 
 def _kills(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:

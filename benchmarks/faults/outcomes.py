@@ -25,7 +25,9 @@ _RATE = re.compile(r".*_per_second")
 _LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
 _VERSION = re.compile(r"models/(\d+)/")
 _EXPORTED = 2  # the version that an undisturbed export makes
-_OWN = {"lock", "curves.png"}  # a lock holds a process's number; a picture is drawn from the table
+# A lock holds a process's number; a picture is drawn from the table; what TensorFlow could not
+# remove of a SavedModel does no harm.
+_IGNORED = re.compile(r"\bcurves\.png$|\block$|/variables_temp/")
 RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # what the trainers may leave incomplete
 
 
@@ -37,7 +39,7 @@ def read(folder: Path) -> Values:
         name = path.relative_to(folder).as_posix()
         if any(_LEFT.fullmatch(part) for part in path.relative_to(folder).parts):
             found[f"left: {_plain(name)}"] = True
-        elif not path.is_file() or path.name in _OWN or path.name.endswith(".lock"):
+        elif not path.is_file() or _IGNORED.search(name):
             continue
         elif "tensorboard" in path.parts:
             events += scalars(path.read_bytes())

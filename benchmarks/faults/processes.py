@@ -104,8 +104,10 @@ class _Child:
         sys.stderr.flush()
         self._pid = os.fork()
         if self._pid == 0:
-            time.sleep(disturbance.delay)
-            _become(command, disturbance, self._streams, self._facts)
+            try:
+                _become(command, disturbance, self._streams, self._facts)
+            finally:  # whatever happens, this process is no second one of its parent's
+                os._exit(1)
 
     def wait(self, limit: float = LIMIT_SECONDS) -> Ended:
         """Waits for the end; kills what takes longer than the limit."""
@@ -187,6 +189,7 @@ def _become(
     command: Command, disturbance: Disturbance, streams: Sequence[int], facts: mmap.mmap
 ) -> None:
     """Makes this process the command; it ends here."""
+    time.sleep(disturbance.delay)
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -198,13 +201,14 @@ def _become(
         shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
     shim.arm(command.folder, disturbance.fault)
     status = _status_of(lambda: _main(command.module, disturbance))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())
     for thread in threading.enumerate():  # as Python does
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())
     os._exit(status)
 
 
@@ -215,7 +219,10 @@ def _is_ours(name: str) -> bool:
 def _main(module: str, disturbance: Disturbance) -> None:
     if disturbance.call or disturbance.log:
         shim.count_calls(disturbance.call, disturbance.signal)
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        shim.stop_counting()
 
 
 def _status_of(main: Callable[[], None]) -> int:

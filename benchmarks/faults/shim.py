@@ -108,6 +108,11 @@ def count_calls(at: int = 0, signal: int = 0) -> None:
     ctypes.pythonapi.PyEval_SetProfile(counter, ctypes.py_object(None))
 
 
+def stop_counting() -> None:
+    """Counts no more, and sends no signal."""
+    ctypes.pythonapi.PyEval_SetProfile(None, None)
+
+
 def calls() -> int:
     """Returns how many were counted."""
     counted = ctypes.CDLL(None).faults_counted

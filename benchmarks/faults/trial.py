@@ -198,6 +198,8 @@ class _Trial:
 
     def _may_differ(self, difference: str, damaged: str) -> bool:
         name, _, what = difference.partition(" ")
+        if name == damaged:
+            return True
         if name == "left:":  # the next command clears it
             return len(self.finding.statuses) == 1
         if name.rpartition("/")[2] in outcomes.RECORDS:
@@ -206,7 +208,7 @@ class _Trial:
             # The last one counts. One before it may be missing, or could not be removed.
             last = max(filter(_CHECKPOINT.fullmatch, self._profile.expected))
             return what in ("is new", "is missing") and name < last
-        return name == damaged
+        return False
 
 
 def _statuses(how: str) -> set[int]:

@@ -2,16 +2,21 @@
 
 import errno
 import json
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from benchmarks.faults import shim
+from benchmarks.faults import cases, outcomes, shim
 from benchmarks.faults.__main__ import KINDS, table, told
+from benchmarks.faults.programs import PROGRAMS
+from benchmarks.faults.shim import Action, Fault
 from tools.build_files import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -199,6 +204,64 @@ def test_a_case_is_repeated_by_what_is_told_of_it():
     assert lines[0] == f"python -m benchmarks.faults '--case={finding['case']}'"
     assert lines[1:] == ["  wrong: exit status 1", "  exit status 1: no"]
     assert table({"cases": [finding]}).splitlines()[2].endswith("| 1 | 0 | 1 | 0 | 0 | 1 |")
+
+
+@pytest.fixture
+def profile():
+    lines = ["openwrite\trun/a\t1", "write\trun/a\t1", "write\trun/a\t1", "read\trun/b\t0"]
+    return cases.Profile(list(cases.operations(lines)), 1000, {}, "", {"run/b": 10}, 0.1)
+
+
+def test_a_seed_draws_the_same_cases_and_none_twice(profile):
+    def drawn(seed, count):
+        return list(cases.drawn({"train": profile}, list(KINDS), seed, count))
+
+    assert drawn(1, 200) == drawn(1, 200) != drawn(2, 200)
+    first = drawn(1, 200)
+    assert len(set(first)) == 200 and {case.partition(":")[0] for case in first} == {*KINDS}
+    errors = cases.every("errors", PROGRAMS["train"], profile, random.Random(0))
+    assert "errors:train:EDQUOT-lasting:write:run/a:2" in errors
+    assert "errors:train:EIO-once:read:run/b:1" in errors
+    assert not [case for case in errors if "ENOSPC" in case and ":read:" in case]
+
+
+def test_a_name_says_what_goes_wrong():
+    fault = cases.disturbance("ENOSPC-lasting", ["write", "run/a", "2"]).fault
+    assert fault == Fault(Action.LASTING, NO_SPACE, "write", "run/a", 2, cases.FITS)
+    assert cases.disturbance("before", ["sync", "a", "1"]).fault.value == signal.SIGKILL
+    killed = cases.disturbance("SIGTERM", ["77"])
+    assert (killed.call, killed.signal, killed.fault.action) == (77, signal.SIGTERM, Action.NOTHING)
+
+
+def test_what_a_run_leaves_is_compared_but_for_times(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for index, folder in enumerate(folders):
+        run = folder / "run" / "checkpoints"
+        run.mkdir(parents=True)
+        np.savez(run / "step-00000003.npz", a=np.arange(3), **{"cost/seconds": index})
+        result = {"cost": {"weight": 3, "seconds": index, "peak_bytes": index}, "summary": "all"}
+        (folder / "run" / "result.json").write_text(json.dumps(result))
+        (folder / "run" / "metrics.csv").write_text(f"step,loss,tokens_per_second\n1,2,{index}\n")
+        (folder / "run" / "lock").write_text(str(index))
+        writer = tf.summary.create_file_writer(str(folder / "run" / "tensorboard"))
+        with writer.as_default():
+            tf.summary.scalar("train/loss", 2.5, step=4)
+            tf.summary.scalar("train/tokens_per_second", index, step=4)
+        writer.close()
+    one, other = map(outcomes.read, folders)
+    assert not outcomes.differences(one, other)
+    assert one["tensorboard"] == [(4, "train/loss", 2.5)]
+    assert outcomes.newest_step(folders[0]) == 3
+    (folders[1] / "run" / "metrics.csv").write_text("step,loss,tokens_per_second\n1,3,1\n")
+    (folders[1] / "run" / ".a.part").write_text("")
+    np.savez(folders[1] / "run" / "checkpoints" / "step-00000003.npz", a=np.arange(4))
+    assert [
+        each.split(" (")[0] for each in outcomes.differences(one, outcomes.read(folders[1]))
+    ] == [
+        "left: run/.a.part is new",
+        "run/checkpoints/step-00000003.npz differs",
+        "run/metrics.csv differs",
+    ]
 
 
 def test_what_is_disturbed_goes_on_as_if_nothing_had_happened(tmp_path):
