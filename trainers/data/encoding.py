@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import itertools
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -147,7 +146,7 @@ def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
     Returns:
         The words of the training text, in order of first appearance.
     """
-    start, count, words, checksum = _progress(part)
+    start, count, words = _progress(part)
     if start:
         logging.info("Going on with encoding %s at byte %d", source.name, start)
     known = {word: index for index, word in enumerate(words)}
@@ -157,60 +156,31 @@ def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
         saved, position = start, start
         for block, position in read_blocks(text, source.labels["train"], start):
             tokens = source.split(block)
-            ids = np.fromiter(map(ids_of.__getitem__, tokens), _ID, len(tokens)).tobytes()
-            checksum.update(ids)
-            file.write(ids)
+            file.write(np.fromiter(map(ids_of.__getitem__, tokens), _ID, len(tokens)).tobytes())
             if position - saved >= _SAVE_BYTES:
                 saved = position
-                _record(part, file, position, list(ids_of), checksum)
-        _record(part, file, position, list(ids_of), checksum)
+                _record(part, file, position, list(ids_of))
+        _record(part, file, position, list(ids_of))
     return list(ids_of)
 
 
-def _record(
-    part: pathlib.Path, file: IO[bytes], position: int, words: list[str], checksum: Any
-) -> None:
+def _record(part: pathlib.Path, file: IO[bytes], position: int, words: list[str]) -> None:
     """Records how far `_encode_first` has come, once its file is safely on disk."""
     file.flush()
     os.fsync(file.fileno())
     count = os.path.getsize(part / _FIRST) // _ID.itemsize
-    progress = {"position": position, "count": count, "words": words, "ids": checksum.hexdigest()}
-    files.write_json(part / _PROGRESS, {**progress, "sha256": _sha256_of(progress)})
+    progress = {"position": position, "count": count, "words": words}
+    files.write_json(part / _PROGRESS, progress)
 
 
-def _progress(part: pathlib.Path) -> tuple[int, int, list[str], Any]:
-    """Returns the byte of the text that comes next, the ids written so far, and their words.
-
-    The last value is what goes on with the checksum of the ids. Where the record or the ids are not
-    what was written, the encoding begins anew.
-    """
-    beginning: tuple[int, int, list[str], Any] = 0, 0, [], hashlib.sha256()
-    try:
-        content = (part / _PROGRESS).read_bytes()
-    except FileNotFoundError:
-        return beginning
-    try:
-        progress = json.loads(content)
-        if progress.pop("sha256") != _sha256_of(progress):
-            raise ValueError(f"{_PROGRESS} is damaged")
-        checksum = _sha256_of_ids(part, progress["count"])
-        if checksum.hexdigest() != progress["ids"]:
-            raise ValueError(f"{_FIRST} is damaged")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        logging.warning("Beginning to encode anew: %s: %s", part, error)
-        return beginning
-    return progress["position"], progress["count"], progress["words"], checksum
-
-
-def _sha256_of(progress: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(progress).encode()).hexdigest()
-
-
-def _sha256_of_ids(part: pathlib.Path, count: int) -> Any:
-    checksum = hashlib.sha256()
-    for ids in _first_ids(part, count):
-        checksum.update(ids.tobytes())
-    return checksum
+def _progress(part: pathlib.Path) -> tuple[int, int, list[str]]:
+    """Returns the byte of the text that comes next, the ids written so far, and their words."""
+    if not (part / _PROGRESS).exists():
+        return 0, 0, []
+    progress = json.loads((part / _PROGRESS).read_text())
+    if os.path.getsize(part / _FIRST) < progress["count"] * _ID.itemsize:
+        raise ValueError(f"{part / _FIRST} is damaged; the same command begins again")
+    return progress["position"], progress["count"], progress["words"]
 
 
 def _write(part: pathlib.Path, source: Source, words: list[str]) -> None:
@@ -235,12 +205,9 @@ def _write(part: pathlib.Path, source: Source, words: list[str]) -> None:
         (part / name).unlink()
 
 
-def _first_ids(part: pathlib.Path, count: int | None = None) -> Iterator[np.ndarray]:
-    """Yields the ids in order of first appearance, all of them or the first ones."""
-    left = math.inf if count is None else count
+def _first_ids(part: pathlib.Path) -> Iterator[np.ndarray]:
     with (part / _FIRST).open("rb") as file:
-        while (ids := np.fromfile(file, _ID, int(min(left, _IDS)))).size:
-            left -= ids.size
+        while (ids := np.fromfile(file, _ID, _IDS)).size:
             yield ids
 
 

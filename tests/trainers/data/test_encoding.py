@@ -135,16 +135,6 @@ def test_stopped_anywhere_goes_on_to_the_same_ids(words, reads, save, settings, 
         np.testing.assert_array_equal(found[1][split], ids)
 
 
-def _truncate(path, at=-3):
-    path.write_bytes(path.read_bytes()[:at])
-
-
-def _flip(path, at=-1):
-    content = bytearray(path.read_bytes())
-    content[at] ^= 1
-    path.write_bytes(content)
-
-
 KILLED = """
 import io, os, signal, sys
 from tests.trainers.data import test_encoding
@@ -179,18 +169,6 @@ def test_killed_process_is_gone_on_with(tmp_path):
     assert [vocabulary.tokens[i] for i in ids["train"]] == split_tokens(LONG["train"])
 
 
-@pytest.mark.parametrize("damage", [_truncate, _flip])
-@pytest.mark.parametrize("name", ["progress.json", "train.first"])
-def test_what_is_damaged_is_not_gone_on_with(tmp_path, caplog, name, damage):
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=120)
-    assert done.returncode == -signal.SIGKILL
-    (part,) = (tmp_path / "encoded").glob(".*.part")
-    damage(part / name, at=4)
-    vocabulary, ids = encoding.encoded(_Source(LONG), tmp_path)
-    assert "Beginning to encode anew" in caplog.text and str(part) in caplog.text
-    assert [vocabulary.tokens[i] for i in ids["train"]] == split_tokens(LONG["train"])
-
-
 @pytest.mark.parametrize(("name", "calls"), [("unlink", 0), ("unlink", 1), ("rename", 0)])
 def test_killed_at_the_very_end_comes_to_it_again(tmp_path, monkeypatch, name, calls):
     original, left = getattr(pathlib.Path, name), [calls]
@@ -215,6 +193,16 @@ def test_changed_text_is_encoded_anew(tmp_path):
     np.testing.assert_array_equal(ids["test"], [1, 1, 2])
     vocabulary, _ = encoding.encoded(_Source(settings={"minimum_count": 2}), tmp_path)
     assert vocabulary.tokens == ("a", "<eos>", "<unk>")
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def _flip(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
 
 
 def _age(path):
