@@ -18,6 +18,8 @@ from trainers.command import Status
 
 # What the libraries log, on lines of their own, is nobody's message.
 _LOGGED = re.compile(r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*")
+_BEST = "run/checkpoints/best.npz"
+_OF_BEST = re.compile(r"run/result\.json|run/checkpoints/step-\d+\.npz differs \(best\)$")
 # What every command writes, and what can be made again.
 _LIVING = re.compile(r"run/lock|\.cache/.*")
 _CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
@@ -198,8 +200,10 @@ class _Trial:
 
     def _may_differ(self, difference: str, damaged: str) -> bool:
         name, _, what = difference.partition(" ")
-        if name == damaged:
+        if damaged and name.startswith(damaged):  # itself, or as it was set aside
             return True
+        if damaged == _BEST and damaged in self._said:
+            return bool(_OF_BEST.match(difference))  # it has told what is gone
         if name == "left:":  # the next command clears it
             return len(self.finding.statuses) == 1
         if name.rpartition("/")[2] in outcomes.RECORDS:
