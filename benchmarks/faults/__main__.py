@@ -31,7 +31,7 @@ KINDS = {
     "kills": "killed at a random moment",
     "stops": "killed before or after a file operation",
     "errors": "a file operation fails",
-    "damage": "a file cut short, or a bit of it flipped",
+    "damage": "a file cut short, gone, or a bit of it flipped",
     "denied": "a file or a folder of another owner",
     "pairs": "two processes at once",
 }

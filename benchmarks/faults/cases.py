@@ -7,6 +7,7 @@ second write to that file. Names hold `*` where a file's name holds a time or a 
 import collections
 import dataclasses
 import errno
+import fnmatch
 import random
 import re
 import signal
@@ -145,6 +146,10 @@ def _damage(program: Program, profile: Profile, generator: random.Random) -> Ite
             yield from (f"flip:{name}:{generator.randrange(8 * size)}" for _ in range(40))
             yield from (f"cut:{name}:{generator.randrange(size)}" for _ in range(5))
             yield f"cut:{name}:0"
+            yield f"gone:{name}:0"
+    checkpoints = f"{programs.RUN}/checkpoints/step-????????.npz"
+    if fnmatch.filter(profile.files, checkpoints):
+        yield from (f"cut:{checkpoints}:{at}" for at in (0, 100, 1000))
 
 
 def _denied(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:

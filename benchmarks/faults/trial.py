@@ -5,6 +5,7 @@ undisturbed run leaves, bit for bit, and before that no command may have said wh
 """
 
 import dataclasses
+import fnmatch
 import re
 import signal
 from collections.abc import Mapping
@@ -112,25 +113,20 @@ class _Trial:
 
     def damaged(self, how: str, name: str, at: str) -> None:
         """A damaged file is named, or makes no difference; what it holds is never thrown away."""
-        path = self._folder / name
-        data = bytearray(path.read_bytes())
-        if how == "cut":
-            del data[int(at) :]
-        else:
-            data[int(at) // 8] ^= 1 << int(at) % 8
-        path.write_bytes(data)
+        for path in self._folder.glob(name):
+            _damage(path, how, int(at))
         self._before = outcomes.contents(self._folder)
         ended = self._run(self._command)
         self._note(ended)
         self._check_end(ended, {Status.DONE, Status.REFUSED})
-        told = path.name in self._said
+        told = re.search(fnmatch.translate(f"*{Path(name).name}*"), self._said)
         if ended.status:
             if not told and "belongs to" not in self._said:  # of other values, it is another run's
                 self.finding.wrong.append(f"the message does not name {name}")
             self._check_kept(self._before)
             return
-        if told and path.parent.name == "checkpoints" or path.name == "metrics.csv" and told:
-            self._check_kept({name: self._before[name]})
+        if told and ("/checkpoints/" in name or name.endswith(".csv")):
+            self._check_kept({key: self._before[key] for key in self._before if key == name})
         self.finding.different += self._found(name)
 
     def paired(self, how: str, delay: str, call: str) -> None:
@@ -213,6 +209,19 @@ class _Trial:
             last = max(filter(_CHECKPOINT.fullmatch, self._profile.expected))
             return what in ("is new", "is missing") and name < last
         return False
+
+
+def _damage(path: Path, how: str, at: int) -> None:
+    """Cuts a file at a byte, flips a bit of it, or removes it."""
+    data = bytearray(path.read_bytes())
+    if how == "gone":
+        path.unlink()
+        return
+    if how == "cut":
+        del data[at:]
+    else:
+        data[at // 8] ^= 1 << at % 8
+    path.write_bytes(data)
 
 
 def _statuses(how: str) -> set[int]:
