@@ -91,8 +91,7 @@ class _Trial:
     def __init__(
         self, program: Program, profile: Profile, runner: Runner, folder: Path, finding: Finding
     ) -> None:
-        self._run = runner.run
-        self._together = runner.together
+        self._runner = runner
         self._program = program
         self._profile = profile
         self._folder = folder
@@ -103,7 +102,7 @@ class _Trial:
         self._said = ""
 
     def disturbed(self, disturbance: Disturbance, how: str) -> None:
-        ended = self._run(self._command, disturbance)
+        ended = self._runner.run(self._command, disturbance)
         self._note(ended)
         self._check_end(ended, _statuses(how))
         self._check_steps()
@@ -116,7 +115,7 @@ class _Trial:
         for path in self._folder.glob(name):
             _damage(path, how, int(at))
         self._before = outcomes.contents(self._folder)
-        ended = self._run(self._command)
+        ended = self._runner.run(self._command)
         self._note(ended)
         self._check_end(ended, {Status.DONE, Status.REFUSED})
         told = re.search(fnmatch.translate(f"*{Path(name).name}*"), self._said)
@@ -133,7 +132,7 @@ class _Trial:
         """Two processes, one of which may be killed: neither disturbs the other."""
         first = Disturbance(call=int(call), signal=signal.SIGKILL)
         second = Disturbance(delay=float(delay))
-        ends = self._together([(self._command, first), (self._command, second)])
+        ends = self._runner.together([(self._command, first), (self._command, second)])
         allowed = {Status.DONE, Status.REFUSED}
         for ended, statuses in zip(ends, (_statuses("SIGKILL"), allowed), strict=True):
             self._note(ended)
@@ -144,7 +143,7 @@ class _Trial:
 
     def _finish(self) -> None:
         """Gives the command again, and compares."""
-        again = self._run(self._command)
+        again = self._runner.run(self._command)
         self._note(again)
         self._check_end(again, {Status.DONE})
         if again.status:

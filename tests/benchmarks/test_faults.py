@@ -1,5 +1,6 @@
 """The benchmark of faults: the library that makes them, the names of cases, and a minute of it."""
 
+import dataclasses
 import errno
 import json
 import random
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.faults import cases, outcomes, shim
+from benchmarks.faults import cases, outcomes, shim, trial
 from benchmarks.faults.__main__ import KINDS, table, told
-from benchmarks.faults.programs import PROGRAMS
+from benchmarks.faults.processes import Ended
+from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.shim import Action, Fault
 from tools.build_files import ROOT
 
@@ -262,6 +264,66 @@ def test_what_a_run_leaves_is_compared_but_for_times(tmp_path):
         "run/checkpoints/step-00000003.npz differs",
         "run/metrics.csv differs",
     ]
+
+
+class Scripted:
+    """Runs no command: each call writes what it is to leave, and ends as it is to."""
+
+    def __init__(self, *calls):
+        self.calls = list(calls)
+
+    def run(self, command, disturbance=None):
+        status, errors, result = self.calls.pop(0)
+        (command.folder / "run").mkdir(exist_ok=True)
+        if result is None:
+            (command.folder / "run" / "notes.txt").unlink(missing_ok=True)
+        else:
+            (command.folder / "run" / "result.txt").write_text(result)
+        return Ended(status, "the end\n", errors, 0.1, False, True, 0)
+
+
+DONE = (0, "", "right")
+
+
+@pytest.mark.parametrize(
+    ("calls", "found"),
+    [
+        ([(137, "", "half"), DONE], {}),
+        ([(2, "error: no space\n", "half"), DONE], {}),
+        ([DONE, DONE], {}),
+        ([(0, "", "half"), DONE], {"wrong": ["done, it says; but run/result.txt differs"]}),
+        ([(137, "", "half"), (0, "", "other")], {"different": ["run/result.txt differs"]}),
+        ([(137, "", None), DONE], {"different": ["run/notes.txt is missing"]}),
+        ([(2, "", "half"), DONE], {"wrong": ["0 lines of error with exit status 2"]}),
+        (
+            [(1, "Traceback\nKeyError: 1\n", "half"), DONE],
+            {"wrong": ["a traceback: KeyError: 1", "exit status 1"]},
+        ),
+        (
+            [(137, "", "half"), (2, "error: no\n", "half")],
+            {
+                "wrong": ["exit status 2", "the command does not go on"],
+                "different": ["run/result.txt differs"],
+            },
+        ),
+    ],
+)
+def test_what_should_not_be_is_noticed(tmp_path, profile, calls, found):
+    template = tmp_path / "templates" / "train" / "run"
+    template.mkdir(parents=True)
+    (template / "notes.txt").write_text("mine\n")
+    expected = {"run/notes.txt": b"mine\n", "run/result.txt": b"right"}
+    profile = dataclasses.replace(profile, expected=expected, output="the end\n")
+    how = "before:write:run/a:1" if calls[0][0] == 137 else "EIO-once:write:run/a:1"
+    finding = trial.tried(
+        f"errors:train:{how}",
+        profiles={"train": profile},
+        templates=Templates(tmp_path / "templates"),
+        runner=Scripted(*calls),
+        place=tmp_path,
+    )
+    actual = {name: getattr(finding, name) for name in ("wrong", "different", "lost")}
+    assert {name: value for name, value in actual.items() if value} == found
 
 
 def test_what_is_disturbed_goes_on_as_if_nothing_had_happened(tmp_path):
