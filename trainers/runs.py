@@ -1,8 +1,7 @@
 """A run from its config to its result, whatever it trains."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +16,7 @@ from trainers.measures import measure_of
 from trainers.training import checkpoints, loop, optimizers, schedules
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
+    NotKeptError,
     Workdir,
     WorkdirError,
     open_workdir,
@@ -91,6 +91,7 @@ def train(
     Raises:
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
+        NotKeptError: What the run came to could not be written.
     """
     if (path / IMPORTED).exists():
         raise WorkdirError(
@@ -140,8 +141,8 @@ def _train(
             **config.training.to_dict(),
         )
         if result.finished:
-            with _best_weights(path, task, optimizer, result) as name:
-                _finish(folder, name, experiment.score(task, signals.check), result, model)
+            name = _take_best(path, model, result)
+            _finish(folder, name, experiment.score(task, signals.check), result, model)
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
@@ -198,9 +199,23 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     result = folder.result()
     if result is None or result["epochs"] < config.training.epochs:
         return False
-    print(f"{folder.path} holds a finished run; more --config.training.epochs would go on")
+    store = checkpoints.Checkpoints(folder.path / "checkpoints")
+    try:
+        checkpoints.load(store.folder / checkpoints.BEST)
+    except WorkdirError as error:
+        raise WorkdirError(
+            f"{folder.path} holds the result of a finished run, and not its trained weights: "
+            f"{error}. Bring them back from a backup, or choose another --workdir"
+        ) from error
+    print(f"{folder.path} holds a finished run; {_told_to_go_on(store)}")
     print(result["summary"])
     return True
+
+
+def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
+    if store.steps():
+        return "more --config.training.epochs would go on"
+    return f"there is no checkpoint in {store.folder} to go on from"
 
 
 def _advise(config: ml_collections.ConfigDict) -> None:
@@ -212,22 +227,18 @@ def _advise(config: ml_collections.ConfigDict) -> None:
         )
 
 
-@contextlib.contextmanager
-def _best_weights(
-    path: epath.Path,
-    task: loop.Task,
-    optimizer: optimizers.Optimizer,
-    result: loop.Result,
-) -> Iterator[str]:
-    """Sets the model to the best weights or, where they are lost, the last; yields their name."""
-    try:
-        checkpoints.load_best(path, task.model)
-    except WorkdirError as error:
-        print(f"{error}; scoring the weights of the last epoch instead", flush=True)
-        with optimizer.evaluation_weights(task.model.trainable_variables):
-            yield f"last of epoch {result.epochs}"
+def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str:
+    """Sets the model to the best weights that there are; returns what to call them."""
+    weights = result.unsaved and result.unsaved.store.unwritten_best
+    if weights:
+        print("scoring the best weights from memory: they are not on disk", flush=True)
+        checkpoints.assign_variables("model", model.variables, weights)
     else:
-        yield f"best of epoch {result.best_epoch}"
+        checkpoints.load_best(path, model)
+    if not result.lost_epoch:
+        return f"best of epoch {result.best_epoch}"
+    name = "last" if result.best_epoch == result.epochs else "best that is left"
+    return f"{name} of epoch {result.best_epoch}"
 
 
 def _finish(
@@ -236,6 +247,8 @@ def _finish(
     """Prints and keeps what the weights `name` have come to."""
     summary = f"{name}: {scores.summary}"
     print(summary, flush=True)  # first: it may be that nothing can be written
+    if result.unsaved:
+        result.unsaved.save()
     kept = {
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
@@ -248,7 +261,8 @@ def _finish(
         for file, picture in scores.pictures.items():
             save_picture(picture, folder.path / file)
         folder.finish(kept)
-    except OSError as error:
-        raise OSError(
-            f"the result is not kept in {folder.path} ({error}); the same command scores again"
+    except (OSError, tf.errors.OpError) as error:
+        raise NotKeptError(
+            f"the run has not finished: the result is not kept in {folder.path} ({error}); "
+            "make room, and the same command scores again"
         ) from error

@@ -1,16 +1,35 @@
 """Files that are written whole or not at all."""
 
+import contextlib
+import errno
+import io
 import json
+import os
+import pathlib
 
 import pytest
+from etils import epath
 
 from trainers import files
 
 
-def test_a_write_that_fails_leaves_the_former_file(tmp_path):
-    path = tmp_path / "file"
+@pytest.fixture
+def path(tmp_path):
+    """A file that has been written once."""
+    path = epath.Path(tmp_path / "file")
     files.write_atomically(path, lambda file: file.write(b"former"))
+    return path
 
+
+def rewrite(path):
+    files.write_atomically(path, lambda file: file.write(b"new"))
+
+
+def names(path):
+    return sorted(each.name for each in path.parent.iterdir())
+
+
+def test_a_write_that_fails_leaves_the_former_file(path):
     def fail(file):
         file.write(b"half")
         raise OSError("full")
@@ -18,7 +37,77 @@ def test_a_write_that_fails_leaves_the_former_file(tmp_path):
     with pytest.raises(OSError, match="full"):
         files.write_atomically(path, fail)
     assert path.read_bytes() == b"former"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert names(path) == ["file"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_file_that_does_not_reach_the_disk_is_not_written(path, monkeypatch, code):
+    def fail(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError) as error:
+        rewrite(path)
+    assert error.value.errno == code
+    assert path.read_bytes() == b"former"
+    assert names(path) == ["file"]
+
+
+def test_a_file_system_that_cannot_be_told_to_write_has_the_file(path, monkeypatch):
+    def unable(descriptor):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", unable)
+    rewrite(path)
+    assert path.read_bytes() == b"new"
+
+
+class Stream(io.BytesIO):
+    """A stream without a descriptor, as an object store's."""
+
+    def __init__(self, path, fails):
+        super().__init__()
+        self.path, self.fails = path, fails
+
+    def close(self):
+        if not self.closed:
+            pathlib.Path(self.path).write_bytes(self.getvalue())
+            super().close()
+            if self.fails:
+                raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_stream_has_written_once_it_is_closed(path, monkeypatch, fails):
+    with monkeypatch.context() as patch:
+        patch.setattr(type(path), "open", lambda part, mode: Stream(part, fails))
+        with pytest.raises(OSError, match="quota") if fails else contextlib.nullcontext():
+            rewrite(path)
+    assert path.read_bytes() == (b"former" if fails else b"new")
+    assert names(path) == ["file"]
+
+
+def test_the_new_name_reaches_the_disk_after_the_contents(path, monkeypatch):
+    fsync, done = os.fsync, []
+
+    def record(descriptor):
+        stat = os.fstat(descriptor)
+        done.append((stat.st_ino, path.read_bytes()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    rewrite(path)
+    folder = os.stat(path.parent).st_ino
+    assert done == [(os.stat(path).st_ino, b"former"), (folder, b"new")]
+
+
+def test_what_a_killed_process_left_breaks_no_later_write(path):
+    """Such as that of another owner, which can be removed and not opened."""
+    part = path.with_name(".file.part")
+    os.symlink("missing/file", part)
+    rewrite(path)
+    assert path.read_bytes() == b"new"
+    assert names(path) == ["file"]
 
 
 def test_json_takes_tuples_as_lists(tmp_path):

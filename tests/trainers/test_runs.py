@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import types
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from etils import epath
 
 from trainers import config as configs
 from trainers import language_runs, runs
-from trainers.training.workdir import WorkdirError, open_workdir
+from trainers.training import checkpoints
+from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 SIZES = dict(
     units=4, output_units=4, embedding_units=4, depth=2, auxiliary_every=1, dilation_rate=(1,)
@@ -173,21 +175,110 @@ def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
         np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
 
 
-def test_a_disk_that_stays_full_loses_no_perplexity(train, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def disk(monkeypatch):
+    """Says of arrays whether they can be written: all, unless a test has it otherwise."""
+    write, disk = np.savez, types.SimpleNamespace(full=lambda arrays: False)
+
+    def savez(file, **arrays):
+        if disk.full(arrays):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", savez)
+    return disk
+
+
+def last_line(capsys):
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+def best_or_last(arrays):
+    return "epoch" in arrays or len(arrays["losses"])
+
+
+def last(arrays):
+    return "losses" in arrays and len(arrays["losses"])
+
+
+@pytest.mark.parametrize("full", [best_or_last, last])
+def test_a_disk_that_stays_full_ends_no_run(train, tmp_path, capsys, disk, full):
+    disk.full = full
+    with pytest.raises(NotKeptError, match="the checkpoint of step .*/checkpoints .*No space left"):
+        train()
+    (summary,) = re.findall(r"^best of epoch 1: .*", capsys.readouterr().out, re.MULTILINE)
+    assert not (tmp_path / "run" / "result.json").exists()
+    disk.full = lambda arrays: False
+    train()
+    assert last_line(capsys) == summary
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
+
+
+def test_room_that_is_made_while_the_run_is_scored_is_used(
+    train, tmp_path, capsys, disk, monkeypatch
+):
+    score = language_runs.evaluation.Evaluator.score
+
+    def making_room(*args):
+        disk.full = lambda arrays: False
+        return score(*args)
+
+    monkeypatch.setattr(language_runs.evaluation.Evaluator, "score", making_room)
+    disk.full = best_or_last
+    train()
+    summary = last_line(capsys)
+    assert summary.startswith("best of epoch 1: validation perplexity: exact ")
+    train()
+    assert last_line(capsys) == summary
+    assert (tmp_path / "run" / "checkpoints" / "best.npz").exists()
+
+
+def test_a_result_that_cannot_be_written_is_scored_again(train, tmp_path, capsys, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs.checkpoints.Checkpoints, "save_best", lambda *_: False)
         patch.setattr(runs.Workdir, "finish", full)
-        with pytest.raises(OSError, match="result is not kept in .*/run .*No space left"):
+        with pytest.raises(NotKeptError, match="result is not kept in .*/run .*No space left"):
             train()
-    *_, told, summary = capsys.readouterr().out.splitlines()
-    assert "best.npz is missing; scoring the weights of the last epoch instead" in told
-    assert summary.startswith("last of epoch 1: validation perplexity: exact ")
-    train()  # from the last checkpoint
-    assert capsys.readouterr().out.splitlines()[-1] == summary
+    summary = last_line(capsys)
+    train()
+    assert last_line(capsys) == summary
     assert json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
+
+
+def test_best_weights_that_are_lost_are_not_scored_as_the_best(train, config, tmp_path, capsys):
+    config.training.epochs = 2
+    evaluations = iter([1.0, 2.0])
+    task = language_runs.language_modeling.LanguageModeling
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, "evaluate", lambda self: {"loss": next(evaluations)})
+        patch.setattr(language_runs.LanguageExperiment, "score", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train()
+    best = tmp_path / "run" / "checkpoints" / "best.npz"
+    best.unlink()
+    train()
+    assert last_line(capsys).startswith("last of epoch 2: validation perplexity: exact ")
+    assert checkpoints.load(best)["epoch"] == 2
+
+
+def test_a_finished_run_whose_files_are_lost_says_so(train, tmp_path, capsys):
+    train()
+    folder = tmp_path / "run" / "checkpoints"
+    for path in folder.glob("step-*"):
+        path.unlink()
+    train()
+    assert f"finished run; there is no checkpoint in {folder}" in capsys.readouterr().out
+    content = (folder / "best.npz").read_bytes()
+    (folder / "best.npz").write_bytes(content[:-1])
+    with pytest.raises(WorkdirError, match="not its trained weights: .*best.npz cannot be read"):
+        train()
+    assert (folder / "best.npz").read_bytes() == content[:-1]
+    (folder / "best.npz").unlink()
+    with pytest.raises(WorkdirError, match="not its trained weights: .*best.npz is missing"):
+        train()
+    assert "perplexity" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("preset", ["paper", "released"])

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainers.training import checkpoints, costs, optimizers, progress, schedules
-from trainers.training.workdir import Workdir, WorkdirError
+from trainers.training.workdir import RESULT, Workdir, WorkdirError
 
 Nest = Any
 Metrics = dict[str, Any]
@@ -95,6 +95,8 @@ class Result(NamedTuple):
         best_loss: the best validation loss; infinite before the first evaluation.
         best_epoch: its epoch, counted from 1; 0 before the first evaluation.
         cost: what it took.
+        lost_epoch: the epoch that was better still, whose weights are lost; 0 for none.
+        unsaved: what of a run that came to its end could not be written; None for nothing.
     """
 
     finished: bool
@@ -103,6 +105,8 @@ class Result(NamedTuple):
     best_loss: float
     best_epoch: int
     cost: costs.Cost
+    lost_epoch: int = 0
+    unsaved: checkpoints.Unsaved | None = None
 
 
 def make_deterministic(seed: int) -> None:
@@ -316,13 +320,15 @@ def train(
             loop's own.
 
     Returns:
-        How the run ended. The best epoch's weights are read by `checkpoints.load_best`.
+        How the run ended. The best epoch's weights are read by `checkpoints.load_best`, where they
+        are not `unsaved`.
 
     Raises:
         NonFiniteLossError: the loss or the gradient was NaN or infinite; the checkpoints are
             those from before.
         ValueError: an argument is out of range.
-        WorkdirError: the folder's run is one on another number of replicas.
+        WorkdirError: the folder's run is one on another number of replicas; or of its checkpoints
+            none can be read, or none be written.
     """
     counts = {
         "epochs": epochs,
@@ -410,14 +416,16 @@ class _Run:
         self.checkpoint_every_steps: int | None = checkpoint_every_steps
         self.step = 0
         self.losses: list[float] = []  # of the validation data, one an epoch
-        self.best = (math.inf, 0)  # loss, epoch; as in the file
-        self.unwritten_best: tuple[tuple[float, int], dict[str, np.ndarray]] | None = None
+        self.best = (math.inf, 0)  # loss, epoch
         self.state: Nest = trainer.spread(self.task.initial_state())
         self.epoch_means = _Means()
         self.interval_means = _Means()
         self.pace = 1  # steps that a call may have; the first, which traces, is one
         self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
         self.meter = costs.Meter(self._restore())
+        if self.checkpoints.saved is None:
+            _refuse_remains(workdir)
+            self.checkpoints.begin(self._arrays())
         self.progress = progress.Progress(
             workdir.path,
             display=self.task.display,
@@ -430,7 +438,20 @@ class _Run:
 
     def run(self, signals: StopSignals) -> Result:
         """Trains to the end or the first signal."""
-        if self.checkpoints.saved is not None and len(self.losses) < self.epochs:
+        try:
+            self._train(signals)
+        except NonFiniteLossError:
+            self.checkpoints.write_best()  # of an epoch before, where there had been no room
+            raise
+        if signals.received:
+            self._interrupt(signals.received)
+        unsaved = None if signals.received else self._end()
+        cost = self.meter.read()
+        result = Result(not signals.received, self.step, len(self.losses), *self.best, cost)
+        return result._replace(lost_epoch=self._lost_epoch(), unsaved=unsaved)
+
+    def _train(self, signals: StopSignals) -> None:
+        if self.step and len(self.losses) < self.epochs:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
         batches = None
         while len(self.losses) < self.epochs and not signals.received:
@@ -440,10 +461,6 @@ class _Run:
             if not signals.received:
                 with self.progress.pause():
                     self._end_epoch()
-        if signals.received:
-            self._interrupt(signals.received)
-        cost = self.meter.read()
-        return Result(not signals.received, self.step, len(self.losses), *self.best, cost)
 
     def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         start = len(self.losses) * self.task.steps_per_epoch
@@ -458,7 +475,6 @@ class _Run:
             every = self.checkpoint_every_steps
             if every and self.step % every == 0 and self.step < end:
                 with self.progress.pause():
-                    self._write_best()
                     self._save()
 
     def _next_count(self, end: int) -> int:
@@ -486,18 +502,16 @@ class _Run:
             loss = validation["loss"]
             if not math.isfinite(loss):
                 raise NonFiniteLossError(self.step, f"validation loss {loss}")
-            former, _ = self.unwritten_best or (self.best, None)
-            best = loss < former[0]
-            if best:
-                self.unwritten_best = ((loss, epoch), self._weights())
-        self._write_best()
+            if best := loss < self.best[0]:
+                self.best = (loss, epoch)
+                self.checkpoints.save_best(self._weights(), epoch)
         self.losses.append(loss)
         seconds = time.monotonic() - began
         self.progress.epoch(
             self.epoch_means.values(),
             validation,
             best=best,
-            kept=self.unwritten_best is None,
+            kept=self.checkpoints.unwritten_best is None,
             seconds=seconds,
         )
         if change := self.schedule.after_epoch(self.losses, self.trainer.optimizer):
@@ -522,23 +536,33 @@ class _Run:
         self.progress.interval(means.values(), means.weight, rate)
 
     def _interrupt(self, name: str) -> None:
-        self.checkpoints.wait()
-        if self._write_best() or self.checkpoints.saved != self.step:
-            self.checkpoints.save(self.step, self._arrays())
+        self._save_now()
         self.progress.say(
             f"stopped by {name} after step {self.step}; "
             f"the same command goes on from step {self.checkpoints.saved or 0}"
         )
 
-    def _write_best(self) -> bool:
-        """Writes the best epoch's weights; what cannot be written waits for the next time."""
-        if self.unwritten_best is None:
-            return False
-        best, weights = self.unwritten_best
-        if not self.checkpoints.save_best(weights):
-            return False
-        self.best, self.unwritten_best = best, None
-        return True
+    def _end(self) -> checkpoints.Unsaved | None:
+        """Writes what is not yet on disk of a run at its end; returns what cannot be written."""
+        self.checkpoints.wait()
+        if not self.checkpoints.unwritten_best:
+            self._find_best()
+        if not self.best[1]:
+            epoch = len(self.losses)
+            self.progress.say(f"the weights of the last epoch, {epoch}, are kept as the best")
+            self.best = (self.losses[-1], epoch)
+            with self.trainer.optimizer.evaluation_weights(self.task.model.trainable_variables):
+                self.checkpoints.save_best(self._weights(), epoch)
+        if self._save_now():
+            return None
+        return checkpoints.Unsaved(self.checkpoints, self.step, self._arrays())
+
+    def _save_now(self) -> bool:
+        """Writes what is not yet on disk; returns whether everything is."""
+        self.checkpoints.wait()
+        if self.checkpoints.saved == self.step and not self.checkpoints.unwritten_best:
+            return True
+        return self.checkpoints.save(self.step, self._arrays())
 
     def _save(self) -> None:
         """Copies everything for a checkpoint, which is written while the steps go on."""
@@ -575,7 +599,20 @@ class _Run:
         found = self.checkpoints.restore()
         if found is None:
             return costs.Cost()
-        self.step, arrays = found
+        step, arrays = found
+        try:
+            cost = self._take(step, arrays)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise WorkdirError(
+                f"the checkpoint of step {step} in {self.checkpoints.folder} is whole, and none of "
+                f"this model ({error}); choose another --workdir"
+            ) from error
+        self._find_best()
+        return cost
+
+    def _take(self, step: int, arrays: Mapping[str, np.ndarray]) -> costs.Cost:
+        """Sets everything to a checkpoint; returns its cost."""
+        self.step = step
         self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
         checkpoints.assign_variables("model", self.task.model.variables, arrays)
         checkpoints.assign_variables("optimizer", self.trainer.optimizer.variables, arrays)
@@ -592,3 +629,39 @@ class _Run:
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
         return costs.Cost(*(float(arrays.get(f"cost/{k}", math.nan)) for k in costs.Cost._fields))
+
+    def _find_best(self) -> None:
+        """Compares the best weights on disk with what the run knows of them, and tells of a loss.
+
+        Weights of an epoch that is still to come are those of a run that was killed before its
+        checkpoint: they will be computed again.
+        """
+        loss, epoch = self.best
+        found = self.checkpoints.best_epoch(unsaid=epoch)
+        if found == epoch:
+            return
+        done = len(self.losses)
+        kept = 0 < found <= done
+        self.best = (self.losses[found - 1], found) if kept else (math.inf, 0)
+        if epoch and found <= done:
+            of = f"those of epoch {found}" if kept else "the best of the epochs from here on"
+            self.checkpoints.announce(
+                f"{self.checkpoints.folder / checkpoints.BEST} lacks the weights of the best "
+                f"epoch, {epoch} (loss {loss:.4g}): they are lost; kept are {of}"
+            )
+
+    def _lost_epoch(self) -> int:
+        if not self.losses:
+            return 0
+        best = self.losses.index(min(self.losses)) + 1
+        return best if best != self.best[1] else 0
+
+
+def _refuse_remains(workdir: Workdir) -> None:
+    """Refuses a folder whose run had taken steps, and that has no checkpoint any more."""
+    names = (RESULT, progress.METRICS, f"checkpoints/{checkpoints.BEST}")
+    if remains := [name for name in names if (workdir.path / name).exists()]:
+        raise WorkdirError(
+            f"{workdir.path} holds {' and '.join(remains)} of a run, and its checkpoints are gone; "
+            "bring them back from a backup, or choose another --workdir"
+        )
