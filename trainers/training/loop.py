@@ -523,6 +523,7 @@ class _Run:
 
     def _interrupt(self, name: str) -> None:
         self.checkpoints.wait()
+        self.progress.flush()
         if self._write_best() or self.checkpoints.saved != self.step:
             self.checkpoints.save(self.step, self._arrays())
         self.progress.say(
@@ -542,6 +543,7 @@ class _Run:
 
     def _save(self) -> None:
         """Copies everything for a checkpoint, which is written while the steps go on."""
+        self.progress.flush()
         self.checkpoints.wait()  # no second copy beside that of the checkpoint before
         self.checkpoints.start_saving(self.step, self._arrays())
 
@@ -552,6 +554,7 @@ class _Run:
             **checkpoints.variable_arrays("optimizer", self.trainer.optimizer.variables),
             **{f"state/{i}": tensor.numpy() for i, tensor in enumerate(state)},
             **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
+            **{f"interval/{name}": np.float64(v) for name, v in self.interval_means.sums.items()},
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
             **{f"cost/{name}": np.float64(v) for name, v in self.meter.read()._asdict().items()},
@@ -585,10 +588,14 @@ class _Run:
             for i, tensor in enumerate(tf.nest.flatten(former))
         ]
         self.state = self.trainer.spread(tf.nest.pack_sequence_as(former, state))
-        prefix = "sums/"
-        self.epoch_means = _Means(
-            {k.removeprefix(prefix): float(v) for k, v in arrays.items() if k.startswith(prefix)}
-        )
+        self.epoch_means = _Means(_scalars("sums/", arrays))
+        self.interval_means = _Means(_scalars("interval/", arrays))
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
         return costs.Cost(*(float(arrays.get(f"cost/{k}", math.nan)) for k in costs.Cost._fields))
+
+
+def _scalars(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Returns the numbers whose names have a prefix, without it."""
+    found = {name: value for name, value in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): float(value) for name, value in found.items()}
