@@ -253,9 +253,16 @@ def _measured(measure: Measure, score: Score) -> float:
 def _kept(path: epath.Path) -> dict[str, Any]:
     """Returns what a run kept of its data; raises WorkdirError where it is damaged."""
     kept = read_kept(path / DATA, {"sha256": dict}) or {}
-    order = kept.get("permutation")
-    if order is not None and (not isinstance(order, list) or set(order) != set(range(len(order)))):
+    if kept and not _is_order(kept.get("permutation", "missing")):
         raise WorkdirError(
-            f"{path / DATA} is damaged: `permutation` is not each of 0, ..., T - 1 once. {RESTORE}"
+            f"{path / DATA} is damaged: `permutation` is neither null nor each of 0, ..., T - 1 "
+            f"once. {RESTORE}"
         )
     return kept
+
+
+def _is_order(value: Any) -> bool:
+    if not isinstance(value, list):
+        return value is None
+    numbers = all(type(each) is int for each in value)
+    return numbers and sorted(value) == list(range(len(value)))

@@ -283,7 +283,8 @@ def draw_curves(
     axes.set(xlabel="epoch", ylabel=metric)
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    if drawn:
+        axes.legend()
     save_picture(picture, path)
 
 

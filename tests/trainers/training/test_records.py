@@ -111,6 +111,8 @@ def test_a_run_that_was_killed_has_the_records_of_one_that_was_not(tmp_path_fact
         train(path / "run", epochs=2, log=log, save=save)
     train(path / "run", log=log, save=save)
     assert rows(path / "run") == rows(path / "whole")
+    headers = [(path / name / table.METRICS).open().readline() for name in ("run", "whole")]
+    assert headers[0] == headers[1]
     expected = expected_scalars(path / "whole")
     assert set(expected.values()) == {1}
     folder = path / "run" / events.EVENTS

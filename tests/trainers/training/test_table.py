@@ -115,6 +115,29 @@ def test_what_is_set_aside_is_never_written_over(path):
         assert path.with_name(name).read_bytes() == content
 
 
+@pytest.mark.parametrize("writes", [0, 1])
+def test_killed_while_setting_a_table_aside_it_has_all_its_rows_the_next_time(
+    path, monkeypatch, writes
+):
+    content = b"\xef\xbb\xbf" + WHOLE.encode()
+    path.write_bytes(content)
+    write, done = table.write_atomically, []
+
+    def killed(*arguments):
+        if len(done) == writes:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        write(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "write_atomically", killed)
+        with pytest.raises(KeyboardInterrupt):
+            go_on(path)
+    go_on(path)
+    assert path.read_text().startswith(WHOLE)
+    assert {each.read_bytes() for each in path.parent.glob("*.unreadable*")} == {content}
+
+
 @pytest.mark.parametrize("kind", ["folder", "forbidden", "link"])
 def test_a_table_that_cannot_be_opened_is_set_aside(path, kind, monkeypatch):
     if kind == "folder":
