@@ -12,10 +12,12 @@ from etils import epath
 from matplotlib import figure
 
 from trainers import config as configs
+from trainers.files import UnreadableError
 from trainers.measures import measure_of
 from trainers.training import checkpoints, loop, optimizers, schedules
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
+    RESULT,
     NotKeptError,
     Workdir,
     WorkdirError,
@@ -151,13 +153,24 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
 
 
 def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]:
-    """Returns what a model card tells of a run: its task, and what it has been measured by."""
+    """Returns what a model card tells of a run: its task, and what it has been measured by.
+
+    Raises:
+        UnreadableError: The run's result is damaged.
+    """
     told = {"Task": config.task, "Preset": config.preset}
     result, measure = read_result(path), measure_of(config.task)
-    for split, scores in (result or {}).get("scores", {}).items():
-        score = scores["exact"]
-        value = score[measure.name]
-        told[f"{split.capitalize()} {measure.name}"] = measure.told(value, measure.count(score))
+    try:
+        for split, scores in (result or {}).get("scores", {}).items():
+            score = scores["exact"]
+            value = score[measure.name]
+            if value is not None:  # it was finite
+                text = measure.told(value, measure.count(score))
+                told[f"{split.capitalize()} {measure.name}"] = text
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableError(
+            f"{path / RESULT} is damaged: its scores are not those of a run ({error!r})"
+        ) from error
     return told
 
 
@@ -249,6 +262,8 @@ def _finish(
     print(summary, flush=True)  # first: it may be that nothing can be written
     if result.unsaved:
         result.unsaved.save()
+    for file, picture in scores.pictures.items():
+        _keep_picture(picture, folder.path / file)
     kept = {
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
@@ -258,11 +273,17 @@ def _finish(
         "scores": scores.values,
     }
     try:
-        for file, picture in scores.pictures.items():
-            save_picture(picture, folder.path / file)
         folder.finish(kept)
     except (OSError, tf.errors.OpError) as error:
         raise NotKeptError(
             f"the run has not finished: the result is not kept in {folder.path} ({error}); "
             "make room, and the same command scores again"
         ) from error
+
+
+def _keep_picture(picture: figure.Figure, path: epath.Path) -> None:
+    """Writes a picture, or says that it cannot be: the result has its numbers."""
+    try:
+        save_picture(picture, path)
+    except OSError as error:
+        print(f"{path} cannot be written ({error}); going on without it", flush=True)

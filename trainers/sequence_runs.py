@@ -1,7 +1,6 @@
 """What `trainers.pixels` does: train a run, and evaluate it."""
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from trainers.data import images, sequences
 from trainers.measures import ACCURACY, Measure, measure_of
 from trainers.sequence_modeling import Score, SequenceModeling
 from trainers.training import checkpoints
-from trainers.training.workdir import WorkdirError
+from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 DATA, CONFUSION = "data.json", "confusion.png"
 PROTOCOL = "exact"
@@ -76,7 +75,7 @@ class SequenceExperiment:
         """Raises WorkdirError where the folder's run is one on other data."""
         checksums = self._data.checksums()
         kept = _kept(path).get("sha256", checksums)
-        if differing := [split for split in checksums if kept[split] != checksums[split]]:
+        if differing := [split for split in checksums if kept.get(split) != checksums[split]]:
             raise WorkdirError(
                 f"{path} belongs to a run on other data: {', '.join(differing)} differs; "
                 "give that run's data by --data_dir, or choose another --workdir"
@@ -252,5 +251,18 @@ def _measured(measure: Measure, score: Score) -> float:
 
 
 def _kept(path: epath.Path) -> dict[str, Any]:
-    file = path / DATA
-    return json.loads(file.read_text()) if file.exists() else {}
+    """Returns what a run kept of its data; raises WorkdirError where it is damaged."""
+    kept = read_kept(path / DATA, {"sha256": dict}) or {}
+    if kept and not _is_order(kept.get("permutation", "missing")):
+        raise WorkdirError(
+            f"{path / DATA} is damaged: `permutation` is neither null nor each of 0, ..., T - 1 "
+            f"once. {RESTORE}"
+        )
+    return kept
+
+
+def _is_order(value: Any) -> bool:
+    if not isinstance(value, list):
+        return value is None
+    numbers = all(type(each) is int for each in value)
+    return numbers and sorted(value) == list(range(len(value)))

@@ -1,5 +1,6 @@
 """`python -m trainers.pixels` from end to end, on images of its own."""
 
+import errno
 import json
 import os
 import re
@@ -12,7 +13,8 @@ from absl.testing import flagsaver
 from etils import epath
 
 from tests.trainers import mnist_files
-from trainers import lm, pixels, sequence_modeling, sequence_runs
+from trainers import export as export_command
+from trainers import lm, pixels, runs, sequence_modeling, sequence_runs
 from trainers.training import loop
 
 SMALL = (
@@ -120,6 +122,49 @@ def test_the_order_of_steps_is_the_folders(trained, folder, tmp_path):
     config = sequence_runs.runs.load_config(epath.Path(workdir))
     experiment = sequence_runs.SequenceExperiment(config, str(folder), epath.Path(tmp_path))
     assert list(experiment.build().permutation) == kept["permutation"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda kept: "", "it is empty"),
+        (lambda kept: json.dumps(kept)[:-5], "it is cut off"),
+        (lambda kept: "[]", "it holds a list, not fields"),
+        (lambda kept: json.dumps(kept | {"sha256": "a"}), "`sha256` is a text, not fields"),
+        (lambda kept: json.dumps({"sha256": {}}), "`permutation` is neither"),
+        (lambda kept: json.dumps(kept | {"permutation": 7}), "`permutation` is neither"),
+        (lambda kept: json.dumps(kept | {"permutation": [0, [1]]}), "`permutation` is neither"),
+        (lambda kept: json.dumps(kept | {"permutation": [0, 2]}), "`permutation` is neither"),
+    ],
+)
+def test_a_damaged_record_of_the_data_is_named(trained, folder, call, tmp_path, damage, problem):
+    workdir, _ = trained
+    file, place = workdir / "data.json", (f"--workdir={workdir}", f"--data_dir={folder}")
+    whole = file.read_text()
+    export = (f"--workdir={workdir}", f"--output={tmp_path}/served")
+    try:
+        file.write_text(damage(json.loads(whole)))
+        errors = [
+            call("--task=permuted_mnist", *SMALL, *place, status=2),
+            call("--mode=evaluate", *place, status=2),
+            call(*export, status=2, program=export_command),
+        ]
+    finally:
+        file.write_text(whole)
+    for error in errors:
+        (line,) = error.splitlines()
+        assert line.startswith(f"error: {file} is damaged: ") and problem in line
+
+
+def test_a_picture_that_cannot_be_written_costs_no_result(folder, call, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runs, "save_picture", full)
+    arguments = (*SMALL, "--config.model.depth=2", "--config.training.epochs=1")
+    output = call("--task=seq_mnist", *arguments, f"--data_dir={folder}", f"--workdir={tmp_path}/a")
+    assert output.count(f"{tmp_path}/a/confusion.png cannot be written (") == 1
+    assert (tmp_path / "a" / "result.json").exists()
 
 
 def test_other_images_are_refused(trained, folder, call, tmp_path):

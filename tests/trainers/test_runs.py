@@ -324,3 +324,80 @@ def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):
     (corpus / "train.txt").write_text("a b c d e\n" * 20)
     with pytest.raises(WorkdirError, match="on another text: train differs"):
         train()
+
+
+def test_a_damaged_result_is_set_aside_and_scored_again(train, tmp_path, capsys):
+    train()
+    summary = capsys.readouterr().out.splitlines()[-1]
+    file = tmp_path / "run" / "result.json"
+    before = json.loads(file.read_text())
+    content = file.read_bytes()[:-20]
+    file.write_bytes(content)
+    train()
+    told = capsys.readouterr().out
+    assert f"{file} is damaged: it is cut off; " in told and summary in told
+    assert json.loads(file.read_text())["scores"] == before["scores"]
+    assert (tmp_path / "run" / "result.json.unreadable").read_bytes() == content
+
+
+def _replace(old, new):
+    return lambda content: content.replace(old, new, 1)
+
+
+DAMAGES = [
+    ("config.json", lambda content: b"", "it is empty"),
+    ("config.json", lambda content: content[:-9], "it is cut off"),
+    ("corpus.json", lambda content: b"", "it is empty"),
+    ("corpus.json", lambda content: b"[]", "it holds a list, not fields"),
+    ("corpus.json", _replace(b"sha256", b"sha1"), "it lacks `sha256`"),
+    ("corpus.json", _replace(b'"tokens"', b'"words"'), "it lacks `tokens.test`"),
+    ("vocabulary.txt", lambda content: b"", "it is empty"),
+    ("vocabulary.txt", lambda content: content[:-1], "its last line is cut off"),
+    ("vocabulary.txt", lambda content: b"\xef\xbb\xbf" + content, "byte-order mark"),
+    ("vocabulary.txt", _replace(b"\n", b"\r\n"), "checksum"),
+    ("vocabulary.txt", lambda content: content.replace(b"\n", b"\r\n"), "carriage returns"),
+    ("vocabulary.txt", _replace(b"a\n", b"b\n"), "a second time"),
+    ("vocabulary.txt", _replace(b"a\n", b"A\n"), "its checksum is not the run's"),
+    ("vocabulary.txt", _replace(b"a\n", b""), "its checksum is not the run's"),
+    ("vocabulary.txt", _replace(b"a\n", b"\xff\n"), "invalid start byte"),
+    ("vocabulary.txt", _replace(b"a\n", b"\n"), "non-empty word"),
+]
+
+
+def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(train, corpus, tmp_path):
+    """And left as it is: what the weights go with cannot be made again."""
+    train()
+    folder = epath.Path(tmp_path / "run")
+    uses = [
+        train,
+        lambda: language_runs.evaluate(folder, str(corpus), ("exact",)),
+        lambda: language_runs.generate(folder, "a", 5),
+        lambda: language_runs.export(folder, str(tmp_path / "served"), "float32"),
+    ]
+    for name, damage, problem in DAMAGES:
+        file = folder / name
+        whole = file.read_bytes()
+        content = damage(whole)
+        assert content != whole
+        file.write_bytes(content)
+        needed = [uses[0], uses[1], uses[3]] if name == "corpus.json" else uses
+        for use in needed:
+            with pytest.raises(WorkdirError) as error:
+                use()
+            message = str(error.value)
+            assert message.startswith(f"{file} is damaged: ") and problem in message
+            assert "\n" not in message and "Bring it back from a backup" in message
+        assert file.read_bytes() == content
+        file.write_bytes(whole)
+    assert not (tmp_path / "served").exists()
+
+
+def test_a_result_of_other_content_is_named_by_an_export(train, tmp_path):
+    train()
+    folder = epath.Path(tmp_path / "run")
+    file = folder / "result.json"
+    for content in (b"", b'{"epochs": 1, "summary": "", "scores": {"test": {"exact": {}}}}'):
+        file.write_bytes(content)
+        with pytest.raises(ValueError) as error:
+            language_runs.export(folder, str(tmp_path / "served"), "float32")
+        assert str(error.value).startswith(f"{file} is damaged: ")

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
-from trainers.files import write_atomically
+from trainers.files import set_aside, write_atomically
 from trainers.training.workdir import NotKeptError, WorkdirError
 
 BEST = "best.npz"
@@ -226,16 +226,11 @@ class Checkpoints:
 
     def _set_aside(self, path: epath.Path, reason: str) -> None:
         """Renames a damaged file: what is left of it may be of use to someone."""
-        name, count = f"{path.name}.unreadable", 1
         try:
-            taken = {each.name for each in self.folder.iterdir()}
-            while name in taken:
-                count += 1
-                name = f"{path.name}.unreadable-{count}"
-            path.rename(path.with_name(name))
+            renamed = set_aside(path)
         except _FAILURES as failure:
             raise WorkdirError(f"{reason}, and cannot be renamed ({failure})") from failure
-        self.announce(f"{reason}; it is now {name}")
+        self.announce(f"{reason}; it is now {renamed.name}")
 
     def _path(self, step: int) -> epath.Path:
         return self.folder / f"step-{step:08d}.npz"

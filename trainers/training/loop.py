@@ -559,6 +559,7 @@ class _Run:
 
     def _save_now(self) -> bool:
         """Writes what is not yet on disk; returns whether everything is."""
+        self.progress.flush()
         self.checkpoints.wait()
         if self.checkpoints.saved == self.step and not self.checkpoints.unwritten_best:
             return True
@@ -566,6 +567,7 @@ class _Run:
 
     def _save(self) -> None:
         """Copies everything for a checkpoint, which is written while the steps go on."""
+        self.progress.flush()
         self.checkpoints.wait()  # no second copy beside that of the checkpoint before
         self.checkpoints.start_saving(self.step, self._arrays())
 
@@ -576,6 +578,7 @@ class _Run:
             **checkpoints.variable_arrays("optimizer", self.trainer.optimizer.variables),
             **{f"state/{i}": tensor.numpy() for i, tensor in enumerate(state)},
             **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
+            **{f"interval/{name}": np.float64(v) for name, v in self.interval_means.sums.items()},
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
             **{f"cost/{name}": np.float64(v) for name, v in self.meter.read()._asdict().items()},
@@ -622,10 +625,8 @@ class _Run:
             for i, tensor in enumerate(tf.nest.flatten(former))
         ]
         self.state = self.trainer.spread(tf.nest.pack_sequence_as(former, state))
-        prefix = "sums/"
-        self.epoch_means = _Means(
-            {k.removeprefix(prefix): float(v) for k, v in arrays.items() if k.startswith(prefix)}
-        )
+        self.epoch_means = _Means(_scalars("sums/", arrays))
+        self.interval_means = _Means(_scalars("interval/", arrays))
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
         return costs.Cost(*(float(arrays.get(f"cost/{k}", math.nan)) for k in costs.Cost._fields))
@@ -665,3 +666,9 @@ def _refuse_remains(workdir: Workdir) -> None:
             f"{workdir.path} holds {' and '.join(remains)} of a run, and its checkpoints are gone; "
             "bring them back from a backup, or choose another --workdir"
         )
+
+
+def _scalars(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Returns the numbers whose names have a prefix, without it."""
+    found = {name: value for name, value in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): float(value) for name, value in found.items()}

@@ -6,17 +6,17 @@ A folder holds one run. `config.json` says which, `lock` is held by the process 
 
 import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from etils import epath
 
-from trainers.files import write_json
+from trainers.files import UnreadableError, json_value, read_json, set_aside, write_json
 from trainers.names import flatten
 
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
+RESTORE = "Bring it back from a backup, or choose another --workdir"
 
 
 class WorkdirError(Exception):
@@ -41,8 +41,16 @@ class Workdir:
         self.path = path
 
     def result(self) -> dict | None:
-        """Returns what `finish` was given, or None for a run that has not finished."""
-        return read_result(self.path)
+        """Returns what `finish` was given, or None for a run that has not finished.
+
+        A file that is damaged is set aside and told: what it held is computed from the weights.
+        """
+        try:
+            return read_result(self.path)
+        except UnreadableError as error:
+            aside = set_aside(self.path / RESULT)
+            print(f"{error}, and the file is now {aside}", flush=True)
+            return None
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Marks the run as finished, with its final result."""
@@ -82,27 +90,52 @@ def open_workdir(
 
 
 def read_result(path: epath.PathLike) -> dict | None:
-    """Returns the result of the run in a folder, or None for one that has not finished."""
-    file = epath.Path(path) / RESULT
-    return json.loads(file.read_text()) if file.exists() else None
-
-
-def read_config(path: epath.PathLike) -> dict:
-    """Returns the config of the run in a folder.
+    """Returns the result of the run in a folder, or None for one that has not finished.
 
     Raises:
-        WorkdirError: there is no run in it.
+        UnreadableError: the file is damaged.
+        OSError: it cannot be read.
     """
-    file = epath.Path(path) / CONFIG
-    if not file.exists():
-        raise WorkdirError(f"{path} holds no run: {CONFIG} is missing; train one there first")
+    file = epath.Path(path) / RESULT
     try:
-        config = json.loads(file.read_text())
-    except ValueError as error:
-        raise WorkdirError(f"{file} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise WorkdirError(f"{file} is not the config of a run: it holds no fields")
+        fields = {"epochs": int, "summary": str, "scores": dict}
+        return read_json(file, fields) if file.exists() else None
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; the training command scores the run again") from error
+
+
+def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict:
+    """Returns the config of the run in a folder.
+
+    Args:
+        path: the folder.
+        fields: what it has to have, as for `files.read_json`.
+
+    Raises:
+        WorkdirError: there is no run in it, or its config is damaged.
+        OSError: it cannot be read.
+    """
+    config = read_kept(epath.Path(path) / CONFIG, fields)
+    if config is None:
+        raise WorkdirError(f"{path} holds no run: {CONFIG} is missing; train one there first")
     return config
+
+
+def read_kept(file: epath.Path, fields: Mapping[str, type] | None = None) -> dict | None:
+    """Returns what a run wrote at its beginning, and needs; None where there is no such file.
+
+    Args:
+        file: of JSON.
+        fields: what it has to have, as for `files.read_json`.
+
+    Raises:
+        WorkdirError: it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        return read_json(file, fields) if file.exists() else None
+    except UnreadableError as error:
+        raise WorkdirError(f"{error}. {RESTORE}") from error
 
 
 def _refuse_foreign(folder: epath.Path) -> None:
@@ -119,7 +152,7 @@ def _refuse_other_run(
     folder: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]
 ) -> None:
     was = flatten(read_config(folder))
-    now = flatten(json.loads(json.dumps(config, default=list)))
+    now = flatten(json_value(config))
     differing = [
         f"  {field}: {was.get(field, 'nothing')} there, {now.get(field, 'nothing')} here"
         for field in {**was, **now}

@@ -10,6 +10,7 @@ import pytest
 from trainers.training import workdir
 
 CONFIG = {"task": "toy", "model": {"units": 4, "dilation_rate": (1, 2)}, "training": {"epochs": 2}}
+RESULT = {"epochs": 2, "summary": "best", "scores": {"test": {"perplexity": 3.5}}}
 
 
 def changed(**groups):
@@ -96,9 +97,61 @@ def test_a_file_is_no_folder(tmp_path):
 
 def test_a_finished_run_says_so(tmp_path):
     with workdir.open_workdir(tmp_path, CONFIG) as folder:
-        folder.finish({"epochs": 2, "test": {"perplexity": 3.5}})
+        folder.finish(RESULT)
     with workdir.open_workdir(tmp_path, CONFIG) as folder:
-        assert folder.result() == {"epochs": 2, "test": {"perplexity": 3.5}}
+        assert folder.result() == RESULT
+
+
+DAMAGES = {
+    b"": "it is empty",
+    b"\n": "it is empty",
+    b'{"epochs": 2, "summ': "it is cut off",
+    b'{"epochs": 2,': "it is cut off",
+    b'{"epochs": 2}}': "it is not JSON (Extra data, line 1)",
+    b'\xef\xbb\xbf{"epochs": 2}': "it is not JSON (Unexpected UTF-8 BOM",
+    b'{"epochs": "\xff"}': "it is not UTF-8",
+    bytes(40): "it is not JSON (Expecting value, line 1)",
+    b"[1, 2]": "it holds a list, not fields",
+    b"null": "it holds null, not fields",
+    b"{}": "it lacks `epochs`",
+    b'{"epochs": true}': "`epochs` is true or false, not a whole number",
+    b'{"epochs": 2.5}': "`epochs` is a fraction, not a whole number",
+    b'{"epochs": 2, "summary": "", "scores": []}': "`scores` is a list, not fields",
+    b"[" * 100_000: "it is not JSON (too many brackets)",
+    b'{"epochs": ' + b"9" * 5000 + b"}": "Exceeds the limit",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_a_damaged_result_is_set_aside_where_it_can_be_computed_again(tmp_path, content, capsys):
+    with workdir.open_workdir(tmp_path, CONFIG) as folder:
+        folder.finish(RESULT)
+    file = tmp_path / "result.json"
+    file.write_bytes(content)
+    with pytest.raises(ValueError) as error:
+        workdir.read_result(tmp_path)
+    assert str(error.value).startswith(f"{file} is damaged: {DAMAGES[content]}")
+    assert file.read_bytes() == content
+    with workdir.open_workdir(tmp_path, CONFIG) as folder:
+        assert folder.result() is None
+    (line,) = capsys.readouterr().out.splitlines()
+    aside = tmp_path / "result.json.unreadable"
+    assert line == f"{error.value}, and the file is now {aside}"
+    assert aside.read_bytes() == content and not file.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"task": ', b"\xff", b"[1]", bytes(9)])
+def test_a_damaged_config_is_named_and_left_as_it_is(tmp_path, content):
+    with workdir.open_workdir(tmp_path, CONFIG):
+        pass
+    file = tmp_path / "config.json"
+    file.write_bytes(content)
+    with pytest.raises(workdir.WorkdirError) as error:
+        with workdir.open_workdir(tmp_path, CONFIG):
+            pass
+    assert str(error.value).startswith(f"{file} is damaged: it ")
+    assert "Bring it back from a backup" in str(error.value)
+    assert file.read_bytes() == content
 
 
 def test_no_run_to_read(tmp_path):
