@@ -9,15 +9,15 @@ Each call makes a new version, a folder whose name is a number, in the folder `-
 import os
 
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
-from trainers import command, language_runs, names, runs, sequence_runs
+from trainers import command, language_runs, names, run_flags, runs, sequence_runs
 
 FLAGS = flags.FLAGS
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("output", None, "The folder of the served model.")
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "How kernels and word vectors are kept.")
 
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, _check_flags)
 
 
@@ -57,4 +57,4 @@ def _export() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import keras
 import ml_collections
 import numpy as np
-from absl import app, flags
+from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
@@ -28,6 +28,7 @@ from trainers import (
     language_runs,
     names,
     released,
+    run_flags,
     runs,
     sequence_runs,
 )
@@ -42,7 +43,7 @@ FLAGS = flags.FLAGS
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
 _PIXELS = 28 * 28
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
 flags.DEFINE_string(
     "permutation", None, "For permuted_mnist: the .npy file of the order in which it reads pixels."
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     # Before the others, of which the last one counts.
     return command.parse_flags([argv[0], "--preset=released", *argv[1:]], _check_flags)
 
@@ -175,4 +176,4 @@ def _check_numbering(config: ml_collections.ConfigDict) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -14,7 +14,7 @@ from matplotlib import figure
 
 from trainers import config as configs
 from trainers.measures import measure_of
-from trainers.training import checkpoints, loop, optimizers, schedules
+from trainers.training import checkpoints, loop, optimizers, schedules, stopping
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
     Workdir,
@@ -78,9 +78,8 @@ def train(
 ) -> None:
     """Trains a run to its end or an interruption; goes on where an earlier call stopped.
 
-    At the end the best model by validation loss is scored, and the test set is read, once. SIGTERM
-    and Ctrl-C end it after the step or the second of steps, or the part of loading, building and
-    scoring, that is under way.
+    At the end the best model by validation loss is scored, and the test set is read, once. A signal
+    and an output that is closed end it after the step or the second of steps that is under way.
 
     Args:
         load: Returns what to train; called after the generators are seeded.
@@ -91,16 +90,16 @@ def train(
     Raises:
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
+        stopping.StoppedError: It was told to stop, and has saved what there was to save.
     """
     if (path / IMPORTED).exists():
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
-    with loop.StopSignals() as signals:
-        try:
-            _train(load, config, path, distribute, signals)
-        except loop.StoppedError as stopped:
-            print(stopped, flush=True)
+    signals = stopping.StopSignals()
+    with signals.output():
+        _train(load, config, path, distribute, signals)
+    signals.check()  # the output may have been closed at its last line
 
 
 def _train(
@@ -108,7 +107,7 @@ def _train(
     config: ml_collections.ConfigDict,
     path: epath.Path,
     distribute: str | None,
-    signals: loop.StopSignals,
+    signals: stopping.StopSignals,
 ) -> None:
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
@@ -139,9 +138,10 @@ def _train(
             signals=signals,
             **config.training.to_dict(),
         )
-        if result.finished:
-            with _best_weights(path, task, optimizer, result) as name:
-                _finish(folder, name, experiment.score(task, signals.check), result, model)
+        if not result.finished:
+            raise signals.error()
+        with _best_weights(path, task, optimizer, result) as name:
+            _finish(folder, name, experiment.score(task, signals.check), result, model)
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:

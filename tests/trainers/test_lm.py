@@ -160,7 +160,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
     _, status = stop(start(), workdir, signal.SIGKILL)
     assert status == -signal.SIGKILL
     output, status = stop(start(), workdir, signal.SIGTERM)
-    assert status == 0
+    assert status == 143
     assert "going on from step" in output
     line = re.search(r"stopped by SIGTERM after step (\d+); the same command goes on from", output)
     assert f"going on from step {line[1]}," in run(environment, *arguments)

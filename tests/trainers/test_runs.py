@@ -1,5 +1,6 @@
 """What a run refuses before it begins, and the text that it is bound to."""
 
+import contextlib
 import csv
 import errno
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from etils import epath
 
 from trainers import config as configs
 from trainers import language_runs, runs
+from trainers.training import stopping
 from trainers.training.workdir import WorkdirError, open_workdir
 
 SIZES = dict(
@@ -108,29 +111,64 @@ def test_an_evaluation_that_is_not_possible_is_told_before_training(train, confi
     [
         (language_runs.corpora, "load", signal.SIGINT),
         (language_runs.language_modeling, "build", signal.SIGTERM),
-        (language_runs.evaluation.Evaluator, "exact", signal.SIGTERM),
+        (language_runs.evaluation.Evaluator, "exact", signal.SIGHUP),
     ],
 )
-def test_a_signal_outside_the_steps_ends_the_run_with_a_line(
-    train, tmp_path, capsys, monkeypatch, owner, name, number
+def test_a_signal_outside_the_steps_ends_the_run_where_it_is(
+    train, tmp_path, capfd, monkeypatch, owner, name, number
 ):
     """While loading, while building, and in the final evaluation."""
-    former, original = signal.getsignal(number), getattr(owner, name)
+    original, ended = getattr(owner, name), []
 
     def interrupted(*args, **kwargs):
         signal.raise_signal(number)
-        return original(*args, **kwargs)
+        ended.append(name)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, listening():
         patch.setattr(owner, name, interrupted)
-        train()
-    output = capsys.readouterr().out
-    assert output.splitlines()[-1] == f"stopped by {number.name}; the same command goes on"
-    assert signal.getsignal(number) is former
-    assert not (tmp_path / "run" / "result.json").exists()
+        with pytest.raises(stopping.StoppedError) as stopped:
+            train()
+    assert stopped.value.code == 128 + number
+    assert capfd.readouterr().err == f"stopped by {number.name}\n"
+    assert not ended and not (tmp_path / "run" / "result.json").exists()
     if owner is language_runs.evaluation.Evaluator:
         train()
-        assert "best of epoch 1: validation perplexity" in capsys.readouterr().out
+        assert "best of epoch 1: validation perplexity" in capfd.readouterr().out
+    assert getattr(owner, name) is original
+
+
+@contextlib.contextmanager
+def listening():
+    """As a command listens; then as before."""
+    former = {number: signal.getsignal(number) for number in stopping.NUMBERS}
+    hook = sys.unraisablehook
+    for number in stopping.NUMBERS:  # in the background some would be ignored
+        signal.signal(number, signal.SIG_DFL)
+    stopping.listen()
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_was_stopped_has_the_status_of_the_signal(train, monkeypatch, capfd, number):
+    steps = runs.loop.Trainer.steps
+
+    def interrupted(*args):
+        signal.raise_signal(number)
+        return steps(*args)
+
+    with monkeypatch.context() as patch, listening():
+        patch.setattr(runs.loop.Trainer, "steps", interrupted)
+        with pytest.raises(stopping.StoppedError) as stopped:
+            train()
+    assert stopped.value.code == 128 + number
+    output = capfd.readouterr()
+    line = f"stopped by {number.name} after step 1; the same command goes on from step 1"
+    assert (output.out.splitlines()[-1], output.err) == (line, "")
 
 
 HEADS = {
