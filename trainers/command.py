@@ -36,6 +36,7 @@ class Status(enum.IntEnum):
 
 
 ERRORS = (ValueError, OSError, ImportError, WorkdirError, flags.Error)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
 
 
@@ -71,7 +72,8 @@ def run(argv: list[str], command: Callable[[], int | None]) -> int:
     except NotKeptError as error:
         return fail(str(error), Status.NOT_KEPT)
     except ERRORS as error:
-        return fail(str(error), Status.REFUSED)
+        full = getattr(error, "errno", None) in _FULL
+        return fail(str(error), Status.NOT_KEPT if full else Status.REFUSED)
     except OUT_OF_MEMORY as error:
         return fail(out_of_memory(error), Status.REFUSED)
 

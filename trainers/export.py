@@ -14,6 +14,7 @@ from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
 from trainers import command, language_runs, names, run_flags, runs, sequence_runs
+from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS
 
@@ -49,10 +50,14 @@ def _export() -> None:
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
     path, output = epath.Path(FLAGS.workdir).expanduser(), os.path.expanduser(FLAGS.output)
-    versions.check_folder(output)  # before what less precision changes is measured
+    check_output(output)  # both before what less precision changes is measured
+    versions.check_folder(output)
     task = runs.load_config(path).task
     export = language_runs.export if task in names.LANGUAGE else sequence_runs.export
-    version = export(path, output, FLAGS.precision, FLAGS.data_dir)
+    try:
+        version = export(path, output, FLAGS.precision, FLAGS.data_dir)
+    except versions.NotWrittenError as error:
+        raise NotKeptError(str(error)) from error
     print(f"{version}: see assets.extra/model_card.md there")
 
 

@@ -24,7 +24,7 @@ from trainers import command, evaluation
 from trainers.files import write_atomically
 from trainers.measures import Measure, measure_of
 from trainers.training import progress
-from trainers.training.workdir import RESULT, WorkdirError, read_config
+from trainers.training.workdir import RESULT, WorkdirError, check_output, read_config
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
@@ -319,6 +319,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _report(paths: Sequence[str], output: epath.PathLike) -> None:
+    check_output(epath.Path(output).expanduser())
     runs = read_runs(paths)
     write(runs, output, shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]]))
     print(table(runs))

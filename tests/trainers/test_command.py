@@ -49,6 +49,7 @@ def test_every_command_is_started_alike(path):
     [
         (ValueError("what"), 2),
         (OSError("what"), 2),
+        (OSError(errno.EDQUOT, "what"), 4),
         (ImportError("what"), 2),
         (WorkdirError("what"), 2),
         (NotKeptError("what"), 4),

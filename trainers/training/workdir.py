@@ -105,6 +105,22 @@ def read_config(path: epath.PathLike) -> dict:
     return config
 
 
+def check_output(path: epath.PathLike) -> None:
+    """Refuses a run's folder, and what is in one, as a place for anything else.
+
+    Raises:
+        WorkdirError: `--output` leads there.
+    """
+    output = epath.Path(path)
+    for folder in (output, *output.parents):
+        of_a_run = (folder / LOCK, folder / "checkpoints")
+        if (folder / CONFIG).exists() and any(each.exists() for each in of_a_run):
+            raise WorkdirError(
+                f"--output={path} is in the folder of a run, {folder}, which holds nothing else; "
+                "choose another folder"
+            )
+
+
 def _refuse_foreign(folder: epath.Path) -> None:
     """A folder without a config must be empty, but for a lock whose run never began."""
     found = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
