@@ -13,6 +13,7 @@ from etils import epath
 from matplotlib import figure
 
 from trainers import config as configs
+from trainers import memory
 from trainers.measures import measure_of
 from trainers.training import checkpoints, loop, optimizers, schedules, stopping
 from trainers.training.progress import save_picture
@@ -48,6 +49,9 @@ class Scores(NamedTuple):
 
 class Experiment(Protocol):
     """What a run trains and measures: data and a model for them."""
+
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on these data."""
 
     def build(self) -> keras.Model:
         """Returns the model, built; under the strategy's scope."""
@@ -114,6 +118,8 @@ def _train(
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
     experiment = load()
     signals.check()
+    # On GPUs the model is in their memory, of which TensorFlow tells nothing beforehand.
+    warning = None if gpus else memory.check_training(config, experiment.need)
     with strategy.scope():
         model = experiment.build()
         optimizer = optimizer_of(config)
@@ -125,6 +131,8 @@ def _train(
             return
         print(f"{config.task}, preset {config.preset}, in {path}")
         print(experiment.introduction(model), flush=True)
+        if warning:
+            print(warning, flush=True)
         if not gpus:
             _advise(config)
         signals.check()

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from etils import epath
 
+from trainers import available_memory, language_runs, runs
 from trainers import config as configs
-from trainers import language_runs, runs
 from trainers.training import stopping
 from trainers.training.workdir import WorkdirError, open_workdir
 
@@ -81,6 +81,29 @@ def test_a_recipe_that_cannot_be_trained_is_named_and_leaves_no_folder(
     with pytest.raises(ValueError, match=named):
         train()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_cannot_fit_is_told_before_it_is_built(train, config, tmp_path, monkeypatch):
+    room = available_memory.Room(1, "cgroup limit")
+    monkeypatch.setattr(available_memory, "room", lambda: room)
+    monkeypatch.setattr(language_runs.language_modeling, "build", None)
+    with pytest.raises(ValueError, match="takes about 0.0 GiB of memory, .* .cgroup limit.;"):
+        train()
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with open_workdir(tmp_path / "run", config.to_dict()):
+        (tmp_path / "run" / "vocabulary.txt").write_text("<eos>\na\n")
+    monkeypatch.setattr(available_memory, "room", lambda: room)
+    monkeypatch.setattr(language_runs.language_modeling, "build", None)
+    with pytest.raises(ValueError, match="parameters is read in .* .cgroup limit"):
+        language_runs.load_trained(epath.Path(tmp_path / "run"), "to generate")
+
+
+def test_a_model_that_may_not_fit_is_trained_with_a_warning(train, monkeypatch, capsys):
+    monkeypatch.setattr(runs.memory, "check_training", lambda *_: "warning: it may be too large")
+    train()
+    assert "warning: it may be too large" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(
