@@ -1,10 +1,12 @@
 """How much memory this process can still get, and what limits it."""
 
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+_IMPORTS = 2 * 2**30  # bytes of address space; TensorFlow's libraries take 1.7 GiB
 _UNLIMITED = 2**60  # version 1 of cgroups has a number near 2^63 for none
 
 
@@ -42,6 +44,18 @@ def room(root: Path = Path("/")) -> Room | None:
         if limit != resource.RLIM_INFINITY:
             found.append(Room(max(0, limit - used.get(name, 0)), f"ulimit {flag}"))
     return min(found, default=None)
+
+
+def check_imports() -> None:
+    """Exits with a line where `ulimit -v` leaves too little to import TensorFlow."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _IMPORTS:
+        print(
+            f"error: `ulimit -v` must leave at least {_IMPORTS >> 10} KiB, which TensorFlow takes. "
+            f"Received: {limit >> 10} KiB",
+            file=sys.stderr,
+        )
+        sys.exit(2)
 
 
 def _of_cgroups(root: Path) -> Iterator[int]:

@@ -4,6 +4,7 @@ import contextlib
 import enum
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -110,7 +111,9 @@ def fail(message: str, status: Status) -> Status:
 
 def out_of_memory(error: Exception) -> str:
     """Returns a line that says so, with the part of an error that says what needed it."""
-    what = str(getattr(error, "message", error)).split("\n", 1)[0][:200]
+    message = str(getattr(error, "message", error))
+    found = re.search("OOM when allocating.*", message)  # below what a graph says
+    what = (found[0] if found else message.split("\n", 1)[0])[:200]
     why = f" ({what})" if what else ""
     return f"memory has run out{why}; docs/trainers.md says what needs less"
 

@@ -55,6 +55,10 @@ def test_every_command_is_started_alike(path):
         (NotKeptError("what"), 4),
         (MemoryError("what"), 2),
         (tf.errors.ResourceExhaustedError(None, None, "what\nand a graph"), 2),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "A graph:\n OOM when allocating what\nit"),
+            2,
+        ),
     ],
 )
 def test_an_error_is_a_line_and_a_status(capsys, error, status):

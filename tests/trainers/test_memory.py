@@ -3,6 +3,8 @@
 import importlib
 import re
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -180,6 +182,17 @@ def test_a_limit_of_the_shell_counts(tmp_path, monkeypatch):
     assert available_memory.room(tmp_path) == (300 * 1024, "ulimit -v")
     limits[resource.RLIMIT_AS] = resource.RLIM_INFINITY
     assert available_memory.room(tmp_path) == (600 * 1024, "ulimit -d")
+
+
+def test_too_little_to_import_anything_is_a_line():
+    line = f"ulimit -v 1000000; exec {sys.executable} -m trainers.lm"
+    root = str(PAGE.parents[1])
+    done = subprocess.run(["bash", "-c", line], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: `ulimit -v` must leave at least 2097152 KiB, which TensorFlow takes. "
+        "Received: 1000000 KiB\n"
+    )
 
 
 def test_where_nothing_is_known_nothing_is_said(tmp_path, monkeypatch):
