@@ -89,6 +89,7 @@ def _import() -> None:
     if path.exists():
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
+    files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
     model, config, keep, told = read(checkpoint, path)
     with open_workdir(path, config.to_dict()):
@@ -152,6 +153,7 @@ def _permutation() -> list[int] | None:
             '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
         )
     file = epath.Path(FLAGS.permutation).expanduser()
+    files.check_regular(file, "permutation")
     try:
         with file.open("rb") as stream:
             order = np.load(stream, allow_pickle=False)

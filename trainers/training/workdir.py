@@ -95,7 +95,7 @@ def read_config(path: epath.PathLike) -> dict:
     """
     file = epath.Path(path) / CONFIG
     if not file.exists():
-        raise WorkdirError(f"{path} holds no run: {CONFIG} is missing; train one there first")
+        raise WorkdirError(f"{path} holds no run: {CONFIG} is missing; {_instead(file.parent)}")
     try:
         config = json.loads(file.read_text())
     except ValueError as error:
@@ -103,6 +103,14 @@ def read_config(path: epath.PathLike) -> dict:
     if not isinstance(config, dict):
         raise WorkdirError(f"{file} is not the config of a run: it holds no fields")
     return config
+
+
+def _instead(folder: epath.Path) -> str:
+    """Returns what to do about a folder without a run: it may be that of several."""
+    runs = sorted(folder.glob(f"*/{CONFIG}"))
+    if not runs:
+        return "train one there first"
+    return f"it has those of {', '.join(str(run.parent) for run in runs[:5])}"
 
 
 def check_output(path: epath.PathLike) -> None:
