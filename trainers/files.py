@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
@@ -35,6 +36,28 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
         _remove(part)
         raise
     _sync_name(path)
+
+
+def check_regular(path: epath.PathLike, flag: str) -> None:
+    """Refuses what cannot be read as a file: reading a pipe may wait for ever, or succeed once.
+
+    Args:
+        path: what was given.
+        flag: by which flag, for the error.
+
+    Raises:
+        ValueError: it is a folder, a pipe, a socket or a device.
+        OSError: it is not there, or cannot be looked at.
+    """
+    path = epath.Path(path)
+    if "://" in os.fspath(path):
+        mode = stat.S_IFDIR if path.is_dir() else stat.S_IFREG
+    else:
+        mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device")
+        raise ValueError(f"--{flag} must be a file. Received: --{flag}={path}, which is {kind}")
 
 
 def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:

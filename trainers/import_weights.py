@@ -17,7 +17,7 @@ from typing import NamedTuple
 import keras
 import ml_collections
 import numpy as np
-from absl import app, flags
+from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
@@ -28,6 +28,7 @@ from trainers import (
     language_runs,
     names,
     released,
+    run_flags,
     runs,
     sequence_runs,
 )
@@ -42,7 +43,7 @@ FLAGS = flags.FLAGS
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
 _PIXELS = 28 * 28
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
 flags.DEFINE_string(
     "permutation", None, "For permuted_mnist: the .npy file of the order in which it reads pixels."
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     # Before the others, of which the last one counts.
     return command.parse_flags([argv[0], "--preset=released", *argv[1:]], _check_flags)
 
@@ -88,6 +89,7 @@ def _import() -> None:
     if path.exists():
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
+    files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
     model, config, keep, told = read(checkpoint, path)
     with open_workdir(path, config.to_dict()):
@@ -151,6 +153,7 @@ def _permutation() -> list[int] | None:
             '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
         )
     file = epath.Path(FLAGS.permutation).expanduser()
+    files.check_regular(file, "permutation")
     try:
         with file.open("rb") as stream:
             order = np.load(stream, allow_pickle=False)
@@ -175,4 +178,4 @@ def _check_numbering(config: ml_collections.ConfigDict) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

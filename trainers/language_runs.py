@@ -53,6 +53,10 @@ class LanguageExperiment:
             tokens = len(getattr(self._corpus, split))
             evaluation.check_text(name, tokens, config.data, config.evaluation)
 
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on this text."""
+        return memory.language_training(config, self._corpus.vocabulary.size)
+
     def build(self) -> keras.Model:
         """Returns the model, built."""
         return language_modeling.build(self._config, self._corpus.vocabulary.size)
@@ -71,7 +75,7 @@ class LanguageExperiment:
         """Returns a line on the text and the model."""
         words = self._corpus.vocabulary.size
         parameters = runs.parameters(model)
-        estimate = memory.training_bytes(self._config, parameters, words)
+        estimate = self.need(self._config).about
         return (
             f"{len(self._corpus.train):,} training {self._measure.counted}, "
             f"{words:,} {self._measure.types}; {parameters:,} parameters; "
@@ -140,6 +144,7 @@ def evaluate(
     config = runs.load_config(path)
     corpus = load_corpus(config, data_dir)
     check_corpus(path, corpus)
+    memory.check_weights(memory.language_parameters(config, corpus.vocabulary.size))
     model = language_modeling.build(config, corpus.vocabulary.size)
     checkpoints.load_best(path, model)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
@@ -200,6 +205,7 @@ def load_trained(
     if not (path / VOCABULARY).exists():
         raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
     vocabulary = _kept_vocabulary(path)
+    memory.check_weights(memory.language_parameters(config, vocabulary.size))
     model = language_modeling.build(config, vocabulary.size)
     checkpoints.load_best(path, model)
     return model, vocabulary, config

@@ -16,16 +16,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 from etils import epath
 from matplotlib import figure, lines
 
-from trainers import evaluation
+from trainers import command, evaluation
 from trainers.files import UnreadableError, write_atomically
 from trainers.measures import Measure, measure_of
 from trainers.training import progress
 from trainers.training import table as tables
-from trainers.training.workdir import RESULT, WorkdirError, read_config, read_result
+from trainers.training.workdir import RESULT, check_output, read_config, read_result
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
@@ -309,17 +309,17 @@ def _published(task: str) -> list[Published]:
     return [each for each in PUBLISHED if each.task == task]
 
 
-def write(runs: Sequence[Run], folder: epath.PathLike, command: str) -> None:
+def write(runs: Sequence[Run], folder: epath.PathLike, line: str) -> None:
     """Writes the table and the picture; the folder is made where it does not exist.
 
     Args:
         runs: the runs.
         folder: where to.
-        command: the command that does so, for the table's reader.
+        line: the command that does so, for the table's reader.
     """
     folder = epath.Path(folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    head = f"# Results\n\nWritten by `{command}`.\n\n"
+    head = f"# Results\n\nWritten by `{line}`.\n\n"
     text = f"{head}{table(runs)}\n![Validation curves and test results]({PICTURE})\n"
     write_atomically(folder / TABLE, lambda file: file.write(text.encode()))
     progress.save_picture(draw(runs), folder / PICTURE)
@@ -332,19 +332,24 @@ def run(paths: Sequence[str], output: epath.PathLike) -> int:
         paths: their folders.
         output: the folder for the table and the picture.
     """
-    try:
-        runs = read_runs(paths)
-        for each in runs:
-            if each.problem:
-                print(f"warning: {each.problem}", file=sys.stderr)
-        write(runs, output, shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]]))
-    except (ValueError, OSError, WorkdirError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return command.run(sys.argv[:1], lambda: _report(paths, output))
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
+    return command.parse_flags(argv, lambda argv: None)
+
+
+def _report(paths: Sequence[str], output: epath.PathLike) -> None:
+    check_output(epath.Path(output).expanduser())
+    runs = read_runs(paths)
+    for each in runs:
+        if each.problem:
+            print(f"warning: {each.problem}", file=sys.stderr)
+    write(runs, output, shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]]))
     print(table(runs))
-    return 0
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("output", ".", f"The folder for {TABLE} and {PICTURE}.")
-    app.run(lambda argv: run(argv[1:], flags.FLAGS.output))
+    command.start(lambda argv: run(argv[1:], flags.FLAGS.output), parse_flags)

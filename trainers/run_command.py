@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from absl import flags
 from etils import epath
 
-from trainers import command, names, runs
+from trainers import command, names, run_flags, runs
 from trainers import config as configs
 from trainers.training.loop import NonFiniteLossError
-from trainers.training.workdir import NotKeptError
 
 FLAGS = flags.FLAGS
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("mode", "train", "What to do; all but train take a workdir's model.")
 flags.DEFINE_enum(
     "distribute", None, ("none", "mirrored"), "Mirrored over the GPUs where there are some."
@@ -22,13 +21,17 @@ _APPLIES = {"data_dir": ("train", "evaluate"), "distribute": ("train",)}
 
 def main(argv: list[str], modes: Mapping[str, Callable[[], None]]) -> int:
     """Runs the mode that the flags name; returns the exit status."""
+    return command.run(argv, lambda: _run(modes[FLAGS.mode]))
+
+
+def _run(mode: Callable[[], int | None]) -> int | None:
+    kept = f"checkpoints from before it, if any, are kept in {workdir()}"
     try:
-        return command.run(argv, modes[FLAGS.mode])
+        return mode()
     except NonFiniteLossError as error:
-        kept = f"checkpoints from before it, if any, are kept in {workdir()}"
         return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
-    except NotKeptError as error:
-        return command.fail(str(error), command.Status.NOT_KEPT)
+    except command.OUT_OF_MEMORY as error:
+        return command.fail(f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED)
 
 
 def parse_flags(
@@ -37,7 +40,7 @@ def parse_flags(
     modes: Sequence[str],
     applies: Mapping[str, Sequence[str]] | None = None,
 ) -> list[str]:
-    """Parses a command line for `app.run`; exits with one line where it is not valid.
+    """Parses a command line for `command.start`; exits with one line where it is not valid.
 
     Args:
         argv: The command line.

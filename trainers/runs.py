@@ -12,9 +12,10 @@ from etils import epath
 from matplotlib import figure
 
 from trainers import config as configs
+from trainers import memory
 from trainers.files import UnreadableError
 from trainers.measures import measure_of
-from trainers.training import checkpoints, loop, optimizers, schedules
+from trainers.training import checkpoints, loop, optimizers, schedules, stopping
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
     RESULT,
@@ -51,6 +52,9 @@ class Scores(NamedTuple):
 class Experiment(Protocol):
     """What a run trains and measures: data and a model for them."""
 
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on these data."""
+
     def build(self) -> keras.Model:
         """Returns the model, built; under the strategy's scope."""
 
@@ -80,9 +84,8 @@ def train(
 ) -> None:
     """Trains a run to its end or an interruption; goes on where an earlier call stopped.
 
-    At the end the best model by validation loss is scored, and the test set is read, once. SIGTERM
-    and Ctrl-C end it after the step or the second of steps, or the part of loading, building and
-    scoring, that is under way.
+    At the end the best model by validation loss is scored, and the test set is read, once. A signal
+    and an output that is closed end it after the step or the second of steps that is under way.
 
     Args:
         load: Returns what to train; called after the generators are seeded.
@@ -94,16 +97,16 @@ def train(
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
         NotKeptError: What the run came to could not be written.
+        stopping.StoppedError: It was told to stop, and has saved what there was to save.
     """
     if (path / IMPORTED).exists():
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
-    with loop.StopSignals() as signals:
-        try:
-            _train(load, config, path, distribute, signals)
-        except loop.StoppedError as stopped:
-            print(stopped, flush=True)
+    signals = stopping.StopSignals()
+    with signals.output():
+        _train(load, config, path, distribute, signals)
+    signals.check()  # the output may have been closed at its last line
 
 
 def _train(
@@ -111,13 +114,15 @@ def _train(
     config: ml_collections.ConfigDict,
     path: epath.Path,
     distribute: str | None,
-    signals: loop.StopSignals,
+    signals: stopping.StopSignals,
 ) -> None:
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
     experiment = load()
     signals.check()
+    # On GPUs the model is in their memory, of which TensorFlow tells nothing beforehand.
+    warning = None if gpus else memory.check_training(config, experiment.need)
     with strategy.scope():
         model = experiment.build()
         optimizer = optimizer_of(config)
@@ -129,6 +134,8 @@ def _train(
             return
         print(f"{config.task}, preset {config.preset}, in {path}")
         print(experiment.introduction(model), flush=True)
+        if warning:
+            print(warning, flush=True)
         if not gpus:
             _advise(config)
         signals.check()
@@ -142,9 +149,10 @@ def _train(
             signals=signals,
             **config.training.to_dict(),
         )
-        if result.finished:
-            name = _take_best(path, model, result)
-            _finish(folder, name, experiment.score(task, signals.check), result, model)
+        if not result.finished:
+            raise signals.error()
+        name = _take_best(path, model, result)
+        _finish(folder, name, experiment.score(task, signals.check), result, model)
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:

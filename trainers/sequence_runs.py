@@ -13,7 +13,7 @@ from matplotlib import figure
 
 from keras_trellis import TrellisClassifier
 from keras_trellis.export import export_classifier, inference_model
-from trainers import files, provenance, runs, sequence_models
+from trainers import files, memory, provenance, runs, sequence_models
 from trainers.data import images, sequences
 from trainers.measures import ACCURACY, Measure, measure_of
 from trainers.sequence_modeling import Score, SequenceModeling
@@ -56,9 +56,21 @@ class SequenceExperiment:
         self._data = sequences.load(config, data_dir, permutation=order)
         self._measure = measure_of(config.task)
 
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on these data."""
+        inputs, targets = self._data.train
+        _, steps, numbers = inputs.shape
+        every_step = targets.ndim == 2
+        return memory.sequence_training(config, steps, numbers, self._data.outputs, every_step)
+
     def build(self) -> keras.Model:
         """Returns the model, built."""
         return sequence_models.build(self._config, self._data)
+
+    def parameters(self) -> int:
+        """Returns how many parameters the model has."""
+        numbers = self._data.train.inputs.shape[-1]
+        return memory.sequence_parameters(self._config, numbers, self._data.outputs)
 
     def task(self, model: keras.Model) -> SequenceModeling:
         """Returns what the loop trains."""
@@ -147,6 +159,7 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     config = runs.load_config(path)
     experiment = SequenceExperiment(config, data_dir, path)
     experiment.check(path)
+    memory.check_weights(experiment.parameters())
     model = experiment.build()
     checkpoints.load_best(path, model)
     task = experiment.task(model)
@@ -180,6 +193,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
     spec = tf.TensorSpec([None, *source.shape], tf.uint8, "images")
     shape = preprocess(tf.zeros([1, *source.shape], tf.uint8)).shape[1:]
     order = _kept(path).get("permutation")
+    memory.check_weights(memory.sequence_parameters(config, shape[-1], len(source.classes)))
     model = sequence_models.classifier(config, shape, len(source.classes), order)
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)

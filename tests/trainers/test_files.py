@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import socket
 
 import pytest
 from etils import epath
@@ -136,3 +137,27 @@ def test_what_is_set_aside_takes_no_others_place(tmp_path):
     assert kept == {
         "file.unreadable": "1", "file.unreadable-2": "2", "file.unreadable-3": "3",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a pipe", "a socket", "a device"])
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)  # a socket's path has to be short
+    path = "/dev/null" if kind == "a device" else "what"
+    with contextlib.ExitStack() as stack:
+        if kind == "a folder":
+            os.mkdir(path)
+        elif kind == "a pipe":
+            os.mkfifo(path)
+        elif kind == "a socket":
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(path)
+        with pytest.raises(ValueError, match=f"--x must be a file. .*--x={path}, which is {kind}"):
+            files.check_regular(path, "x")
+
+
+def test_a_file_and_a_link_to_one_are_files(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    files.check_regular(tmp_path / "file", "x")
+    files.check_regular(tmp_path / "link", "x")
+    with pytest.raises(FileNotFoundError):
+        files.check_regular(tmp_path / "none", "x")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from absl.testing import flagsaver
 
-from trainers import lm
+from trainers import lm, report
 from trainers.training import loop
 
 SMALL = (
@@ -160,7 +160,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
     _, status = stop(start(), workdir, signal.SIGKILL)
     assert status == -signal.SIGKILL
     output, status = stop(start(), workdir, signal.SIGTERM)
-    assert status == 0
+    assert status == 143
     assert "going on from step" in output
     line = re.search(r"stopped by SIGTERM after step (\d+); the same command goes on from", output)
     assert f"going on from step {line[1]}," in run(environment, *arguments)
@@ -278,6 +278,37 @@ def test_a_workdir_is_the_users_home_and_the_tasks_own_by_default(
 )
 def test_a_task_or_preset_that_is_not_the_workdirs_is_refused(trained, call, mode, given, message):
     assert re.search(message, call(f"--mode={mode}", f"--workdir={trained[0]}", given, status=2))
+
+
+def test_files_of_others_in_a_runs_folder_change_nothing(trained, corpus, call, tmp_path):
+    """Of a file manager, of a desktop, of somebody's notes."""
+    workdir = tmp_path / "run"
+    shutil.copytree(trained[0], workdir)
+    for name in ("config (copy).json", "result.json~", "metrics (copy).csv", ".DS_Store"):
+        (workdir / name).write_text("x")
+    for name in ("step-foo.npz", "step-00000001 (copy).npz", "best (copy).npz", "step-99.npz"):
+        (workdir / "checkpoints" / name).write_text("x")
+    for name in ("notes", "checkpoints/old", "checkpoints/step-00009999.npz.d"):
+        (workdir / name).mkdir()
+    strays = {path for path in workdir.rglob("*") if not (trained[0] / path.name).exists()}
+    results = []
+    for each in (trained[0], workdir):
+        place = f"--workdir={each}"
+        results.append(
+            [
+                call("--mode=evaluate", place, f"--data_dir={corpus}"),
+                call("--mode=generate", place, "--seed=1", "--max_length=9"),
+                call("--task=text", place, f"--data_dir={corpus}", *SMALL).splitlines()[1:],
+                report.read_run(each, "run"),
+            ]
+        )
+    assert results[0] == results[1]
+    assert all(path.exists() for path in strays)
+
+
+def test_the_folder_of_runs_is_told_from_a_run(trained, call):
+    message = call("--mode=generate", f"--workdir={trained[0].parent}", status=2)
+    assert message.endswith(f"config.json is missing; it has those of {trained[0]}\n")
 
 
 def test_a_run_that_was_stopped_before_it_began_has_no_weights(trained, call, tmp_path):

@@ -237,6 +237,14 @@ def test_the_command_writes_and_tells(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "new" / "docs" / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_runs_folder_is_no_place_for_a_report(tmp_path, capsys):
+    path = write_run(tmp_path / "run", test=4.0)
+    (tmp_path / "run" / "checkpoints").mkdir(exist_ok=True)
+    assert report.run([path], path) == 2
+    assert "is in the folder of a run" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "results.md").exists()
+
+
 @pytest.mark.parametrize(
     ("paths", "message"), [([], "each once. Received: nothing"), (["a", "a"], "Received: a a")]
 )

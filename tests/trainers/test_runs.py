@@ -1,5 +1,6 @@
 """What a run refuses before it begins, and the text that it is bound to."""
 
+import contextlib
 import csv
 import errno
 import json
@@ -7,15 +8,16 @@ import os
 import re
 import shutil
 import signal
+import sys
 import types
 
 import numpy as np
 import pytest
 from etils import epath
 
+from trainers import available_memory, language_runs, runs
 from trainers import config as configs
-from trainers import language_runs, runs
-from trainers.training import checkpoints
+from trainers.training import checkpoints, stopping
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 SIZES = dict(
@@ -82,6 +84,29 @@ def test_a_recipe_that_cannot_be_trained_is_named_and_leaves_no_folder(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_model_that_cannot_fit_is_told_before_it_is_built(train, config, tmp_path, monkeypatch):
+    room = available_memory.Room(1, "cgroup limit")
+    monkeypatch.setattr(available_memory, "room", lambda: room)
+    monkeypatch.setattr(language_runs.language_modeling, "build", None)
+    with pytest.raises(ValueError, match="takes about 0.0 GiB of memory, .* .cgroup limit.;"):
+        train()
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with open_workdir(tmp_path / "run", config.to_dict()):
+        (tmp_path / "run" / "vocabulary.txt").write_text("<eos>\na\n")
+    monkeypatch.setattr(available_memory, "room", lambda: room)
+    monkeypatch.setattr(language_runs.language_modeling, "build", None)
+    with pytest.raises(ValueError, match="parameters is read in .* .cgroup limit"):
+        language_runs.load_trained(epath.Path(tmp_path / "run"), "to generate")
+
+
+def test_a_model_that_may_not_fit_is_trained_with_a_warning(train, monkeypatch, capsys):
+    monkeypatch.setattr(runs.memory, "check_training", lambda *_: "warning: it may be too large")
+    train()
+    assert "warning: it may be too large" in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("file", "named"),
     [
@@ -110,29 +135,64 @@ def test_an_evaluation_that_is_not_possible_is_told_before_training(train, confi
     [
         (language_runs.corpora, "load", signal.SIGINT),
         (language_runs.language_modeling, "build", signal.SIGTERM),
-        (language_runs.evaluation.Evaluator, "exact", signal.SIGTERM),
+        (language_runs.evaluation.Evaluator, "exact", signal.SIGHUP),
     ],
 )
-def test_a_signal_outside_the_steps_ends_the_run_with_a_line(
-    train, tmp_path, capsys, monkeypatch, owner, name, number
+def test_a_signal_outside_the_steps_ends_the_run_where_it_is(
+    train, tmp_path, capfd, monkeypatch, owner, name, number
 ):
     """While loading, while building, and in the final evaluation."""
-    former, original = signal.getsignal(number), getattr(owner, name)
+    original, ended = getattr(owner, name), []
 
     def interrupted(*args, **kwargs):
         signal.raise_signal(number)
-        return original(*args, **kwargs)
+        ended.append(name)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, listening():
         patch.setattr(owner, name, interrupted)
-        train()
-    output = capsys.readouterr().out
-    assert output.splitlines()[-1] == f"stopped by {number.name}; the same command goes on"
-    assert signal.getsignal(number) is former
-    assert not (tmp_path / "run" / "result.json").exists()
+        with pytest.raises(stopping.StoppedError) as stopped:
+            train()
+    assert stopped.value.code == 128 + number
+    assert capfd.readouterr().err == f"stopped by {number.name}\n"
+    assert not ended and not (tmp_path / "run" / "result.json").exists()
     if owner is language_runs.evaluation.Evaluator:
         train()
-        assert "best of epoch 1: validation perplexity" in capsys.readouterr().out
+        assert "best of epoch 1: validation perplexity" in capfd.readouterr().out
+    assert getattr(owner, name) is original
+
+
+@contextlib.contextmanager
+def listening():
+    """As a command listens; then as before."""
+    former = {number: signal.getsignal(number) for number in stopping.NUMBERS}
+    hook = sys.unraisablehook
+    for number in stopping.NUMBERS:  # in the background some would be ignored
+        signal.signal(number, signal.SIG_DFL)
+    stopping.listen()
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_was_stopped_has_the_status_of_the_signal(train, monkeypatch, capfd, number):
+    steps = runs.loop.Trainer.steps
+
+    def interrupted(*args):
+        signal.raise_signal(number)
+        return steps(*args)
+
+    with monkeypatch.context() as patch, listening():
+        patch.setattr(runs.loop.Trainer, "steps", interrupted)
+        with pytest.raises(stopping.StoppedError) as stopped:
+            train()
+    assert stopped.value.code == 128 + number
+    output = capfd.readouterr()
+    line = f"stopped by {number.name} after step 1; the same command goes on from step 1"
+    assert (output.out.splitlines()[-1], output.err) == (line, "")
 
 
 HEADS = {

@@ -7,8 +7,6 @@ a checkpoint is variables and a step, and a run resumed is the run that never st
 
 import contextlib
 import math
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainers.training import checkpoints, costs, optimizers, progress, schedules
+from trainers.training import checkpoints, costs, optimizers, progress, schedules, stopping
+from trainers.training.stopping import StopSignals
 from trainers.training.workdir import RESULT, Workdir, WorkdirError
 
 Nest = Any
@@ -301,9 +300,9 @@ def train(
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
     strategy: tf.distribute.Strategy | None = None,
-    signals: "StopSignals | None" = None,
+    signals: StopSignals | None = None,
 ) -> Result:
-    """Trains to the end, or until SIGTERM or Ctrl-C; goes on where the folder's run stopped.
+    """Trains to the end, or until a signal has come; goes on where the folder's run stopped.
 
     Args:
         task: what to train.
@@ -316,8 +315,8 @@ def train(
         checkpoint_every_steps: how often a checkpoint is written, beside that of each epoch; None:
             no others.
         strategy: how batches are spread over devices; None: the present one.
-        signals: entered by the caller, who listens for longer than the steps take; None: the
-            loop's own.
+        signals: what tells the caller which signal has come, and the loop that the output is
+            closed; listens while there are steps. None: the loop's own.
 
     Returns:
         How the run ended. The best epoch's weights are read by `checkpoints.load_best`, where they
@@ -340,49 +339,12 @@ def train(
             raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
-    listening = contextlib.nullcontext(signals) if signals else StopSignals()
     with (
-        listening as signals,
+        signals or StopSignals() as signals,
         contextlib.closing(run.progress),
         contextlib.closing(run.checkpoints),
     ):
         return run.run(signals)
-
-
-class StoppedError(Exception):
-    """A run was told to stop where it had nothing to save."""
-
-
-class StopSignals:
-    """Records SIGTERM and Ctrl-C instead of ending the process; a second signal acts as usual.
-
-    Attributes:
-        received: the name of the signal that came, or None.
-    """
-
-    def __init__(self):
-        self.received: str | None = None
-        self._former: dict[int, Any] = {}
-
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():  # Python allows no other
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._former[number] = signal.signal(number, self._record)
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self._former.items():
-            signal.signal(number, handler)
-        self._former = {}
-
-    def check(self) -> None:
-        """Raises StoppedError where a signal has come."""
-        if self.received:
-            raise StoppedError(f"stopped by {self.received}; the same command goes on")
-
-    def _record(self, number, _):
-        self.received = signal.Signals(number).name
-        self.__exit__()
 
 
 class _Means:
@@ -444,7 +406,7 @@ class _Run:
             self.checkpoints.write_best()  # of an epoch before, where there had been no room
             raise
         if signals.received:
-            self._interrupt(signals.received)
+            self._interrupt(signals)
         unsaved = None if signals.received else self._end()
         cost = self.meter.read()
         result = Result(not signals.received, self.step, len(self.losses), *self.best, cost)
@@ -458,9 +420,10 @@ class _Run:
             if batches is None:
                 batches = self.trainer.batches(self.step)
             self._train_epoch(batches, signals)
-            if not signals.received:
-                with self.progress.pause():
-                    self._end_epoch()
+            if signals.received:
+                break
+            with self.progress.pause(), contextlib.suppress(stopping.StoppedError):
+                self._end_epoch(signals)
 
     def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         start = len(self.losses) * self.task.steps_per_epoch
@@ -493,12 +456,14 @@ class _Run:
         if self.progress.advance(count):
             self.progress.tell_time()
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, signals: StopSignals) -> None:
+        """Evaluates, and saves; raises StoppedError, with nothing changed, where a signal came."""
         began = time.monotonic()
         epoch = len(self.losses) + 1
         variables = self.task.model.trainable_variables
         with self.trainer.optimizer.evaluation_weights(variables):
-            validation = self.task.evaluate()
+            with signals.at_once():
+                validation = self.task.evaluate()
             loss = validation["loss"]
             if not math.isfinite(loss):
                 raise NonFiniteLossError(self.step, f"validation loss {loss}")
@@ -535,10 +500,11 @@ class _Run:
         rate = float(self.trainer.optimizer.learning_rate.numpy())
         self.progress.interval(means.values(), means.weight, rate)
 
-    def _interrupt(self, name: str) -> None:
+    def _interrupt(self, signals: StopSignals) -> None:
         self._save_now()
-        self.progress.say(
-            f"stopped by {name} after step {self.step}; "
+        say = stopping.say if signals.received == "SIGPIPE" else self.progress.say
+        say(
+            f"{signals.reason} after step {self.step}; "
             f"the same command goes on from step {self.checkpoints.saved or 0}"
         )
 

@@ -117,7 +117,9 @@ def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
     """
     config = read_kept(epath.Path(path) / CONFIG, fields)
     if config is None:
-        raise WorkdirError(f"{path} holds no run: {CONFIG} is missing; train one there first")
+        raise WorkdirError(
+            f"{path} holds no run: {CONFIG} is missing; {_instead(epath.Path(path))}"
+        )
     return config
 
 
@@ -136,6 +138,30 @@ def read_kept(file: epath.Path, fields: Mapping[str, type] | None = None) -> dic
         return read_json(file, fields) if file.exists() else None
     except UnreadableError as error:
         raise WorkdirError(f"{error}. {RESTORE}") from error
+
+
+def _instead(folder: epath.Path) -> str:
+    """Returns what to do about a folder without a run: it may be that of several."""
+    runs = sorted(folder.glob(f"*/{CONFIG}"))
+    if not runs:
+        return "train one there first"
+    return f"it has those of {', '.join(str(run.parent) for run in runs[:5])}"
+
+
+def check_output(path: epath.PathLike) -> None:
+    """Refuses a run's folder, and what is in one, as a place for anything else.
+
+    Raises:
+        WorkdirError: `--output` leads there.
+    """
+    output = epath.Path(path)
+    for folder in (output, *output.parents):
+        of_a_run = (folder / LOCK, folder / "checkpoints")
+        if (folder / CONFIG).exists() and any(each.exists() for each in of_a_run):
+            raise WorkdirError(
+                f"--output={path} is in the folder of a run, {folder}, which holds nothing else; "
+                "choose another folder"
+            )
 
 
 def _refuse_foreign(folder: epath.Path) -> None:

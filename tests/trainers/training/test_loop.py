@@ -21,7 +21,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from tests.trainers.training import toy
-from trainers.training import checkpoints, loop, optimizers, schedules, workdir
+from trainers.training import checkpoints, loop, optimizers, schedules, stopping, workdir
 
 STEPS, EPOCHS = 5, 4
 # The call of `display` after step 14, in the middle of an epoch; the last checkpoint is of step 12.
@@ -259,17 +259,53 @@ def test_a_slow_run_hears_a_signal_soon(tmp_path, part):
     assert result.step <= 24
 
 
-def test_a_second_signal_acts_as_usual():
-    # In a process that a shell has put in the background, Ctrl-C is ignored as a rule.
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            with loop.StopSignals() as signals:
-                signal.raise_signal(signal.SIGINT)
-                assert signals.received == "SIGINT"
-                signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, former)
+def test_a_signal_while_an_epoch_is_evaluated_does_not_wait_for_that(tmp_path, capsys):
+    whole, task = train(tmp_path / "whole")
+    stopped = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    ended = []
+
+    def evaluate():
+        signal.raise_signal(signal.SIGTERM)
+        ended.append(True)
+
+    stopped.evaluate = evaluate
+    result, _ = train(tmp_path / "stopped", stopped)
+    assert not result.finished and not ended
+    assert result.step == STEPS and result.epochs == 0
+    again, resumed = train(tmp_path / "stopped")
+    assert again == whole
+    np.testing.assert_array_equal(values(resumed), values(task))
+
+
+def test_an_output_that_is_closed_saves_and_the_run_goes_on_from_there(
+    tmp_path, monkeypatch, capfd
+):
+    whole, task = train(tmp_path / "whole")
+    capfd.readouterr()
+    signals = stopping.StopSignals()
+    closed = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    display, calls = closed.display, []
+
+    def displaying(metrics):
+        calls.append(metrics)
+        if len(calls) == STOP:
+            read, write = os.pipe()
+            os.close(read)
+            monkeypatch.setattr(sys.stdout, "_stream", open(write, "w"))
+        return display(metrics)
+
+    closed.display = displaying
+    with signals.output():
+        result, _ = train(tmp_path / "closed", closed, checkpoint_every_steps=None, signals=signals)
+    assert not result.finished and signals.error().code == 141
+    output = capfd.readouterr()
+    assert output.err == (
+        f"the output is closed after step {result.step}; "
+        f"the same command goes on from step {result.step}\n"
+    )
+    again, resumed = train(tmp_path / "closed")
+    assert again == whole
+    np.testing.assert_array_equal(values(resumed), values(task))
 
 
 def test_more_epochs_go_on_and_no_more_change_nothing(tmp_path):
