@@ -13,10 +13,12 @@ from etils import epath
 from matplotlib import figure
 
 from trainers import config as configs
+from trainers import schema
 from trainers.measures import measure_of
 from trainers.training import checkpoints, loop, optimizers, schedules
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
+    CONFIG,
     Workdir,
     WorkdirError,
     open_workdir,
@@ -48,6 +50,9 @@ class Scores(NamedTuple):
 
 class Experiment(Protocol):
     """What a run trains and measures: data and a model for them."""
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
 
     def build(self) -> keras.Model:
         """Returns the model, built; under the strategy's scope."""
@@ -92,6 +97,7 @@ def train(
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
     """
+    schema.check(config)
     if (path / IMPORTED).exists():
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
@@ -114,6 +120,7 @@ def _train(
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
     experiment = load()
+    experiment.check_replicas(strategy.num_replicas_in_sync)
     signals.check()
     with strategy.scope():
         model = experiment.build()
@@ -145,8 +152,16 @@ def _train(
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
-    """Returns the config of the run in a folder."""
-    return configs.from_dict(read_config(path))
+    """Returns the config of the run in a folder.
+
+    Raises:
+        WorkdirError: There is none, or it holds what no config may.
+    """
+    values = read_config(path)
+    try:
+        return configs.from_dict(values)
+    except ValueError as error:
+        raise WorkdirError(f"{path / CONFIG}: {error}") from error
 
 
 def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]:
@@ -171,26 +186,12 @@ def parameters(model: keras.Model) -> int:
 
 
 def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
-    """Returns the optimizer of a config.
-
-    Raises:
-        ValueError: Its name is unknown, a value is out of range, or it cannot average.
-    """
+    """Returns the optimizer of a config."""
     settings = config.optimizer
-    if config.schedule.average and settings.name != "sgd":
-        raise ValueError(
-            "`config.schedule.average` must be False unless `config.optimizer.name` is 'sgd'. "
-            f"Received: config.schedule.average=True, config.optimizer.name={settings.name!r}"
-        )
     arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
     if settings.name == "sgd":
         return optimizers.SGD(**arguments, averages=config.schedule.average)
-    if settings.name == "adam":
-        return optimizers.Adam(**arguments)
-    raise ValueError(
-        "`config.optimizer.name` must be 'sgd' or 'adam'. "
-        f"Received: config.optimizer.name={settings.name!r}"
-    )
+    return optimizers.Adam(**arguments)
 
 
 def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:

@@ -57,25 +57,86 @@ def train(config, corpus, tmp_path, monkeypatch):
             "config.schedule.average=True, config.optimizer.name=.adam",
         ),
         ("optimizer", {"name": "adm"}, "`config.optimizer.name` must be .*Received: .*=.adm"),
-        ("schedule", {"factor": 2.0}, "factor"),
+        ("schedule", {"factor": 2.0}, "config.schedule.factor"),
         ("data", {"history": "none"}, "config.data.history"),
         ("data", {"horizon": 10}, "config.data.horizon"),
         ("model", {"kind": "gru"}, "config.model.kind"),
+        ("evaluation", {"exact_chunk": 0}, "config.evaluation.exact_chunk=0"),
         (
             "model",
             {"head": dict(kind="mixed", experts=2)},
             "`config.model.head.kind` must be one of .*mixture.*adaptive.*Received: .*='mixed'",
         ),
-        ("model", {"head": dict(kind="mixture", experts=0)}, "`experts`.*experts=0"),
-        ("model", {"head": dict(kind="adaptive", cutoffs=(9,))}, "vocabulary's size, 6.*\\(9,\\)"),
+        (
+            "model",
+            {"head": dict(kind="mixture", experts=0, latent_dropout=0.0, epsilon=0.0)},
+            "`config.model.head.experts`.*experts=0",
+        ),
+        ("model", {"units": 3}, "`config.model.output_units` must be at most config.model.units=3"),
     ],
 )
-def test_a_recipe_that_cannot_be_trained_is_named_and_leaves_no_folder(
-    train, config, tmp_path, group, values, named
+def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
+    train, config, tmp_path, monkeypatch, group, values, named
 ):
+    monkeypatch.setattr(language_runs, "load_corpus", lambda *_: pytest.fail("the text is read"))
     with config.unlocked():
         config[group].update(values)
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=named) as error:
+        train()
+    assert len(str(error.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("group", "values", "named"),
+    [
+        (
+            "data",
+            {"batch_size": 800},
+            r"the training text \(.*train.txt\) holds 100 tokens, 0 in each of "
+            "config.data.batch_size=800 streams; .*at least 11 .* config.data.window=10: "
+            "use --config.data.batch_size=9, or give more text",
+        ),
+        (
+            "data",
+            {"window": 60},
+            "50 in each of config.data.batch_size=2 streams; .*at least 61 .*: use "
+            "--config.data.batch_size=1 or --config.data.window=49, or give more text",
+        ),
+        ("data", {"window": 200}, ": use --config.data.window=49, or give more text"),
+        ("data", {"window": 200, "horizon": 150}, "config.data.window=200: give more text"),
+        (
+            "model",
+            {"head": dict(kind="adaptive", cutoffs=(2, 9))},
+            r"`config.model.head.cutoffs` must be below the vocabulary's size, 6. .*\(2, 9\)",
+        ),
+        (
+            "model",
+            {"untrained_input_id": 6},
+            "`config.model.untrained_input_id` must be from -6 to 5, .* size, 6. .*id=6",
+        ),
+    ],
+)
+def test_what_does_not_suit_the_text_is_told_before_the_model_is_built(
+    train, config, tmp_path, monkeypatch, group, values, named
+):
+    monkeypatch.setattr(language_runs.language_modeling, "MODELS", {})
+    with config.unlocked():
+        config[group].update(values)
+    with pytest.raises(ValueError, match=named) as error:
+        train()
+    assert len(str(error.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_replicas_cannot_share_is_told_before_the_model_is_built(
+    train, config, tmp_path, monkeypatch
+):
+    class ThreeReplicas:
+        num_replicas_in_sync = 3
+
+    monkeypatch.setattr(runs.loop, "get_strategy", lambda name: ThreeReplicas())
+    with pytest.raises(ValueError, match="`config.data.batch_size` must be .* the 3 devices.*=2"):
         train()
     assert not (tmp_path / "run").exists()
 
@@ -94,13 +155,6 @@ def test_evaluation_text_that_is_too_short_is_told_before_training(
     with pytest.raises(ValueError, match=named):
         train()
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("field", ["batch_size", "exact_batch_size", "exact_chunk"])
-def test_an_evaluation_that_is_not_possible_is_told_before_training(train, config, field):
-    config.evaluation[field] = 0
-    with pytest.raises(ValueError, match=f"Received: config.evaluation.{field}=0"):
-        train()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +251,7 @@ def test_the_large_presets_train_and_ask_for_a_gpu(preset, corpus, tmp_path, mon
     monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
     config = configs.load("text", preset)
     config.model.update(units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2)
-    config.data.update(batch_size=2, window=60, horizon=4)
+    config.data.update(batch_size=2, window=49, horizon=4)
     config.evaluation.update(batch_size=2, exact_chunk=32)
     config.training.update(epochs=1, log_every_steps=1)
     language_runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
