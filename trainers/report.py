@@ -24,7 +24,7 @@ from trainers import evaluation
 from trainers.files import write_atomically
 from trainers.measures import Measure, measure_of
 from trainers.training import progress
-from trainers.training.workdir import RESULT, WorkdirError, read_config
+from trainers.training.workdir import RESULT, Change, WorkdirError, read_changes, read_config
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
@@ -77,6 +77,7 @@ class Run:
         curve: the epochs, and the measure on validation data after each.
         training: epochs and their parts, and the measure in training up to there from the one
             before.
+        changes: those of its config on the way.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Run:
     result: Mapping[str, Any]
     curve: Sequence[tuple[float, float]]
     training: Sequence[tuple[float, float]]
+    changes: Sequence[Change] = ()
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
@@ -111,7 +113,7 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         WorkdirError: there is none in it, or its files are not those of a run.
     """
     folder = epath.Path(path).expanduser()
-    config, file = read_config(folder), folder / RESULT
+    config, changes, file = read_config(folder), read_changes(folder), folder / RESULT
     rows = progress.Table(folder / progress.METRICS, last_step=sys.maxsize).rows
     try:
         result = json.loads(file.read_text()) if file.exists() else {}
@@ -122,7 +124,8 @@ def read_run(path: epath.PathLike, name: str) -> Run:
             [(float(row["epoch"]), float(row[measure])) for row in rows if row["kind"] == kind]
             for kind in (progress.VALIDATION, progress.INTERVAL)
         )
-        run = Run(name, config, result if finished else {}, *curves)
+        curve, training = curves
+        run = Run(name, config, result if finished else {}, curve, training, changes)
         _run_cells(run)  # what is missing or of another form is to be told here
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WorkdirError(f"{folder} holds no run that can be read: {error!r}") from error
@@ -153,7 +156,9 @@ def table(runs: Sequence[Run]) -> str:
     for task in _tasks(runs):
         rows = [_run_cells(run) for run in runs if run.task == task]
         rows += [_published_cells(each) for each in _published(task)]
-        sections.append(f"## {task}: {measure_of(task).name}\n\n{_markdown(titles, rows)}\n")
+        told = [_note(run) for run in runs if run.task == task]
+        notes = "".join(f"\n{note}\n" for note in told if note)
+        sections.append(f"## {task}: {measure_of(task).name}\n\n{_markdown(titles, rows)}\n{notes}")
     return "\n".join(sections)
 
 
@@ -250,6 +255,12 @@ def _run_cells(run: Run) -> list[str]:
         _UNKNOWN if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
         _UNKNOWN if peak is None else f"{peak / 2**30:.1f} GiB",
     ]
+
+
+def _note(run: Run) -> str:
+    """Returns what a run's config does not tell: values that it has not had from its first step."""
+    changes = [str(change) for change in run.changes if change.of_the_steps]
+    return f"{run.name} went on with other values: {'; '.join(changes)}." if changes else ""
 
 
 def _published_cells(each: Published) -> list[str]:

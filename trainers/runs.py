@@ -21,15 +21,13 @@ from trainers.training.workdir import (
     CONFIG,
     Workdir,
     WorkdirError,
+    check_epochs,
     open_workdir,
     read_config,
     read_result,
+    refuse_other_run,
 )
 
-# What a resumed run may change; none of it changes a step.
-MAY_CHANGE = tuple(
-    f"training.{field}" for field in ("epochs", "log_every_steps", "checkpoint_every_steps")
-)
 IMPORTED = "imported.json"  # in a folder of weights that were not trained there
 NEED_GPU = ("paper", "released")  # and what is called after them
 
@@ -116,6 +114,8 @@ def _train(
     distribute: str | None,
     signals: loop.StopSignals,
 ) -> None:
+    values, may_change = config.to_dict(), schema.may_change(config)
+    refuse_other_run(path, values, may_change)  # and again, once the folder is locked
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
@@ -127,7 +127,7 @@ def _train(
         optimizer = optimizer_of(config)
         task = experiment.task(model)
     schedule = schedules.Schedule(**config.schedule.to_dict())
-    with open_workdir(path, config.to_dict(), may_change=MAY_CHANGE) as folder:
+    with open_workdir(path, values, may_change=may_change) as folder:
         experiment.keep(path)
         if _tell_finished(folder, config):
             return
@@ -195,13 +195,30 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
 
 
 def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
-    """Prints the result of a run that has reached its last epoch; returns whether it has."""
-    result = folder.result()
-    if result is None or result["epochs"] < config.training.epochs:
+    """Prints the result of a run that has reached its last epoch; returns whether it has.
+
+    Raises:
+        WorkdirError: it has, and shall have fewer epochs, or other values in those it has.
+    """
+    result, epochs = folder.result(), config.training.epochs
+    former, _ = folder.pending.get("training.epochs", (epochs, epochs))
+    if result is None or result["epochs"] < max(former, epochs):
         return False
+    _refuse_changes(folder, result["epochs"], epochs)
     print(f"{folder.path} holds a finished run; more --config.training.epochs would go on")
     print(result["summary"])
     return True
+
+
+def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
+    """Raises WorkdirError where a finished run shall be another one."""
+    check_epochs(folder.path, done, epochs)
+    if fields := [field for field in folder.pending if field != "training.epochs"]:
+        told = ", ".join(f"`config.{field}`" for field in fields)
+        raise WorkdirError(
+            f"{folder.path} holds a finished run, in which {told} can change nothing any more; "
+            f"give the value that it had, or more --config.training.epochs than {done}"
+        )
 
 
 def _advise(config: ml_collections.ConfigDict) -> None:

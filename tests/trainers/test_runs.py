@@ -21,23 +21,30 @@ SIZES = dict(
 )
 
 
+def small_corpus(folder):
+    (folder / "corpus").mkdir()
+    for name in ("train", "valid", "test"):
+        (folder / "corpus" / f"{name}.txt").write_text("a b c d\n" * 20)
+    return folder / "corpus"
+
+
 @pytest.fixture
 def corpus(tmp_path):
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    for name in ("train", "valid", "test"):
-        (folder / f"{name}.txt").write_text("a b c d\n" * 20)
-    return folder
+    return small_corpus(tmp_path)
 
 
-@pytest.fixture
-def config():
+def small_config():
     loaded = configs.load("text", "small")
     loaded.model.update(SIZES)
     loaded.data.update(batch_size=2, window=10, horizon=2)
     loaded.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)
     loaded.training.epochs = 1
     return loaded
+
+
+@pytest.fixture
+def config():
+    return small_config()
 
 
 @pytest.fixture
@@ -260,6 +267,115 @@ def test_the_large_presets_train_and_ask_for_a_gpu(preset, corpus, tmp_path, mon
     (row,) = csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()[:2])
     for term in ("prediction", "auxiliary", "activation", "temporal"):
         assert float(row[term]) > 0
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """The folder of a run of one epoch, trained once."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        patch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+        text = small_corpus(folder)
+        language_runs.train(small_config(), epath.Path(folder / "run"), str(text), "none")
+    return folder / "run"
+
+
+@pytest.fixture
+def finished(finished_run, tmp_path):
+    """A copy of it, where `train` goes on."""
+    return shutil.copytree(finished_run, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("group", "field", "value", "message"),
+    [
+        ("training", "epochs", 0, "`config.training.epochs` must be an integer of at least 1"),
+        (
+            "optimizer",
+            "learning_rate",
+            0.5,
+            "a finished run, in which `config.optimizer.learning_rate` can change nothing any more",
+        ),
+        ("training", "log_every_steps", 7, "`config.training.log_every_steps` can change nothing"),
+        ("model", "depth", 3, "another run.*model.depth: 2 there, 3 here"),
+    ],
+)
+def test_a_finished_run_stays_as_it_is(train, config, finished, group, field, value, message):
+    before = files(finished)
+    config[group][field] = value
+    with pytest.raises((WorkdirError, ValueError), match=message) as error:
+        train()
+    assert len(str(error.value).splitlines()) == 1
+    assert files(finished) == before
+
+
+def test_another_recipe_is_refused_before_the_text_is_read(train, config, finished, monkeypatch):
+    monkeypatch.setattr(language_runs, "load_corpus", lambda *_: pytest.fail("the text is read"))
+    config.model.depth = 3
+    with pytest.raises(WorkdirError, match="another run"):
+        train()
+
+
+def test_epochs_that_are_done_stay_done(train, config, finished, capsys):
+    """Of a run that was to go on for more, and has done some of them or has not."""
+    summary = json.loads((finished / "result.json").read_text())["summary"]
+    values = json.loads((finished / "config.json").read_text())
+    values["training"]["epochs"] = 4  # as if it had been stopped at once
+    (finished / "config.json").write_text(json.dumps(values))
+    train()
+    assert capsys.readouterr().out.splitlines()[-1] == summary
+    kept = json.loads((finished / "changes.json").read_text())["changes"]
+    assert [(each["field"], each["was"], each["now"]) for each in kept] == [
+        ("training.epochs", 4, 1)
+    ]
+    result = json.loads((finished / "result.json").read_text())
+    (finished / "result.json").write_text(json.dumps({**result, "epochs": 2}))
+    values["training"]["epochs"] = 2
+    (finished / "config.json").write_text(json.dumps(values))
+    (finished / "changes.json").unlink()
+    before = files(finished)
+    with pytest.raises(WorkdirError, match="has done 2 epochs.* `config.training.epochs` .* 2.*=1"):
+        train()
+    assert files(finished) == before
+
+
+def test_a_rate_that_is_lowered_after_a_loss_that_is_not_finite(train, config, finished, capsys):
+    """As the message advises."""
+    config.training.epochs = 2
+    config.optimizer.learning_rate = 1e38
+    with pytest.raises(runs.loop.NonFiniteLossError):
+        train()
+    config.optimizer.learning_rate = 1e-3
+    capsys.readouterr()
+    train()
+    output = capsys.readouterr().out
+    assert "going on from step 6, epoch 2\n" in output
+    assert "`config.optimizer.learning_rate`: 1e+38 -> 0.001 from step 6 on\n" in output
+    assert "best of epoch" in output
+    kept = json.loads((finished / "config.json").read_text())
+    assert kept["optimizer"] == config.optimizer.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("dropout", "much", "`config.model.dropout` must be a number in .*'much'"),
+        ("depht", 3, "unknown config field 'model.depht'; did you mean 'model.depth'"),
+        ("output_units", 5, "`config.model.output_units` must be at most config.model.units=4"),
+    ],
+)
+def test_a_config_that_was_edited_is_named(config, tmp_path, field, value, message):
+    values = json.loads(json.dumps(config.to_dict()))
+    values["model"][field] = value
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(WorkdirError, match=f"{tmp_path}/config.json: {message}") as error:
+        runs.load_config(epath.Path(tmp_path))
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(train, config, tmp_path):
