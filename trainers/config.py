@@ -17,7 +17,7 @@ from ml_collections import config_flags
 from trainers import schema
 from trainers.names import TASKS, flatten, unknown
 
-_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
+_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
 
 
 class _TupleParser(flags.ArgumentParser):
@@ -61,7 +61,7 @@ def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
     if task not in TASKS:
         raise ValueError(unknown("--task", task, TASKS))
     module = importlib.import_module(f"configs.{task}")
-    preset = preset or module.PRESETS[0]
+    preset = module.PRESETS[0] if preset is None else preset
     if preset not in module.PRESETS:
         raise ValueError(unknown("--preset", preset, module.PRESETS) + f" (of --task={task})")
     config = module.get_config(preset)

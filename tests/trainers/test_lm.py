@@ -384,6 +384,8 @@ def test_a_cluster_is_nothing_to_evaluation(monkeypatch):
         (("--task=ptb", "--config.model"), "unknown --config field 'model'"),
         (("--task=ptb", "--config.model.units"), "config.model.units"),
         (("--task=ptb", "--config=paper"), "config"),
+        (("--task=ptb", "--config.=3"), "unknown --config field ''"),
+        (("--task=ptb", "--preset="), "unknown --preset ''"),
         (("--task=ptb", "--config.corpus.order=x"), "unknown --config field 'corpus.order'"),
         (("--tsk=ptb",), "Unknown command line flag 'tsk'"),
     ],
