@@ -93,9 +93,9 @@ def test_a_change_holds_from_the_step_where_the_run_goes_on(tmp_path, unchanged,
     assert any(not np.array_equal(changed[1][name], array) for name, array in unchanged[1].items())
 
 
-@pytest.mark.parametrize("kills", [(1,), (3, 1)])
+@pytest.mark.parametrize("kills", [(1,), (9, 1)])
 def test_a_run_with_a_change_that_was_killed_ends_as_one_that_was_not(tmp_path, kills):
-    """Before its first new checkpoint, and after one."""
+    """Before its first new checkpoint, and after the schedule has changed the rate again."""
     for name in ("whole", "killed"):
         train(tmp_path / name, epochs=2)
     expected = train(tmp_path / "whole", rate=0.1, factor=0.3)
