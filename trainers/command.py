@@ -82,6 +82,8 @@ def run(argv: list[str], command: Callable[[], int | None]) -> int:
 def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
     """Parses a command line and checks it; exits with one line where it is not valid."""
     try:
+        # Those of --flagfile among them, which decide on task and preset as any others do.
+        argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
         rest = configs.parse(argv)
         check(argv)
     except stopping.OutputError:  # of --help

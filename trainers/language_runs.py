@@ -48,6 +48,8 @@ class LanguageExperiment:
         self._config = config
         self._corpus = load_corpus(config, data_dir)
         self._measure = of_tokens(config.task)
+        name = f"the training text ({self._corpus.labels['train']})"
+        language_modeling.check_training_text(name, len(self._corpus.train), config.data)
         for split in _SPLITS:
             name = f"the {split} text ({self._corpus.labels[split]})"
             tokens = len(getattr(self._corpus, split))
@@ -56,6 +58,15 @@ class LanguageExperiment:
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
         """Returns the memory that training by a config takes, on this text."""
         return memory.language_training(config, self._corpus.vocabulary.size)
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
+        size = self._config.data.batch_size
+        if size % replicas:
+            raise ValueError(
+                f"`config.data.batch_size` must be divisible by the {replicas} devices, or "
+                f"--distribute=none. Received: config.data.batch_size={size}"
+            )
 
     def build(self) -> keras.Model:
         """Returns the model, built."""

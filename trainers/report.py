@@ -25,7 +25,14 @@ from trainers.files import UnreadableError, write_atomically
 from trainers.measures import Measure, measure_of
 from trainers.training import progress
 from trainers.training import table as tables
-from trainers.training.workdir import RESULT, check_output, read_config, read_result
+from trainers.training.workdir import (
+    RESULT,
+    Change,
+    check_output,
+    read_changes,
+    read_config,
+    read_result,
+)
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
@@ -79,6 +86,7 @@ class Run:
         training: epochs and their parts, and the measure in training up to there from the one
             before.
         problem: what is wrong with its table, of which this is what can be read; None: nothing.
+        changes: those of its config on the way.
     """
 
     name: str
@@ -87,6 +95,7 @@ class Run:
     curve: Sequence[tuple[float, float]]
     training: Sequence[tuple[float, float]]
     problem: str | None = None
+    changes: Sequence[Change] = ()
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
@@ -134,6 +143,7 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         curve=_curve(content.rows, tables.VALIDATION, config["task"]),
         training=_curve(content.rows, tables.INTERVAL, config["task"]),
         problem=problem,
+        changes=read_changes(folder),
     )
     try:
         _run_cells(run), run.values()  # what is missing or of another form is to be told here
@@ -175,7 +185,9 @@ def table(runs: Sequence[Run]) -> str:
     for task in _tasks(runs):
         rows = [_run_cells(run) for run in runs if run.task == task]
         rows += [_published_cells(each) for each in _published(task)]
-        sections.append(f"## {task}: {measure_of(task).name}\n\n{_markdown(titles, rows)}\n")
+        told = [_note(run) for run in runs if run.task == task]
+        notes = "".join(f"\n{note}\n" for note in told if note)
+        sections.append(f"## {task}: {measure_of(task).name}\n\n{_markdown(titles, rows)}\n{notes}")
     return "\n".join(sections)
 
 
@@ -272,6 +284,12 @@ def _run_cells(run: Run) -> list[str]:
         _UNKNOWN if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
         _UNKNOWN if peak is None else f"{peak / 2**30:.1f} GiB",
     ]
+
+
+def _note(run: Run) -> str:
+    """Returns what a run's config does not tell: values that it has not had from its first step."""
+    changes = [str(change) for change in run.changes if change.of_the_steps]
+    return f"{run.name} went on with other values: {'; '.join(changes)}." if changes else ""
 
 
 def _published_cells(each: Published) -> list[str]:

@@ -1,11 +1,13 @@
 """What the commands have in common that train runs: modes, the run's folder, and their flags."""
 
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags
 from etils import epath
 
-from trainers import command, names, run_flags, runs
+from trainers import command, names, run_flags, runs, schema
 from trainers import config as configs
 from trainers.training.loop import NonFiniteLossError
 
@@ -55,6 +57,8 @@ def parse_flags(
         _check_flags(argv, {**_APPLIES, **(applies or {})})
         if FLAGS.task:
             _check_task(program, FLAGS.task)
+        if FLAGS.mode == "train":
+            _refuse_cluster(os.environ.get("TF_CONFIG"))
 
     return command.parse_flags(argv, check)
 
@@ -99,6 +103,31 @@ def _check_flags(argv: list[str], applies: Mapping[str, Sequence[str]]) -> None:
         )
     if FLAGS.mode == "train" or not FLAGS.workdir:
         command.require("task")
+    if FLAGS.mode == "train":
+        schema.check(FLAGS.config)
+
+
+def _refuse_cluster(text: str | None) -> None:
+    """Raises ValueError where TensorFlow's TF_CONFIG names more machines than this one.
+
+    Each would train alone, and the same.
+    """
+    try:
+        config = json.loads(text) if text else {}
+        machines = sum(len(addresses) for addresses in config.get("cluster", {}).values())
+        task = config.get("task", {})
+        kind, index = task.get("type", "worker"), int(task.get("index", 0))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"TF_CONFIG in the environment is not JSON of a cluster ({error}); to train on this "
+            "machine, unset TF_CONFIG"
+        ) from error
+    if machines > 1 or index > 0:
+        named = f"a cluster of {machines} machines" if machines > 1 else f"this as {kind} {index}"
+        raise ValueError(
+            f"TF_CONFIG in the environment names {named}, and training on several machines is not "
+            "supported yet; to train on this one alone, unset TF_CONFIG"
+        )
 
 
 def _check_task(program: str, task: str) -> None:

@@ -12,25 +12,24 @@ from etils import epath
 from matplotlib import figure
 
 from trainers import config as configs
-from trainers import memory
+from trainers import memory, schema
 from trainers.files import UnreadableError
 from trainers.measures import measure_of
 from trainers.training import checkpoints, loop, optimizers, schedules, stopping
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
+    CONFIG,
     RESULT,
     NotKeptError,
     Workdir,
     WorkdirError,
+    check_epochs,
     open_workdir,
     read_config,
     read_result,
+    refuse_other_run,
 )
 
-# What a resumed run may change; none of it changes a step.
-MAY_CHANGE = tuple(
-    f"training.{field}" for field in ("epochs", "log_every_steps", "checkpoint_every_steps")
-)
 IMPORTED = "imported.json"  # in a folder of weights that were not trained there
 NEED_GPU = ("paper", "released")  # and what is called after them
 
@@ -54,6 +53,9 @@ class Experiment(Protocol):
 
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
         """Returns the memory that training by a config takes, on these data."""
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
 
     def build(self) -> keras.Model:
         """Returns the model, built; under the strategy's scope."""
@@ -99,6 +101,7 @@ def train(
         NotKeptError: What the run came to could not be written.
         stopping.StoppedError: It was told to stop, and has saved what there was to save.
     """
+    schema.check(config)
     if (path / IMPORTED).exists():
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
@@ -116,10 +119,13 @@ def _train(
     distribute: str | None,
     signals: stopping.StopSignals,
 ) -> None:
+    values, may_change = config.to_dict(), schema.may_change(config)
+    refuse_other_run(path, values, may_change)  # and again, once the folder is locked
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
     experiment = load()
+    experiment.check_replicas(strategy.num_replicas_in_sync)
     signals.check()
     # On GPUs the model is in their memory, of which TensorFlow tells nothing beforehand.
     warning = None if gpus else memory.check_training(config, experiment.need)
@@ -128,7 +134,7 @@ def _train(
         optimizer = optimizer_of(config)
         task = experiment.task(model)
     schedule = schedules.Schedule(**config.schedule.to_dict())
-    with open_workdir(path, config.to_dict(), may_change=MAY_CHANGE) as folder:
+    with open_workdir(path, values, may_change=may_change) as folder:
         experiment.keep(path)
         if _tell_finished(folder, config):
             return
@@ -156,8 +162,16 @@ def _train(
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
-    """Returns the config of the run in a folder."""
-    return configs.from_dict(read_config(path))
+    """Returns the config of the run in a folder.
+
+    Raises:
+        WorkdirError: There is none, or it holds what no config may.
+    """
+    values = read_config(path)
+    try:
+        return configs.from_dict(values)
+    except ValueError as error:
+        raise WorkdirError(f"{path / CONFIG}: {error}") from error
 
 
 def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]:
@@ -193,33 +207,25 @@ def parameters(model: keras.Model) -> int:
 
 
 def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
-    """Returns the optimizer of a config.
-
-    Raises:
-        ValueError: Its name is unknown, a value is out of range, or it cannot average.
-    """
+    """Returns the optimizer of a config."""
     settings = config.optimizer
-    if config.schedule.average and settings.name != "sgd":
-        raise ValueError(
-            "`config.schedule.average` must be False unless `config.optimizer.name` is 'sgd'. "
-            f"Received: config.schedule.average=True, config.optimizer.name={settings.name!r}"
-        )
     arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
     if settings.name == "sgd":
         return optimizers.SGD(**arguments, averages=config.schedule.average)
-    if settings.name == "adam":
-        return optimizers.Adam(**arguments)
-    raise ValueError(
-        "`config.optimizer.name` must be 'sgd' or 'adam'. "
-        f"Received: config.optimizer.name={settings.name!r}"
-    )
+    return optimizers.Adam(**arguments)
 
 
 def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
-    """Prints the result of a run that has reached its last epoch; returns whether it has."""
-    result = folder.result()
-    if result is None or result["epochs"] < config.training.epochs:
+    """Prints the result of a run that has reached its last epoch; returns whether it has.
+
+    Raises:
+        WorkdirError: it has, and shall have fewer epochs, or other values in those it has.
+    """
+    result, epochs = folder.result(), config.training.epochs
+    former, _ = folder.pending.get("training.epochs", (epochs, epochs))
+    if result is None or result["epochs"] < max(former, epochs):
         return False
+    _refuse_changes(folder, result["epochs"], epochs)
     store = checkpoints.Checkpoints(folder.path / "checkpoints")
     try:
         checkpoints.load(store.folder / checkpoints.BEST)
@@ -237,6 +243,17 @@ def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
     if store.steps():
         return "more --config.training.epochs would go on"
     return f"there is no checkpoint in {store.folder} to go on from"
+
+
+def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
+    """Raises WorkdirError where a finished run shall be another one."""
+    check_epochs(folder.path, done, epochs)
+    if fields := [field for field in folder.pending if field != "training.epochs"]:
+        told = ", ".join(f"`config.{field}`" for field in fields)
+        raise WorkdirError(
+            f"{folder.path} holds a finished run, in which {told} can change nothing any more; "
+            f"give the value that it had, or more --config.training.epochs than {done}"
+        )
 
 
 def _advise(config: ml_collections.ConfigDict) -> None:

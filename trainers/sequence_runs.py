@@ -13,7 +13,7 @@ from matplotlib import figure
 
 from keras_trellis import TrellisClassifier
 from keras_trellis.export import export_classifier, inference_model
-from trainers import files, memory, provenance, runs, sequence_models
+from trainers import files, memory, provenance, runs, sequence_modeling, sequence_models
 from trainers.data import images, sequences
 from trainers.measures import ACCURACY, Measure, measure_of
 from trainers.sequence_modeling import Score, SequenceModeling
@@ -46,15 +46,24 @@ class SequenceExperiment:
         path: epath.Path,
         permutation: Sequence[int] | None = None,
     ) -> None:
-        if config.evaluation.batch_size < 1:
-            raise ValueError(
-                "`config.evaluation.batch_size` must be at least 1. Received: "
-                f"config.evaluation.batch_size={config.evaluation.batch_size}"
-            )
         self._config = config
         order = _kept(path).get("permutation", permutation)
         self._data = sequences.load(config, data_dir, permutation=order)
         self._measure = measure_of(config.task)
+        self._check_batch_size()
+
+    def _check_batch_size(self) -> None:
+        count, size = len(self._data.train.inputs), self._config.data.batch_size
+        if size > count:
+            raise ValueError(
+                f"`config.data.batch_size` must be at most {count}, the number of training "
+                f"sequences. Received: config.data.batch_size={size}"
+            )
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
+        count = len(self._data.train.inputs)
+        sequence_modeling.check_replicas(count, self._config.data.batch_size, replicas)
 
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
         """Returns the memory that training by a config takes, on these data."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from absl.testing import flagsaver
 
-from trainers import lm, report
+from trainers import lm, pixels, report
 from trainers.training import loop
 
 SMALL = (
@@ -346,6 +346,48 @@ def test_a_loss_that_is_not_finite_has_a_status_of_its_own_and_names_the_step(
     )
 
 
+WORKERS = {"worker": ["one:1", "two:1"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0}}), "2 machines"),
+        (json.dumps({"cluster": {"worker": ["one:1"], "ps": ["two:1"]}}), "2 machines"),
+        (json.dumps({"cluster": {"chief": {"0": "a:1"}, "worker": {"3": "b:1"}}}), "2 machines"),
+        (json.dumps({"task": {"type": "worker", "index": 1}}), "worker 1"),
+        ("{", "is not JSON"),
+        ("[1]", "is not JSON of a cluster"),
+        ('{"cluster": 3}', "is not JSON of a cluster"),
+        ('{"task": 3}', "is not JSON of a cluster"),
+    ],
+)
+@pytest.mark.parametrize(("program", "task"), [(lm, "text"), (pixels, "adding")])
+def test_a_cluster_is_refused_before_anything(program, task, value, told, monkeypatch, capsys):
+    monkeypatch.setenv("TF_CONFIG", value)
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_:
+        program.parse_flags(["program", f"--task={task}"])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert told in error and "unset TF_CONFIG" in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["", "{}", json.dumps({"cluster": {"worker": ["one:1"]}, "task": {"index": 0}})]
+)
+def test_a_cluster_of_one_machine_is_none(value, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", value)
+    with flagsaver.flagsaver():
+        lm.parse_flags(["lm", "--task=text"])
+
+
+def test_a_cluster_is_nothing_to_evaluation(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": WORKERS}))
+    with flagsaver.flagsaver():
+        lm.parse_flags(["lm", "--task=text", "--mode=evaluate"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -369,6 +411,13 @@ def test_a_loss_that_is_not_finite_has_a_status_of_its_own_and_names_the_step(
             "--config.model.depth has no use in --mode=evaluate",
         ),
         (("--mode=generate",), "--task is missing"),
+        (("--task=ptb", "--config.data.window=58"), "`config.data.horizon` must be below"),
+        (("--task=ptb", "--config.model"), "unknown --config field 'model'"),
+        (("--task=ptb", "--config.model.units"), "config.model.units"),
+        (("--task=ptb", "--config=paper"), "config"),
+        (("--task=ptb", "--config.=3"), "unknown --config field ''"),
+        (("--task=ptb", "--preset="), "unknown --preset ''"),
+        (("--task=ptb", "--config.corpus.order=x"), "unknown --config field 'corpus.order'"),
         (("--tsk=ptb",), "Unknown command line flag 'tsk'"),
     ],
 )

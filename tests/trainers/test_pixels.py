@@ -203,9 +203,9 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
         (["--task=seq_mnist", "--preset=smal"], "did you mean 'small'?"),
         (["--task=adding", "--data_dir=."], "`data_dir` has no use for adding"),
         (["--task=seq_mnist", "--data_dir=nowhere"], "nowhere"),
-        (["--task=adding", "--config.data.batch_size=0"], "`batch_size` must be from 1 to"),
-        (["--task=adding", "--config.data.steps=1"], "`steps` must be at least 2"),
-        (["--task=adding", "--config.data.test=0"], "`config.data.test` must be at least 1"),
+        (["--task=adding", "--config.data.batch_size=0"], "`config.data.batch_size` must be an"),
+        (["--task=adding", "--config.data.steps=1"], "`config.data.steps` must be an"),
+        (["--task=adding", "--config.data.test=0"], "`config.data.test` must be an"),
         (["--task=adding", "--config.evaluation.batch_size=0"], "`config.evaluation.batch_size`"),
     ],
 )
@@ -215,10 +215,26 @@ def test_bad_input_is_named_before_anything_is_written(arguments, message, call,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_validation_part_that_leaves_nothing_is_refused(folder, call, tmp_path):
-    arguments = ("--task=seq_mnist", "--config.data.validation=60", f"--data_dir={folder}")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "--config.data.validation=60",
+            "`config.data.validation` must be at most 59, as there are 60 training images. "
+            "Received: config.data.validation=60",
+        ),
+        (
+            "--config.data.batch_size=41",
+            "`config.data.batch_size` must be at most 40, the number of training sequences. "
+            "Received: config.data.batch_size=41",
+        ),
+    ],
+)
+def test_sizes_that_the_images_do_not_have_are_refused(folder, call, tmp_path, given, message):
+    arguments = ("--task=seq_mnist", *SMALL, given, f"--data_dir={folder}")
     error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
-    assert "`validation` must be from 1 to 59" in error
+    assert error == f"error: {message}\n"
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_sequence_run_is_none_of_the_language_trainer(trained, call):

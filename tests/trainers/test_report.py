@@ -74,6 +74,20 @@ def test_unfinished_runs_are_shown_as_such(tmp_path):
     assert cells(table, "longer")[1:] == ["-", "-", "-", "3 of 8, unfinished", "-", "-", "-"]
 
 
+def test_a_run_that_went_on_with_other_values_has_a_note(tmp_path):
+    paths = [write_run(tmp_path / name, test=4.0) for name in ("changed", "longer", "same")]
+    rate = {"step": 20, "epoch": 2.0, "field": "optimizer.learning_rate", "was": 1.0, "now": 0.5}
+    epochs = {**rate, "field": "training.epochs", "was": 2, "now": 3}
+    for name, changes in (("changed", [epochs, rate]), ("longer", [epochs])):
+        (tmp_path / name / "changes.json").write_text(json.dumps({"changes": changes}))
+    *_, note = report.table(report.read_runs(paths)).splitlines()
+    told = "`config.optimizer.learning_rate`: 1.0 -> 0.5 from step 20 on"
+    assert note == f"changed went on with other values: {told}."
+    (tmp_path / "same" / "changes.json").write_text("{")
+    with pytest.raises(WorkdirError, match=r"changes\.json"):
+        report.read_runs(paths)
+
+
 def test_each_task_has_its_section_with_the_papers_numbers(tmp_path):
     paths = [
         write_run(tmp_path / "one", test=4.0),

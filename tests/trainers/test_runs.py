@@ -25,23 +25,30 @@ SIZES = dict(
 )
 
 
+def small_corpus(folder):
+    (folder / "corpus").mkdir()
+    for name in ("train", "valid", "test"):
+        (folder / "corpus" / f"{name}.txt").write_text("a b c d\n" * 20)
+    return folder / "corpus"
+
+
 @pytest.fixture
 def corpus(tmp_path):
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    for name in ("train", "valid", "test"):
-        (folder / f"{name}.txt").write_text("a b c d\n" * 20)
-    return folder
+    return small_corpus(tmp_path)
 
 
-@pytest.fixture
-def config():
+def small_config():
     loaded = configs.load("text", "small")
     loaded.model.update(SIZES)
     loaded.data.update(batch_size=2, window=10, horizon=2)
     loaded.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)
     loaded.training.epochs = 1
     return loaded
+
+
+@pytest.fixture
+def config():
+    return small_config()
 
 
 @pytest.fixture
@@ -61,25 +68,86 @@ def train(config, corpus, tmp_path, monkeypatch):
             "config.schedule.average=True, config.optimizer.name=.adam",
         ),
         ("optimizer", {"name": "adm"}, "`config.optimizer.name` must be .*Received: .*=.adm"),
-        ("schedule", {"factor": 2.0}, "factor"),
+        ("schedule", {"factor": 2.0}, "config.schedule.factor"),
         ("data", {"history": "none"}, "config.data.history"),
         ("data", {"horizon": 10}, "config.data.horizon"),
         ("model", {"kind": "gru"}, "config.model.kind"),
+        ("evaluation", {"exact_chunk": 0}, "config.evaluation.exact_chunk=0"),
         (
             "model",
             {"head": dict(kind="mixed", experts=2)},
             "`config.model.head.kind` must be one of .*mixture.*adaptive.*Received: .*='mixed'",
         ),
-        ("model", {"head": dict(kind="mixture", experts=0)}, "`experts`.*experts=0"),
-        ("model", {"head": dict(kind="adaptive", cutoffs=(9,))}, "vocabulary's size, 6.*\\(9,\\)"),
+        (
+            "model",
+            {"head": dict(kind="mixture", experts=0, latent_dropout=0.0, epsilon=0.0)},
+            "`config.model.head.experts`.*experts=0",
+        ),
+        ("model", {"units": 3}, "`config.model.output_units` must be at most config.model.units=3"),
     ],
 )
-def test_a_recipe_that_cannot_be_trained_is_named_and_leaves_no_folder(
-    train, config, tmp_path, group, values, named
+def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
+    train, config, tmp_path, monkeypatch, group, values, named
 ):
+    monkeypatch.setattr(language_runs, "load_corpus", lambda *_: pytest.fail("the text is read"))
     with config.unlocked():
         config[group].update(values)
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=named) as error:
+        train()
+    assert len(str(error.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("group", "values", "named"),
+    [
+        (
+            "data",
+            {"batch_size": 800},
+            r"the training text \(.*train.txt\) holds 100 tokens, 0 in each of "
+            "config.data.batch_size=800 streams; .*at least 11 .* config.data.window=10: "
+            "use --config.data.batch_size=9, or give more text",
+        ),
+        (
+            "data",
+            {"window": 60},
+            "50 in each of config.data.batch_size=2 streams; .*at least 61 .*: use "
+            "--config.data.batch_size=1 or --config.data.window=49, or give more text",
+        ),
+        ("data", {"window": 200}, ": use --config.data.window=49, or give more text"),
+        ("data", {"window": 200, "horizon": 150}, "config.data.window=200: give more text"),
+        (
+            "model",
+            {"head": dict(kind="adaptive", cutoffs=(2, 9))},
+            r"`config.model.head.cutoffs` must be below the vocabulary's size, 6. .*\(2, 9\)",
+        ),
+        (
+            "model",
+            {"untrained_input_id": 6},
+            "`config.model.untrained_input_id` must be from -6 to 5, .* size, 6. .*id=6",
+        ),
+    ],
+)
+def test_what_does_not_suit_the_text_is_told_before_the_model_is_built(
+    train, config, tmp_path, monkeypatch, group, values, named
+):
+    monkeypatch.setattr(language_runs.language_modeling, "MODELS", {})
+    with config.unlocked():
+        config[group].update(values)
+    with pytest.raises(ValueError, match=named) as error:
+        train()
+    assert len(str(error.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_replicas_cannot_share_is_told_before_the_model_is_built(
+    train, config, tmp_path, monkeypatch
+):
+    class ThreeReplicas:
+        num_replicas_in_sync = 3
+
+    monkeypatch.setattr(runs.loop, "get_strategy", lambda name: ThreeReplicas())
+    with pytest.raises(ValueError, match="`config.data.batch_size` must be .* the 3 devices.*=2"):
         train()
     assert not (tmp_path / "run").exists()
 
@@ -121,13 +189,6 @@ def test_evaluation_text_that_is_too_short_is_told_before_training(
     with pytest.raises(ValueError, match=named):
         train()
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("field", ["batch_size", "exact_batch_size", "exact_chunk"])
-def test_an_evaluation_that_is_not_possible_is_told_before_training(train, config, field):
-    config.evaluation[field] = 0
-    with pytest.raises(ValueError, match=f"Received: config.evaluation.{field}=0"):
-        train()
 
 
 @pytest.mark.parametrize(
@@ -348,7 +409,7 @@ def test_the_large_presets_train_and_ask_for_a_gpu(preset, corpus, tmp_path, mon
     monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
     config = configs.load("text", preset)
     config.model.update(units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2)
-    config.data.update(batch_size=2, window=60, horizon=4)
+    config.data.update(batch_size=2, window=49, horizon=4)
     config.evaluation.update(batch_size=2, exact_chunk=32)
     config.training.update(epochs=1, log_every_steps=1)
     language_runs.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
@@ -357,6 +418,115 @@ def test_the_large_presets_train_and_ask_for_a_gpu(preset, corpus, tmp_path, mon
     (row,) = csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()[:2])
     for term in ("prediction", "auxiliary", "activation", "temporal"):
         assert float(row[term]) > 0
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    """The folder of a run of one epoch, trained once."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        patch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+        text = small_corpus(folder)
+        language_runs.train(small_config(), epath.Path(folder / "run"), str(text), "none")
+    return folder / "run"
+
+
+@pytest.fixture
+def finished(finished_run, tmp_path):
+    """A copy of it, where `train` goes on."""
+    return shutil.copytree(finished_run, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("group", "field", "value", "message"),
+    [
+        ("training", "epochs", 0, "`config.training.epochs` must be an integer of at least 1"),
+        (
+            "optimizer",
+            "learning_rate",
+            0.5,
+            "a finished run, in which `config.optimizer.learning_rate` can change nothing any more",
+        ),
+        ("training", "log_every_steps", 7, "`config.training.log_every_steps` can change nothing"),
+        ("model", "depth", 3, "another run.*model.depth: 2 there, 3 here"),
+    ],
+)
+def test_a_finished_run_stays_as_it_is(train, config, finished, group, field, value, message):
+    before = files(finished)
+    config[group][field] = value
+    with pytest.raises((WorkdirError, ValueError), match=message) as error:
+        train()
+    assert len(str(error.value).splitlines()) == 1
+    assert files(finished) == before
+
+
+def test_another_recipe_is_refused_before_the_text_is_read(train, config, finished, monkeypatch):
+    monkeypatch.setattr(language_runs, "load_corpus", lambda *_: pytest.fail("the text is read"))
+    config.model.depth = 3
+    with pytest.raises(WorkdirError, match="another run"):
+        train()
+
+
+def test_epochs_that_are_done_stay_done(train, config, finished, capsys):
+    """Of a run that was to go on for more, and has done some of them or has not."""
+    summary = json.loads((finished / "result.json").read_text())["summary"]
+    values = json.loads((finished / "config.json").read_text())
+    values["training"]["epochs"] = 4  # as if it had been stopped at once
+    (finished / "config.json").write_text(json.dumps(values))
+    train()
+    assert capsys.readouterr().out.splitlines()[-1] == summary
+    kept = json.loads((finished / "changes.json").read_text())["changes"]
+    assert [(each["field"], each["was"], each["now"]) for each in kept] == [
+        ("training.epochs", 4, 1)
+    ]
+    result = json.loads((finished / "result.json").read_text())
+    (finished / "result.json").write_text(json.dumps({**result, "epochs": 2}))
+    values["training"]["epochs"] = 2
+    (finished / "config.json").write_text(json.dumps(values))
+    (finished / "changes.json").unlink()
+    before = files(finished)
+    with pytest.raises(WorkdirError, match="has done 2 epochs.* `config.training.epochs` .* 2.*=1"):
+        train()
+    assert files(finished) == before
+
+
+def test_a_rate_that_is_lowered_after_a_loss_that_is_not_finite(train, config, finished, capsys):
+    """As the message advises."""
+    config.training.epochs = 2
+    config.optimizer.learning_rate = 1e38
+    with pytest.raises(runs.loop.NonFiniteLossError):
+        train()
+    config.optimizer.learning_rate = 1e-3
+    capsys.readouterr()
+    train()
+    output = capsys.readouterr().out
+    assert "going on from step 6, epoch 2\n" in output
+    assert "`config.optimizer.learning_rate`: 1e+38 -> 0.001 from step 6 on\n" in output
+    assert "best of epoch" in output
+    kept = json.loads((finished / "config.json").read_text())
+    assert kept["optimizer"] == config.optimizer.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("dropout", "much", "`config.model.dropout` must be a number in .*'much'"),
+        ("depht", 3, "unknown config field 'model.depht'; did you mean 'model.depth'"),
+        ("output_units", 5, "`config.model.output_units` must be at most config.model.units=4"),
+    ],
+)
+def test_a_config_that_was_edited_is_named(config, tmp_path, field, value, message):
+    values = json.loads(json.dumps(config.to_dict()))
+    values["model"][field] = value
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(WorkdirError, match=f"{tmp_path}/config.json: {message}") as error:
+        runs.load_config(epath.Path(tmp_path))
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(train, config, tmp_path):

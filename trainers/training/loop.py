@@ -17,11 +17,12 @@ import tensorflow as tf
 
 from trainers.training import checkpoints, costs, optimizers, progress, schedules, stopping
 from trainers.training.stopping import StopSignals
-from trainers.training.workdir import RESULT, Workdir, WorkdirError
+from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, check_epochs
 
 Nest = Any
 Metrics = dict[str, Any]
 
+_RATE = "optimizer.learning_rate"  # the field that a change of sets the variable
 _CALL_SECONDS = 1.0  # of steps without Python in between, which hears no signal meanwhile
 
 
@@ -385,9 +386,12 @@ class _Run:
         self.pace = 1  # steps that a call may have; the first, which traces, is one
         self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
         self.meter = costs.Meter(self._restore())
+        check_epochs(workdir.path, len(self.losses), epochs)
         if self.checkpoints.saved is None:
             _refuse_remains(workdir)
             self.checkpoints.begin(self._arrays())
+        self.news: list[str] = []  # to be told at the beginning
+        changes = self._change(workdir)
         self.progress = progress.Progress(
             workdir.path,
             display=self.task.display,
@@ -395,6 +399,7 @@ class _Run:
             epochs=epochs,
             steps_per_epoch=self.task.steps_per_epoch,
             step=self.step,
+            changes=changes,
         )
         self.checkpoints.announce = self.progress.say
 
@@ -415,6 +420,8 @@ class _Run:
     def _train(self, signals: StopSignals) -> None:
         if self.step and len(self.losses) < self.epochs:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
+        for line in self.news:
+            self.progress.say(line)
         batches = None
         while len(self.losses) < self.epochs and not signals.received:
             if batches is None:
@@ -562,6 +569,24 @@ class _Run:
                 f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
                 "choose another folder"
             )
+
+    def _change(self, workdir: Workdir) -> tuple[Change, ...]:
+        """Takes over the values that have changed, from here on; returns all changes of the run.
+
+        What the step and the schedule read is changed already; the learning rate is a variable,
+        which has its value from the checkpoint. That of a step of changes may be from before or
+        after them, so that they are made again: the rate is set, whatever it was.
+        """
+        new = len(workdir.pending)
+        changes = workdir.record(self.step, round(self.step / self.task.steps_per_epoch, 4))
+        self.news = [str(change) for change in changes[len(changes) - new :]]
+        rates = [each.now for each in changes if each.step >= self.step and each.field == _RATE]
+        if rates:
+            rate = float(self.trainer.optimizer.learning_rate.numpy())
+            self.trainer.optimizer.learning_rate = rates[-1]
+            if rate != rates[-1]:
+                self.news.append(f"learning rate {rate:g} -> {rates[-1]:g}")
+        return changes
 
     def _restore(self) -> costs.Cost:
         """Sets everything to the newest checkpoint, where there is one; returns its cost."""

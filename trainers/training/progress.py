@@ -6,6 +6,7 @@ Nothing here decides anything: a record that cannot be written is told once and 
 import contextlib
 import datetime
 import io
+import itertools
 import math
 import sys
 import time
@@ -20,6 +21,7 @@ from matplotlib import figure, ticker
 from trainers.files import write_atomically
 from trainers.training.events import EVENTS, Events
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
+from trainers.training.workdir import Change
 
 CURVES = "curves.png"
 Metrics = Mapping[str, float]
@@ -35,6 +37,7 @@ class Progress:
         epochs: the length of the run.
         steps_per_epoch: the length of an epoch.
         step: the step that the run goes on from.
+        changes: of the run's config, for the curves.
         out: where to; a bar where that is a terminal, lines elsewhere.
     """
 
@@ -47,6 +50,7 @@ class Progress:
         epochs: int,
         steps_per_epoch: int,
         step: int,
+        changes: Sequence[Change] = (),
         out: Any = None,
     ):
         self.folder = folder
@@ -56,6 +60,7 @@ class Progress:
         self.steps_per_epoch = steps_per_epoch
         self.out = out or sys.stdout
         self.step = step
+        self.changes = changes
         self._clock = _Clock()
         self._time_told = False
         self._told: set[str] = set()  # what has kept records from being written
@@ -158,6 +163,7 @@ class Progress:
                 self.steps_per_epoch,
                 next(iter(train_shown)),
                 self.folder / CURVES,
+                self.changes,
             )
 
     def flush(self) -> None:
@@ -253,7 +259,11 @@ class _Clock:
 
 
 def draw_curves(
-    rows: list[dict[str, str]], steps_per_epoch: int, metric: str, path: epath.Path
+    rows: list[dict[str, str]],
+    steps_per_epoch: int,
+    metric: str,
+    path: epath.Path,
+    changes: Sequence[Change] = (),
 ) -> None:
     """Draws the training and validation curves of a metric against the epoch.
 
@@ -262,6 +272,7 @@ def draw_curves(
         steps_per_epoch: the length of an epoch.
         metric: the column to draw.
         path: the picture's.
+        changes: of the run's config; those that changed steps are drawn as vertical lines.
     """
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
@@ -280,12 +291,33 @@ def draw_curves(
             axes.plot(epochs, values, label=f"{label}, last {values[-1]:.4g}", **style)
         drawn += values
     choose_scale(axes, drawn)
+    _draw_changes(axes, changes)
     axes.set(xlabel="epoch", ylabel=metric)
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     if drawn:
         axes.legend()
     save_picture(picture, path)
+
+
+def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:
+    """Draws a line at each step at which there are changes, and says which."""
+    drawn = [change for change in changes if change.of_the_steps]
+    for _, together in itertools.groupby(drawn, lambda change: change.step):
+        same = list(together)
+        names = ((each.field.partition(".")[2], each.was, each.now) for each in same)
+        label = "\n".join(f"{name} {was} → {now}" for name, was, now in names)
+        axes.axvline(same[0].epoch, color="gray", linestyle=":", linewidth=1)
+        axes.annotate(
+            label,
+            (same[0].epoch, 0.02),
+            xycoords=axes.get_xaxis_transform(),
+            rotation=90,
+            va="bottom",
+            ha="right",
+            fontsize=7,
+            color="gray",
+        )
 
 
 def save_picture(picture: figure.Figure, path: epath.Path) -> None:

@@ -66,9 +66,89 @@ def test_fields_that_may_change_are_taken_over(tmp_path):
     with pytest.raises(workdir.WorkdirError, match=r"training\.epochs: 2 there, 9 here"):
         with workdir.open_workdir(tmp_path, longer):
             pass
-    with workdir.open_workdir(tmp_path, longer, may_change=["training.epochs"]):
-        pass
+    with workdir.open_workdir(tmp_path, longer, may_change=["training.epochs"]) as folder:
+        assert folder.pending == {"training.epochs": (2, 9)}
+        assert workdir.read_config(tmp_path)["training"]["epochs"] == 2  # until all is in order
+        (change,) = folder.record(step=7, epoch=1.75)
+        assert folder.pending == {} and folder.record(step=7, epoch=1.75) == (change,)
+    assert str(change) == "`config.training.epochs`: 2 -> 9 from step 7 on"
     assert workdir.read_config(tmp_path)["training"]["epochs"] == 9
+    assert workdir.read_changes(tmp_path) == (change,)
+
+
+def change(rate):
+    return changed(optimizer={"learning_rate": rate})
+
+
+@pytest.fixture
+def open_with(tmp_path):
+    """Opens a folder with a learning rate, which may change, as of a step."""
+
+    def open_with(rate, step):
+        with workdir.open_workdir(
+            tmp_path, change(rate), may_change=["optimizer.learning_rate"]
+        ) as folder:
+            return folder.record(step, step / 4)
+
+    return open_with
+
+
+def test_a_folder_keeps_each_change_with_its_step(tmp_path, open_with):
+    assert open_with(1.0, 0) == ()
+    assert not (tmp_path / "changes.json").exists()
+    open_with(0.5, 4)
+    open_with(0.5, 6)
+    kept = json.loads((tmp_path / "changes.json").read_text())
+    first = {"step": 4, "epoch": 1.0, "field": "optimizer.learning_rate", "was": 1.0, "now": 0.5}
+    assert kept == {"changes": [first]}
+    open_with(1.0, 8)  # by the first command again
+    assert [(each.step, each.now) for each in workdir.read_changes(tmp_path)] == [(4, 0.5), (8, 1)]
+
+
+def test_a_change_after_a_step_that_was_lost_is_one_of_the_step_before(open_with):
+    open_with(1.0, 0)
+    open_with(0.5, 8)
+    (change,) = open_with(0.5, 6)
+    assert (change.step, change.epoch) == (6, 1.5)
+
+
+def test_a_process_killed_between_the_record_and_the_config_has_made_one_change(
+    tmp_path, open_with, monkeypatch
+):
+    open_with(1.0, 0)
+    written = workdir.write_json
+
+    def killed(path, value):
+        if path.name == "config.json":
+            raise KeyboardInterrupt
+        written(path, value)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(workdir, "write_json", killed)
+        open_with(0.5, 4)
+    assert workdir.read_config(tmp_path)["optimizer"]["learning_rate"] == 1.0
+    assert [(each.was, each.now) for each in open_with(0.5, 4)] == [(1.0, 0.5)]
+    assert workdir.read_config(tmp_path)["optimizer"]["learning_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"changes": 3}',
+        '{"changes": [3]}',
+        '{"changes": [{"step": 1}]}',
+        '{"changes": [{"step": "1", "epoch": 1, "field": "a", "was": 1, "now": 2}]}',
+    ],
+)
+def test_a_record_of_changes_that_is_none_is_named(tmp_path, open_with, content):
+    open_with(1.0, 0)
+    (tmp_path / "changes.json").write_text(content)
+    with pytest.raises(workdir.WorkdirError, match="changes.json is not the record .*config.json"):
+        open_with(1.0, 0)
+    assert (tmp_path / "changes.json").read_text() == content
 
 
 def test_a_folder_of_other_files_is_left_alone(tmp_path):
