@@ -348,7 +348,7 @@ def load(path: epath.PathLike) -> dict[str, np.ndarray]:
     except (FileNotFoundError, tf.errors.NotFoundError) as error:
         raise MissingError(f"{path} is missing") from error
     except _FAILURES as error:
-        raise WorkdirError(f"{path} cannot be read: {error}; nothing has been changed") from error
+        raise WorkdirError(f"{path} cannot be read, its contents are unknown: {error}") from error
     sealed = _is_sealed(path, content)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -389,6 +389,8 @@ def assign_variables(
     if count != len(variables):
         raise ValueError(f"{prefix}: {count} arrays in the checkpoint, {len(variables)} variables")
     for i, variable in enumerate(variables):
+        if f"{prefix}/{i}" not in arrays:
+            raise ValueError(f"{prefix}/{i} is missing in the checkpoint")
         array = arrays[f"{prefix}/{i}"]
         if tuple(array.shape) != tuple(variable.shape):
             raise ValueError(

@@ -517,18 +517,22 @@ class _Run:
 
     def _end(self) -> checkpoints.Unsaved | None:
         """Writes what is not yet on disk of a run at its end; returns what cannot be written."""
-        self.checkpoints.wait()
+        saved = self._save_now()
         if not self.checkpoints.unwritten_best:
             self._find_best()
         if not self.best[1]:
-            epoch = len(self.losses)
-            self.progress.say(f"the weights of the last epoch, {epoch}, are kept as the best")
-            self.best = (self.losses[-1], epoch)
-            with self.trainer.optimizer.evaluation_weights(self.task.model.trainable_variables):
-                self.checkpoints.save_best(self._weights(), epoch)
-        if self._save_now():
+            saved = self._keep_last() and saved
+        if saved:
             return None
         return checkpoints.Unsaved(self.checkpoints, self.step, self._arrays())
+
+    def _keep_last(self) -> bool:
+        """Takes the last epoch's weights for the best, which are lost; whether they are written."""
+        epoch = len(self.losses)
+        self.progress.say(f"the weights of the last epoch, {epoch}, are kept as the best")
+        self.best = (self.losses[-1], epoch)
+        with self.trainer.optimizer.evaluation_weights(self.task.model.trainable_variables):
+            return self.checkpoints.save_best(self._weights(), epoch)
 
     def _save_now(self) -> bool:
         """Writes what is not yet on disk; returns whether everything is."""

@@ -175,7 +175,7 @@ def test_a_failure_of_the_file_system_is_no_damage(store, told):
     for step in (10, 20):
         store.save(step, arrays(step))
     forever(store.folder / "step-00000020.npz")
-    with pytest.raises(workdir.WorkdirError, match=r"step-00000020\.npz cannot be read: .*symbol"):
+    with pytest.raises(workdir.WorkdirError, match=r"step-00000020\.npz cannot be read, .*symbol"):
         store.restore()
     assert files(store) == ["step-00000010.npz", "step-00000020.npz"] and not told
 
@@ -367,6 +367,8 @@ def test_weights_of_another_model_are_refused():
     with pytest.raises(ValueError, match="2 arrays in the checkpoint, 1 variables"):
         two = {"model/0": np.zeros(3), "model/1": np.zeros(3)}
         checkpoints.assign_variables("model", [variable], two)
+    with pytest.raises(ValueError, match="model/0 is missing"):
+        checkpoints.assign_variables("model", [variable], {"model/7": np.zeros(3)})
 
 
 def test_the_best_weights(tmp_path):

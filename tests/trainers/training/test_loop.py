@@ -577,7 +577,7 @@ def put_those_of_another_model_in_place(folder):
         (remove_checkpoints, "metrics.csv and checkpoints/best.npz of a run, and its checkpoints"),
         (remove_all_but_the_table, "metrics.csv of a run, and its checkpoints are gone"),
         (cut_all_short, "no checkpoint in .*step-00000010.npz.*step-00000008.npz"),
-        (lead_all_astray, "step-00000010.npz cannot be read: .*symbolic"),
+        (lead_all_astray, "step-00000010.npz cannot be read, .*symbolic"),
         (put_those_of_another_model_in_place, "step 10 .* none of this model .model: 1 arrays"),
     ],
 )
