@@ -6,26 +6,27 @@ prints the page's address. The newest version in the folder is shown.
 """
 
 import asyncio
+import contextlib
 import ipaddress
-import signal
 import socket
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 from trainers import command
 from trainers.page import server
 from trainers.page.served import ServedModel
+from trainers.training import stopping
 
 FLAGS = flags.FLAGS
 
 
 def main(argv: list[str]) -> int:
-    """Serves the page until Ctrl-C or SIGTERM; returns the exit status."""
+    """Serves the page until Ctrl-C or SIGTERM, which are its end; returns the exit status."""
     return command.run(argv, lambda: serve(FLAGS.model, FLAGS.host, FLAGS.port))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, lambda argv: command.require("model"))
 
 
@@ -45,16 +46,16 @@ def serve(model: str, host: str, port: int) -> None:
         address, number = listener.getsockname()[:2]
         if not ipaddress.ip_address(address).is_loopback:
             logging.warning("Whoever reaches %s can use the page; there is no password.", address)
-        print(f"The page: http://{_in_address(host)}:{number}/ (Ctrl-C ends it)", flush=True)
-        server.run(page, listener, _end)
+        with contextlib.suppress(stopping.StoppedError):  # before `_end` listens
+            print(f"The page: http://{_in_address(host)}:{number}/ (Ctrl-C ends it)", flush=True)
+            server.run(page, listener, _end)
 
 
 async def _end() -> None:
     """Waits for Ctrl-C or SIGTERM."""
-    asked = asyncio.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(each, asked.set)
-    await asked.wait()
+    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+    with stopping.StopSignals(lambda: loop.call_soon_threadsafe(asked.set)):
+        await asked.wait()
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -71,4 +72,4 @@ if __name__ == "__main__":
     flags.DEFINE_string("model", None, "The folder of an exported language model.")
     flags.DEFINE_string("host", "127.0.0.1", "Where to listen; others can reach 0.0.0.0.")
     flags.DEFINE_integer("port", 8600, "The port; 0: any that is free.", 0, 2**16 - 1)
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

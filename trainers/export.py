@@ -9,15 +9,16 @@ Each call makes a new version, a folder whose name is a number, in the folder `-
 import os
 
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
-from trainers import command, language_runs, names, runs, sequence_runs
+from trainers import command, language_runs, names, run_flags, runs, sequence_runs
+from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("output", None, "The folder of the served model.")
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "How kernels and word vectors are kept.")
 
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, _check_flags)
 
 
@@ -49,12 +50,16 @@ def _export() -> None:
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
     path, output = epath.Path(FLAGS.workdir).expanduser(), os.path.expanduser(FLAGS.output)
-    versions.check_folder(output)  # before what less precision changes is measured
+    check_output(output)  # both before what less precision changes is measured
+    versions.check_folder(output)
     task = runs.load_config(path).task
     export = language_runs.export if task in names.LANGUAGE else sequence_runs.export
-    version = export(path, output, FLAGS.precision, FLAGS.data_dir)
+    try:
+        version = export(path, output, FLAGS.precision, FLAGS.data_dir)
+    except versions.NotWrittenError as error:
+        raise NotKeptError(str(error)) from error
     print(f"{version}: see assets.extra/model_card.md there")
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -10,14 +10,15 @@ training text, in order of first appearance. Nor the order in which permuted MNI
 read: --permutation has it.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
 
 import keras
 import ml_collections
 import numpy as np
-from absl import app, flags
+from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
@@ -28,6 +29,7 @@ from trainers import (
     language_runs,
     names,
     released,
+    run_flags,
     runs,
     sequence_runs,
 )
@@ -35,14 +37,14 @@ from trainers.data.text import sha256
 from trainers.measures import of_tokens
 from trainers.torch_files import read_state_dict
 from trainers.training import checkpoints
-from trainers.training.workdir import WorkdirError, open_workdir
+from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 FLAGS = flags.FLAGS
 # The corpora whose vocabulary has the order in which the authors' scripts come upon it.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
 _PIXELS = 28 * 28
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
 flags.DEFINE_string(
     "permutation", None, "For permuted_mnist: the .npy file of the order in which it reads pixels."
@@ -71,7 +73,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     # Before the others, of which the last one counts.
     return command.parse_flags([argv[0], "--preset=released", *argv[1:]], _check_flags)
 
@@ -88,19 +90,31 @@ def _import() -> None:
     if path.exists():
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
+    files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
     model, config, keep, told = read(checkpoint, path)
-    with open_workdir(path, config.to_dict()):
+    with open_workdir(path, config.to_dict()), _whole(path):
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
         weights = checkpoints.variable_arrays("model", model.variables)
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
-            raise OSError(f"the weights are not in {path}; remove it, and import them again")
+            raise NotKeptError(f"the weights could not be written to {path}, which is removed")
     print(
         f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
         f"dilation {config.model.dilation_rate}"
     )
+
+
+@contextlib.contextmanager
+def _whole(path: epath.Path) -> Iterator[None]:
+    """Removes the folder, which was not there before, if it does not become a run."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            path.rmtree()
+        raise
 
 
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
@@ -151,6 +165,7 @@ def _permutation() -> list[int] | None:
             '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
         )
     file = epath.Path(FLAGS.permutation).expanduser()
+    files.check_regular(file, "permutation")
     try:
         with file.open("rb") as stream:
             order = np.load(stream, allow_pickle=False)
@@ -175,4 +190,4 @@ def _check_numbering(config: ml_collections.ConfigDict) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -19,10 +19,10 @@ import keras
 import ml_collections
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from keras_trellis import TrellisLM
-from trainers import command, language_modeling, language_runs, released, runs
+from trainers import command, language_modeling, language_runs, released, run_flags, runs
 from trainers.data import corpora
 from trainers.training import loop
 
@@ -46,7 +46,7 @@ _THEIRS = frozenset(
     }
 )
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
 flags.DEFINE_integer("steps", 3, "Training steps to compare.", lower_bound=1)
 
@@ -254,7 +254,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, _check_flags)
 
 
@@ -277,7 +277,8 @@ def _verify() -> int:
             print(difference, flush=True)
             found.append(difference)
     print(summary(found))
-    return int(any(difference.diverges for difference in found))
+    diverges = any(difference.diverges for difference in found)
+    return command.Status.DIFFERENT if diverges else command.Status.DONE
 
 
 def _reference_module() -> Any:
@@ -300,4 +301,4 @@ def float64() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)
