@@ -5,12 +5,14 @@
 It records how far it has come after every few words, where the trainers wait for 64 MB.
 """
 
-from absl import app, flags
+from absl import flags
 
-from trainers import command
+from trainers import command, run_flags
 from trainers.data import corpora, encoding, text
 
 FLAGS = flags.FLAGS
+
+flags.adopt_module_key_flags(run_flags)
 BYTES = 64  # of text at once, and between two records
 
 
@@ -26,9 +28,9 @@ def _encode() -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, lambda _: command.require("data_dir"))
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

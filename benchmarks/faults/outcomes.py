@@ -25,9 +25,9 @@ _RATE = re.compile(r".*_per_second")
 _LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
 _VERSION = re.compile(r"models/(\d+)/")
 _EXPORTED = 2  # the version that an undisturbed export makes
-# A lock holds a process's number; a picture is drawn from the table; what TensorFlow could not
-# remove of a SavedModel does no harm.
-_IGNORED = re.compile(r"\bcurves\.png$|\block$|/variables_temp/")
+# A lock holds a process's number; a picture is drawn from the table; events that were written once
+# more, and what TensorFlow could not remove of a SavedModel, do no harm.
+_IGNORED = re.compile(r"\bcurves\.png$|\block$|/tensorboard/.*\.unreadable$|/variables_temp/")
 RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # what the trainers may leave incomplete
 
 
@@ -41,7 +41,7 @@ def read(folder: Path) -> Values:
             found[f"left: {_plain(name)}"] = True
         elif not path.is_file() or _IGNORED.search(name):
             continue
-        elif "tensorboard" in path.parts:
+        elif "tfevents" in path.name:
             events += scalars(path.read_bytes())
         else:
             found[_plain(name)] = _values(path)
@@ -93,11 +93,10 @@ def scalars(data: bytes) -> list[tuple[int, str, float]]:
         start += size + 16
         try:
             event = tf.compat.v1.Event.FromString(record)
-        except message.DecodeError:
+            values = {each.tag: float(tf.make_ndarray(each.tensor)) for each in event.summary.value}
+        except (message.DecodeError, TypeError, ValueError):
             break
-        for value in event.summary.value:
-            if not _RATE.fullmatch(value.tag):
-                found.append((event.step, value.tag, float(tf.make_ndarray(value.tensor))))
+        found += [(event.step, tag, each) for tag, each in values.items() if not _RATE.match(tag)]
     return found
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.faults import shim
+from trainers.training import stopping
 
 LIMIT_SECONDS = 60.0  # of a command that takes one: what takes longer hangs
 _FACTS = struct.Struct("qq")  # whether the fault has come, and how many calls were counted
@@ -200,6 +201,7 @@ def _become(
     if disturbance.log:
         shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
     shim.arm(command.folder, disturbance.fault)
+    stopping.listen(importing=True)  # as `trainers` does where Python begins with a command
     status = _status_of(lambda: _main(command.module, disturbance))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())

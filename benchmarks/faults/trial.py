@@ -19,6 +19,8 @@ from trainers.command import Status
 
 # What the libraries log, on lines of their own, is nobody's message.
 _LOGGED = re.compile(r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*")
+# What a run says whose records are incomplete.
+_RECORDS_TOLD = re.compile(r"records in .* cannot be written|metrics.csv is not as a run writes it")
 _BEST = "run/checkpoints/best.npz"
 _OF_BEST = re.compile(r"run/result\.json|run/checkpoints/step-\d+\.npz differs \(best\)$")
 # What every command writes, and what can be made again.
@@ -202,7 +204,8 @@ class _Trial:
         if name == "left:":  # the next command clears it
             return len(self.finding.statuses) == 1
         if name.rpartition("/")[2] in outcomes.RECORDS:
-            return "records" in self._said or bool(damaged) and name in damaged
+            of_record = any(each in damaged for each in outcomes.RECORDS)
+            return of_record or bool(_RECORDS_TOLD.search(self._said))
         if _CHECKPOINT.fullmatch(name):
             # The last one counts. One before it may be missing, or could not be removed.
             last = max(filter(_CHECKPOINT.fullmatch, self._profile.expected))
