@@ -142,19 +142,19 @@ _TEXT_RUN = (
     f"--workdir={{folder}}/{RUN}",
     *(f"--config.{name}={value}" for name, value in _SMALL_TEXT_MODEL.items()),
 )
-TRAIN = Program("train", "trainers.pixels", _TRAINING, _nothing, 6)
-RESUME = Program("resume", "trainers.pixels", _TRAINING, _half_run, 6)
+TRAIN = Program("train", "trainers.pixels", _TRAINING, _nothing, 10)
+RESUME = Program("resume", "trainers.pixels", _TRAINING, _half_run, 10)
 AGAIN = Program("again", "trainers.pixels", _TRAINING, _finished_run, 2)
 EVALUATE = Program(
     "evaluate",
     "trainers.pixels",
     ("--task=adding", "--mode=evaluate", f"--workdir={{folder}}/{RUN}"),
     _finished_run,
-    2,
+    3,
 )
 _ENCODING = (f"--data_dir={{folder}}/{TEXT}",)
-ENCODE = Program("encode", "benchmarks.faults.encode", _ENCODING, _text, 2)
-ENCODE_ON = Program("encode-on", "benchmarks.faults.encode", _ENCODING, _half_encoded_text, 2)
+ENCODE = Program("encode", "benchmarks.faults.encode", _ENCODING, _text, 3)
+ENCODE_ON = Program("encode-on", "benchmarks.faults.encode", _ENCODING, _half_encoded_text, 3)
 ENCODED = Program("encoded", "benchmarks.faults.encode", _ENCODING, _encoded_text, 1)
 EXPORT = Program(
     "export",
