@@ -65,12 +65,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _begin_again() -> int:
-    """Runs this command with the library before it; comes back where there is no compiler."""
+    """Runs this command with the library before it; comes back where there can be none."""
     folder = Path(tempfile.mkdtemp())
     library = shim.build(folder)
     if library is None:
         folder.rmdir()
-        print("there is no C compiler, cc, for what lets file operations fail", file=sys.stderr)
+        print("file operations are let fail on Linux with a C compiler, cc", file=sys.stderr)
         return 2
     environment = {**os.environ, **ENVIRONMENT, shim.VARIABLE: str(library)}
     command = [sys.executable, "-m", "benchmarks.faults", *sys.argv[1:]]

@@ -10,6 +10,7 @@ import enum
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("shim.c")
@@ -62,9 +63,9 @@ class Fault:
 
 
 def build(folder: Path) -> Path | None:
-    """Compiles the library into a folder; returns its file, None where there is no C compiler."""
+    """Compiles the library into a folder; returns its file, None where that is not possible."""
     compiler = shutil.which("cc")
-    if compiler is None:
+    if compiler is None or sys.platform != "linux":
         return None
     library = folder / "shim.so"
     flags = ("-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE), "-ldl", "-lpthread")
