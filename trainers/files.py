@@ -135,6 +135,18 @@ def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) ->
     return value
 
 
+def exists(path: epath.PathLike) -> bool:
+    """Whether something stands at a path; raises OSError where that cannot be known."""
+    path = epath.Path(path)
+    if "://" in os.fspath(path):
+        return path.exists()
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def read_bytes(path: epath.PathLike) -> bytes:
     """Reads a file; where that fails, a second time, for some failures pass."""
     with contextlib.suppress(OSError):

@@ -87,7 +87,7 @@ def _check_flags(argv: list[str]) -> None:
 
 def _import() -> None:
     path = epath.Path(FLAGS.workdir).expanduser()
-    if path.exists():
+    if files.exists(path):
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
     files.check_regular(checkpoint, "checkpoint")

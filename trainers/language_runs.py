@@ -213,7 +213,7 @@ def load_trained(
             f"`config.model.kind` must be 'trellis' {purpose}. Received: "
             f"config.model.kind={config.model.kind!r}, in {path}"
         )
-    if not (path / VOCABULARY).exists():
+    if not files.exists(path / VOCABULARY):
         raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
     vocabulary = _kept_vocabulary(path)
     memory.check_weights(memory.language_parameters(config, vocabulary.size))
@@ -295,9 +295,9 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     Kept are its words, its checksums, and how many tokens of those that score it read `<unk>`.
     """
     check_corpus(path, corpus)
-    if not (path / VOCABULARY).exists():
+    if not files.exists(path / VOCABULARY):
         corpus.vocabulary.save(path / VOCABULARY)
-    if not (path / CORPUS).exists():
+    if not files.exists(path / CORPUS):
         texts = {split: getattr(corpus, split) for split in _SPLITS}
         unknown = corpus.vocabulary.unknown_id
         kept = {
@@ -333,7 +333,7 @@ def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Raises WorkdirError where a run's text is not that of the corpus."""
     kept = _kept_corpus(path).get("sha256", corpus.checksums)
     differing = [split for split, each in corpus.checksums.items() if kept.get(split) != each]
-    if not differing and (path / VOCABULARY).exists():  # all that a run once kept of its text
+    if not differing and files.exists(path / VOCABULARY):  # all that a run once kept of its text
         if _kept_vocabulary(path).tokens != corpus.vocabulary.tokens:
             differing = ["train"]
     if differing:

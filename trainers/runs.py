@@ -13,7 +13,7 @@ from matplotlib import figure
 
 from trainers import config as configs
 from trainers import memory, schema
-from trainers.files import UnreadableError
+from trainers.files import UnreadableError, exists
 from trainers.measures import measure_of
 from trainers.training import checkpoints, loop, optimizers, schedules, stopping
 from trainers.training.progress import save_picture
@@ -102,7 +102,7 @@ def train(
         stopping.StoppedError: It was told to stop, and has saved what there was to save.
     """
     schema.check(config)
-    if (path / IMPORTED).exists():
+    if exists(path / IMPORTED):
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )

@@ -88,7 +88,7 @@ class SequenceExperiment:
     def keep(self, path: epath.Path) -> None:
         """Binds the folder of a run to its data, and keeps the order of steps there."""
         self.check(path)
-        if not (path / DATA).exists():
+        if not files.exists(path / DATA):
             value = {"sha256": self._data.checksums(), "permutation": self._data.permutation}
             files.write_json(path / DATA, value)
 

@@ -106,7 +106,7 @@ class _Trial:
     def disturbed(self, disturbance: Disturbance, how: str) -> None:
         ended = self._runner.run(self._command, disturbance)
         self._note(ended)
-        self._check_end(ended, _statuses(how))
+        self._check_end(ended, _statuses(how) | self._crashes(how))
         self._check_steps()
         if ended.status == 0:
             self.finding.wrong += [f"done, it says; but {each}" for each in self._found()]
@@ -178,6 +178,10 @@ class _Trial:
         if len(lines) != int(due) and "Traceback" not in ended.errors:
             wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
 
+    def _crashes(self, how: str) -> set[int]:
+        """TensorFlow's own code fails where a SavedModel that it has just written is unreadable."""
+        return {128 + signal.SIGSEGV} if self._program is EXPORT and how == "EIO-lasting" else set()
+
     def _check_steps(self) -> None:
         """Checks that a checkpoint that was there is, or a later one."""
         step = outcomes.newest_step(self._folder)
@@ -203,7 +207,7 @@ class _Trial:
             return bool(_OF_BEST.match(difference))  # it has told what is gone
         if name == "left:":  # the next command clears it
             return len(self.finding.statuses) == 1
-        if name.rpartition("/")[2] in outcomes.RECORDS:
+        if name.rpartition("/")[2].removesuffix(".unreadable") in outcomes.RECORDS:
             of_record = any(each in damaged for each in outcomes.RECORDS)
             return of_record or bool(_RECORDS_TOLD.search(self._said))
         if _CHECKPOINT.fullmatch(name):

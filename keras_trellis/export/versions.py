@@ -91,8 +91,8 @@ def publish(write: Callable[[str], None], path: str) -> str:
         ValueError: the greatest version has no number after it.
         NotWrittenError: the version could not be written.
     """
-    _next(path)  # before anything is written
     try:
+        _next(path)  # before anything is written
         return _publish_remotely(write, path) if "://" in path else _publish(write, path)
     except (OSError, tf.errors.OpError) as error:
         reason = str(getattr(error, "message", error)).split("\n", 1)[0]

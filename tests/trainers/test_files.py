@@ -161,3 +161,20 @@ def test_a_file_and_a_link_to_one_are_files(tmp_path):
     files.check_regular(tmp_path / "link", "x")
     with pytest.raises(FileNotFoundError):
         files.check_regular(tmp_path / "none", "x")
+
+
+@pytest.mark.parametrize(
+    ("number", "there"), [(errno.ENOENT, False), (errno.ENOTDIR, False), (errno.EIO, None)]
+)
+def test_what_cannot_be_known_is_not_missing(tmp_path, monkeypatch, number, there):
+    assert files.exists(tmp_path) and not files.exists(tmp_path / "a")
+
+    def fails(path):
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, "stat", fails)
+    if there is None:
+        with pytest.raises(OSError, match="Input/output error"):
+            files.exists(tmp_path)
+    else:
+        assert files.exists(tmp_path) is there

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainers.files import exists
 from trainers.training import checkpoints, costs, optimizers, progress, schedules, stopping
 from trainers.training.stopping import StopSignals
 from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, check_epochs
@@ -656,7 +657,7 @@ class _Run:
 def _refuse_remains(workdir: Workdir) -> None:
     """Refuses a folder whose run had taken steps, and that has no checkpoint any more."""
     names = (RESULT, progress.METRICS, f"checkpoints/{checkpoints.BEST}")
-    if remains := [name for name in names if (workdir.path / name).exists()]:
+    if remains := [name for name in names if exists(workdir.path / name)]:
         raise WorkdirError(
             f"{workdir.path} holds {' and '.join(remains)} of a run, and its checkpoints are gone; "
             "bring them back from a backup, or choose another --workdir"

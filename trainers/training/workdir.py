@@ -13,7 +13,14 @@ from typing import Any, NamedTuple, TextIO
 
 from etils import epath
 
-from trainers.files import UnreadableError, json_value, read_json, set_aside, write_json
+from trainers.files import (
+    UnreadableError,
+    exists,
+    json_value,
+    read_json,
+    set_aside,
+    write_json,
+)
 from trainers.names import flatten
 
 CONFIG, CHANGES, RESULT, LOCK = "config.json", "changes.json", "result.json", "lock"
@@ -143,13 +150,13 @@ def open_workdir(
             it holds files that are none of a run's.
     """
     folder = epath.Path(path)
-    if folder.exists() and not folder.is_dir():
+    if exists(folder) and not folder.is_dir():
         raise WorkdirError(f"{folder} is a file; expected a folder for the run")
-    if not (folder / CONFIG).exists():
+    if not exists(folder / CONFIG):
         _refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
-        if not (folder / CONFIG).exists():
+        if not exists(folder / CONFIG):
             write_json(folder / CONFIG, config)
         refuse_other_run(folder, config, may_change)
         yield Workdir(folder, config, may_change)
@@ -210,7 +217,7 @@ def read_result(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
     """
     file = epath.Path(path) / RESULT
     try:
-        return read_json(file, fields) if file.exists() else None
+        return read_json(file, fields) if exists(file) else None
     except UnreadableError as error:
         raise UnreadableError(f"{error}; the training command scores the run again") from error
 
@@ -246,7 +253,7 @@ def read_kept(file: epath.Path, fields: Mapping[str, type] | None = None) -> dic
         OSError: it cannot be read.
     """
     try:
-        return read_json(file, fields) if file.exists() else None
+        return read_json(file, fields) if exists(file) else None
     except UnreadableError as error:
         raise WorkdirError(f"{error}. {RESTORE}") from error
 
@@ -268,7 +275,7 @@ def check_output(path: epath.PathLike) -> None:
     output = epath.Path(path)
     for folder in (output, *output.parents):
         of_a_run = (folder / LOCK, folder / "checkpoints")
-        if (folder / CONFIG).exists() and any(each.exists() for each in of_a_run):
+        if exists(folder / CONFIG) and any(exists(each) for each in of_a_run):
             raise WorkdirError(
                 f"--output={path} is in the folder of a run, {folder}, which holds nothing else; "
                 "choose another folder"
@@ -277,7 +284,7 @@ def check_output(path: epath.PathLike) -> None:
 
 def _refuse_foreign(folder: epath.Path) -> None:
     """A folder without a config must be empty, but for a lock whose run never began."""
-    found = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
+    found = sorted(p.name for p in folder.iterdir()) if exists(folder) else []
     if foreign := [name for name in found if name not in (LOCK, f".{CONFIG}.part")]:
         raise WorkdirError(
             f"{folder} holds files but no run ({CONFIG} is missing): {', '.join(foreign[:5])}; "
@@ -287,7 +294,7 @@ def _refuse_foreign(folder: epath.Path) -> None:
 
 def _differing(folder: epath.Path, config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Returns the fields that differ from those of a folder's run, each as it was and as it is."""
-    if not (folder / CONFIG).exists():
+    if not exists(folder / CONFIG):
         return {}
     was = flatten(read_config(folder))
     # Those recorded by a process that was killed before it wrote them into the config.

@@ -253,3 +253,13 @@ def test_a_version_is_no_folder_of_a_model(tmp_path):
     with pytest.raises(ValueError, match="whose name is that of a version"):
         versions.check_folder(f"{tmp_path}/12/")
     versions.check_folder(f"{tmp_path}/model")
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    def fails(path):
+        raise tf.errors.PermissionDeniedError(None, None, f"{path}; Permission denied")
+
+    monkeypatch.setattr(tf.io.gfile, "listdir", fails)
+    with pytest.raises(versions.NotWrittenError, match=f"in {tmp_path}: .*Permission denied"):
+        versions.publish(write, str(tmp_path))
+    assert not names(tmp_path)

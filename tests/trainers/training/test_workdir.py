@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -237,6 +238,21 @@ def test_a_damaged_config_is_named_and_left_as_it_is(tmp_path, content):
 def test_no_run_to_read(tmp_path):
     with pytest.raises(workdir.WorkdirError, match="holds no run"):
         workdir.read_config(tmp_path)
+
+
+def test_a_file_system_that_fails_is_not_said_to_lack_a_run(tmp_path, monkeypatch):
+    with workdir.open_workdir(tmp_path, CONFIG):
+        pass
+
+    def fails(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "stat", fails)
+    with pytest.raises(OSError, match="Input/output error.*config.json"):
+        workdir.read_config(tmp_path)
+    with pytest.raises(OSError, match="Input/output error"):
+        with workdir.open_workdir(tmp_path, CONFIG):
+            pytest.fail("was opened")
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EIO])
