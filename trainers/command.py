@@ -1,4 +1,4 @@
-"""What the commands have in common: the flags that name a run, and errors in one line."""
+"""What the commands have in common: how flags are read, and errors in one line."""
 
 import enum
 import sys
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from absl import flags, logging
 
 from trainers import config as configs
+from trainers import flag_errors, terminal
 from trainers.training.workdir import WorkdirError
 
 
@@ -30,11 +31,6 @@ class Status(enum.IntEnum):
 
 ERRORS = (ValueError, OSError, WorkdirError, flags.Error)
 
-flags.DEFINE_string("task", None, f"One of {', '.join(configs.TASKS)}.")
-flags.DEFINE_string("preset", None, "A preset of the task; its first one by default.")
-flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
-flags.DEFINE_string("workdir", None, "The folder of the run.")
-
 
 def run(argv: list[str], command: Callable[[], int | None]) -> int:
     """Runs a command with what `parse_flags` left of its arguments; returns the exit status."""
@@ -45,16 +41,18 @@ def run(argv: list[str], command: Callable[[], int | None]) -> int:
             )
         return command() or 0
     except ERRORS as error:
-        return fail(str(error), Status.REFUSED)
+        return fail(flag_errors.told(error), Status.REFUSED)
 
 
 def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
     """Parses a command line and checks it; exits with one line where it is not valid."""
     try:
-        rest = configs.parse(argv)
+        # Only what names a task has the fields of its config.
+        rest = configs.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
+        flag_errors.check_paths()
         check(argv)
     except ERRORS as error:
-        sys.exit(fail(str(error), Status.REFUSED))
+        sys.exit(fail(flag_errors.told(error), Status.REFUSED))
     return rest
 
 
@@ -69,5 +67,5 @@ def require(*names: str) -> None:
 def fail(message: str, status: Status) -> Status:
     """Prints an error in one line; returns `status`."""
     logging.debug("The error's origin:", exc_info=True)  # with --verbosity=1
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {terminal.line(message)}", file=sys.stderr)
     return status

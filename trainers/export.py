@@ -7,17 +7,28 @@ Each call makes a new version, a folder whose name is a number, in the folder `-
 """
 
 import os
+import sys
 
 import tensorflow as tf
 from absl import app, flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
-from trainers import command, language_runs, names, runs, sequence_runs
+from trainers import (
+    command,
+    files,
+    flag_errors,
+    language_runs,
+    names,
+    run_flags,
+    runs,
+    sequence_runs,
+)
+from trainers import config as configs
 
 FLAGS = flags.FLAGS
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("output", None, "The folder of the served model.")
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "How kernels and word vectors are kept.")
 
@@ -29,6 +40,9 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    if fields := configs.overridden(argv):
+        message = f"--config.{fields[0]} has no use here: --workdir says which run"
+        sys.exit(command.fail(message, command.Status.REFUSED))
     return command.parse_flags(argv, _check_flags)
 
 
@@ -49,7 +63,9 @@ def _export() -> None:
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
     path, output = epath.Path(FLAGS.workdir).expanduser(), os.path.expanduser(FLAGS.output)
-    versions.check_folder(output)  # before what less precision changes is measured
+    with flag_errors.naming("output", "path"):
+        versions.check_folder(output)  # before what less precision changes is measured
+    files.check_folder("output", epath.Path(output))
     task = runs.load_config(path).task
     export = language_runs.export if task in names.LANGUAGE else sequence_runs.export
     version = export(path, output, FLAGS.precision, FLAGS.data_dir)

@@ -10,8 +10,10 @@ training text, in order of first appearance. Nor the order in which permuted MNI
 read: --permutation has it.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Set
+import zipfile
+from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
 
 import keras
@@ -28,6 +30,7 @@ from trainers import (
     language_runs,
     names,
     released,
+    run_flags,
     runs,
     sequence_runs,
 )
@@ -40,9 +43,10 @@ from trainers.training.workdir import WorkdirError, open_workdir
 FLAGS = flags.FLAGS
 # The corpora whose vocabulary has the order in which the authors' scripts come upon it.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
+_PERMUTED = "permuted_mnist"
 _PIXELS = 28 * 28
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
 flags.DEFINE_string(
     "permutation", None, "For permuted_mnist: the .npy file of the order in which it reads pixels."
@@ -81,12 +85,15 @@ def _check_flags(argv: list[str]) -> None:
     command.require("task", "checkpoint", "workdir")
     if FLAGS.task in names.GENERATED:
         raise ValueError(f"--task={FLAGS.task} is none of the authors' trellis networks")
+    if FLAGS.permutation is not None and FLAGS.task != _PERMUTED:
+        raise ValueError(f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}")
 
 
 def _import() -> None:
     path = epath.Path(FLAGS.workdir).expanduser()
     if path.exists():
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
+    files.check_folder("workdir", path)
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
     read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
     model, config, keep, told = read(checkpoint, path)
@@ -106,7 +113,10 @@ def _import() -> None:
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     del path
     _check_numbering(FLAGS.config)
-    source = released.model_of(read_state_dict(checkpoint), FLAGS.config)
+    released.check_kind(FLAGS.config)
+    arrays = read_state_dict(checkpoint)
+    with _naming(checkpoint):
+        source = released.model_of(arrays, FLAGS.config)
     config = released.with_told_sizes(FLAGS.config, source, _given())
     corpus, types = language_runs.load_corpus(config, FLAGS.data_dir), of_tokens(config.task).types
     words = corpus.vocabulary.size
@@ -124,12 +134,26 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
 
 def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     order = _permutation()
-    source = released.classifier_of(read_state_dict(checkpoint), FLAGS.config, order)
+    arrays = read_state_dict(checkpoint)
+    with _naming(checkpoint):
+        source = released.classifier_of(arrays, FLAGS.config, order)
     config = released.with_told_sizes(FLAGS.config, source, _given())
     experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path, order)
     model = experiment.build()
     released.give_weights(model, source)
     return _Imported(model, config, experiment.keep, f"{source.classes} classes")
+
+
+@contextlib.contextmanager
+def _naming(checkpoint: epath.Path) -> Iterator[None]:
+    """Names the file in the error of arrays that are not those of the task's network."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(
+            f"{checkpoint} has not the weights of the authors' network for "
+            f"--task={FLAGS.task}: {error}"
+        ) from error
 
 
 def _given() -> Set[str]:
@@ -139,10 +163,7 @@ def _given() -> Set[str]:
 
 def _permutation() -> list[int] | None:
     """Returns the order in which the pixels are read; None: as they come."""
-    permuted = FLAGS.config.task == "permuted_mnist"
-    if not permuted and FLAGS.permutation:
-        raise ValueError(f"--permutation has no use for {FLAGS.config.task}, only permuted_mnist")
-    if not permuted:
+    if FLAGS.config.task != _PERMUTED:
         return None
     if not FLAGS.permutation:
         raise ValueError(
@@ -150,12 +171,19 @@ def _permutation() -> list[int] | None:
             "each process and does not save it; expected the file of "
             '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
         )
-    file = epath.Path(FLAGS.permutation).expanduser()
+    return _read_order(epath.Path(FLAGS.permutation).expanduser())
+
+
+def _read_order(file: epath.Path) -> list[int]:
+    """Returns the order of MNIST's pixels in a file of `np.save`."""
+    files.check_regular(file)
     try:
         with file.open("rb") as stream:
             order = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{file} must be a file that `np.save` wrote: {error}") from error
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{file} is no file of integers that `np.save` wrote, or is cut short"
+        ) from error
     numbers = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is none
     if not numbers or sorted(order.ravel().tolist()) != list(range(_PIXELS)):
         raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")

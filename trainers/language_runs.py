@@ -256,7 +256,8 @@ def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
     unknown = [token for token in dict.fromkeys(tokens) if token not in known]
     if unknown and vocabulary.unknown_id is None:
         raise ValueError(
-            f"`prompt` must hold symbols of the training text alone. Received: {' '.join(unknown)}"
+            "--prompt must hold symbols of the training text alone. "
+            f"Received: {' '.join(unknown)} among them"
         )
     if unknown:
         print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)

@@ -7,15 +7,14 @@ The sizes of the vocabularies are those of the published texts, so that no text 
 
 import gc
 import importlib
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import keras
 import ml_collections
 from absl import app
 
+from trainers import command, language_modeling, runs, sequence_models
 from trainers import config as configs
-from trainers import language_modeling, runs, sequence_models
 from trainers.data import wikitext
 
 # Of the published images, so that none is needed: steps and channels.
@@ -56,15 +55,21 @@ def _model(config: ml_collections.ConfigDict) -> keras.Model:
     return sequence_models.classifier(config, IMAGE_SHAPES[config.task], classes=10)
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: list[str]) -> int:
     """Prints the table, in Markdown; returns the exit status."""
-    if len(argv) > 1:
-        raise app.UsageError(f"arguments are not taken. Received: {argv[1]}")
+    return command.run(argv, _print)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
+    return command.parse_flags(argv, lambda argv: None)
+
+
+def _print() -> None:
     print("| task | preset | parameters | paper |\n| --- | --- | ---: | ---: |")
     for task, preset, count, paper in counts():
         print(f"| `{task}` | `{preset}` | {count:,} | {paper} |", flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(app.run(main))
+    app.run(main, flags_parser=parse_flags)

@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import itertools
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +21,8 @@ from absl import app, flags
 from etils import epath
 from matplotlib import figure, lines
 
-from trainers import evaluation
-from trainers.files import write_atomically
+from trainers import command, evaluation
+from trainers.files import check_folder, write_atomically
 from trainers.measures import Measure, measure_of
 from trainers.training import progress
 from trainers.training.workdir import RESULT, WorkdirError, read_config
@@ -136,8 +137,9 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
         ValueError: no path is given, or one twice.
         WorkdirError: as `read_run`.
     """
-    if not paths or len(set(paths)) < len(paths):
-        received = " ".join(paths) or "nothing"
+    places = {os.path.realpath(epath.Path(path).expanduser()) for path in paths}
+    if not all(paths) or not paths or len(places) < len(paths):
+        received = shlex.join(paths) or "nothing"
         raise ValueError(f"expected folders of runs, each once. Received: {received}")
     names = [epath.Path(path).name for path in paths]
     names = names if len(set(names)) == len(names) else list(paths)
@@ -303,23 +305,34 @@ def write(runs: Sequence[Run], folder: epath.PathLike, command: str) -> None:
     progress.save_picture(draw(runs), folder / PICTURE)
 
 
-def run(paths: Sequence[str], output: epath.PathLike) -> int:
-    """Writes and prints the report of runs; returns the exit status.
+def define_flags() -> None:
+    """Defines the command's flags; here, since another command has a flag of this name."""
+    flags.DEFINE_string("output", ".", f"The folder for {TABLE} and {PICTURE}.")
+
+
+def main(argv: list[str]) -> int:
+    """Writes and prints the report of runs; returns the exit status."""
+    return command.run(argv[:1], lambda: run(argv[1:], flags.FLAGS.output))
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    return command.parse_flags(argv, lambda argv: None)
+
+
+def run(paths: Sequence[str], output: str) -> None:
+    """Writes and prints the report of runs.
 
     Args:
         paths: their folders.
         output: the folder for the table and the picture.
     """
-    try:
-        runs = read_runs(paths)
-        write(runs, output, shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]]))
-    except (ValueError, OSError, WorkdirError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    check_folder("output", epath.Path(output).expanduser())
+    runs = read_runs(paths)
+    write(runs, output, shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]]))
     print(table(runs))
-    return 0
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("output", ".", f"The folder for {TABLE} and {PICTURE}.")
-    app.run(lambda argv: run(argv[1:], flags.FLAGS.output))
+    define_flags()
+    app.run(main, flags_parser=parse_flags)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from absl import flags
 from etils import epath
 
-from trainers import command, names, runs
+from trainers import command, files, names, run_flags, runs
 from trainers import config as configs
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import NotKeptError
 
 FLAGS = flags.FLAGS
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("mode", "train", "What to do; all but train take a workdir's model.")
 flags.DEFINE_enum(
     "distribute", None, ("none", "mirrored"), "Mirrored over the GPUs where there are some."
@@ -61,6 +61,12 @@ def workdir() -> epath.Path:
     if FLAGS.workdir:
         return epath.Path(FLAGS.workdir).expanduser()
     return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
+
+
+def new_workdir() -> epath.Path:
+    """Returns the folder of a run to train; raises ValueError where none can be."""
+    files.check_folder("workdir", workdir())
+    return workdir()
 
 
 def check_run(program: str) -> None:

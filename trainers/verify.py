@@ -22,8 +22,17 @@ import tensorflow as tf
 from absl import app, flags
 
 from keras_trellis import TrellisLM
-from trainers import command, language_modeling, language_runs, released, runs
+from trainers import (
+    authors,
+    command,
+    language_modeling,
+    language_runs,
+    released,
+    run_flags,
+    runs,
+)
 from trainers.data import corpora
+from trainers.names import LANGUAGE
 from trainers.training import loop
 
 FLAGS = flags.FLAGS
@@ -46,7 +55,7 @@ _THEIRS = frozenset(
     }
 )
 
-flags.adopt_module_key_flags(command)
+flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
 flags.DEFINE_integer("steps", 3, "Training steps to compare.", lower_bound=1)
 
@@ -261,13 +270,17 @@ def parse_flags(argv: list[str]) -> list[str]:
 def _check_flags(argv: list[str]) -> None:
     del argv
     command.require("task", "reference_dir")
+    if FLAGS.task not in LANGUAGE:
+        raise ValueError(
+            f"--task must be one of {', '.join(LANGUAGE)}. Received: --task={FLAGS.task}"
+        )
     if FLAGS.workdir is not None:
         raise ValueError(f"--workdir has no use here. Received: --workdir={FLAGS.workdir}")
 
 
 def _verify() -> int:
-    reference = _reference_module()
     config = comparable(FLAGS.config, FLAGS.steps)
+    reference = _reference_module(FLAGS.reference_dir)
     corpus = language_runs.load_corpus(config, FLAGS.data_dir)
     with float64():
         theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
@@ -280,7 +293,8 @@ def _verify() -> int:
     return int(any(difference.diverges for difference in found))
 
 
-def _reference_module() -> Any:
+def _reference_module(clone: str) -> Any:
+    authors.check(clone, "model")
     try:
         from trainers import reference
     except ModuleNotFoundError as error:

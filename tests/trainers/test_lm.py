@@ -243,7 +243,7 @@ def test_evaluation_that_adapts_leaves_the_run_as_it_is(trained, corpus, call, n
             "--dynamic_rate, --dynamic_decay go together; missing: --dynamic_decay",
         ),
         (("--cache_theta=1",), "go together; missing: --cache_size, --cache_lambda"),
-        (("--dynamic_rate=0", "--dynamic_decay=0"), "`dynamic_rate` must be a number above 0."),
+        (("--dynamic_rate=0", "--dynamic_decay=0"), "--dynamic_rate must be a number above 0."),
         ((*ADAPTATIONS["cache"], "--cache_lambda=1"), "Received: cache_lambda=1.0"),
         (
             (*ADAPTATIONS["cache"], "--protocol=trellisnet"),

@@ -156,7 +156,7 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
         (["--task=seq_mnist", "--mode=generate"], "unknown --mode 'generate'"),
         ([], "--task is missing"),
         (["--task=seq_mnist", "--preset=smal"], "did you mean 'small'?"),
-        (["--task=adding", "--data_dir=."], "`data_dir` has no use for adding"),
+        (["--task=adding", "--data_dir=."], "--data_dir has no use for --task=adding"),
         (["--task=seq_mnist", "--data_dir=nowhere"], "nowhere"),
         (["--task=adding", "--config.data.batch_size=0"], "`batch_size` must be from 1 to"),
         (["--task=adding", "--config.data.steps=1"], "`steps` must be at least 2"),

@@ -1,0 +1,202 @@
+"""Folders of runs: where none can be, where another thing is, and damaged ones."""
+
+# A row is a line or two, however long.
+# fmt: off
+# ruff: noqa: E501
+
+import json
+
+from tests.trainers.bad_inputs.row import Row, fifo, folder, link, texts
+from trainers import config as configs
+
+TRAIN = "--task=text --data_dir=text"
+GENERATE = "--mode=generate --workdir=run"
+EVALUATE = "--mode=evaluate --workdir=run --data_dir=text"
+CONFIG = configs.load("text").to_dict()
+VOCABULARY = "a\nb\nc\nd\n<eos>\n<unk>\n"
+METRICS = "kind,step,epoch,perplexity\nvalidation,10,1.0,9.5\n"
+RESULT = {
+    "epochs": CONFIG["training"]["epochs"],
+    "scores": {"test": {"exact": {"tokens": 9, "perplexity": 5.0}}},
+}
+
+
+def run(name: str = "run", **files) -> dict:
+    """Returns the files of a run without weights; `config` and so on replace one, None leaves it out."""
+    kept = {
+        "config.json": json.dumps(CONFIG),
+        "vocabulary.txt": VOCABULARY,
+        "metrics.csv": METRICS,
+        "result.json": json.dumps(RESULT),
+    } | {name.replace("__", "/"): content for name, content in files.items()}
+    return {f"{name}/{file}": text for file, text in kept.items() if text is not None}
+
+
+def damaged(command: str, flags: str, line: str, **files) -> Row:
+    """Returns the row of a run's folder of which files are replaced."""
+    return Row(command, flags, line, texts() | run(**files))
+
+
+def changed(**fields) -> str:
+    """Returns a run's config with fields of its groups changed, `group__field`."""
+    values = json.loads(json.dumps(CONFIG))
+    for name, value in fields.items():
+        group, _, field = name.partition("__")
+        if field:
+            values[group][field] = value
+        else:
+            values[group] = value
+    return json.dumps(values)
+
+
+ROWS = (
+    # where no run can be
+    Row("lm", f"{TRAIN} --workdir=", "--workdir must not be empty. Received: --workdir=", texts()),
+    Row("lm", f"{TRAIN} --workdir=' '",
+        "--workdir must be a name without control characters or white space at its ends. Received: --workdir=' '", texts()),
+    Row("lm", f"{TRAIN} --workdir='run '",
+        "--workdir must be a name without control characters or white space at its ends. Received: --workdir='run '", texts()),
+    Row("lm", f"{TRAIN} --workdir='run\n'",
+        "--workdir must be a name without control characters or white space at its ends. Received: --workdir='run\\n'", texts()),
+    Row("lm", f"{TRAIN} --workdir=text/train.txt",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=text/train.txt, which is no folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=text/train.txt/run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=text/train.txt/run, of which text/train.txt is no folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=text",
+        "text holds files but no run (config.json is missing): test.txt, train.txt, valid.txt; choose an empty or a new folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=.",
+        ". holds files but no run (config.json is missing): text; choose an empty or a new folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=run, which is no folder", texts() | {"run": fifo}),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=run, which is a link that leads nowhere", texts() | {"run": link("nowhere")}),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=run, which is a link that leads nowhere", texts() | {"run": link("run")}),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "run holds files but no run (config.json is missing): notes.txt; choose an empty or a new folder", texts() | {"run/notes.txt": "mine"}),
+    Row("lm", f"{TRAIN} --workdir=/proc/run", "/proc/run: No such file or directory", texts()),
+    Row("lm", f"{TRAIN} --workdir=/dev/null/run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=/dev/null/run, of which /dev/null is no folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=" + 300 * "r",
+        "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr: File name too long", texts()),
+    Row("lm", f"{TRAIN} --config.model.units=300 --workdir=run", "", texts() | run()),
+    Row("lm", f"{TRAIN} --preset=paper --workdir=run",
+        "the validation text (text/valid.txt) holds 500 tokens; expected at least 720, 60 (config.data.horizon + 2) in each of config.evaluation.batch_size=12 streams: use --config.evaluation.batch_size=8, or give more text", texts() | run()),
+    Row("pixels", "--task=adding --preset=small --workdir=run", "", texts() | run()),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "run holds imported weights, which training would replace; choose another --workdir", texts() | run(**{"imported.json": "{}"})),
+    # where none is
+    Row("lm", GENERATE, "run holds no run: config.json is missing; train one there first"),
+    Row("lm", f"{GENERATE} --workdir=text",
+        "text holds no run: config.json is missing; train one there first", texts()),
+    Row("lm", f"{GENERATE} --workdir=text/train.txt",
+        "text/train.txt holds no run: config.json is missing; train one there first", texts()),
+    Row("lm", "--mode=generate",
+        "--task is missing; expected one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding"),
+    Row("lm", "--mode=generate --task=text",
+        "runs/text-small holds no run: config.json is missing; train one there first"),
+    Row("lm", "--mode=evaluate --workdir=", "--workdir must not be empty. Received: --workdir="),
+    Row("pixels", "--mode=evaluate --workdir=run",
+        "run holds no run: config.json is missing; train one there first"),
+    Row("pixels", "--mode=evaluate --workdir=run",
+        "--task=text is one of python -m trainers.lm, not of trainers.pixels", run()),
+    Row("lm", f"{GENERATE} --task=ptb",
+        "--task=ptb is not that of the run in run, text; leave out --task, or choose another --workdir", run()),
+    Row("lm", f"{GENERATE} --preset=paper",
+        "--preset=paper is not that of the run in run, small; leave out --preset, or choose another --workdir", run()),
+    # what is lost or damaged
+    damaged("lm", GENERATE,
+        "run has no trained weights yet: vocabulary.txt is missing", **{"vocabulary.txt": None}),
+    damaged("lm", GENERATE, "run has no trained weights yet: run/checkpoints/best.npz is missing"),
+    damaged("lm", GENERATE,
+        "run/checkpoints/best.npz cannot be read: No data left in file", **{"checkpoints/best.npz": b""}),
+    damaged("lm", GENERATE,
+        "run/checkpoints/best.npz cannot be read: File is not a zip file", **{"checkpoints/best.npz": b"PK\x03\x04"}),
+    damaged("lm", GENERATE,
+        "run/checkpoints/best.npz cannot be read: [Errno 21] Is a directory: 'run/checkpoints/best.npz'", **{"checkpoints/best.npz": folder}),
+    damaged("lm", GENERATE,
+        "run/config.json is not JSON: {any}", **{"config.json": b""}),
+    damaged("lm", GENERATE,
+        "run/config.json is not JSON: {any}", **{"config.json": "{"}),
+    damaged("lm", GENERATE,
+        "run/config.json is not the config of a run: it holds no fields", **{"config.json": "[]"}),
+    damaged("lm", GENERATE, "", **{"config.json": "{}"}),
+    damaged("lm", GENERATE,
+        "run/config.json is not the config of a run: it holds no fields", **{"config.json": "null"}),
+    damaged("lm", GENERATE,
+        "run/config.json is not JSON: {any}", **{"config.json": b"\xff\xfe"}),
+    damaged("lm", GENERATE, "run/config.json: Is a directory", **{"config.json": folder}),
+    damaged("lm", GENERATE,
+        "not enough values to unpack (expected 1, got 0)", **{"config.json": '{"task": "ptbb"}'}),
+    damaged("lm", GENERATE,
+        "--task=seq_mnist is one of python -m trainers.pixels, not of trainers.lm", **{"config.json": changed(task="seq_mnist")}),
+    damaged("lm", GENERATE, "", **{"config.json": changed(model=3)}),
+    damaged("lm", GENERATE,
+        "`units` must be a positive integer. Received: units='many'", **{"config.json": changed(model__units="many")}),
+    damaged("lm", GENERATE,
+        "`depth` must be a positive integer. Received: depth=0", **{"config.json": changed(model__depth=0)}),
+    damaged("lm", GENERATE,
+        "`config.model.kind` must be 'trellis' to generate. Received: config.model.kind='gru', in run", **{"config.json": changed(model__kind="gru")}),
+    damaged("lm", GENERATE,
+        "Unrecognized keyword arguments passed to TrellisLayer: {'width': 3}", **{"config.json": changed(model__width=3)}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: each token must be a non-empty word of one line. Received: '' as token 0 of 1", **{"vocabulary.txt": b""}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: '<eos>' must be a token. Received: 2 tokens without it", **{"vocabulary.txt": b"a\nb\n"}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: each token must stand there once. Received: 'a' a second time, as token 1 of 3", **{"vocabulary.txt": b"a\na\n<eos>\n"}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: {any}", **{"vocabulary.txt": b"\xff\n<eos>\n"}),
+    damaged("lm", GENERATE, "run/vocabulary.txt: Is a directory", **{"vocabulary.txt": folder}),
+    damaged("lm", EVALUATE,
+        "run belongs to a run on another text: train differs; give that run's text by --data_dir, or choose another --workdir", **{"vocabulary.txt": "a\nb\n<eos>\n<unk>\n"}),
+    damaged("lm", EVALUATE,
+        "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)", **{"corpus.json": "{"}),
+    damaged("lm", EVALUATE, "", **{"corpus.json": "[]"}),
+    damaged("lm", EVALUATE,
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", **{"corpus.json": "{}"}),
+    damaged("lm", EVALUATE, "", **{"corpus.json": '{"sha256": {"train": "0"}}'}),
+    damaged("lm", EVALUATE,
+        "run belongs to a run on another text: train, validation, test differs; give that run's text by --data_dir, or choose another --workdir", **{"corpus.json": '{"sha256": {"train": "0", "validation": "0", "test": "0"}}'}),
+    damaged("lm", f"{TRAIN} --workdir=run", "", **{"config.json": "{"}),
+    damaged("lm", f"{TRAIN} --workdir=run", "", **{"result.json": "{"}),
+    damaged("lm", f"{TRAIN} --workdir=run", "", **{"result.json": "[]"}),
+    damaged("lm", f"{TRAIN} --workdir=run", "run/lock: Is a directory", **{"lock": folder}),
+    # reports
+    Row("report", "run", "run holds no run: config.json is missing; train one there first"),
+    Row("report", "text",
+        "text holds no run: config.json is missing; train one there first", texts()),
+    Row("report", "text/train.txt",
+        "text/train.txt holds no run: config.json is missing; train one there first", texts()),
+    Row("report", "run run", "expected folders of runs, each once. Received: run run", run()),
+    Row("report", "run run/", "expected folders of runs, each once. Received: run run/", run()),
+    Row("report", "run ./run", "expected folders of runs, each once. Received: run ./run", run()),
+    Row("report", "run missing",
+        "missing holds no run: config.json is missing; train one there first", run()),
+    Row("report", "''", "expected folders of runs, each once. Received: ''", run()),
+    Row("report", "run --output=", "--output must not be empty. Received: --output=", run()),
+    Row("report", "run --output=text/train.txt",
+        "--output must be a folder, or the name of a new one. Received: --output=text/train.txt, which is no folder", run() | texts()),
+    Row("report", "run --output=text/train.txt/docs",
+        "--output must be a folder, or the name of a new one. Received: --output=text/train.txt/docs, of which text/train.txt is no folder", run() | texts()),
+    Row("report", "run --output=/proc/docs", "/proc/docs: No such file or directory", run()),
+    Row("report", "run --output=run", "", run()),
+    Row("report", "run",
+        "run/config.json is not JSON: {any}", run(**{"config.json": "{"})),
+    Row("report", "run",
+        "run holds no run that can be read: KeyError('training')", run(**{"config.json": "{}"})),
+    Row("report", "run",
+        "run/config.json is not the config of a run: it holds no fields", run(**{"config.json": "[]"})),
+    Row("report", "run",
+        "run holds no run that can be read: KeyError('training')", run(**{"config.json": '{"task": "ptbb", "preset": "small"}'})),
+    Row("report", "run",
+        "run holds no run that can be read: JSONDecodeError('Expecting property name enclosed in double quotes: line 1 column 2 (char 1)')", run(**{"result.json": "{"})),
+    Row("report", "run",
+        'run holds no run that can be read: AttributeError("\'list\' object has no attribute \'get\'")', run(**{"result.json": "[]"})),
+    Row("report", "run",
+        'run holds no run that can be read: TypeError("\'>=\' not supported between instances of \'str\' and \'int\'")', run(**{"result.json": '{"epochs": "many"}'})),
+    Row("report", "run",
+        "run holds no run that can be read: KeyError('perplexity')", run(**{"result.json": '{"epochs": 99, "scores": {"test": {"exact": {}}}}'})),
+    Row("report", "run", "run/metrics.csv: Is a directory", run(**{"metrics.csv": folder})),
+    Row("report", "run", "", run(**{"metrics.csv": fifo})),
+)

@@ -1,0 +1,70 @@
+"""What is exported, where to, and what the demo is given to show."""
+
+# A row is a line or two, however long.
+# fmt: off
+# ruff: noqa: E501
+
+from tests.trainers.bad_inputs.folders import run
+from tests.trainers.bad_inputs.row import Row, fifo, link, texts
+
+EXPORT = "--workdir=run --output=models/text"
+
+ROWS = (
+    Row("export", EXPORT, "run holds no run: config.json is missing; train one there first"),
+    Row("export", "--workdir= --output=models",
+        "--workdir must not be empty. Received: --workdir="),
+    Row("export", "--workdir=run --output=",
+        "--output must not be empty. Received: --output=", run()),
+    Row("export", "--workdir=run --output=' models'",
+        "--output must be a name without control characters or white space at its ends. Received: --output=' models'", run()),
+    Row("export", EXPORT,
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", run()),
+    Row("export", "--workdir=text --output=models",
+        "text holds no run: config.json is missing; train one there first", texts()),
+    Row("export", "--workdir=text/train.txt --output=models",
+        "text/train.txt holds no run: config.json is missing; train one there first", texts()),
+    Row("export", "--workdir=run --output=models",
+        "--output must be a model's folder, in which each export is a new version. Received: --output='models', which is a file", run() | {"models": "a file"}),
+    Row("export", "--workdir=run --output=models/text",
+        "--output must be a folder, or the name of a new one. Received: --output=models/text, of which models is no folder", run() | {"models": "a file"}),
+    Row("export", "--workdir=run --output=models",
+        "--output must be a model's folder, in which each export is a new version. Received: --output='models', which is a file", run() | {"models": fifo}),
+    Row("export", "--workdir=run --output=models",
+        "--output must be a model's folder, in which each export is a new version. Received: --output='models', which is a SavedModel itself", run() | {"models/saved_model.pb": b""}),
+    Row("export", "--workdir=run --output=models/3",
+        "--output must be a model's folder, in which each export is a new version. Received: --output='models/3', whose name is that of a version", run()),
+    Row("export", "--workdir=run --output=run",
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", run()),
+    Row("export", "--workdir=run --output=run/models",
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", run()),
+    Row("export", "--workdir=run --output=./run/../run",
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", run()),
+    Row("export", "--workdir=run --output=/proc/models",
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", run()),
+    Row("export", "--workdir=run --output=/dev/null/models",
+        "--output must be a folder, or the name of a new one. Received: --output=/dev/null/models, of which /dev/null is no folder", run()),
+    Row("export", "--workdir=run --output=models --precision=int8",
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", run()),
+    Row("export", "--workdir=run --output=models",
+        "run/config.json is not JSON: {any}", run(**{"config.json": "{"})),
+    Row("export", "--workdir=run --output=models", "", run(**{"config.json": "{}"})),
+    Row("export", "--workdir=run --output=models",
+        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: {any}", run(**{"vocabulary.txt": b"\xff"})),
+    Row("demo", "--model=models --port=0",
+        "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none"),
+    Row("demo", "--model= --port=0", "--model is missing"),
+    Row("demo", "--model=models --port=0",
+        "--model must be a model's folder, in which each export is a new version. Received: --model='models', which is a file", {"models": "a file"}),
+    Row("demo", "--model=models --port=0",
+        "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none", {"models": link("nowhere")}),
+    Row("demo", "--model=models --port=0",
+        "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none", {"models/readme.txt": "no version"}),
+    Row("demo", "--model=models/1 --port=0",
+        "--model must be a model's folder, in which each export is a new version. Received: --model='models/1', which is a SavedModel itself", {"models/1/saved_model.pb": b"damaged"}),
+    Row("demo", "--model=models --port=0",
+        "models/1 cannot be loaded: Cannot parse file b'models/1/saved_model.pb': Error parsing message with type 'tensorflow.SavedModel': Wire format was corrupt.", {"models/1/saved_model.pb": b"damaged"}),
+    Row("demo", "--model=models --port=0",
+        "models/1 cannot be loaded: SavedModel file does not exist at: models/1/{saved_model.pbtxt|saved_model.pb}", {"models/1/notes.txt": b"no graph"}),
+    Row("demo", "--model=models --port=0",
+        "models/1 cannot be loaded: SavedModel file does not exist at: models/1/{saved_model.pbtxt|saved_model.pb}", {"models/1": "a file"}),
+)
