@@ -173,7 +173,7 @@ def test_bad_input_is_named_before_anything_is_written(arguments, message, call,
 def test_a_validation_part_that_leaves_nothing_is_refused(folder, call, tmp_path):
     arguments = ("--task=seq_mnist", "--config.data.validation=60", f"--data_dir={folder}")
     error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
-    assert "`validation` must be from 1 to 59" in error
+    assert "`config.data.validation` must be from 1 to 59" in error
 
 
 def test_a_sequence_run_is_none_of_the_language_trainer(trained, call):

@@ -63,5 +63,5 @@ def unreadable(path: Path) -> None:
 
 def texts(**files: str | bytes | Callable[[Path], None]) -> dict:
     """Returns the three files of `--task=text` in the folder `text`, some of them replaced."""
-    good = "a b c d\n" * 100
+    good = "a b c d\n" * 160
     return {f"text/{name}.txt": files.get(name, good) for name in ("train", "valid", "test")}
