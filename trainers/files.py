@@ -9,30 +9,37 @@ from typing import IO, Any
 
 from etils import epath
 
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
+def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
+    """Refuses what cannot be read as a file: reading a pipe may wait for ever, or succeed once.
 
-def check_regular(path: epath.Path) -> None:
-    """Refuses what cannot be read as a file, a pipe that would be waited for above all.
+    Args:
+        path: what was given.
+        flag: by which flag, for the error; None: a file in a folder that was.
 
     Raises:
-        ValueError: there is no such file, or it is of another kind.
+        ValueError: it is a folder, a pipe, a socket or a device, or a link that leads nowhere.
+        OSError: it is not there, or cannot be looked at.
     """
+    path = epath.Path(path)
+    if (kind := _kind_of(path)) is None:
+        return
+    received = f"--{flag}={path}, which is {kind}" if flag else kind
+    raise ValueError(f"{f'--{flag}' if flag else path} must be a file. Received: {received}")
+
+
+def _kind_of(path: epath.Path) -> str | None:
+    """Returns what a path leads to in words, None where that is a file."""
+    if "://" in os.fspath(path):
+        return "a folder" if path.is_dir() else None
     try:
-        kind = stat.S_IFMT(os.stat(path).st_mode)
-    except OSError as error:
-        if path.exists():  # in an object store
-            return
-        received = "a link that leads nowhere" if os.path.islink(path) else "nothing of that name"
-        raise ValueError(f"{path} must be a file. Received: {received}") from error
-    if kind != stat.S_IFREG:
-        raise ValueError(f"{path} must be a file. Received: {_KINDS.get(kind, 'something else')}")
+        mode = os.stat(path).st_mode
+    except OSError:
+        if os.path.islink(path):
+            return "a link that leads nowhere"
+        raise
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return None if stat.S_ISREG(mode) else kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def check_folder(flag: str, path: epath.Path) -> None:

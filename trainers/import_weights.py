@@ -95,6 +95,7 @@ def _import() -> None:
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
     files.check_folder("workdir", path)
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
+    files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
     model, config, keep, told = read(checkpoint, path)
     with open_workdir(path, config.to_dict()):
@@ -176,7 +177,7 @@ def _permutation() -> list[int] | None:
 
 def _read_order(file: epath.Path) -> list[int]:
     """Returns the order of MNIST's pixels in a file of `np.save`."""
-    files.check_regular(file)
+    files.check_regular(file, "permutation")
     try:
         with file.open("rb") as stream:
             order = np.load(stream, allow_pickle=False)

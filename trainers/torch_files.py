@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from trainers.files import check_regular
-
 _DTYPES: dict[str, np.dtype] = {
     "torch DoubleStorage": np.dtype("<f8"),
     "torch FloatStorage": np.dtype("<f4"),
@@ -82,7 +80,6 @@ def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
         OSError: The file cannot be read.
     """
     path = epath.Path(path)
-    check_regular(path)
     data = path.read_bytes()
     try:
         if not data:

@@ -64,7 +64,7 @@ ROWS = (
     mnist(
         "--data_dir must be a folder of train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte.gz (or no --data_dir, so that they are downloaded). Received: --data_dir=digits, which lacks t10k-labels-idx1-ubyte.gz", **{TEST_LABELS: None}),
     mnist("digits/train-images-idx3-ubyte must be a file. Received: a folder", **{TRAIN: folder}),
-    mnist("digits/train-images-idx3-ubyte must be a file. Received: a named pipe", **{TRAIN: fifo}),
+    mnist("digits/train-images-idx3-ubyte must be a file. Received: a pipe", **{TRAIN: fifo}),
     mnist(
         "digits/t10k-images-idx3-ubyte must be a file. Received: a link that leads nowhere", **{TEST: link("nowhere")}),
     mnist(
@@ -111,7 +111,7 @@ ROWS = (
         "photos/data_batch_2.bin must hold 3,073 bytes for each image, and at least one image. Received: 3,074 bytes", data_batch_2=RECORD + b"1"),
     cifar(
         "photos/test_batch.bin must hold labels from 0 to 9. Received: 10, of image 0 counted from 0", test_batch=b"\x0a" + RECORD[1:]),
-    cifar("photos/data_batch_3.bin must be a file. Received: a named pipe", data_batch_3=fifo),
+    cifar("photos/data_batch_3.bin must be a file. Received: a pipe", data_batch_3=fifo),
     cifar("photos/data_batch_3.bin must be a file. Received: a folder", data_batch_3=folder),
     cifar(
         "photos/test_batch.bin must hold 3,073 bytes for each image, and at least one image. Received: 5 bytes", test_batch=b"\x80\x02}q\x00"),

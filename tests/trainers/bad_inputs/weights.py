@@ -74,11 +74,11 @@ WHOLE = b"\x80\x02cmodel\nTrellisNetModel\n)\x81}."
 ROWS = (
     # the file
     Row("import_weights", IMPORT,
-        "weights.pkl must be a file. Received: nothing of that name", texts()),
-    weights("weights.pkl must be a file. Received: a folder", folder),
-    weights("weights.pkl must be a file. Received: a named pipe", fifo),
-    weights("weights.pkl must be a file. Received: a device", link("/dev/zero")),
-    weights("weights.pkl must be a file. Received: a link that leads nowhere", link("nowhere")),
+        "weights.pkl: No such file or directory", texts()),
+    weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a folder", folder),
+    weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a pipe", fifo),
+    weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a device", link("/dev/zero")),
+    weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a link that leads nowhere", link("nowhere")),
     weights(
         "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is empty", b""),
     weights(
@@ -152,9 +152,9 @@ ROWS = (
         "order.npy is no file of integers that `np.save` wrote, or is cut short", b""),
     order(
         "order.npy is no file of integers that `np.save` wrote, or is cut short", b"0 1 2"),
-    order("order.npy must be a file. Received: a named pipe", fifo),
-    order("order.npy must be a file. Received: a folder", folder),
-    order("order.npy must be a file. Received: a link that leads nowhere", link("nowhere")),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a pipe", fifo),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a folder", folder),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a link that leads nowhere", link("nowhere")),
     order("order.npy must have each of the integers 0, ..., 783 once", saved(np.arange(783))),
     order("order.npy must have each of the integers 0, ..., 783 once", saved(np.zeros(784, int))),
     order("order.npy must have each of the integers 0, ..., 783 once", saved(np.arange(784.0))),
