@@ -13,6 +13,7 @@ EXTRAS = {
         "importlib_resources",
         "matplotlib",
         "ml_collections",
+        "protobuf",
         "tensorboard",
         "tensorflow-datasets",
         "tqdm",

@@ -17,9 +17,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 
-from trainers import flag_errors, remote, terminal
+from trainers import command, flag_errors, remote, terminal
 from trainers.writing import Sampling, Unknown, generate
 
 MODES = ("generate", "next", "score")
@@ -116,20 +116,21 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
 
 def run(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> int:
     """Runs the mode that the flags name; returns the exit status."""
+    return command.run(argv, lambda: _run(values))
+
+
+def _run(values: flags.FlagValues) -> int:
+    _check(values)
+    transport = PROTOCOLS[values.protocol](values.server, values.model, values.deadline)
+    mode = {"generate": _generate, "next": _next, "score": _score}[values.mode]
     try:
-        _check(argv, values)
-        transport = PROTOCOLS[values.protocol](values.server, values.model, values.deadline)
-        {"generate": _generate, "next": _next, "score": _score}[values.mode](
-            remote.Model(transport), values
-        )
-    except (ValueError, remote.RemoteError) as error:
-        return _fail(error)
-    return 0
+        mode(remote.Model(transport), values)
+    except remote.RemoteError as error:
+        return command.fail(str(error), command.Status.REFUSED)
+    return command.Status.DONE
 
 
-def _check(argv: list[str], values: flags.FlagValues) -> None:
-    if len(argv) > 1:
-        raise ValueError(f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}")
+def _check(values: flags.FlagValues) -> None:
     for name in ("server", "model"):
         if not values[name].value:
             raise ValueError(f"--{name} is missing")
@@ -192,19 +193,11 @@ def _warn(unknown: int, of: str = "the") -> None:
         print(f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True)
 
 
-def _fail(error: Exception | str) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
-
-
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
-    try:
-        return flags.FLAGS(argv)
-    except flags.Error as error:
-        sys.exit(_fail(flag_errors.told(error, flags.FLAGS)))
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
+    return command.parse_flags(argv, lambda argv: None)
 
 
 if __name__ == "__main__":
     define_flags()
-    app.run(run, flags_parser=parse_flags)
+    command.start(run, parse_flags)

@@ -2,7 +2,7 @@
 
 The values live in `configs/TASK.py`, one file a task, behind `get_config(preset)` and `PRESETS`.
 This module finds them, applies `--config.FIELD=VALUE` after the preset whatever the order of the
-flags, and reads what a workdir keeps of it.
+flags, and reads what a workdir keeps of it; both are checked against `trainers.schema`.
 """
 
 import importlib
@@ -14,9 +14,38 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
+from trainers import schema
 from trainers.names import TASKS, flatten, unknown
 
-_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
+_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
+
+
+class _TupleParser(flags.ArgumentParser):
+    """Reads `1,2,4`, with or without parentheses; what is no integer is left to the schema."""
+
+    def parse(self, argument: Any) -> Any:
+        """Returns a tuple; one that is given as such stays as it is."""
+        if not isinstance(argument, str):
+            return argument
+        items = argument.strip().removeprefix("(").removesuffix(")").split(",")
+        if not items[-1].strip():  # `1,` and ``
+            items.pop()
+        return tuple(map(_as_integer, items))
+
+    def flag_type(self) -> str:
+        """Returns what `--help` calls it."""
+        return "integers, as in 1,2,4"
+
+
+def _as_integer(item: str) -> int | str:
+    try:
+        return int(item)
+    except ValueError:
+        return item
+
+
+# Its own joins the values of a flag that is given twice, where of any other flag the last counts.
+config_flags.register_flag_parser(parser=_TupleParser())(tuple)
 
 
 def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
@@ -32,7 +61,7 @@ def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
     if task not in TASKS:
         raise ValueError(unknown("--task", task, TASKS))
     module = importlib.import_module(f"configs.{task}")
-    preset = preset or module.PRESETS[0]
+    preset = module.PRESETS[0] if preset is None else preset
     if preset not in module.PRESETS:
         raise ValueError(unknown("--preset", preset, module.PRESETS) + f" (of --task={task})")
     config = module.get_config(preset)
@@ -58,6 +87,11 @@ def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
     config = load(task, _last_value(argv, "preset"))
     known = flatten(config)
     for field in fields:
+        if field in ("task", "preset"):
+            raise ValueError(
+                f"--config.{field} would change the name alone, and none of its values; "
+                f"use --{field}=..."
+            )
         if field not in known:
             raise ValueError(unknown("--config field", field, known))
     config_flags.DEFINE_config_dict(
@@ -69,8 +103,9 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
     """Parses a command line with its config flags; returns what is no flag, as absl does.
 
     Raises:
-        ValueError: As in `define_flag`, or a value of the wrong type: the message names the
-            field, the value and the type.
+        ValueError: As in `define_flag`, or a value of the wrong type or out of its range: the
+            message names the field, the value and what was expected. Whether the values go
+            together is left to `schema.check`.
         flags.Error: Any other mistake in the flags.
     """
     define_flag(argv, flag_values)
@@ -82,7 +117,8 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
             raise
         raise ValueError(_wrong_type(flag_values, match[1], match[2])) from error
     if "config" in flag_values:
-        check_tuples(flag_values["config"].value)
+        config: Any = flag_values["config"].value
+        schema.check_fields(config)
     return rest
 
 
@@ -92,17 +128,14 @@ def overridden(argv: Sequence[str]) -> list[str]:
 
 
 def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
-    """Returns the locked config of what a JSON file held; its lists are tuples again."""
-    return ml_collections.ConfigDict(_with_tuples(dict(values))).lock()
+    """Returns the locked config of what a JSON file held; its lists are tuples again.
 
-
-def check_tuples(config: ml_collections.ConfigDict) -> None:
-    """Raises ValueError where a tuple holds anything but ints, the one kind that configs have."""
-    for field, value in flatten(config).items():
-        if isinstance(value, tuple) and not all(type(item) is int for item in value):
-            raise ValueError(
-                f"`config.{field}` must be a tuple of ints. Received: config.{field}={value}"
-            )
+    Raises:
+        ValueError: As `schema.check`.
+    """
+    values = _with_tuples(dict(values))
+    schema.check(values)
+    return ml_collections.ConfigDict(values).lock()
 
 
 def _with_tuples(value: Any) -> Any:

@@ -7,14 +7,14 @@ prints the page's address. The newest version in the folder is shown.
 
 import asyncio
 import ipaddress
-import signal
 import socket
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 from trainers import command, flag_errors
 from trainers.page import server
 from trainers.page.served import ServedModel
+from trainers.training import stopping
 
 FLAGS = flags.FLAGS
 
@@ -27,12 +27,12 @@ def define_flags() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Serves the page until Ctrl-C or SIGTERM; returns the exit status."""
+    """Serves the page until Ctrl-C or SIGTERM, which are its end; returns the exit status."""
     return command.run(argv, lambda: serve(FLAGS.model, FLAGS.host, FLAGS.port))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, lambda argv: command.require("model"))
 
 
@@ -60,10 +60,9 @@ def serve(model: str, host: str, port: int) -> None:
 
 async def _end() -> None:
     """Waits for Ctrl-C or SIGTERM."""
-    asked = asyncio.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(each, asked.set)
-    await asked.wait()
+    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+    with stopping.StopSignals(lambda: loop.call_soon_threadsafe(asked.set)):
+        await asked.wait()
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -82,4 +81,4 @@ def _in_address(host: str) -> str:
 
 if __name__ == "__main__":
     define_flags()
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -177,12 +177,6 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
         data: The config's group `data`.
         settings: The config's group `evaluation`.
     """
-    for field in ("batch_size", "exact_batch_size", "exact_chunk"):
-        if settings[field] < 1:
-            raise ValueError(
-                f"`config.evaluation.{field}` must be at least 1. Received: "
-                f"config.evaluation.{field}={settings[field]}"
-            )
     stream = data.horizon + 2  # of these one is scored
     if tokens < settings.batch_size * stream:
         fitting = tokens // stream

@@ -10,7 +10,7 @@ import os
 import sys
 
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
@@ -25,6 +25,7 @@ from trainers import (
     sequence_runs,
 )
 from trainers import config as configs
+from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS
 
@@ -39,7 +40,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     if fields := configs.overridden(argv):
         message = f"--config.{fields[0]} has no use here: --workdir says which run"
         sys.exit(command.fail(message, command.Status.REFUSED))
@@ -63,14 +64,19 @@ def _export() -> None:
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
     path, output = epath.Path(FLAGS.workdir).expanduser(), os.path.expanduser(FLAGS.output)
+    # All before what less precision changes is measured.
     with flag_errors.naming("output", "path"):
-        versions.check_folder(output)  # before what less precision changes is measured
+        versions.check_folder(output)
     files.check_folder("output", epath.Path(output))
+    check_output(output)
     task = runs.load_config(path).task
     export = language_runs.export if task in names.LANGUAGE else sequence_runs.export
-    version = export(path, output, FLAGS.precision, FLAGS.data_dir)
+    try:
+        version = export(path, output, FLAGS.precision, FLAGS.data_dir)
+    except versions.NotWrittenError as error:
+        raise NotKeptError(str(error)) from error
     print(f"{version}: see assets.extra/model_card.md there")
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

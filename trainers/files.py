@@ -1,7 +1,10 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and what is said of those that cannot be read."""
 
 import contextlib
+import errno
+import itertools
 import json
+import math
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -81,20 +84,158 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
     """
     path = epath.Path(path)
     part = path.with_name(f".{path.name}.part")
+    _remove(part)  # a killed process's may be one that cannot be opened
     try:
         with part.open("wb") as file:
             write(file)
             file.flush()
-            with contextlib.suppress(AttributeError, OSError):  # a stream may have no descriptor
-                os.fsync(file.fileno())
+            _sync(file)
         part.replace(path)
     except BaseException:
-        with contextlib.suppress(Exception):
-            part.unlink(missing_ok=True)
+        _remove(part)
         raise
+    _sync_name(path)
 
 
 def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:
-    """Writes a JSON file whole or not at all; what JSON does not know becomes a list."""
-    text = json.dumps(value, indent=2, default=list) + "\n"
+    """Writes a JSON file whole or not at all, of `json_value(value)`."""
+    text = json.dumps(json_value(value), indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _remove(path: epath.Path) -> None:
+    with contextlib.suppress(Exception):
+        path.unlink(missing_ok=True)
+
+
+def _sync(file: IO[bytes]) -> None:
+    """Has the disk hold what was written; a write that fails late is told here."""
+    try:
+        descriptor = file.fileno()
+    except (AttributeError, OSError):  # an object store's stream has none
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # that of a file system that cannot
+            raise
+
+
+def _sync_name(path: epath.Path) -> None:
+    """Has the disk hold the file's name too, where folders can be synced: it stands there now."""
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def json_value(value: Any) -> Any:
+    """Returns what reading gives of a value that is written as JSON.
+
+    What JSON does not know becomes a list; a number that it has no word for, NaN or infinite, None.
+    """
+    if isinstance(value, Mapping):
+        return {name: json_value(item) for name, item in value.items()}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    return [json_value(item) for item in value]
+
+
+class UnreadableError(ValueError):
+    """A file is not what was written there; the message names it, and says why."""
+
+
+def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict[str, Any]:
+    """Reads a JSON file of fields.
+
+    Args:
+        path: the file.
+        fields: what it has to have, names within groups dotted, each with its type.
+
+    Raises:
+        UnreadableError: the file is empty, cut off, not UTF-8, not JSON, or lacks a field.
+        OSError: it cannot be read.
+    """
+    content = read_bytes(path)
+    try:
+        value = json.loads(content.decode())
+        if not isinstance(value, dict):
+            raise ValueError(f"it holds {_kind(value)}, not fields")
+        for field, kind in (fields or {}).items():
+            _check_field(value, field, kind)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{path} is damaged: {_told(content, error)}") from error
+    return value
+
+
+def read_bytes(path: epath.PathLike) -> bytes:
+    """Reads a file; where that fails, a second time, for some failures pass."""
+    with contextlib.suppress(OSError):
+        return epath.Path(path).read_bytes()
+    return epath.Path(path).read_bytes()
+
+
+def spare_path(path: epath.PathLike) -> epath.Path:
+    """Returns `PATH.unreadable`, or `PATH.unreadable-2` and so on where something stands there."""
+    path = epath.Path(path)
+    taken = {each.name for each in path.parent.iterdir()}
+    first = f"{path.name}.unreadable"
+    names = itertools.chain([first], (f"{first}-{n}" for n in itertools.count(2)))
+    return path.with_name(next(name for name in names if name not in taken))
+
+
+def set_aside(path: epath.PathLike, name: str | None = None) -> epath.Path:
+    """Renames what stands at a path, which is kept and never written over; returns the new path.
+
+    Args:
+        path: of a file or a folder.
+        name: what the new name begins with; None: the former one.
+
+    Raises:
+        OSError: it cannot be renamed, and stands where it did.
+    """
+    path = epath.Path(path)
+    return path.rename(spare_path(path.with_name(name or path.name)))
+
+
+def _check_field(value: Any, field: str, kind: type) -> None:
+    for name in field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            raise ValueError(f"it lacks `{field}`")
+        value = value[name]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"`{field}` is {_kind(value)}, not {_JSON_KINDS[kind]}")
+
+
+_JSON_KINDS = {
+    dict: "fields",
+    list: "a list",
+    str: "a text",
+    int: "a whole number",
+    float: "a fraction",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+def _kind(value: Any) -> str:
+    return _JSON_KINDS[type(value)]
+
+
+def _told(content: bytes, error: Exception) -> str:
+    """Returns what is wrong with the content of a JSON file."""
+    if not content.strip():
+        return "it is empty"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is not JSON (too many brackets)"
+    if isinstance(error, json.JSONDecodeError):
+        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+        where = f"{error.msg}, line {error.lineno}"
+        return "it is cut off" if cut else f"it is not JSON ({where})"
+    return str(error)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import keras
 import ml_collections
 import numpy as np
-from absl import app, flags
+from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     # Before the others, of which the last one counts.
     return command.parse_flags([argv[0], "--preset=released", *argv[1:]], _check_flags)
 
@@ -204,4 +204,4 @@ def _check_numbering(config: ml_collections.ConfigDict) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -18,7 +18,6 @@ from trainers.measures import of_tokens
 
 MODELS = {"trellis": TrellisLM, "lstm": LSTMLanguageModel}
 HEADS = {"mixture": MixtureOfSoftmaxes, "adaptive": AdaptiveSoftmax}
-HISTORIES = ("zero", "carried")
 
 
 class LanguageModeling:
@@ -46,7 +45,6 @@ class LanguageModeling:
         train: np.ndarray,
         validation: np.ndarray,
     ) -> None:
-        check_data(config.data)
         self.model = model
         self.evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
         self._config = config
@@ -110,15 +108,11 @@ def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> keras.Mode
     """Returns the model of a config, built.
 
     Raises:
-        ValueError: The model's kind, its head's, or an argument of one of them is not valid.
+        ValueError: The vocabulary lacks words that the config names.
     """
+    check_vocabulary(config.model, vocabulary_size)
     arguments = config.model.to_dict()
     kind = arguments.pop("kind")
-    if kind not in MODELS:
-        raise ValueError(
-            f"`config.model.kind` must be one of {tuple(MODELS)}. Received: "
-            f"config.model.kind={kind!r}"
-        )
     arguments |= initializers(arguments.pop("initial_deviation", 0.0))
     if "head" in arguments:
         arguments["head"] = _head(arguments["head"], config.seed)
@@ -129,30 +123,46 @@ def _head(arguments: Mapping[str, Any], seed: int) -> Head:
     """Returns the head of a config; without one, a model's softmax is tied."""
     arguments = dict(arguments)
     kind = arguments.pop("kind")
-    if kind not in HEADS:
-        raise ValueError(
-            f"`config.model.head.kind` must be one of {tuple(HEADS)}. Received: "
-            f"config.model.head.kind={kind!r}"
-        )
     if kind == "mixture":  # the other has no dropout of its own
         arguments["seed"] = seed
     return HEADS[kind](**arguments)
 
 
-def check_data(data: ml_collections.ConfigDict) -> None:
-    """Raises ValueError where the fields of the group `data` do not go together."""
-    if data.history not in HISTORIES:
+def check_vocabulary(model: ml_collections.ConfigDict, size: int) -> None:
+    """Raises ValueError where the group `model` names words that a vocabulary does not have."""
+    cutoffs = model.get("head", {}).get("cutoffs", (0,))
+    if cutoffs[-1] >= size:
         raise ValueError(
-            f"`config.data.history` must be one of {HISTORIES}. Received: "
-            f"config.data.history={data.history!r}"
+            f"`config.model.head.cutoffs` must be below the vocabulary's size, {size}. "
+            f"Received: config.model.head.cutoffs={cutoffs}"
         )
-    if not 0 <= data.horizon < data.window:
+    untrained = model.get("untrained_input_id", 0)
+    if not -size <= untrained < size:
         raise ValueError(
-            f"`config.data.horizon` must be from 0 to config.data.window - 1 = {data.window - 1}. "
-            f"Received: config.data.horizon={data.horizon}"
+            f"`config.model.untrained_input_id` must be from {-size} to {size - 1}, by the "
+            f"vocabulary's size, {size}. Received: config.model.untrained_input_id={untrained}"
         )
-    if data.history == "carried" and data.horizon:
-        raise ValueError(
-            "`config.data.horizon` must be 0 with config.data.history='carried': windows that "
-            f"overlap have no state to go on from. Received: config.data.horizon={data.horizon}"
-        )
+
+
+def check_training_text(name: str, tokens: int, data: ml_collections.ConfigDict) -> None:
+    """Raises ValueError where a text is too short for the windows of the group `data`.
+
+    Args:
+        name: What to call the text.
+        tokens: Its length.
+        data: The config's group `data`.
+    """
+    stream, least = tokens // data.batch_size, data.window + 1  # the last token is a target alone
+    if stream >= least:
+        return
+    remedies = []
+    if tokens >= least:
+        remedies.append(f"--config.data.batch_size={tokens // least}")
+    if stream - 1 > data.horizon:
+        remedies.append(f"--config.data.window={stream - 1}")
+    use = f"use {' or '.join(remedies)}, or give" if remedies else "give"
+    raise ValueError(
+        f"{name} holds {tokens} tokens, {stream} in each of config.data.batch_size="
+        f"{data.batch_size} streams; expected at least {least} in each, for "
+        f"config.data.window={data.window}: {use} more text"
+    )

@@ -1,6 +1,5 @@
 """What `trainers.lm` does: train a run, evaluate it, sample from it."""
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,13 +22,15 @@ from trainers import (
     standardize,
 )
 from trainers.data import corpora
+from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.measures import of_tokens
 from trainers.training import checkpoints
-from trainers.training.workdir import WorkdirError
+from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
 _SPLITS = ("validation", "test")
+_CHECKSUM = "vocabulary_sha256"
 
 
 class LanguageExperiment:
@@ -47,10 +48,25 @@ class LanguageExperiment:
         self._config = config
         self._corpus = load_corpus(config, data_dir)
         self._measure = of_tokens(config.task)
+        name = f"the training text ({self._corpus.labels['train']})"
+        language_modeling.check_training_text(name, len(self._corpus.train), config.data)
         for split in _SPLITS:
             name = f"the {split} text ({self._corpus.labels[split]})"
             tokens = len(getattr(self._corpus, split))
             evaluation.check_text(name, tokens, config.data, config.evaluation)
+
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on this text."""
+        return memory.language_training(config, self._corpus.vocabulary.size)
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
+        size = self._config.data.batch_size
+        if size % replicas:
+            raise ValueError(
+                f"`config.data.batch_size` must be divisible by the {replicas} devices, or "
+                f"--distribute=none. Received: config.data.batch_size={size}"
+            )
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
@@ -70,7 +86,7 @@ class LanguageExperiment:
         """Returns a line on the text and the model."""
         words = self._corpus.vocabulary.size
         parameters = runs.parameters(model)
-        estimate = memory.training_bytes(self._config, parameters, words)
+        estimate = self.need(self._config).about
         return (
             f"{len(self._corpus.train):,} training {self._measure.counted}, "
             f"{words:,} {self._measure.types}; {parameters:,} parameters; "
@@ -139,6 +155,7 @@ def evaluate(
     config = runs.load_config(path)
     corpus = load_corpus(config, data_dir)
     check_corpus(path, corpus)
+    memory.check_weights(memory.language_parameters(config, corpus.vocabulary.size))
     model = language_modeling.build(config, corpus.vocabulary.size)
     checkpoints.load_best(path, model)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
@@ -198,7 +215,8 @@ def load_trained(
         )
     if not (path / VOCABULARY).exists():
         raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
-    vocabulary = Vocabulary.load(path / VOCABULARY)
+    vocabulary = _kept_vocabulary(path)
+    memory.check_weights(memory.language_parameters(config, vocabulary.size))
     model = language_modeling.build(config, vocabulary.size)
     checkpoints.load_best(path, model)
     return model, vocabulary, config
@@ -287,21 +305,37 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
             "sha256": dict(corpus.checksums),
             "tokens": {split: len(ids) for split, ids in texts.items()},
             "unknown": {split: corpora.count(ids, unknown) for split, ids in texts.items()},
+            _CHECKSUM: sha256(path / VOCABULARY),
         }
         files.write_json(path / CORPUS, kept)
 
 
 def _kept_corpus(path: epath.Path) -> dict[str, Any]:
-    """Returns what `keep_corpus` kept of a run's text."""
-    return json.loads((path / CORPUS).read_text()) if (path / CORPUS).exists() else {}
+    """Returns what `keep_corpus` kept of a run's text; raises WorkdirError where it is damaged."""
+    kept = read_kept(path / CORPUS, {"sha256": dict}) or {}
+    if "unknown" in kept:  # earlier versions did not count them
+        read_kept(path / CORPUS, {"unknown.test": int, "tokens.test": int})
+    return kept
+
+
+def _kept_vocabulary(path: epath.Path) -> Vocabulary:
+    """Returns a run's vocabulary; raises WorkdirError where it is not what the run wrote."""
+    file = path / VOCABULARY
+    try:
+        vocabulary = Vocabulary.load(file)
+    except ValueError as error:
+        raise WorkdirError(f"{file} is damaged: {error}. {RESTORE}") from error
+    if _kept_corpus(path).get(_CHECKSUM) not in (None, sha256(file)):
+        raise WorkdirError(f"{file} is damaged: its checksum is not the run's. {RESTORE}")
+    return vocabulary
 
 
 def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Raises WorkdirError where a run's text is not that of the corpus."""
     kept = _kept_corpus(path).get("sha256", corpus.checksums)
-    differing = [split for split, sha256 in corpus.checksums.items() if kept[split] != sha256]
+    differing = [split for split, each in corpus.checksums.items() if kept.get(split) != each]
     if not differing and (path / VOCABULARY).exists():  # all that a run once kept of its text
-        if Vocabulary.load(path / VOCABULARY).tokens != corpus.vocabulary.tokens:
+        if _kept_vocabulary(path).tokens != corpus.vocabulary.tokens:
             differing = ["train"]
     if differing:
         raise WorkdirError(

@@ -14,9 +14,9 @@ folder is `--workdir`, by default runs/TASK-PRESET.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from absl import app, flags
+from absl import flags
 
-from trainers import adaptation, evaluation, flag_errors, language_runs, run_command
+from trainers import adaptation, command, evaluation, flag_errors, language_runs, run_command
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return run_command.parse_flags(argv, PROGRAM, MODES, _APPLIES)
 
 
@@ -102,4 +102,4 @@ def _generate() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import keras
 import ml_collections
-from absl import app
 
 from trainers import command, language_modeling, runs, sequence_models
 from trainers import config as configs
@@ -72,4 +71,4 @@ def _print() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

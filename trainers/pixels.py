@@ -8,9 +8,9 @@
 folder is `--workdir`, by default runs/TASK-PRESET.
 """
 
-from absl import app, flags
+from absl import flags
 
-from trainers import run_command, sequence_runs
+from trainers import command, run_command, sequence_runs
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.pixels"
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return run_command.parse_flags(argv, PROGRAM, MODES)
 
 
@@ -39,4 +39,4 @@ def _evaluate() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -7,6 +7,7 @@ import ml_collections
 import numpy as np
 
 from keras_trellis import TrellisClassifier, TrellisLM, convert
+from trainers import schema
 
 TOLD = ("units", "kernel_size", "weight_normalization", "embedding_units", "output_units")
 UNTOLD = ("depth", "dilation_rate")
@@ -86,7 +87,7 @@ def with_told_sizes(
 
     Raises:
         ValueError: A size given contradicts the shapes, or `UNTOLD` are not given where the preset
-            is none of this model.
+            is none of this model; or the values do not go together.
     """
     told = {name: model.get_config()[name] for name in TOLD if name in config.model}
     for name, value in told.items():
@@ -111,6 +112,7 @@ def with_told_sizes(
     beyond = config.model.get("auxiliary_every", 0) > config.model.depth
     if beyond and not given & set(_AUXILIARY):
         config.model.auxiliary_weight = 0.0
+    schema.check(config)
     return config
 
 

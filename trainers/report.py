@@ -10,22 +10,30 @@ epoch that is its training curve.
 import dataclasses
 import datetime
 import itertools
-import json
+import math
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 from etils import epath
 from matplotlib import figure, lines
 
 from trainers import command, evaluation
-from trainers.files import check_folder, write_atomically
+from trainers.files import UnreadableError, check_folder, write_atomically
 from trainers.measures import Measure, measure_of
 from trainers.training import progress
-from trainers.training.workdir import RESULT, WorkdirError, read_config
+from trainers.training import table as tables
+from trainers.training.workdir import (
+    RESULT,
+    Change,
+    check_output,
+    read_changes,
+    read_config,
+    read_result,
+)
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
@@ -78,6 +86,8 @@ class Run:
         curve: the epochs, and the measure on validation data after each.
         training: epochs and their parts, and the measure in training up to there from the one
             before.
+        problem: what is wrong with its table, of which this is what can be read; None: nothing.
+        changes: those of its config on the way.
     """
 
     name: str
@@ -85,10 +95,13 @@ class Run:
     result: Mapping[str, Any]
     curve: Sequence[tuple[float, float]]
     training: Sequence[tuple[float, float]]
+    problem: str | None = None
+    changes: Sequence[Change] = ()
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
-        return {name: float(each[self.measure.name]) for name, each in self.scores().items()}
+        found = {name: each[self.measure.name] for name, each in self.scores().items()}
+        return {name: float(value) for name, value in found.items() if value is not None}
 
     def scores(self) -> Mapping[str, Mapping[str, Any]]:
         """Returns the scores on test data by protocol."""
@@ -109,25 +122,44 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     """Reads the run in a folder.
 
     Raises:
-        WorkdirError: there is none in it, or its files are not those of a run.
+        WorkdirError: there is none in it, or its config is damaged.
+        UnreadableError: its result is damaged.
+        OSError: a file cannot be read.
     """
     folder = epath.Path(path).expanduser()
-    config, file = read_config(folder), folder / RESULT
-    rows = progress.Table(folder / progress.METRICS, last_step=sys.maxsize).rows
+    config = read_config(folder, {"task": str, "preset": str, "training.epochs": int})
+    result = read_result(folder) or {}
+    # A run that goes on for more epochs still has the result of its former end.
+    finished = result.get("epochs", 0) >= config["training"]["epochs"]
+    content = tables.read(folder / tables.METRICS)
+    problem = content.problem
+    if finished and content.half:
+        problem = problem or "its last line is cut off"
+    if problem:
+        problem = f"{folder / tables.METRICS} is shown as far as it can be read ({problem})"
+    run = Run(
+        name,
+        config,
+        result if finished else {},
+        curve=_curve(content.rows, tables.VALIDATION, config["task"]),
+        training=_curve(content.rows, tables.INTERVAL, config["task"]),
+        problem=problem,
+        changes=read_changes(folder),
+    )
     try:
-        result = json.loads(file.read_text()) if file.exists() else {}
-        # A run that goes on for more epochs still has the result of its former end.
-        finished = result.get("epochs", 0) >= config["training"]["epochs"]
-        measure = measure_of(config["task"]).name
-        curves = (
-            [(float(row["epoch"]), float(row[measure])) for row in rows if row["kind"] == kind]
-            for kind in (progress.VALIDATION, progress.INTERVAL)
-        )
-        run = Run(name, config, result if finished else {}, *curves)
-        _run_cells(run)  # what is missing or of another form is to be told here
+        _run_cells(run), run.values()  # what is missing or of another form is to be told here
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise WorkdirError(f"{folder} holds no run that can be read: {error!r}") from error
+        raise UnreadableError(
+            f"{folder / RESULT} is damaged: its scores are not those of a run ({error!r})"
+        ) from error
     return run
+
+
+def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> list[tuple[float, float]]:
+    """Returns the epochs of the rows of a kind, and the task's measure there."""
+    name = measure_of(task).name
+    found = [(row["epoch"], row[name]) for row in rows if row["kind"] == kind and row.get(name)]
+    return [(float(x), float(y)) for x, y in found if math.isfinite(float(y))]
 
 
 def read_runs(paths: Sequence[str]) -> list[Run]:
@@ -135,7 +167,7 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 
     Raises:
         ValueError: no path is given, or one twice.
-        WorkdirError: as `read_run`.
+        WorkdirError, UnreadableError, OSError: as `read_run`.
     """
     places = {os.path.realpath(epath.Path(path).expanduser()) for path in paths}
     if not all(paths) or not paths or len(places) < len(paths):
@@ -155,7 +187,9 @@ def table(runs: Sequence[Run]) -> str:
     for task in _tasks(runs):
         rows = [_run_cells(run) for run in runs if run.task == task]
         rows += [_published_cells(each) for each in _published(task)]
-        sections.append(f"## {task}: {measure_of(task).name}\n\n{_markdown(titles, rows)}\n")
+        told = [_note(run) for run in runs if run.task == task]
+        notes = "".join(f"\n{note}\n" for note in told if note)
+        sections.append(f"## {task}: {measure_of(task).name}\n\n{_markdown(titles, rows)}\n{notes}")
     return "\n".join(sections)
 
 
@@ -254,6 +288,12 @@ def _run_cells(run: Run) -> list[str]:
     ]
 
 
+def _note(run: Run) -> str:
+    """Returns what a run's config does not tell: values that it has not had from its first step."""
+    changes = [str(change) for change in run.changes if change.of_the_steps]
+    return f"{run.name} went on with other values: {'; '.join(changes)}." if changes else ""
+
+
 def _published_cells(each: Published) -> list[str]:
     cells = [
         "*paper*",
@@ -266,7 +306,7 @@ def _published_cells(each: Published) -> list[str]:
 
 
 def _score_cell(measure: Measure, score: Mapping[str, Any] | None) -> str:
-    if score is None:
+    if score is None or score[measure.name] is None:
         return _UNKNOWN
     return measure.told(score[measure.name], measure.count(score))
 
@@ -289,17 +329,17 @@ def _published(task: str) -> list[Published]:
     return [each for each in PUBLISHED if each.task == task]
 
 
-def write(runs: Sequence[Run], folder: epath.PathLike, command: str) -> None:
+def write(runs: Sequence[Run], folder: epath.PathLike, line: str) -> None:
     """Writes the table and the picture; the folder is made where it does not exist.
 
     Args:
         runs: the runs.
         folder: where to.
-        command: the command that does so, for the table's reader.
+        line: the command that does so, for the table's reader.
     """
     folder = epath.Path(folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    head = f"# Results\n\nWritten by `{command}`.\n\n"
+    head = f"# Results\n\nWritten by `{line}`.\n\n"
     text = f"{head}{table(runs)}\n![Validation curves and test results]({PICTURE})\n"
     write_atomically(folder / TABLE, lambda file: file.write(text.encode()))
     progress.save_picture(draw(runs), folder / PICTURE)
@@ -316,7 +356,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, lambda argv: None)
 
 
@@ -327,12 +367,17 @@ def run(paths: Sequence[str], output: str) -> None:
         paths: their folders.
         output: the folder for the table and the picture.
     """
-    check_folder("output", epath.Path(output).expanduser())
+    place = epath.Path(output).expanduser()
+    check_folder("output", place)
+    check_output(place)
     runs = read_runs(paths)
+    for each in runs:
+        if each.problem:
+            print(f"warning: {each.problem}", file=sys.stderr)
     write(runs, output, shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]]))
     print(table(runs))
 
 
 if __name__ == "__main__":
     define_flags()
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

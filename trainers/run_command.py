@@ -1,14 +1,15 @@
 """What the commands have in common that train runs: modes, the run's folder, and their flags."""
 
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from absl import flags
 from etils import epath
 
-from trainers import command, files, names, run_flags, runs
+from trainers import command, files, names, run_flags, runs, schema
 from trainers import config as configs
 from trainers.training.loop import NonFiniteLossError
-from trainers.training.workdir import NotKeptError
 
 FLAGS = flags.FLAGS
 
@@ -22,13 +23,17 @@ _APPLIES = {"data_dir": ("train", "evaluate"), "distribute": ("train",)}
 
 def main(argv: list[str], modes: Mapping[str, Callable[[], None]]) -> int:
     """Runs the mode that the flags name; returns the exit status."""
+    return command.run(argv, lambda: _run(modes[FLAGS.mode]))
+
+
+def _run(mode: Callable[[], int | None]) -> int | None:
+    kept = f"checkpoints from before it, if any, are kept in {workdir()}"
     try:
-        return command.run(argv, modes[FLAGS.mode])
+        return mode()
     except NonFiniteLossError as error:
-        kept = f"checkpoints from before it, if any, are kept in {workdir()}"
         return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
-    except NotKeptError as error:
-        return command.fail(str(error), command.Status.NOT_KEPT)
+    except command.OUT_OF_MEMORY as error:
+        return command.fail(f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED)
 
 
 def parse_flags(
@@ -37,7 +42,7 @@ def parse_flags(
     modes: Sequence[str],
     applies: Mapping[str, Sequence[str]] | None = None,
 ) -> list[str]:
-    """Parses a command line for `app.run`; exits with one line where it is not valid.
+    """Parses a command line for `command.start`; exits with one line where it is not valid.
 
     Args:
         argv: The command line.
@@ -52,6 +57,8 @@ def parse_flags(
         _check_flags(argv, {**_APPLIES, **(applies or {})})
         if FLAGS.task:
             _check_task(program, FLAGS.task)
+        if FLAGS.mode == "train":
+            _refuse_cluster(os.environ.get("TF_CONFIG"))
 
     return command.parse_flags(argv, check)
 
@@ -102,6 +109,31 @@ def _check_flags(argv: list[str], applies: Mapping[str, Sequence[str]]) -> None:
         )
     if FLAGS.mode == "train" or not FLAGS.workdir:
         command.require("task")
+    if FLAGS.mode == "train":
+        schema.check(FLAGS.config)
+
+
+def _refuse_cluster(text: str | None) -> None:
+    """Raises ValueError where TensorFlow's TF_CONFIG names more machines than this one.
+
+    Each would train alone, and the same.
+    """
+    try:
+        config = json.loads(text) if text else {}
+        machines = sum(len(addresses) for addresses in config.get("cluster", {}).values())
+        task = config.get("task", {})
+        kind, index = task.get("type", "worker"), int(task.get("index", 0))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"TF_CONFIG in the environment is not JSON of a cluster ({error}); to train on this "
+            "machine, unset TF_CONFIG"
+        ) from error
+    if machines > 1 or index > 0:
+        named = f"a cluster of {machines} machines" if machines > 1 else f"this as {kind} {index}"
+        raise ValueError(
+            f"TF_CONFIG in the environment names {named}, and training on several machines is not "
+            "supported yet; to train on this one alone, unset TF_CONFIG"
+        )
 
 
 def _check_task(program: str, task: str) -> None:

@@ -1,8 +1,7 @@
 """A run from its config to its result, whatever it trains."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -13,21 +12,24 @@ from etils import epath
 from matplotlib import figure
 
 from trainers import config as configs
+from trainers import memory, schema
+from trainers.files import UnreadableError
 from trainers.measures import measure_of
-from trainers.training import checkpoints, loop, optimizers, schedules
+from trainers.training import checkpoints, loop, optimizers, schedules, stopping
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
+    CONFIG,
+    RESULT,
+    NotKeptError,
     Workdir,
     WorkdirError,
+    check_epochs,
     open_workdir,
     read_config,
     read_result,
+    refuse_other_run,
 )
 
-# What a resumed run may change; none of it changes a step.
-MAY_CHANGE = tuple(
-    f"training.{field}" for field in ("epochs", "log_every_steps", "checkpoint_every_steps")
-)
 IMPORTED = "imported.json"  # in a folder of weights that were not trained there
 NEED_GPU = ("paper", "released")  # and what is called after them
 
@@ -48,6 +50,12 @@ class Scores(NamedTuple):
 
 class Experiment(Protocol):
     """What a run trains and measures: data and a model for them."""
+
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on these data."""
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
 
     def build(self) -> keras.Model:
         """Returns the model, built; under the strategy's scope."""
@@ -78,9 +86,8 @@ def train(
 ) -> None:
     """Trains a run to its end or an interruption; goes on where an earlier call stopped.
 
-    At the end the best model by validation loss is scored, and the test set is read, once. SIGTERM
-    and Ctrl-C end it after the step or the second of steps, or the part of loading, building and
-    scoring, that is under way.
+    At the end the best model by validation loss is scored, and the test set is read, once. A signal
+    and an output that is closed end it after the step or the second of steps that is under way.
 
     Args:
         load: Returns what to train; called after the generators are seeded.
@@ -91,16 +98,18 @@ def train(
     Raises:
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
+        NotKeptError: What the run came to could not be written.
+        stopping.StoppedError: It was told to stop, and has saved what there was to save.
     """
+    schema.check(config)
     if (path / IMPORTED).exists():
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
-    with loop.StopSignals() as signals:
-        try:
-            _train(load, config, path, distribute, signals)
-        except loop.StoppedError as stopped:
-            print(stopped, flush=True)
+    signals = stopping.StopSignals()
+    with signals.output():
+        _train(load, config, path, distribute, signals)
+    signals.check()  # the output may have been closed at its last line
 
 
 def _train(
@@ -108,24 +117,31 @@ def _train(
     config: ml_collections.ConfigDict,
     path: epath.Path,
     distribute: str | None,
-    signals: loop.StopSignals,
+    signals: stopping.StopSignals,
 ) -> None:
+    values, may_change = config.to_dict(), schema.may_change(config)
+    refuse_other_run(path, values, may_change)  # and again, once the folder is locked
     loop.make_deterministic(config.seed)
     gpus = tf.config.list_physical_devices("GPU")
     strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
     experiment = load()
+    experiment.check_replicas(strategy.num_replicas_in_sync)
     signals.check()
+    # On GPUs the model is in their memory, of which TensorFlow tells nothing beforehand.
+    warning = None if gpus else memory.check_training(config, experiment.need)
     with strategy.scope():
         model = experiment.build()
         optimizer = optimizer_of(config)
         task = experiment.task(model)
     schedule = schedules.Schedule(**config.schedule.to_dict())
-    with open_workdir(path, config.to_dict(), may_change=MAY_CHANGE) as folder:
+    with open_workdir(path, values, may_change=may_change) as folder:
         experiment.keep(path)
         if _tell_finished(folder, config):
             return
         print(f"{config.task}, preset {config.preset}, in {path}")
         print(experiment.introduction(model), flush=True)
+        if warning:
+            print(warning, flush=True)
         if not gpus:
             _advise(config)
         signals.check()
@@ -139,24 +155,44 @@ def _train(
             signals=signals,
             **config.training.to_dict(),
         )
-        if result.finished:
-            with _best_weights(path, task, optimizer, result) as name:
-                _finish(folder, name, experiment.score(task, signals.check), result, model)
+        if not result.finished:
+            raise signals.error()
+        name = _take_best(path, model, result)
+        _finish(folder, name, experiment.score(task, signals.check), result, model)
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
-    """Returns the config of the run in a folder."""
-    return configs.from_dict(read_config(path))
+    """Returns the config of the run in a folder.
+
+    Raises:
+        WorkdirError: There is none, or it holds what no config may.
+    """
+    values = read_config(path)
+    try:
+        return configs.from_dict(values)
+    except ValueError as error:
+        raise WorkdirError(f"{path / CONFIG}: {error}") from error
 
 
 def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]:
-    """Returns what a model card tells of a run: its task, and what it has been measured by."""
+    """Returns what a model card tells of a run: its task, and what it has been measured by.
+
+    Raises:
+        UnreadableError: The run's result is damaged.
+    """
     told = {"Task": config.task, "Preset": config.preset}
     result, measure = read_result(path), measure_of(config.task)
-    for split, scores in (result or {}).get("scores", {}).items():
-        score = scores["exact"]
-        value = score[measure.name]
-        told[f"{split.capitalize()} {measure.name}"] = measure.told(value, measure.count(score))
+    try:
+        for split, scores in (result or {}).get("scores", {}).items():
+            score = scores["exact"]
+            value = score[measure.name]
+            if value is not None:  # it was finite
+                text = measure.told(value, measure.count(score))
+                told[f"{split.capitalize()} {measure.name}"] = text
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableError(
+            f"{path / RESULT} is damaged: its scores are not those of a run ({error!r})"
+        ) from error
     return told
 
 
@@ -171,36 +207,53 @@ def parameters(model: keras.Model) -> int:
 
 
 def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
-    """Returns the optimizer of a config.
-
-    Raises:
-        ValueError: Its name is unknown, a value is out of range, or it cannot average.
-    """
+    """Returns the optimizer of a config."""
     settings = config.optimizer
-    if config.schedule.average and settings.name != "sgd":
-        raise ValueError(
-            "`config.schedule.average` must be False unless `config.optimizer.name` is 'sgd'. "
-            f"Received: config.schedule.average=True, config.optimizer.name={settings.name!r}"
-        )
     arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
     if settings.name == "sgd":
         return optimizers.SGD(**arguments, averages=config.schedule.average)
-    if settings.name == "adam":
-        return optimizers.Adam(**arguments)
-    raise ValueError(
-        "`config.optimizer.name` must be 'sgd' or 'adam'. "
-        f"Received: config.optimizer.name={settings.name!r}"
-    )
+    return optimizers.Adam(**arguments)
 
 
 def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
-    """Prints the result of a run that has reached its last epoch; returns whether it has."""
-    result = folder.result()
-    if result is None or result["epochs"] < config.training.epochs:
+    """Prints the result of a run that has reached its last epoch; returns whether it has.
+
+    Raises:
+        WorkdirError: it has, and shall have fewer epochs, or other values in those it has.
+    """
+    result, epochs = folder.result(), config.training.epochs
+    former, _ = folder.pending.get("training.epochs", (epochs, epochs))
+    if result is None or result["epochs"] < max(former, epochs):
         return False
-    print(f"{folder.path} holds a finished run; more --config.training.epochs would go on")
+    _refuse_changes(folder, result["epochs"], epochs)
+    store = checkpoints.Checkpoints(folder.path / "checkpoints")
+    try:
+        checkpoints.load(store.folder / checkpoints.BEST)
+    except WorkdirError as error:
+        raise WorkdirError(
+            f"{folder.path} holds the result of a finished run, and not its trained weights: "
+            f"{error}. Bring them back from a backup, or choose another --workdir"
+        ) from error
+    print(f"{folder.path} holds a finished run; {_told_to_go_on(store)}")
     print(result["summary"])
     return True
+
+
+def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
+    if store.steps():
+        return "more --config.training.epochs would go on"
+    return f"there is no checkpoint in {store.folder} to go on from"
+
+
+def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
+    """Raises WorkdirError where a finished run shall be another one."""
+    check_epochs(folder.path, done, epochs)
+    if fields := [field for field in folder.pending if field != "training.epochs"]:
+        told = ", ".join(f"`config.{field}`" for field in fields)
+        raise WorkdirError(
+            f"{folder.path} holds a finished run, in which {told} can change nothing any more; "
+            f"give the value that it had, or more --config.training.epochs than {done}"
+        )
 
 
 def _advise(config: ml_collections.ConfigDict) -> None:
@@ -212,22 +265,18 @@ def _advise(config: ml_collections.ConfigDict) -> None:
         )
 
 
-@contextlib.contextmanager
-def _best_weights(
-    path: epath.Path,
-    task: loop.Task,
-    optimizer: optimizers.Optimizer,
-    result: loop.Result,
-) -> Iterator[str]:
-    """Sets the model to the best weights or, where they are lost, the last; yields their name."""
-    try:
-        checkpoints.load_best(path, task.model)
-    except WorkdirError as error:
-        print(f"{error}; scoring the weights of the last epoch instead", flush=True)
-        with optimizer.evaluation_weights(task.model.trainable_variables):
-            yield f"last of epoch {result.epochs}"
+def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str:
+    """Sets the model to the best weights that there are; returns what to call them."""
+    weights = result.unsaved and result.unsaved.store.unwritten_best
+    if weights:
+        print("scoring the best weights from memory: they are not on disk", flush=True)
+        checkpoints.assign_variables("model", model.variables, weights)
     else:
-        yield f"best of epoch {result.best_epoch}"
+        checkpoints.load_best(path, model)
+    if not result.lost_epoch:
+        return f"best of epoch {result.best_epoch}"
+    name = "last" if result.best_epoch == result.epochs else "best that is left"
+    return f"{name} of epoch {result.best_epoch}"
 
 
 def _finish(
@@ -236,6 +285,10 @@ def _finish(
     """Prints and keeps what the weights `name` have come to."""
     summary = f"{name}: {scores.summary}"
     print(summary, flush=True)  # first: it may be that nothing can be written
+    if result.unsaved:
+        result.unsaved.save()
+    for file, picture in scores.pictures.items():
+        _keep_picture(picture, folder.path / file)
     kept = {
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
@@ -245,10 +298,17 @@ def _finish(
         "scores": scores.values,
     }
     try:
-        for file, picture in scores.pictures.items():
-            save_picture(picture, folder.path / file)
         folder.finish(kept)
-    except OSError as error:
-        raise OSError(
-            f"the result is not kept in {folder.path} ({error}); the same command scores again"
+    except (OSError, tf.errors.OpError) as error:
+        raise NotKeptError(
+            f"the run has not finished: the result is not kept in {folder.path} ({error}); "
+            "make room, and the same command scores again"
         ) from error
+
+
+def _keep_picture(picture: figure.Figure, path: epath.Path) -> None:
+    """Writes a picture, or says that it cannot be: the result has its numbers."""
+    try:
+        save_picture(picture, path)
+    except OSError as error:
+        print(f"{path} cannot be written ({error}); going on without it", flush=True)

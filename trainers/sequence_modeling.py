@@ -38,7 +38,7 @@ class SequenceModeling:
         data: What it is trained on.
 
     Raises:
-        ValueError: The batch size does not suit the data, or the strategy in whose scope it is.
+        ValueError: The batch size does not suit the data.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class SequenceModeling:
         self._measure = measure_of(config.task)
         self.unit = self._measure.counted
         self._steps = shuffling.steps_per_epoch(len(data.train.inputs), config.data.batch_size)
-        _check_shares(len(data.train.inputs), config.data.batch_size)
         self._outputs = tf.function(self._run, reduce_retracing=True)
 
     @property
@@ -117,9 +116,8 @@ class SequenceModeling:
         return self.model(self._data.normalise(inputs), training=training)
 
 
-def _check_shares(examples: int, batch_size: int) -> None:
-    """Raises ValueError where the replicas cannot share an epoch's batches, the last included."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+def check_replicas(examples: int, batch_size: int, replicas: int) -> None:
+    """Raises ValueError where replicas cannot share an epoch's batches, the last included."""
     if batch_size % replicas or examples % batch_size % replicas:
         raise ValueError(
             f"`config.data.batch_size` must leave no rest that {replicas} replicas cannot share: "

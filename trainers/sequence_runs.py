@@ -1,7 +1,6 @@
 """What `trainers.pixels` does: train a run, and evaluate it."""
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,12 +13,12 @@ from matplotlib import figure
 
 from keras_trellis import TrellisClassifier
 from keras_trellis.export import export_classifier, inference_model
-from trainers import files, provenance, runs, sequence_models
+from trainers import files, memory, provenance, runs, sequence_modeling, sequence_models
 from trainers.data import images, sequences
 from trainers.measures import ACCURACY, Measure, measure_of
 from trainers.sequence_modeling import Score, SequenceModeling
 from trainers.training import checkpoints
-from trainers.training.workdir import WorkdirError
+from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 DATA, CONFUSION = "data.json", "confusion.png"
 PROTOCOL = "exact"
@@ -47,19 +46,40 @@ class SequenceExperiment:
         path: epath.Path,
         permutation: Sequence[int] | None = None,
     ) -> None:
-        if config.evaluation.batch_size < 1:
-            raise ValueError(
-                "`config.evaluation.batch_size` must be at least 1. Received: "
-                f"config.evaluation.batch_size={config.evaluation.batch_size}"
-            )
         self._config = config
         order = _kept(path).get("permutation", permutation)
         self._data = sequences.load(config, data_dir, permutation=order)
         self._measure = measure_of(config.task)
+        self._check_batch_size()
+
+    def _check_batch_size(self) -> None:
+        count, size = len(self._data.train.inputs), self._config.data.batch_size
+        if size > count:
+            raise ValueError(
+                f"`config.data.batch_size` must be at most {count}, the number of training "
+                f"sequences. Received: config.data.batch_size={size}"
+            )
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
+        count = len(self._data.train.inputs)
+        sequence_modeling.check_replicas(count, self._config.data.batch_size, replicas)
+
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on these data."""
+        inputs, targets = self._data.train
+        _, steps, numbers = inputs.shape
+        every_step = targets.ndim == 2
+        return memory.sequence_training(config, steps, numbers, self._data.outputs, every_step)
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
         return sequence_models.build(self._config, self._data)
+
+    def parameters(self) -> int:
+        """Returns how many parameters the model has."""
+        numbers = self._data.train.inputs.shape[-1]
+        return memory.sequence_parameters(self._config, numbers, self._data.outputs)
 
     def task(self, model: keras.Model) -> SequenceModeling:
         """Returns what the loop trains."""
@@ -76,7 +96,7 @@ class SequenceExperiment:
         """Raises WorkdirError where the folder's run is one on other data."""
         checksums = self._data.checksums()
         kept = _kept(path).get("sha256", checksums)
-        if differing := [split for split in checksums if kept[split] != checksums[split]]:
+        if differing := [split for split in checksums if kept.get(split) != checksums[split]]:
             raise WorkdirError(
                 f"{path} belongs to a run on other data: {', '.join(differing)} differs; "
                 "give that run's data by --data_dir, or choose another --workdir"
@@ -148,6 +168,7 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     config = runs.load_config(path)
     experiment = SequenceExperiment(config, data_dir, path)
     experiment.check(path)
+    memory.check_weights(experiment.parameters())
     model = experiment.build()
     checkpoints.load_best(path, model)
     task = experiment.task(model)
@@ -181,6 +202,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
     spec = tf.TensorSpec([None, *source.shape], tf.uint8, "images")
     shape = preprocess(tf.zeros([1, *source.shape], tf.uint8)).shape[1:]
     order = _kept(path).get("permutation")
+    memory.check_weights(memory.sequence_parameters(config, shape[-1], len(source.classes)))
     model = sequence_models.classifier(config, shape, len(source.classes), order)
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
@@ -252,5 +274,18 @@ def _measured(measure: Measure, score: Score) -> float:
 
 
 def _kept(path: epath.Path) -> dict[str, Any]:
-    file = path / DATA
-    return json.loads(file.read_text()) if file.exists() else {}
+    """Returns what a run kept of its data; raises WorkdirError where it is damaged."""
+    kept = read_kept(path / DATA, {"sha256": dict}) or {}
+    if kept and not _is_order(kept.get("permutation", "missing")):
+        raise WorkdirError(
+            f"{path / DATA} is damaged: `permutation` is neither null nor each of 0, ..., T - 1 "
+            f"once. {RESTORE}"
+        )
+    return kept
+
+
+def _is_order(value: Any) -> bool:
+    if not isinstance(value, list):
+        return value is None
+    numbers = all(type(each) is int for each in value)
+    return numbers and sorted(value) == list(range(len(value)))

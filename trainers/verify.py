@@ -19,7 +19,7 @@ import keras
 import ml_collections
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from keras_trellis import TrellisLM
 from trainers import (
@@ -263,7 +263,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `app.run`; exits with one line where it is not valid."""
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, _check_flags)
 
 
@@ -290,7 +290,8 @@ def _verify() -> int:
             print(difference, flush=True)
             found.append(difference)
     print(summary(found))
-    return int(any(difference.diverges for difference in found))
+    diverges = any(difference.diverges for difference in found)
+    return command.Status.DIFFERENT if diverges else command.Status.DONE
 
 
 def _reference_module(clone: str) -> Any:
@@ -314,4 +315,4 @@ def float64() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    command.start(main, parse_flags)

@@ -6,19 +6,31 @@ decimal digits of ASCII.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import platform
+import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-__all__ = ["check_folder", "newest", "publish"]
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["NotWrittenError", "check_folder", "newest", "publish"]
 
 _LAST = 2**63 - 1  # what a server reads
 _GRAPH = "saved_model.pb"  # without it no server takes a folder for a model
+
+
+class NotWrittenError(OSError):
+    """A version could not be written; nothing of it is left."""
 
 
 def check_folder(path: str) -> None:
@@ -61,9 +73,12 @@ def publish(write: Callable[[str], None], path: str) -> str:
     """Writes a new version of a model, whose number is the greatest one so far plus one.
 
     In a file system the version is written to a folder beside the others whose name is no number,
-    and is renamed. An object store cannot rename: there it is written to this machine's temporary
-    folder and copied, the graph last; a server that polls meanwhile may say that the version does
-    not load, and tries again.
+    and is renamed once all of it is on disk. What a process of this machine that was killed has
+    left of such a folder is removed.
+
+    An object store cannot rename: there it is written to this machine's temporary folder and
+    copied, the graph last; a server that polls meanwhile may say that the version does not load,
+    and tries again.
 
     Args:
         write: writes a SavedModel to the folder that it is given.
@@ -74,21 +89,34 @@ def publish(write: Callable[[str], None], path: str) -> str:
 
     Raises:
         ValueError: the greatest version has no number after it.
+        NotWrittenError: the version could not be written.
     """
     _next(path)  # before anything is written
-    if "://" in path:
-        with tempfile.TemporaryDirectory() as folder:
-            write(folder)
-            version = os.path.join(path, str(_next(path)))
-            _copy(folder, version)
-            return version
-    folder = os.path.join(path, f".exporting-{uuid.uuid4().hex}")
-    os.makedirs(folder)
     try:
+        return _publish_remotely(write, path) if "://" in path else _publish(write, path)
+    except (OSError, tf.errors.OpError) as error:
+        reason = str(getattr(error, "message", error)).split("\n", 1)[0]
+        raise NotWrittenError(f"no version is written in {path}: {reason}") from error
+
+
+def _publish(write: Callable[[str], None], path: str) -> str:
+    os.makedirs(path, exist_ok=True)
+    _clear(path)
+    with _folder(path) as folder:
         write(folder)
-        return _rename(folder, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _sync(folder)
+        version = _rename(folder, path)
+    with contextlib.suppress(OSError):  # the version is there, if not for a loss of power
+        _sync_one(path)
+    return version
+
+
+def _publish_remotely(write: Callable[[str], None], path: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder)
+        version = os.path.join(path, str(_next(path)))
+        _copy(folder, version)
+        return version
 
 
 def _next(path: str) -> int:
@@ -125,6 +153,89 @@ def _rename(folder: str, path: str) -> str:
                 raise
         else:
             return version
+
+
+@contextlib.contextmanager
+def _folder(path: str) -> Iterator[str]:
+    """Makes a folder to write to, locked for as long as the context lasts; removes what is left."""
+    while True:
+        folder = os.path.join(path, f"{_prefix()}{uuid.uuid4().hex}")
+        os.mkdir(folder)
+        with _locked(folder) as held:
+            # Just made, it may have been taken for a dead one's by another export.
+            if held is False or not os.path.exists(folder):
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+
+
+def _clear(path: str) -> None:
+    """Removes what dead processes of this machine have left.
+
+    A lock says who lives, which the system releases however a process ends. Where there are no
+    locks nothing is removed, nor what other machines have made, whose locks may not be seen here.
+    """
+    for name in os.listdir(path):
+        folder = os.path.join(path, name)
+        if re.fullmatch(f"{re.escape(_prefix())}[0-9a-f]{{32}}", name) and os.path.isdir(folder):
+            with _locked(folder) as held:
+                if held:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix() -> str:
+    return f".exporting-{re.sub('[^A-Za-z0-9.-]', '-', platform.node())}-"
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[bool | None]:
+    """Locks a folder; yields whether that is so, False where others have it, None without locks."""
+    if fcntl is None:
+        yield None
+        return
+    try:
+        file = os.open(folder, os.O_RDONLY)
+    except OSError:  # another export has removed it
+        yield False
+        return
+    try:
+        yield _take(file)
+    finally:
+        os.close(file)
+
+
+def _take(file: int) -> bool | None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _sync(folder: str) -> None:
+    """Has all files of a folder on disk, or raises OSError."""
+    for root, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _sync_one(os.path.join(root, name))
+        _sync_one(root)
+
+
+def _sync_one(path: str) -> None:
+    if os.path.isdir(path) and fcntl is None:  # Windows opens files alone
+        return
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has it not
+            raise
+    finally:
+        os.close(file)
 
 
 def _copy(folder: str, version: str) -> None:

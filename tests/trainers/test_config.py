@@ -4,10 +4,12 @@ import json
 
 import pytest
 from absl import flags
+from absl.testing import flagsaver
+from ml_collections import ConfigDict
 
 from configs import ptb
 from configs.ptb_char import PRESETS as PRESETS_CHAR
-from trainers import config, language_modeling, memory, runs, sequence_models
+from trainers import command, config, language_modeling, memory, runs, sequence_models
 from trainers.names import flatten
 
 
@@ -131,7 +133,7 @@ def test_estimated_memory_knows_the_heads():
         values = loaded.to_dict()
         values["model"].pop("head")
         values["model"] |= head
-        estimates.append(memory.training_bytes(config.from_dict(values), 0, 267_735))
+        estimates.append(memory.training_bytes(ConfigDict(values), 0, 267_735))
     tied, mixture, adaptive = estimates
     assert adaptive < mixture < tied / 2
 
@@ -176,6 +178,7 @@ def test_overrides_keep_the_type_of_the_field():
         "--config.optimizer.learning_rate=3",
         "--config.schedule.average=true",
         "--config.data.history=carried",
+        "--config.data.horizon=0",
     )
     assert values.model.dilation_rate == (1, 2, 4)
     assert values.optimizer.learning_rate == 3.0
@@ -210,7 +213,7 @@ def test_an_unknown_field_is_refused_with_the_nearest(override, nearest):
         ("schedule.average=7", "type bool. Received: config.schedule.average=7"),
         (
             "model.dilation_rate=1,b",
-            "must be a tuple of ints. Received: config.model.dilation_rate=",
+            r"must be positive integers .*Received: config.model.dilation_rate=\(1, 'b'\)",
         ),
     ],
 )
@@ -223,3 +226,69 @@ def test_a_value_of_the_wrong_type_names_field_value_and_type(override, expected
 def test_a_config_flag_without_a_task_is_refused():
     with pytest.raises(ValueError, match="without --task"):
         parse("--config.model.units=3")
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "expected"),
+    [
+        (("--config.model.units=3", "--config.model.units=200"), "model.units", 200),
+        (("--config.schedule.average", "--noconfig.schedule.average"), "schedule.average", False),
+        (
+            ("--config.schedule.epochs=2,3", "--config.schedule.epochs=(5,)"),
+            "schedule.epochs",
+            (5,),
+        ),
+        (("--config.schedule.epochs", "2", "--config.schedule.epochs", "4,6"), None, (4, 6)),
+        (("--config.schedule.epochs=()",), None, ()),
+        (("--config.schedule.epochs=",), None, ()),
+        (("--config.schedule.epochs=(2, 3)",), None, (2, 3)),
+    ],
+)
+def test_of_a_field_that_is_given_twice_the_last_value_counts(given, field, expected):
+    values = parse("--task=ptb", "--preset=small", "--config.model.output_units=200", *given)
+    assert flatten(values)[field or "schedule.epochs"] == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--config.preset=paper", "--config.preset would .*; use --preset=..."),
+        ("--config.task=ptb_char", "--config.task would .*; use --task=..."),
+        ("--config.model={}", "unknown --config field 'model'; did you mean 'model."),
+        ("--config.model.dilation_rate=()", "`config.model.dilation_rate` must be .* at least one"),
+        (
+            "--config.model.dilation_rate=1.5,2",
+            r"Received: config.model.dilation_rate=\('1.5', 2\)",
+        ),
+        (
+            "--config.training.epochs=-3",
+            "`config.training.epochs` must be .*config.training.epochs=-3",
+        ),
+        ("--config.schedule.minimum=nan", "config.schedule.minimum` must be .*minimum=nan"),
+        ("--config.model.initial_deviation=-1", "config.model.initial_deviation` must .*=-1.0"),
+        ("--config.seed=4294967296", "`config.seed` must be .* at most 4294967295"),
+    ],
+)
+def test_what_no_config_may_hold_is_refused_with_the_flags(given, message):
+    with pytest.raises(ValueError, match=message) as error:
+        parse("--task=ptb", "--preset=small", given)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_of_flags_is_read_as_the_flags_are(tmp_path, capsys):
+    """Absl's --flagfile: neither the preset nor what may not be given escapes in one."""
+    file = tmp_path / "flags"
+    file.write_text("--task=ptb\n--preset=small\n--config.model.depth=7\n")
+    saved = flagsaver.save_flag_values()
+    try:
+        command.parse_flags(["lm", f"--flagfile={file}"], lambda argv: None)
+        assert (flags.FLAGS.config.preset, flags.FLAGS.config.model.depth) == ("small", 7)
+    finally:
+        flagsaver.restore_flag_values(saved)
+    for text, told in (("--task=ptb\n--config.preset=paper\n", "use --preset="), (None, "flags")):
+        file.write_text(text) if text else file.unlink()
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_:
+            command.parse_flags(["lm", f"--flagfile={file}"], lambda argv: None)
+        assert exit_.value.code == command.Status.REFUSED
+        error = capsys.readouterr().err
+        assert told in error and len(error.splitlines()) == 1

@@ -262,6 +262,30 @@ def test_a_folder_that_is_none_is_told_before_anything_is_measured(call, languag
     assert "which is a file" in call(*place, "--precision=int8", "--data_dir=/nowhere", status=2)
 
 
+@pytest.mark.parametrize("inside", [".", "served", "checkpoints/served"])
+def test_a_runs_folder_is_no_place_for_exports(call, language_run, inside):
+    before = sorted(language_run.rglob("*"))
+    output = language_run / inside
+    message = call(f"--workdir={language_run}", f"--output={output}", status=2)
+    assert message == (
+        f"error: --output={output} is in the folder of a run, {language_run}, which holds nothing "
+        "else; choose another folder\n"
+    )
+    assert sorted(language_run.rglob("*")) == before
+
+
+def test_a_full_disk_is_a_status_of_its_own(call, language_run, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device\nmore")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    message = call(f"--workdir={language_run}", f"--output={tmp_path / 'served'}", status=4)
+    assert message == (
+        f"error: no version is written in {tmp_path / 'served'}: x; No space left on device\n"
+    )
+    assert list((tmp_path / "served").iterdir()) == []
+
+
 def test_the_home_folder_of_the_output(call, language_run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert str(tmp_path / "served" / "1") in call(f"--workdir={language_run}", "--output=~/served")

@@ -413,6 +413,17 @@ def test_a_whole_model_is_refused_with_the_lines_that_make_a_state_dict(run_impo
     assert "torch.save(model.state_dict(), NEW_FILE)" in error
 
 
+def test_a_pipe_is_not_waited_for(run_import, checkpoint, tmp_path):
+    checkpoint.unlink()
+    os.mkfifo(checkpoint)
+    error = run_import(*DEPTH, *OTHERS, status=2)
+    assert error == (
+        f"error: --checkpoint must be a file. Received: --checkpoint={checkpoint}, "
+        "which is a pipe\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("missing", ["task", "checkpoint", "workdir"])
 def test_a_flag_that_is_missing_is_named(missing, capsys):
     given = {"task": "text", "checkpoint": "a", "workdir": "b"}

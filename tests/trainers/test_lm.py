@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from absl.testing import flagsaver
 
-from trainers import lm
+from trainers import lm, pixels, report
 from trainers.training import loop
 
 SMALL = (
@@ -160,7 +160,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
     _, status = stop(start(), workdir, signal.SIGKILL)
     assert status == -signal.SIGKILL
     output, status = stop(start(), workdir, signal.SIGTERM)
-    assert status == 0
+    assert status == 143
     assert "going on from step" in output
     line = re.search(r"stopped by SIGTERM after step (\d+); the same command goes on from", output)
     assert f"going on from step {line[1]}," in run(environment, *arguments)
@@ -280,6 +280,37 @@ def test_a_task_or_preset_that_is_not_the_workdirs_is_refused(trained, call, mod
     assert re.search(message, call(f"--mode={mode}", f"--workdir={trained[0]}", given, status=2))
 
 
+def test_files_of_others_in_a_runs_folder_change_nothing(trained, corpus, call, tmp_path):
+    """Of a file manager, of a desktop, of somebody's notes."""
+    workdir = tmp_path / "run"
+    shutil.copytree(trained[0], workdir)
+    for name in ("config (copy).json", "result.json~", "metrics (copy).csv", ".DS_Store"):
+        (workdir / name).write_text("x")
+    for name in ("step-foo.npz", "step-00000001 (copy).npz", "best (copy).npz", "step-99.npz"):
+        (workdir / "checkpoints" / name).write_text("x")
+    for name in ("notes", "checkpoints/old", "checkpoints/step-00009999.npz.d"):
+        (workdir / name).mkdir()
+    strays = {path for path in workdir.rglob("*") if not (trained[0] / path.name).exists()}
+    results = []
+    for each in (trained[0], workdir):
+        place = f"--workdir={each}"
+        results.append(
+            [
+                call("--mode=evaluate", place, f"--data_dir={corpus}"),
+                call("--mode=generate", place, "--seed=1", "--max_length=9"),
+                call("--task=text", place, f"--data_dir={corpus}", *SMALL).splitlines()[1:],
+                report.read_run(each, "run"),
+            ]
+        )
+    assert results[0] == results[1]
+    assert all(path.exists() for path in strays)
+
+
+def test_the_folder_of_runs_is_told_from_a_run(trained, call):
+    message = call("--mode=generate", f"--workdir={trained[0].parent}", status=2)
+    assert message.endswith(f"config.json is missing; it has those of {trained[0]}\n")
+
+
 def test_a_run_that_was_stopped_before_it_began_has_no_weights(trained, call, tmp_path):
     shutil.copy(trained[0] / "config.json", tmp_path)
     message = call("--mode=generate", f"--workdir={tmp_path}", status=2)
@@ -315,6 +346,48 @@ def test_a_loss_that_is_not_finite_has_a_status_of_its_own_and_names_the_step(
     )
 
 
+WORKERS = {"worker": ["one:1", "two:1"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0}}), "2 machines"),
+        (json.dumps({"cluster": {"worker": ["one:1"], "ps": ["two:1"]}}), "2 machines"),
+        (json.dumps({"cluster": {"chief": {"0": "a:1"}, "worker": {"3": "b:1"}}}), "2 machines"),
+        (json.dumps({"task": {"type": "worker", "index": 1}}), "worker 1"),
+        ("{", "is not JSON"),
+        ("[1]", "is not JSON of a cluster"),
+        ('{"cluster": 3}', "is not JSON of a cluster"),
+        ('{"task": 3}', "is not JSON of a cluster"),
+    ],
+)
+@pytest.mark.parametrize(("program", "task"), [(lm, "text"), (pixels, "adding")])
+def test_a_cluster_is_refused_before_anything(program, task, value, told, monkeypatch, capsys):
+    monkeypatch.setenv("TF_CONFIG", value)
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_:
+        program.parse_flags(["program", f"--task={task}"])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert told in error and "unset TF_CONFIG" in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["", "{}", json.dumps({"cluster": {"worker": ["one:1"]}, "task": {"index": 0}})]
+)
+def test_a_cluster_of_one_machine_is_none(value, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", value)
+    with flagsaver.flagsaver():
+        lm.parse_flags(["lm", "--task=text"])
+
+
+def test_a_cluster_is_nothing_to_evaluation(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": WORKERS}))
+    with flagsaver.flagsaver():
+        lm.parse_flags(["lm", "--task=text", "--mode=evaluate"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -338,6 +411,13 @@ def test_a_loss_that_is_not_finite_has_a_status_of_its_own_and_names_the_step(
             "--config.model.depth has no use in --mode=evaluate",
         ),
         (("--mode=generate",), "--task is missing"),
+        (("--task=ptb", "--config.data.window=58"), "`config.data.horizon` must be below"),
+        (("--task=ptb", "--config.model"), "unknown --config field 'model'"),
+        (("--task=ptb", "--config.model.units"), "config.model.units"),
+        (("--task=ptb", "--config=paper"), "config"),
+        (("--task=ptb", "--config.=3"), "unknown --config field ''"),
+        (("--task=ptb", "--preset="), "unknown --preset ''"),
+        (("--task=ptb", "--config.corpus.order=x"), "unknown --config field 'corpus.order'"),
         (("--tsk=ptb",), "unknown flag --tsk"),
     ],
 )

@@ -1,5 +1,6 @@
 """`python -m trainers.pixels` from end to end, on images of its own."""
 
+import errno
 import json
 import os
 import re
@@ -12,7 +13,8 @@ from absl.testing import flagsaver
 from etils import epath
 
 from tests.trainers import mnist_files
-from trainers import lm, pixels, sequence_modeling, sequence_runs
+from trainers import export as export_command
+from trainers import lm, pixels, runs, sequence_modeling, sequence_runs
 from trainers.training import loop
 
 SMALL = (
@@ -122,6 +124,49 @@ def test_the_order_of_steps_is_the_folders(trained, folder, tmp_path):
     assert list(experiment.build().permutation) == kept["permutation"]
 
 
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda kept: "", "it is empty"),
+        (lambda kept: json.dumps(kept)[:-5], "it is cut off"),
+        (lambda kept: "[]", "it holds a list, not fields"),
+        (lambda kept: json.dumps(kept | {"sha256": "a"}), "`sha256` is a text, not fields"),
+        (lambda kept: json.dumps({"sha256": {}}), "`permutation` is neither"),
+        (lambda kept: json.dumps(kept | {"permutation": 7}), "`permutation` is neither"),
+        (lambda kept: json.dumps(kept | {"permutation": [0, [1]]}), "`permutation` is neither"),
+        (lambda kept: json.dumps(kept | {"permutation": [0, 2]}), "`permutation` is neither"),
+    ],
+)
+def test_a_damaged_record_of_the_data_is_named(trained, folder, call, tmp_path, damage, problem):
+    workdir, _ = trained
+    file, place = workdir / "data.json", (f"--workdir={workdir}", f"--data_dir={folder}")
+    whole = file.read_text()
+    export = (f"--workdir={workdir}", f"--output={tmp_path}/served")
+    try:
+        file.write_text(damage(json.loads(whole)))
+        errors = [
+            call("--task=permuted_mnist", *SMALL, *place, status=2),
+            call("--mode=evaluate", *place, status=2),
+            call(*export, status=2, program=export_command),
+        ]
+    finally:
+        file.write_text(whole)
+    for error in errors:
+        (line,) = error.splitlines()
+        assert line.startswith(f"error: {file} is damaged: ") and problem in line
+
+
+def test_a_picture_that_cannot_be_written_costs_no_result(folder, call, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runs, "save_picture", full)
+    arguments = (*SMALL, "--config.model.depth=2", "--config.training.epochs=1")
+    output = call("--task=seq_mnist", *arguments, f"--data_dir={folder}", f"--workdir={tmp_path}/a")
+    assert output.count(f"{tmp_path}/a/confusion.png cannot be written (") == 1
+    assert (tmp_path / "a" / "result.json").exists()
+
+
 def test_other_images_are_refused(trained, folder, call, tmp_path):
     workdir, _ = trained
     for split, count in (("train", 60), ("test", 20)):
@@ -158,9 +203,9 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
         (["--task=seq_mnist", "--preset=smal"], "did you mean 'small'?"),
         (["--task=adding", "--data_dir=."], "--data_dir has no use for --task=adding"),
         (["--task=seq_mnist", "--data_dir=nowhere"], "nowhere"),
-        (["--task=adding", "--config.data.batch_size=0"], "`batch_size` must be from 1 to"),
-        (["--task=adding", "--config.data.steps=1"], "`steps` must be at least 2"),
-        (["--task=adding", "--config.data.test=0"], "`config.data.test` must be at least 1"),
+        (["--task=adding", "--config.data.batch_size=0"], "`config.data.batch_size` must be an"),
+        (["--task=adding", "--config.data.steps=1"], "`config.data.steps` must be an"),
+        (["--task=adding", "--config.data.test=0"], "`config.data.test` must be an"),
         (["--task=adding", "--config.evaluation.batch_size=0"], "`config.evaluation.batch_size`"),
     ],
 )
@@ -170,10 +215,26 @@ def test_bad_input_is_named_before_anything_is_written(arguments, message, call,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_validation_part_that_leaves_nothing_is_refused(folder, call, tmp_path):
-    arguments = ("--task=seq_mnist", "--config.data.validation=60", f"--data_dir={folder}")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "--config.data.validation=60",
+            "`config.data.validation` must be at most 59, as there are 60 training images. "
+            "Received: config.data.validation=60",
+        ),
+        (
+            "--config.data.batch_size=41",
+            "`config.data.batch_size` must be at most 40, the number of training sequences. "
+            "Received: config.data.batch_size=41",
+        ),
+    ],
+)
+def test_sizes_that_the_images_do_not_have_are_refused(folder, call, tmp_path, given, message):
+    arguments = ("--task=seq_mnist", *SMALL, given, f"--data_dir={folder}")
     error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
-    assert "`config.data.validation` must be from 1 to 59" in error
+    assert error == f"error: {message}\n"
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_sequence_run_is_none_of_the_language_trainer(trained, call):

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from trainers import measures, report
+from trainers import files, measures, report
 from trainers.training import costs
 from trainers.training.workdir import WorkdirError
 
@@ -21,13 +21,15 @@ def write_run(folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=Non
     rows += [("validation", 10 * n, float(n), loss) for n, loss in enumerate(losses, 1)]
     measure = measures.of_tokens(task)
     lines = [f"{kind},{step},{epoch},{measure.of(loss)}" for kind, step, epoch, loss in rows]
-    (folder / "metrics.csv").write_text("\n".join([f"kind,step,epoch,{measure.name}", *lines]))
+    (folder / "metrics.csv").write_text(
+        "".join(f"{line}\n" for line in [f"kind,step,epoch,{measure.name}", *lines])
+    )
     if test is not None:
         scores = {
             name: {"tokens": tokens, measure.name: measure.of(test)}
             for name, tokens in (("exact", 2000), ("trellisnet", 1900))
         }
-        kept = {"epochs": epochs, "scores": {"test": scores}, **result}
+        kept = {"epochs": epochs, "summary": "", "scores": {"test": scores}, **result}
         (folder / "result.json").write_text(json.dumps(kept))
     return str(folder)
 
@@ -70,6 +72,20 @@ def test_unfinished_runs_are_shown_as_such(tmp_path):
     table = report.table(report.read_runs([begun, longer]))
     assert cells(table, "begun")[1:] == ["-", "-", "-", "2 of 3, unfinished", "-", "-", "-"]
     assert cells(table, "longer")[1:] == ["-", "-", "-", "3 of 8, unfinished", "-", "-", "-"]
+
+
+def test_a_run_that_went_on_with_other_values_has_a_note(tmp_path):
+    paths = [write_run(tmp_path / name, test=4.0) for name in ("changed", "longer", "same")]
+    rate = {"step": 20, "epoch": 2.0, "field": "optimizer.learning_rate", "was": 1.0, "now": 0.5}
+    epochs = {**rate, "field": "training.epochs", "was": 2, "now": 3}
+    for name, changes in (("changed", [epochs, rate]), ("longer", [epochs])):
+        (tmp_path / name / "changes.json").write_text(json.dumps({"changes": changes}))
+    *_, note = report.table(report.read_runs(paths)).splitlines()
+    told = "`config.optimizer.learning_rate`: 1.0 -> 0.5 from step 20 on"
+    assert note == f"changed went on with other values: {told}."
+    (tmp_path / "same" / "changes.json").write_text("{")
+    with pytest.raises(WorkdirError, match=r"changes\.json"):
+        report.read_runs(paths)
 
 
 def test_each_task_has_its_section_with_the_papers_numbers(tmp_path):
@@ -122,7 +138,8 @@ def test_accuracy_is_better_the_higher(tmp_path):
             f"kind,step,epoch,accuracy\nvalidation,1,1.0,{accuracy}\n"
         )
         score = {"accuracy": accuracy, "images": 1000, "loss": 0.1}
-        result = {"epochs": 1, "scores": {"test": {"exact": score}}, "parameters": 5}
+        result = {"epochs": 1, "summary": "", "scores": {"test": {"exact": score}}}
+        result["parameters"] = 5
         (path / "result.json").write_text(json.dumps(result))
     runs = report.read_runs([str(tmp_path / name) for name in ("one", "two")])
     assert cells(report.table(runs), "two")[1:4] == ["5", "93.50 % (1,000 images)", "-"]
@@ -152,19 +169,75 @@ def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
     ("damage", "message"),
     [
         (lambda folder: (folder / "config.json").unlink(), "holds no run: config.json is missing"),
-        (lambda folder: (folder / "config.json").write_text("{}"), "no run that can be read"),
-        (lambda folder: (folder / "result.json").write_text("{"), "no run that can be read"),
+        (
+            lambda folder: (folder / "config.json").write_text("{}"),
+            "config.json is damaged: it lacks `task`",
+        ),
+        (
+            lambda folder: (folder / "result.json").write_text("{"),
+            "result.json is damaged: it is cut off; the training command scores the run again",
+        ),
         (
             lambda folder: (folder / "result.json").write_text('{"epochs": 3, "scores": 1}'),
-            "no run that can be read",
+            "result.json is damaged: it lacks `summary`",
+        ),
+        (
+            lambda folder: (folder / "result.json").write_text(
+                '{"epochs": 3, "summary": "", "scores": {"test": {"exact": {"tokens": 2}}}}'
+            ),
+            "result.json is damaged: its scores are not those of a run .KeyError.'perplexity'",
         ),
     ],
 )
 def test_a_folder_that_is_no_run_is_named(tmp_path, damage, message):
     path = write_run(tmp_path / "run", test=4.0)
     damage(tmp_path / "run")
-    with pytest.raises(WorkdirError, match=f"{path} .*{message}"):
+    with pytest.raises((WorkdirError, ValueError), match=f"{path}.*{message}"):
         report.read_runs([path])
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem", "points"),
+    [
+        (lambda table: table.write_bytes(b"\xef\xbb\xbf" + table.read_bytes()), "byte-order", 3),
+        (lambda table: table.write_text(table.read_text()[:-2]), "last line is cut off", 2),
+        (lambda table: table.write_text(""), "it is empty", 0),
+        (lambda table: (table.unlink(), table.mkdir()), "Is a directory", 0),
+    ],
+)
+def test_a_damaged_table_is_told_and_left_as_it_is(tmp_path, capsys, damage, problem, points):
+    path = write_run(tmp_path / "run", test=4.0)
+    table = tmp_path / "run" / "metrics.csv"
+    damage(table)
+    content = table.is_file() and table.read_bytes()
+    report.run([path], tmp_path)
+    error = capsys.readouterr().err
+    assert error.startswith(f"warning: {table} is shown as far as it can be read (")
+    assert problem in error and len(error.splitlines()) == 1
+    assert len(report.read_run(path, "run").curve) == points
+    assert (table.is_file() and table.read_bytes()) == content
+    assert {each.name for each in (tmp_path / "run").iterdir()} == {
+        "config.json", "metrics.csv", "result.json",
+    }  # fmt: skip
+
+
+def test_half_a_line_of_a_run_at_work_is_no_damage(tmp_path):
+    path = write_run(tmp_path / "run")
+    table = tmp_path / "run" / "metrics.csv"
+    table.write_text(table.read_text() + "validation,40,4.0,1")
+    run = report.read_run(path, "run")
+    assert run.problem is None and len(run.curve) == 3
+
+
+def test_a_number_that_was_not_finite_is_a_dash(tmp_path):
+    path = write_run(tmp_path / "one", test=5000.0)
+    files.write_json(tmp_path / "one" / "result.json", json.loads(
+        (tmp_path / "one" / "result.json").read_text()
+    ))  # fmt: skip
+    (run,) = report.read_runs([path])
+    assert cells(report.table([run]), "one")[2:4] == ["-", "-"]
+    assert run.values() == {}
+    report.draw([run])
 
 
 def test_the_command_writes_and_tells(tmp_path, capsys, monkeypatch):
@@ -176,3 +249,11 @@ def test_the_command_writes_and_tells(tmp_path, capsys, monkeypatch):
     assert "![Validation curves and test results](results.png)" in text
     assert capsys.readouterr().out.strip() in text
     assert (tmp_path / "new" / "docs" / "results.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_runs_folder_is_no_place_for_a_report(tmp_path):
+    path = write_run(tmp_path / "run", test=4.0)
+    (tmp_path / "run" / "checkpoints").mkdir(exist_ok=True)
+    with pytest.raises(WorkdirError, match="is in the folder of a run"):
+        report.run([path], path)
+    assert not (tmp_path / "run" / "results.md").exists()

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
-from trainers.sequence_modeling import SequenceModeling
+from trainers.sequence_modeling import SequenceModeling, check_replicas
 
 CLASSES, STEPS = 3, 4
 CONFIG = ml_collections.ConfigDict(
@@ -151,10 +151,7 @@ def test_what_is_shown_begins_with_the_measure(task, shown):
     assert modeling.unit == {"seq_mnist": "images", "copy_memory": "symbols"}[task]
 
 
-def test_batches_that_replicas_cannot_share_are_refused(monkeypatch):
-    class TwoReplicas:
-        num_replicas_in_sync = 2
-
-    monkeypatch.setattr(tf.distribute, "get_strategy", TwoReplicas)
+def test_batches_that_replicas_cannot_share_are_refused():
     with pytest.raises(ValueError, match="2 replicas cannot share.* 5 .*last batch has 1.*=4"):
-        SequenceModeling(Linear(CLASSES), CONFIG, data_of(labels))
+        check_replicas(5, 4, replicas=2)
+    check_replicas(6, 4, replicas=2)

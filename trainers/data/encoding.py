@@ -146,7 +146,7 @@ def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
     Returns:
         The words of the training text, in order of first appearance.
     """
-    start, count, words = _progress(part)
+    start, count, words, digest = _progress(part)
     if start:
         logging.info("Going on with encoding %s at byte %d", source.name, start)
     known = {word: index for index, word in enumerate(words)}
@@ -156,31 +156,67 @@ def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
         saved, position = start, start
         for block, position in read_blocks(text, source.labels["train"], start):
             tokens = source.split(block)
-            file.write(np.fromiter(map(ids_of.__getitem__, tokens), _ID, len(tokens)).tobytes())
+            ids = np.fromiter(map(ids_of.__getitem__, tokens), _ID, len(tokens)).tobytes()
+            file.write(ids)
+            digest.update(ids)
             if position - saved >= _SAVE_BYTES:
                 saved = position
-                _record(part, file, position, list(ids_of))
-        _record(part, file, position, list(ids_of))
+                _record(part, file, position, list(ids_of), digest)
+        _record(part, file, position, list(ids_of), digest)
     return list(ids_of)
 
 
-def _record(part: pathlib.Path, file: IO[bytes], position: int, words: list[str]) -> None:
-    """Records how far `_encode_first` has come, once its file is safely on disk."""
+def _record(
+    part: pathlib.Path, file: IO[bytes], position: int, words: list[str], digest: Any
+) -> None:
+    """Records how far `_encode_first` has come, once its file is safely on disk.
+
+    Args:
+        part: The folder.
+        file: The ids so far.
+        position: The byte of the text that comes next.
+        words: The words so far.
+        digest: Of the ids.
+    """
     file.flush()
     os.fsync(file.fileno())
     count = os.path.getsize(part / _FIRST) // _ID.itemsize
     progress = {"position": position, "count": count, "words": words}
-    files.write_json(part / _PROGRESS, progress)
+    files.write_json(part / _PROGRESS, {**progress, "sha256": _checksum(digest, progress)})
 
 
-def _progress(part: pathlib.Path) -> tuple[int, int, list[str]]:
-    """Returns the byte of the text that comes next, the ids written so far, and their words."""
-    if not (part / _PROGRESS).exists():
-        return 0, 0, []
-    progress = json.loads((part / _PROGRESS).read_text())
-    if os.path.getsize(part / _FIRST) < progress["count"] * _ID.itemsize:
-        raise ValueError(f"{part / _FIRST} is damaged; the same command begins again")
-    return progress["position"], progress["count"], progress["words"]
+def _checksum(digest: Any, progress: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of the ids so far, whose digest is given, and of their record."""
+    whole = digest.copy()
+    whole.update(json.dumps([progress[name] for name in ("position", "count", "words")]).encode())
+    return whole.hexdigest()
+
+
+def _progress(part: pathlib.Path) -> tuple[int, int, list[str], Any]:
+    """Returns how far an earlier call has come, nowhere where its files are damaged.
+
+    Returns:
+        The byte of the text that comes next, the ids written so far, their words, their digest.
+    """
+    if (part / _PROGRESS).exists():
+        try:
+            return _read_progress(part)
+        except (ValueError, OSError) as error:
+            logging.warning("Encoding from the beginning again: %s", error)
+    return 0, 0, [], hashlib.sha256()
+
+
+def _read_progress(part: pathlib.Path) -> tuple[int, int, list[str], Any]:
+    fields = {"position": int, "count": int, "words": list, "sha256": str}
+    progress = files.read_json(part / _PROGRESS, fields)
+    digest, left = hashlib.sha256(), progress["count"] * _ID.itemsize
+    with (part / _FIRST).open("rb") as file:
+        while left > 0 and (block := file.read(min(left, _SAVE_BYTES))):
+            digest.update(block)
+            left -= len(block)
+    if left or _checksum(digest, progress) != progress["sha256"]:
+        raise ValueError(f"{part / _FIRST} or its {_PROGRESS} is damaged")
+    return progress["position"], progress["count"], progress["words"], digest
 
 
 def _write(part: pathlib.Path, source: Source, words: list[str]) -> None:

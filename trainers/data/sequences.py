@@ -68,7 +68,7 @@ def load(
         permutation: The order that a run was begun with; None to draw it where the task has one.
 
     Raises:
-        ValueError, OSError: The data cannot be used, or a field of the config is out of range.
+        ValueError, OSError: The data cannot be used, or does not suit the config.
     """
     if config.task in IMAGES:
         return _load_images(config, data_dir, cache_dir, permutation)
@@ -88,6 +88,7 @@ def _load_images(
 ) -> SequenceData:
     name = IMAGE_SETS[config.task]
     found = images.load(name, data_dir, cache_dir)
+    _check_validation(config.data.validation, len(found.train.labels))
     train, validation = images.split(found.train, config.data.validation, config.seed)
     if config.task == "permuted_mnist" and permutation is None:
         steps = train.pixels.shape[1]
@@ -105,12 +106,6 @@ def _load_images(
 
 def _generate(config: Any) -> SequenceData:
     data = config.data
-    for split in SPLITS:
-        if data[split] < 1:
-            raise ValueError(
-                f"`config.data.{split}` must be at least 1. Received: "
-                f"config.data.{split}={data[split]}"
-            )
     # A generator each: the length of one split changes nothing in the others.
     generators = map(np.random.default_rng, np.random.SeedSequence(config.seed).spawn(len(SPLITS)))
     train, validation, test = (
@@ -119,6 +114,14 @@ def _generate(config: Any) -> SequenceData:
     )
     outputs = long_memory.CLASSES if config.task == "copy_memory" else 1
     return SequenceData(train, validation, test, lambda x: tf.cast(x, tf.float32), outputs)
+
+
+def _check_validation(validation: int, count: int) -> None:
+    if validation >= count:
+        raise ValueError(
+            f"`config.data.validation` must be at most {count - 1}, as there are {count} training "
+            f"images. Received: config.data.validation={validation}"
+        )
 
 
 def _checksum(examples: Examples) -> str:

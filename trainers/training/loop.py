@@ -7,8 +7,6 @@ a checkpoint is variables and a step, and a run resumed is the run that never st
 
 import contextlib
 import math
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -17,12 +15,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainers.training import checkpoints, costs, optimizers, progress, schedules
-from trainers.training.workdir import Workdir, WorkdirError
+from trainers.training import checkpoints, costs, optimizers, progress, schedules, stopping
+from trainers.training.stopping import StopSignals
+from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, check_epochs
 
 Nest = Any
 Metrics = dict[str, Any]
 
+_RATE = "optimizer.learning_rate"  # the field that a change of sets the variable
 _CALL_SECONDS = 1.0  # of steps without Python in between, which hears no signal meanwhile
 
 
@@ -95,6 +95,8 @@ class Result(NamedTuple):
         best_loss: the best validation loss; infinite before the first evaluation.
         best_epoch: its epoch, counted from 1; 0 before the first evaluation.
         cost: what it took.
+        lost_epoch: the epoch that was better still, whose weights are lost; 0 for none.
+        unsaved: what of a run that came to its end could not be written; None for nothing.
     """
 
     finished: bool
@@ -103,6 +105,8 @@ class Result(NamedTuple):
     best_loss: float
     best_epoch: int
     cost: costs.Cost
+    lost_epoch: int = 0
+    unsaved: checkpoints.Unsaved | None = None
 
 
 def make_deterministic(seed: int) -> None:
@@ -297,9 +301,9 @@ def train(
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
     strategy: tf.distribute.Strategy | None = None,
-    signals: "StopSignals | None" = None,
+    signals: StopSignals | None = None,
 ) -> Result:
-    """Trains to the end, or until SIGTERM or Ctrl-C; goes on where the folder's run stopped.
+    """Trains to the end, or until a signal has come; goes on where the folder's run stopped.
 
     Args:
         task: what to train.
@@ -312,17 +316,19 @@ def train(
         checkpoint_every_steps: how often a checkpoint is written, beside that of each epoch; None:
             no others.
         strategy: how batches are spread over devices; None: the present one.
-        signals: entered by the caller, who listens for longer than the steps take; None: the
-            loop's own.
+        signals: what tells the caller which signal has come, and the loop that the output is
+            closed; listens while there are steps. None: the loop's own.
 
     Returns:
-        How the run ended. The best epoch's weights are read by `checkpoints.load_best`.
+        How the run ended. The best epoch's weights are read by `checkpoints.load_best`, where they
+        are not `unsaved`.
 
     Raises:
         NonFiniteLossError: the loss or the gradient was NaN or infinite; the checkpoints are
             those from before.
         ValueError: an argument is out of range.
-        WorkdirError: the folder's run is one on another number of replicas.
+        WorkdirError: the folder's run is one on another number of replicas; or of its checkpoints
+            none can be read, or none be written.
     """
     counts = {
         "epochs": epochs,
@@ -334,49 +340,12 @@ def train(
             raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
-    listening = contextlib.nullcontext(signals) if signals else StopSignals()
     with (
-        listening as signals,
+        signals or StopSignals() as signals,
         contextlib.closing(run.progress),
         contextlib.closing(run.checkpoints),
     ):
         return run.run(signals)
-
-
-class StoppedError(Exception):
-    """A run was told to stop where it had nothing to save."""
-
-
-class StopSignals:
-    """Records SIGTERM and Ctrl-C instead of ending the process; a second signal acts as usual.
-
-    Attributes:
-        received: the name of the signal that came, or None.
-    """
-
-    def __init__(self):
-        self.received: str | None = None
-        self._former: dict[int, Any] = {}
-
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():  # Python allows no other
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._former[number] = signal.signal(number, self._record)
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self._former.items():
-            signal.signal(number, handler)
-        self._former = {}
-
-    def check(self) -> None:
-        """Raises StoppedError where a signal has come."""
-        if self.received:
-            raise StoppedError(f"stopped by {self.received}; the same command goes on")
-
-    def _record(self, number, _):
-        self.received = signal.Signals(number).name
-        self.__exit__()
 
 
 class _Means:
@@ -410,14 +379,19 @@ class _Run:
         self.checkpoint_every_steps: int | None = checkpoint_every_steps
         self.step = 0
         self.losses: list[float] = []  # of the validation data, one an epoch
-        self.best = (math.inf, 0)  # loss, epoch; as in the file
-        self.unwritten_best: tuple[tuple[float, int], dict[str, np.ndarray]] | None = None
+        self.best = (math.inf, 0)  # loss, epoch
         self.state: Nest = trainer.spread(self.task.initial_state())
         self.epoch_means = _Means()
         self.interval_means = _Means()
         self.pace = 1  # steps that a call may have; the first, which traces, is one
         self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
         self.meter = costs.Meter(self._restore())
+        check_epochs(workdir.path, len(self.losses), epochs)
+        if self.checkpoints.saved is None:
+            _refuse_remains(workdir)
+            self.checkpoints.begin(self._arrays())
+        self.news: list[str] = []  # to be told at the beginning
+        changes = self._change(workdir)
         self.progress = progress.Progress(
             workdir.path,
             display=self.task.display,
@@ -425,25 +399,38 @@ class _Run:
             epochs=epochs,
             steps_per_epoch=self.task.steps_per_epoch,
             step=self.step,
+            changes=changes,
         )
         self.checkpoints.announce = self.progress.say
 
     def run(self, signals: StopSignals) -> Result:
         """Trains to the end or the first signal."""
-        if self.checkpoints.saved is not None and len(self.losses) < self.epochs:
+        try:
+            self._train(signals)
+        except NonFiniteLossError:
+            self.checkpoints.write_best()  # of an epoch before, where there had been no room
+            raise
+        if signals.received:
+            self._interrupt(signals)
+        unsaved = None if signals.received else self._end()
+        cost = self.meter.read()
+        result = Result(not signals.received, self.step, len(self.losses), *self.best, cost)
+        return result._replace(lost_epoch=self._lost_epoch(), unsaved=unsaved)
+
+    def _train(self, signals: StopSignals) -> None:
+        if self.step and len(self.losses) < self.epochs:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
+        for line in self.news:
+            self.progress.say(line)
         batches = None
         while len(self.losses) < self.epochs and not signals.received:
             if batches is None:
                 batches = self.trainer.batches(self.step)
             self._train_epoch(batches, signals)
-            if not signals.received:
-                with self.progress.pause():
-                    self._end_epoch()
-        if signals.received:
-            self._interrupt(signals.received)
-        cost = self.meter.read()
-        return Result(not signals.received, self.step, len(self.losses), *self.best, cost)
+            if signals.received:
+                break
+            with self.progress.pause(), contextlib.suppress(stopping.StoppedError):
+                self._end_epoch(signals)
 
     def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         start = len(self.losses) * self.task.steps_per_epoch
@@ -458,7 +445,6 @@ class _Run:
             every = self.checkpoint_every_steps
             if every and self.step % every == 0 and self.step < end:
                 with self.progress.pause():
-                    self._write_best()
                     self._save()
 
     def _next_count(self, end: int) -> int:
@@ -477,27 +463,27 @@ class _Run:
         if self.progress.advance(count):
             self.progress.tell_time()
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, signals: StopSignals) -> None:
+        """Evaluates, and saves; raises StoppedError, with nothing changed, where a signal came."""
         began = time.monotonic()
         epoch = len(self.losses) + 1
         variables = self.task.model.trainable_variables
         with self.trainer.optimizer.evaluation_weights(variables):
-            validation = self.task.evaluate()
+            with signals.at_once():
+                validation = self.task.evaluate()
             loss = validation["loss"]
             if not math.isfinite(loss):
                 raise NonFiniteLossError(self.step, f"validation loss {loss}")
-            former, _ = self.unwritten_best or (self.best, None)
-            best = loss < former[0]
-            if best:
-                self.unwritten_best = ((loss, epoch), self._weights())
-        self._write_best()
+            if best := loss < self.best[0]:
+                self.best = (loss, epoch)
+                self.checkpoints.save_best(self._weights(), epoch)
         self.losses.append(loss)
         seconds = time.monotonic() - began
         self.progress.epoch(
             self.epoch_means.values(),
             validation,
             best=best,
-            kept=self.unwritten_best is None,
+            kept=self.checkpoints.unwritten_best is None,
             seconds=seconds,
         )
         if change := self.schedule.after_epoch(self.losses, self.trainer.optimizer):
@@ -521,27 +507,44 @@ class _Run:
         rate = float(self.trainer.optimizer.learning_rate.numpy())
         self.progress.interval(means.values(), means.weight, rate)
 
-    def _interrupt(self, name: str) -> None:
-        self.checkpoints.wait()
-        if self._write_best() or self.checkpoints.saved != self.step:
-            self.checkpoints.save(self.step, self._arrays())
-        self.progress.say(
-            f"stopped by {name} after step {self.step}; "
+    def _interrupt(self, signals: StopSignals) -> None:
+        self._save_now()
+        say = stopping.say if signals.received == "SIGPIPE" else self.progress.say
+        say(
+            f"{signals.reason} after step {self.step}; "
             f"the same command goes on from step {self.checkpoints.saved or 0}"
         )
 
-    def _write_best(self) -> bool:
-        """Writes the best epoch's weights; what cannot be written waits for the next time."""
-        if self.unwritten_best is None:
-            return False
-        best, weights = self.unwritten_best
-        if not self.checkpoints.save_best(weights):
-            return False
-        self.best, self.unwritten_best = best, None
-        return True
+    def _end(self) -> checkpoints.Unsaved | None:
+        """Writes what is not yet on disk of a run at its end; returns what cannot be written."""
+        saved = self._save_now()
+        if not self.checkpoints.unwritten_best:
+            self._find_best()
+        if not self.best[1]:
+            saved = self._keep_last() and saved
+        if saved:
+            return None
+        return checkpoints.Unsaved(self.checkpoints, self.step, self._arrays())
+
+    def _keep_last(self) -> bool:
+        """Takes the last epoch's weights for the best, which are lost; whether they are written."""
+        epoch = len(self.losses)
+        self.progress.say(f"the weights of the last epoch, {epoch}, are kept as the best")
+        self.best = (self.losses[-1], epoch)
+        with self.trainer.optimizer.evaluation_weights(self.task.model.trainable_variables):
+            return self.checkpoints.save_best(self._weights(), epoch)
+
+    def _save_now(self) -> bool:
+        """Writes what is not yet on disk; returns whether everything is."""
+        self.progress.flush()
+        self.checkpoints.wait()
+        if self.checkpoints.saved == self.step and not self.checkpoints.unwritten_best:
+            return True
+        return self.checkpoints.save(self.step, self._arrays())
 
     def _save(self) -> None:
         """Copies everything for a checkpoint, which is written while the steps go on."""
+        self.progress.flush()
         self.checkpoints.wait()  # no second copy beside that of the checkpoint before
         self.checkpoints.start_saving(self.step, self._arrays())
 
@@ -552,6 +555,7 @@ class _Run:
             **checkpoints.variable_arrays("optimizer", self.trainer.optimizer.variables),
             **{f"state/{i}": tensor.numpy() for i, tensor in enumerate(state)},
             **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
+            **{f"interval/{name}": np.float64(v) for name, v in self.interval_means.sums.items()},
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
             **{f"cost/{name}": np.float64(v) for name, v in self.meter.read()._asdict().items()},
@@ -570,12 +574,43 @@ class _Run:
                 "choose another folder"
             )
 
+    def _change(self, workdir: Workdir) -> tuple[Change, ...]:
+        """Takes over the values that have changed, from here on; returns all changes of the run.
+
+        What the step and the schedule read is changed already; the learning rate is a variable,
+        which has its value from the checkpoint. That of a step of changes may be from before or
+        after them, so that they are made again: the rate is set, whatever it was.
+        """
+        new = len(workdir.pending)
+        changes = workdir.record(self.step, round(self.step / self.task.steps_per_epoch, 4))
+        self.news = [str(change) for change in changes[len(changes) - new :]]
+        rates = [each.now for each in changes if each.step >= self.step and each.field == _RATE]
+        if rates:
+            rate = float(self.trainer.optimizer.learning_rate.numpy())
+            self.trainer.optimizer.learning_rate = rates[-1]
+            if rate != rates[-1]:
+                self.news.append(f"learning rate {rate:g} -> {rates[-1]:g}")
+        return changes
+
     def _restore(self) -> costs.Cost:
         """Sets everything to the newest checkpoint, where there is one; returns its cost."""
         found = self.checkpoints.restore()
         if found is None:
             return costs.Cost()
-        self.step, arrays = found
+        step, arrays = found
+        try:
+            cost = self._take(step, arrays)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise WorkdirError(
+                f"the checkpoint of step {step} in {self.checkpoints.folder} is whole, and none of "
+                f"this model ({error}); choose another --workdir"
+            ) from error
+        self._find_best()
+        return cost
+
+    def _take(self, step: int, arrays: Mapping[str, np.ndarray]) -> costs.Cost:
+        """Sets everything to a checkpoint; returns its cost."""
+        self.step = step
         self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
         checkpoints.assign_variables("model", self.task.model.variables, arrays)
         checkpoints.assign_variables("optimizer", self.trainer.optimizer.variables, arrays)
@@ -585,10 +620,50 @@ class _Run:
             for i, tensor in enumerate(tf.nest.flatten(former))
         ]
         self.state = self.trainer.spread(tf.nest.pack_sequence_as(former, state))
-        prefix = "sums/"
-        self.epoch_means = _Means(
-            {k.removeprefix(prefix): float(v) for k, v in arrays.items() if k.startswith(prefix)}
-        )
+        self.epoch_means = _Means(_scalars("sums/", arrays))
+        self.interval_means = _Means(_scalars("interval/", arrays))
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
         return costs.Cost(*(float(arrays.get(f"cost/{k}", math.nan)) for k in costs.Cost._fields))
+
+    def _find_best(self) -> None:
+        """Compares the best weights on disk with what the run knows of them, and tells of a loss.
+
+        Weights of an epoch that is still to come are those of a run that was killed before its
+        checkpoint: they will be computed again.
+        """
+        loss, epoch = self.best
+        found = self.checkpoints.best_epoch(unsaid=epoch)
+        if found == epoch:
+            return
+        done = len(self.losses)
+        kept = 0 < found <= done
+        self.best = (self.losses[found - 1], found) if kept else (math.inf, 0)
+        if epoch and found <= done:
+            of = f"those of epoch {found}" if kept else "the best of the epochs from here on"
+            self.checkpoints.announce(
+                f"{self.checkpoints.folder / checkpoints.BEST} lacks the weights of the best "
+                f"epoch, {epoch} (loss {loss:.4g}): they are lost; kept are {of}"
+            )
+
+    def _lost_epoch(self) -> int:
+        if not self.losses:
+            return 0
+        best = self.losses.index(min(self.losses)) + 1
+        return best if best != self.best[1] else 0
+
+
+def _refuse_remains(workdir: Workdir) -> None:
+    """Refuses a folder whose run had taken steps, and that has no checkpoint any more."""
+    names = (RESULT, progress.METRICS, f"checkpoints/{checkpoints.BEST}")
+    if remains := [name for name in names if (workdir.path / name).exists()]:
+        raise WorkdirError(
+            f"{workdir.path} holds {' and '.join(remains)} of a run, and its checkpoints are gone; "
+            "bring them back from a backup, or choose another --workdir"
+        )
+
+
+def _scalars(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Returns the numbers whose names have a prefix, without it."""
+    found = {name: value for name, value in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): float(value) for name, value in found.items()}

@@ -165,9 +165,9 @@ class SGD(Optimizer):
 
     @contextlib.contextmanager
     def evaluation_weights(self, variables: Sequence[keras.Variable]) -> Iterator[None]:
-        """Sets `variables` to their averages where averaging has started; then back."""
-        if not self.averaging:
-            yield
+        """Sets `variables` to their averages where there are some; then back."""
+        if not self.averaging or self.iterations.numpy() == self.averaged_from.numpy():
+            yield  # before the first step that is averaged
             return
         kept = [variable.numpy() for variable in variables]
         try:

@@ -4,9 +4,9 @@ Nothing here decides anything: a record that cannot be written is told once and 
 """
 
 import contextlib
-import csv
 import datetime
 import io
+import itertools
 import math
 import sys
 import time
@@ -19,55 +19,12 @@ from etils import epath
 from matplotlib import figure, ticker
 
 from trainers.files import write_atomically
+from trainers.training.events import EVENTS, Events
+from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
+from trainers.training.workdir import Change
 
-METRICS, CURVES, EVENTS = "metrics.csv", "curves.png", "tensorboard"
-INTERVAL, EPOCH, VALIDATION = "train_interval", "train_epoch", "validation"
+CURVES = "curves.png"
 Metrics = Mapping[str, float]
-
-
-class Table:
-    """A CSV file that rows are appended to, and that drops those of steps computed again."""
-
-    def __init__(self, path: epath.Path, *, last_step: int):
-        """Opens the table of a run that goes on after `last_step`."""
-        self.path = path
-        self.fields: list[str] = []
-        self.rows: list[dict[str, str]] = []
-        self._current = False  # whether the file holds `rows`
-        if path.exists():
-            self._read(last_step)
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Adds a row; a field not seen before becomes a column."""
-        if any(r["kind"] == row["kind"] and r["step"] == str(row["step"]) for r in self.rows[-3:]):
-            return  # of a run that was stopped between a record and its checkpoint
-        self.rows.append({field: str(value) for field, value in row.items()})
-        appendable = self._current and set(row) <= set(self.fields)
-        self._current = False
-        if appendable:
-            with self.path.open("a") as file:
-                csv.DictWriter(file, self.fields, lineterminator="\n").writerow(self.rows[-1])
-        else:
-            self.fields += [field for field in row if field not in self.fields]
-            self._rewrite()
-        self._current = True
-
-    def _read(self, last_step: int) -> None:
-        reader = csv.DictReader(io.StringIO(self.path.read_text()))
-        self.fields = list(reader.fieldnames or [])
-        for row in reader:
-            # The last line of a process that was killed may be half a line.
-            whole = None not in row and None not in row.values()
-            step = row["step"] if whole else ""
-            if step.isascii() and step.isdecimal() and int(step) <= last_step:
-                self.rows.append(row)
-
-    def _rewrite(self) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.fields, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_atomically(self.path, lambda file: file.write(text.getvalue().encode()))
 
 
 class Progress:
@@ -80,6 +37,7 @@ class Progress:
         epochs: the length of the run.
         steps_per_epoch: the length of an epoch.
         step: the step that the run goes on from.
+        changes: of the run's config, for the curves.
         out: where to; a bar where that is a terminal, lines elsewhere.
     """
 
@@ -92,6 +50,7 @@ class Progress:
         epochs: int,
         steps_per_epoch: int,
         step: int,
+        changes: Sequence[Change] = (),
         out: Any = None,
     ):
         self.folder = folder
@@ -101,10 +60,10 @@ class Progress:
         self.steps_per_epoch = steps_per_epoch
         self.out = out or sys.stdout
         self.step = step
+        self.changes = changes
         self._clock = _Clock()
         self._time_told = False
-        self._failed = False
-        self._table = Table(folder / METRICS, last_step=step)
+        self._told: set[str] = set()  # what has kept records from being written
         self._bar = tqdm.tqdm(
             total=epochs * steps_per_epoch,
             initial=step,
@@ -114,9 +73,11 @@ class Progress:
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
         )
-        self._events = tf.summary.create_noop_writer()
+        self._table = Table(folder / METRICS, last_step=step, announce=self.say)
+        self._events: Events | None = None  # the next process writes what this one cannot
         with self._tolerant():
-            self._events = tf.summary.create_file_writer(str(folder / EVENTS))
+            rows = self._table.rows
+            self._events = Events(folder / EVENTS, rows, last_step=step, announce=self.say)
 
     def say(self, line: str) -> None:
         """Prints a line, above the bar where there is one; from any thread."""
@@ -195,21 +156,31 @@ class Progress:
         )
         self._record(EPOCH, {**train, **train_shown})
         self._record(VALIDATION, {**validation, **validation_shown})
-        with self._tolerant():
-            self._events.flush()
+        self.flush()
         with self._tolerant():
             draw_curves(
                 self._table.rows,
                 self.steps_per_epoch,
                 next(iter(train_shown)),
                 self.folder / CURVES,
+                self.changes,
             )
+
+    def flush(self) -> None:
+        """Has the records written that are not yet, before a checkpoint says that they are."""
+        with self._tolerant():
+            self._table.flush()
+        with self._tolerant():
+            if self._events:
+                self._events.flush()
 
     def close(self) -> None:
         """Ends the bar and the records."""
         self._bar.close()
+        self.flush()
         with self._tolerant():
-            self._events.close()
+            if self._events:
+                self._events.close()
 
     def _epoch(self) -> int:
         return -(-self.step // self.steps_per_epoch)
@@ -221,19 +192,21 @@ class Progress:
         epoch = round(self.step / self.steps_per_epoch, 4)
         with self._tolerant():
             self._table.append({"kind": kind, "step": self.step, "epoch": epoch, **values})
-        with self._tolerant(), self._events.as_default():
-            for name, value in values.items():
-                tf.summary.scalar(f"{kind}/{name}", value, step=self.step)
+        with self._tolerant():
+            if self._events:
+                self._events.add(kind, self.step, values)
 
     @contextlib.contextmanager
     def _tolerant(self) -> Iterator[None]:
-        """Lets no full disk stop the run."""
+        """Lets no full disk stop the run; says what it was, once for each cause."""
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
-            if not self._failed:
-                self.say(f"records in {self.folder} are incomplete from here on ({error})")
-            self._failed = True
+            told = (str(error) or type(error).__name__).splitlines()[0]
+            cause = getattr(error, "strerror", None) or told
+            if cause not in self._told:
+                self.say(f"records in {self.folder} cannot be written ({told}); going on without")
+            self._told.add(cause)
 
 
 class _Clock:
@@ -286,15 +259,20 @@ class _Clock:
 
 
 def draw_curves(
-    rows: list[dict[str, str]], steps_per_epoch: int, metric: str, path: epath.Path
+    rows: list[dict[str, str]],
+    steps_per_epoch: int,
+    metric: str,
+    path: epath.Path,
+    changes: Sequence[Change] = (),
 ) -> None:
     """Draws the training and validation curves of a metric against the epoch.
 
     Args:
-        rows: those of a `Table`.
+        rows: those of a `table.Table`.
         steps_per_epoch: the length of an epoch.
         metric: the column to draw.
         path: the picture's.
+        changes: of the run's config; those that changed steps are drawn as vertical lines.
     """
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
@@ -306,18 +284,40 @@ def draw_curves(
     ]
     drawn: list[float] = []
     for kind, label, shift, style in curves:
-        chosen = [row for row in rows if row["kind"] == kind and row.get(metric)]
+        chosen = [r for r in rows if r["kind"] == kind and math.isfinite(_number(r, metric))]
         values = [float(row[metric]) for row in chosen]
         epochs = [int(row["step"]) / steps_per_epoch + shift for row in chosen]
         if values:
             axes.plot(epochs, values, label=f"{label}, last {values[-1]:.4g}", **style)
         drawn += values
     choose_scale(axes, drawn)
+    _draw_changes(axes, changes)
     axes.set(xlabel="epoch", ylabel=metric)
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    if drawn:
+        axes.legend()
     save_picture(picture, path)
+
+
+def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:
+    """Draws a line at each step at which there are changes, and says which."""
+    drawn = [change for change in changes if change.of_the_steps]
+    for _, together in itertools.groupby(drawn, lambda change: change.step):
+        same = list(together)
+        names = ((each.field.partition(".")[2], each.was, each.now) for each in same)
+        label = "\n".join(f"{name} {was} → {now}" for name, was, now in names)
+        axes.axvline(same[0].epoch, color="gray", linestyle=":", linewidth=1)
+        axes.annotate(
+            label,
+            (same[0].epoch, 0.02),
+            xycoords=axes.get_xaxis_transform(),
+            rotation=90,
+            va="bottom",
+            ha="right",
+            fontsize=7,
+            color="gray",
+        )
 
 
 def save_picture(picture: figure.Figure, path: epath.Path) -> None:
@@ -334,6 +334,10 @@ def choose_scale(axes: Any, values: Sequence[float]) -> None:
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
         axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_locator(ticker.NullLocator())
+
+
+def _number(row: Mapping[str, str], field: str) -> float:
+    return float(row.get(field) or math.nan)
 
 
 def _text(metrics: Metrics) -> str:

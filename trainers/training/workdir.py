@@ -1,22 +1,23 @@
-"""The folder of a run: its lock, its config, its result.
+"""The folder of a run: its lock, its config, what of that has changed, its result.
 
-A folder holds one run. `config.json` says which, `lock` is held by the process at work,
-`result.json` stands there once the run has finished.
+A folder holds one run. `config.json` says which, `changes.json` which of its values were others and
+up to which step, `lock` is held by the process at work, `result.json` stands there once the run has
+finished.
 """
 
 import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from etils import epath
 
-from trainers.files import write_json
+from trainers.files import UnreadableError, json_value, read_json, set_aside, write_json
 from trainers.names import flatten
 
-CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
+CONFIG, CHANGES, RESULT, LOCK = "config.json", "changes.json", "result.json", "lock"
+RESTORE = "Bring it back from a backup, or choose another --workdir"
 
 
 class WorkdirError(Exception):
@@ -30,19 +31,92 @@ class NotKeptError(Exception):
     """
 
 
+class Change(NamedTuple):
+    """A field of a run's config that has another value from some step on.
+
+    Attributes:
+        step: steps done before it.
+        epoch: epochs done before it, and the part done of the one under way.
+        field: dotted, such as "optimizer.learning_rate".
+        was: the value before, as JSON has it.
+        now: the value from then on.
+    """
+
+    step: int
+    epoch: float
+    field: str
+    was: Any
+    now: Any
+
+    @property
+    def of_the_steps(self) -> bool:
+        """Whether steps are others than they would have been; more epochs change none of them."""
+        return self.field.startswith(("optimizer.", "schedule."))
+
+    def __str__(self) -> str:
+        return f"`config.{self.field}`: {self.was} -> {self.now} from step {self.step} on"
+
+
 class Workdir:
     """The folder of a run, held by this process.
 
     Attributes:
         path: the folder.
+        pending: the fields whose values are not those that the run has had so far, dotted, each
+            with the value it had and the one it is to have. They are taken over by `record`.
     """
 
-    def __init__(self, path: epath.Path):
+    def __init__(self, path: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]):
         self.path = path
+        self._config = config
+        self._changes = read_changes(path)
+        self.pending = {
+            field: values
+            for field, values in _differing(path, config).items()
+            if field in may_change
+        }
+
+    def record(self, step: int, epoch: float) -> tuple[Change, ...]:
+        """Takes over what is pending, as of a step.
+
+        To be called when everything else has been found to be in order: nothing has been written
+        before. A process that is killed here, or before its first checkpoint, is no matter: the
+        same command finds the same step, and nothing pending that is recorded.
+
+        Args:
+            step: the step that the run goes on from. Where that is a step before one of a change,
+                since a checkpoint was lost, the change is one as of this step.
+            epoch: that step in epochs.
+
+        Returns:
+            All changes of the run, the new ones last.
+        """
+        former = tuple(
+            each if each.step <= step else each._replace(step=step, epoch=epoch)
+            for each in self._changes
+        )
+        changes = former + tuple(
+            Change(step, epoch, field, was, now) for field, (was, now) in self.pending.items()
+        )
+        if changes != self._changes:
+            value = {"changes": [change._asdict() for change in changes]}
+            write_json(self.path / CHANGES, value)
+        if json_value(self._config) != read_config(self.path):  # last: what has it has the record
+            write_json(self.path / CONFIG, self._config)
+        self._changes, self.pending = changes, {}
+        return changes
 
     def result(self) -> dict | None:
-        """Returns what `finish` was given, or None for a run that has not finished."""
-        return read_result(self.path)
+        """Returns what `finish` was given, or None for a run that has not finished.
+
+        A file that is damaged is set aside and told: what it held is computed from the weights.
+        """
+        try:
+            return read_result(self.path)
+        except UnreadableError as error:
+            aside = set_aside(self.path / RESULT)
+            print(f"{error}, and the file is now {aside}", flush=True)
+            return None
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Marks the run as finished, with its final result."""
@@ -59,7 +133,7 @@ def open_workdir(
         path: the folder; made where it does not exist.
         config: the run's whole config, nested mappings of what JSON holds.
         may_change: the fields, dotted, which a resumed run may have changed, such as
-            "training.epochs".
+            "training.epochs". They stay as they are there until `Workdir.record`.
 
     Yields:
         The folder.
@@ -75,34 +149,127 @@ def open_workdir(
         _refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
-        if (folder / CONFIG).exists():
-            _refuse_other_run(folder, config, may_change)
-        write_json(folder / CONFIG, config)
-        yield Workdir(folder)
+        if not (folder / CONFIG).exists():
+            write_json(folder / CONFIG, config)
+        refuse_other_run(folder, config, may_change)
+        yield Workdir(folder, config, may_change)
+
+
+def refuse_other_run(
+    path: epath.PathLike, config: Mapping[str, Any], may_change: Sequence[str]
+) -> None:
+    """Raises WorkdirError where a folder's run, if it has one, differs in what may not change."""
+    differing = [
+        f"{field}: {was} there, {now} here"
+        for field, (was, now) in _differing(epath.Path(path), config).items()
+        if field not in may_change
+    ]
+    if differing:
+        raise WorkdirError(
+            f"{path} belongs to another run, whose config differs ({'; '.join(differing)}); "
+            "go on with that run's values, or choose another folder"
+        )
+
+
+def read_changes(path: epath.PathLike) -> tuple[Change, ...]:
+    """Returns what of its config the run in a folder has changed, in the order of the steps.
+
+    Raises:
+        WorkdirError: its record cannot be read.
+    """
+    file = epath.Path(path) / CHANGES
+    value = read_kept(file, {"changes": list})
+    try:
+        changes = tuple(Change(**each) for each in (value or {"changes": ()})["changes"])
+        if not all(type(c.step) is int and isinstance(c.field, str) for c in changes):
+            raise ValueError("a step or a field is none")
+        return tuple(change._replace(epoch=float(change.epoch)) for change in changes)
+    except (ValueError, TypeError) as error:
+        raise WorkdirError(f"{file} is damaged: {error}. {RESTORE}") from error
+
+
+def check_epochs(path: epath.PathLike, done: int, epochs: int) -> None:
+    """Raises WorkdirError where a run shall have fewer epochs than it has done."""
+    if epochs < done:
+        raise WorkdirError(
+            f"the run in {path} has done {done} epochs, which stay done: `config.training.epochs` "
+            f"must be at least {done}. Received: config.training.epochs={epochs}"
+        )
 
 
 def read_result(path: epath.PathLike) -> dict | None:
-    """Returns the result of the run in a folder, or None for one that has not finished."""
-    file = epath.Path(path) / RESULT
-    return json.loads(file.read_text()) if file.exists() else None
-
-
-def read_config(path: epath.PathLike) -> dict:
-    """Returns the config of the run in a folder.
+    """Returns the result of the run in a folder, or None for one that has not finished.
 
     Raises:
-        WorkdirError: there is no run in it.
+        UnreadableError: the file is damaged.
+        OSError: it cannot be read.
     """
-    file = epath.Path(path) / CONFIG
-    if not file.exists():
-        raise WorkdirError(f"{path} holds no run: {CONFIG} is missing; train one there first")
+    file = epath.Path(path) / RESULT
     try:
-        config = json.loads(file.read_text())
-    except ValueError as error:
-        raise WorkdirError(f"{file} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise WorkdirError(f"{file} is not the config of a run: it holds no fields")
+        fields = {"epochs": int, "summary": str, "scores": dict}
+        return read_json(file, fields) if file.exists() else None
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; the training command scores the run again") from error
+
+
+def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict:
+    """Returns the config of the run in a folder.
+
+    Args:
+        path: the folder.
+        fields: what it has to have, as for `files.read_json`.
+
+    Raises:
+        WorkdirError: there is no run in it, or its config is damaged.
+        OSError: it cannot be read.
+    """
+    config = read_kept(epath.Path(path) / CONFIG, fields)
+    if config is None:
+        raise WorkdirError(
+            f"{path} holds no run: {CONFIG} is missing; {_instead(epath.Path(path))}"
+        )
     return config
+
+
+def read_kept(file: epath.Path, fields: Mapping[str, type] | None = None) -> dict | None:
+    """Returns what a run wrote at its beginning, and needs; None where there is no such file.
+
+    Args:
+        file: of JSON.
+        fields: what it has to have, as for `files.read_json`.
+
+    Raises:
+        WorkdirError: it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        return read_json(file, fields) if file.exists() else None
+    except UnreadableError as error:
+        raise WorkdirError(f"{error}. {RESTORE}") from error
+
+
+def _instead(folder: epath.Path) -> str:
+    """Returns what to do about a folder without a run: it may be that of several."""
+    runs = sorted(folder.glob(f"*/{CONFIG}"))
+    if not runs:
+        return "train one there first"
+    return f"it has those of {', '.join(str(run.parent) for run in runs[:5])}"
+
+
+def check_output(path: epath.PathLike) -> None:
+    """Refuses a run's folder, and what is in one, as a place for anything else.
+
+    Raises:
+        WorkdirError: `--output` leads there.
+    """
+    output = epath.Path(path)
+    for folder in (output, *output.parents):
+        of_a_run = (folder / LOCK, folder / "checkpoints")
+        if (folder / CONFIG).exists() and any(each.exists() for each in of_a_run):
+            raise WorkdirError(
+                f"--output={path} is in the folder of a run, {folder}, which holds nothing else; "
+                "choose another folder"
+            )
 
 
 def _refuse_foreign(folder: epath.Path) -> None:
@@ -115,22 +282,19 @@ def _refuse_foreign(folder: epath.Path) -> None:
         )
 
 
-def _refuse_other_run(
-    folder: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]
-) -> None:
+def _differing(folder: epath.Path, config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Returns the fields that differ from those of a folder's run, each as it was and as it is."""
+    if not (folder / CONFIG).exists():
+        return {}
     was = flatten(read_config(folder))
-    now = flatten(json.loads(json.dumps(config, default=list)))
-    differing = [
-        f"  {field}: {was.get(field, 'nothing')} there, {now.get(field, 'nothing')} here"
+    # Those recorded by a process that was killed before it wrote them into the config.
+    was.update((change.field, change.now) for change in read_changes(folder))
+    now = flatten(json_value(config))
+    return {
+        field: (was.get(field, "nothing"), now.get(field, "nothing"))
         for field in {**was, **now}
-        if field not in may_change and (field not in was or was[field] != now.get(field))
-    ]
-    if differing:
-        raise WorkdirError(
-            f"{folder} belongs to another run, whose config differs:\n"
-            + "\n".join(differing)
-            + "\ngo on with that run's values, or choose another folder"
-        )
+        if field not in was or field not in now or was[field] != now[field]
+    }
 
 
 @contextlib.contextmanager

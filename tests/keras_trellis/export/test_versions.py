@@ -1,7 +1,14 @@
 """A version appears whole or not at all, and none is overwritten."""
 
 import concurrent.futures
+import contextlib
+import errno
+import fcntl
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -88,6 +95,131 @@ def test_exports_at_the_same_time_take_different_versions(tmp_path):
     assert all(
         names(tmp_path / str(version)) == ["saved_model.pb", "variables"] for version in (1, 4)
     )
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from keras_trellis.export import versions
+def write(folder):
+    pathlib.Path(folder, "saved_model.pb").write_text("graph")
+    print("writing", flush=True)
+    sys.stdin.readline()
+versions.publish(write, sys.argv[1])
+"""
+
+
+def test_what_a_kill_left_is_cleared_and_what_is_being_written_is_not(tmp_path):
+    def left():
+        return [name for name in names(tmp_path) if name.startswith(".")]
+
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    line = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with contextlib.ExitStack() as stack:
+        dead, live = (stack.enter_context(subprocess.Popen(line, **pipes)) for _ in range(2))
+        for process in (dead, live):
+            assert process.stdout.readline() == "writing\n"
+        assert len(left()) == 2
+        dead.send_signal(signal.SIGKILL)
+        dead.wait(60)
+        versions.publish(write, str(tmp_path))
+        assert len(left()) == 1  # of the one that lives
+        live.stdin.write("\n")
+        live.stdin.close()
+        assert live.wait(60) == 0
+    assert names(tmp_path) == ["1", "2"]
+    assert names(tmp_path / "2") == ["saved_model.pb"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".exporting-another.machine-0123456789abcdef0123456789abcdef", ".exporting-mine", "exporting"],
+)
+def test_what_another_machine_or_somebody_else_has_made_is_left(tmp_path, name):
+    (tmp_path / name).mkdir()
+    versions.publish(write, str(tmp_path))
+    assert names(tmp_path) == sorted([name, "1"])
+
+
+def test_without_locks_nothing_is_cleared(tmp_path, monkeypatch):
+    folders = []
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    def killed(folder):
+        write(folder)
+        os.rename(folder, kept)  # for the end to find nothing to remove
+        raise KeyboardInterrupt
+
+    kept = str(tmp_path / "kept")
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        versions.publish(lambda folder: (folders.append(folder), killed(folder)), str(tmp_path))
+    os.rename(kept, folders[0])
+    versions.publish(write, str(tmp_path))
+    assert names(tmp_path) == [pathlib.Path(folders[0]).name, "1"]
+    monkeypatch.undo()
+    versions.publish(write, str(tmp_path))
+    assert names(tmp_path) == ["1", "2"]
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_folder_that_is_cleared_before_it_could_be_locked_is_made_again(
+    tmp_path, monkeypatch, half
+):
+    """Whether the one that clears has removed it, or has locked it to do so."""
+    lock, taken = fcntl.flock, []
+
+    def clear_first(*arguments):
+        if not taken:
+            (folder,) = tmp_path.iterdir()
+            taken.append(folder)
+            if half:
+                raise BlockingIOError(errno.EWOULDBLOCK, "held")
+            folder.rmdir()
+        lock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", clear_first)
+    assert versions.publish(write, str(tmp_path)) == str(tmp_path / "1")
+    assert taken and names(tmp_path / "1") == ["saved_model.pb", "variables"]
+
+
+def test_all_is_on_disk_before_the_version_is_seen(tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+
+    def syncing(file):
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        assert not (tmp_path / "1").exists() or synced[-1] == str(tmp_path)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    versions.publish(write, str(tmp_path))
+    found = {os.path.relpath(path, synced[-2]) for path in synced[:-1]}
+    assert found == {".", "saved_model.pb", "variables", "variables/variables.index"}
+    assert synced[-1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("owner, name", [(os, "fsync"), (os, "rename"), (os, "makedirs")])
+def test_a_disk_that_fails_is_told_and_leaves_nothing(tmp_path, monkeypatch, owner, name, number):
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        with pytest.raises(versions.NotWrittenError, match=f"no version .*{os.strerror(number)}"):
+            versions.publish(write, str(tmp_path))
+    assert names(tmp_path) == []
+
+
+def test_an_error_of_tensorflow_is_told_in_a_line(tmp_path):
+    def fail(folder):
+        raise tf.errors.ResourceExhaustedError(None, None, "a: No space left on device\nin a graph")
+
+    with pytest.raises(versions.NotWrittenError) as error:
+        versions.publish(fail, str(tmp_path))
+    assert str(error.value) == f"no version is written in {tmp_path}: a: No space left on device"
+    assert names(tmp_path) == []
 
 
 def test_an_object_store_gets_the_graph_last(monkeypatch):

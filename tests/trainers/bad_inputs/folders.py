@@ -17,6 +17,7 @@ VOCABULARY = "a\nb\nc\nd\n<eos>\n<unk>\n"
 METRICS = "kind,step,epoch,perplexity\nvalidation,10,1.0,9.5\n"
 RESULT = {
     "epochs": CONFIG["training"]["epochs"],
+    "summary": "best of epoch 1",
     "scores": {"test": {"exact": {"tokens": 9, "perplexity": 5.0}}},
 }
 

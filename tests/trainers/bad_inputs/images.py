@@ -98,7 +98,7 @@ ROWS = (
     mnist(
         "digits/t10k-labels-idx1-ubyte must hold labels from 0 to 9. Received: 100, of image 0 counted from 0", **{TEST_LABELS: idx(LABELS + 100)}),
     mnist(
-        "`config.data.validation` must be from 1 to 19, as there are 20 images to train on. Received: config.data.validation=5000")._replace(warning="MNIST: these are not all of the published images"),
+        "`config.data.validation` must be at most 19, as there are 20 training images. Received: config.data.validation=5000")._replace(warning="MNIST: these are not all of the published images"),
     cifar(
         "--data_dir must be a folder of data_batch_1.bin, data_batch_2.bin, data_batch_3.bin, data_batch_4.bin, data_batch_5.bin, test_batch.bin (or no --data_dir, so that they are downloaded). Received: --data_dir=photos, which lacks data_batch_1.bin, data_batch_2.bin, data_batch_3.bin, data_batch_4.bin, data_batch_5.bin", data_batch_1=None),
     cifar(

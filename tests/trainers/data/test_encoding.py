@@ -169,6 +169,40 @@ def test_killed_process_is_gone_on_with(tmp_path):
     assert [vocabulary.tokens[i] for i in ids["train"]] == split_tokens(LONG["train"])
 
 
+def _edit(path):
+    path.write_text(path.read_text().replace('"w1"', '"w2"', 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("progress.json", lambda path: path.write_text("")),
+        ("progress.json", lambda path: path.write_text(path.read_text()[:-40])),
+        ("progress.json", lambda path: path.write_text("[]")),
+        ("progress.json", lambda path: path.write_text('{"position": "far"}')),
+        ("progress.json", lambda path: path.write_bytes(b"\xff")),
+        ("progress.json", _edit),
+        ("train.first", lambda path: path.write_bytes(path.read_bytes()[:200])),
+        ("train.first", lambda path: path.write_bytes(path.read_bytes()[::-1])),
+        ("train.first", lambda path: path.unlink()),
+    ],
+)
+def test_a_damaged_record_of_a_stopped_encoding_begins_it_again(
+    tmp_path, monkeypatch, caplog, name, damage
+):
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(encoding, "_SAVE_BYTES", 1024)
+    source = _Source(LONG)
+    object.__setattr__(source, "open", lambda split: _Killed(LONG[split].encode(), 100))
+    with pytest.raises(_KilledError):
+        encoding.encoded(source, tmp_path)
+    (part,) = (tmp_path / "encoded").glob(".*.part")
+    damage(part / name)
+    vocabulary, ids = encoding.encoded(_Source(LONG), tmp_path)
+    assert [vocabulary.tokens[i] for i in ids["train"]] == split_tokens(LONG["train"])
+    assert "Encoding from the beginning again: " in caplog.text and name in caplog.text
+
+
 @pytest.mark.parametrize(("name", "calls"), [("unlink", 0), ("unlink", 1), ("rename", 0)])
 def test_killed_at_the_very_end_comes_to_it_again(tmp_path, monkeypatch, name, calls):
     original, left = getattr(pathlib.Path, name), [calls]

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from tests.trainers.training import toy
-from trainers.training import checkpoints, loop, optimizers, schedules, workdir
+from trainers.training import checkpoints, loop, optimizers, schedules, stopping, workdir
 
 STEPS, EPOCHS = 5, 4
 # The call of `display` after step 14, in the middle of an epoch; the last checkpoint is of step 12.
@@ -185,6 +186,7 @@ def test_one_replica_is_a_run_on_one_device(tmp_path):
         (1, {"killed_at": STOP}, (10, 12)),  # the last is being written, or was
         (2, {"killed_at": STOP}, (10, 12)),
         (1, {"killed_writing": 4}, (4,)),  # beside checkpoints, the best weights of step 5
+        (1, {"killed_writing": 5}, (4,)),  # the checkpoint after these
     ],
 )
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, replicas, killed, steps):
@@ -257,17 +259,53 @@ def test_a_slow_run_hears_a_signal_soon(tmp_path, part):
     assert result.step <= 24
 
 
-def test_a_second_signal_acts_as_usual():
-    # In a process that a shell has put in the background, Ctrl-C is ignored as a rule.
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            with loop.StopSignals() as signals:
-                signal.raise_signal(signal.SIGINT)
-                assert signals.received == "SIGINT"
-                signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, former)
+def test_a_signal_while_an_epoch_is_evaluated_does_not_wait_for_that(tmp_path, capsys):
+    whole, task = train(tmp_path / "whole")
+    stopped = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    ended = []
+
+    def evaluate():
+        signal.raise_signal(signal.SIGTERM)
+        ended.append(True)
+
+    stopped.evaluate = evaluate
+    result, _ = train(tmp_path / "stopped", stopped)
+    assert not result.finished and not ended
+    assert result.step == STEPS and result.epochs == 0
+    again, resumed = train(tmp_path / "stopped")
+    assert again == whole
+    np.testing.assert_array_equal(values(resumed), values(task))
+
+
+def test_an_output_that_is_closed_saves_and_the_run_goes_on_from_there(
+    tmp_path, monkeypatch, capfd
+):
+    whole, task = train(tmp_path / "whole")
+    capfd.readouterr()
+    signals = stopping.StopSignals()
+    closed = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    display, calls = closed.display, []
+
+    def displaying(metrics):
+        calls.append(metrics)
+        if len(calls) == STOP:
+            read, write = os.pipe()
+            os.close(read)
+            monkeypatch.setattr(sys.stdout, "_stream", open(write, "w"))
+        return display(metrics)
+
+    closed.display = displaying
+    with signals.output():
+        result, _ = train(tmp_path / "closed", closed, checkpoint_every_steps=None, signals=signals)
+    assert not result.finished and signals.error().code == 141
+    output = capfd.readouterr()
+    assert output.err == (
+        f"the output is closed after step {result.step}; "
+        f"the same command goes on from step {result.step}\n"
+    )
+    again, resumed = train(tmp_path / "closed")
+    assert again == whole
+    np.testing.assert_array_equal(values(resumed), values(task))
 
 
 def test_more_epochs_go_on_and_no_more_change_nothing(tmp_path):
@@ -316,7 +354,7 @@ def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeyp
         return display(metrics)
 
     def slow(file, **arrays):
-        if not written:
+        if not written and "losses" in arrays and weights:  # the first after that of step 0
             assert gone_on.wait(60)
             written.append(flat([arrays[f"model/{i}"] for i in range(len(task.model.variables))]))
         write(file, **arrays)
@@ -362,49 +400,258 @@ def test_the_best_epoch_is_kept(tmp_path):
     np.testing.assert_array_equal(values(task), weights[1])
 
 
-def test_a_full_disk_is_told_and_the_run_goes_on(tmp_path, capsys, monkeypatch):
-    expected, task = train(tmp_path / "whole")
-    write, failures = np.savez, []
+class Disk:
+    """Has writes fail: those of arrays for which `full` says so."""
 
-    def full_for_a_while(file, **arrays):
-        if len(failures) < 3 and "losses" in arrays and len(arrays["losses"]) == 1:
-            failures.append(file)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(file, **arrays)
+    def __init__(self, monkeypatch):
+        self.full = lambda arrays: False
+        self.failures = []
+        self.write = np.savez
+        monkeypatch.setattr(np, "savez", self)
 
-    monkeypatch.setattr(np, "savez", full_for_a_while)
-    result, again = train(tmp_path / "full")
-    assert len(failures) == 3
-    assert result == expected
-    np.testing.assert_array_equal(values(again), values(task))
+    def __call__(self, file, **arrays):
+        if self.full(arrays):
+            self.failures.append(arrays)
+            file.write(b"half of it")
+            code = [errno.ENOSPC, errno.EDQUOT, errno.EIO][len(self.failures) % 3]
+            raise OSError(code, os.strerror(code))
+        self.write(file, **arrays)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    return Disk(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The result and the weights of a run that nothing happens to."""
+    result, task = train(tmp_path_factory.mktemp("undisturbed") / "run")
+    return result, values(task)
+
+
+def of_a_checkpoint(arrays):
+    return "losses" in arrays and arrays["losses"].size
+
+
+def test_a_full_disk_is_told_and_the_run_goes_on(tmp_path, capsys, disk, undisturbed):
+    disk.full = lambda arrays: (
+        len(disk.failures) < 3 and "losses" in arrays and len(arrays["losses"]) == 1
+    )
+    result, task = train(tmp_path)
+    assert len(disk.failures) == 3
+    assert result == undisturbed[0]
+    np.testing.assert_array_equal(values(task), undisturbed[1])
     output = capsys.readouterr().out
     assert "the disk is full" in output
     assert "the checkpoint of step 5 is lost; the last checkpoint is that of step 4" in output
 
 
-def test_best_weights_that_cannot_be_written_wait_for_the_next_time(tmp_path, capsys, monkeypatch):
-    write, failures = np.savez, []
-
-    def full_once(file, **arrays):
-        if not failures and "losses" not in arrays:
-            failures.append(file)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(file, **arrays)
-
-    monkeypatch.setattr(np, "savez", full_once)
-    task = toy.Task(steps_per_epoch=STEPS)
-    losses, weights = [1.0, 2.0], []
+def losses_of(task, losses):
+    """Has the task's evaluations come to these losses; returns the weights of each."""
+    weights, done = [], iter(losses)
 
     def evaluate():
         weights.append(values(task))
-        return {"loss": losses[len(weights) - 1]}
+        return {"loss": next(done)}
 
     task.evaluate = evaluate
+    return weights
+
+
+def test_best_weights_that_cannot_be_written_wait_for_the_next_time(tmp_path, capsys, disk):
+    disk.full = lambda arrays: "losses" not in arrays and not disk.failures
+    task = toy.Task(steps_per_epoch=STEPS)
+    weights = losses_of(task, [1.0, 2.0])
     result, _ = train(tmp_path, task, epochs=2, checkpoint_every_steps=None)
-    assert (len(failures), result.best_loss, result.best_epoch) == (1, 1.0, 1)
+    assert (len(disk.failures), result.best_loss, result.best_epoch) == (1, 1.0, 1)
     assert capsys.readouterr().out.count("(best so far, its weights not yet written)") == 1
     checkpoints.load_best(tmp_path, task.model)
     np.testing.assert_array_equal(values(task), weights[0])
+
+
+def step_of(folder):
+    return checkpoints.Checkpoints(folder / "checkpoints").steps()[-1]
+
+
+@pytest.mark.parametrize(
+    ("full", "missing", "step"),
+    [
+        (of_a_checkpoint, "the checkpoint of step 20", 4),
+        # The best weights are those of epoch 1 and of later ones: no checkpoint follows.
+        (lambda a: "epoch" in a, "the best weights .best.npz. and the checkpoint of step 20", 4),
+    ],
+)
+def test_a_disk_that_stays_full_ends_no_run(tmp_path, disk, undisturbed, full, missing, step):
+    disk.full = full
+    result, _ = train(tmp_path)
+    assert result.finished and result.unsaved
+    assert step_of(tmp_path) == step
+    with pytest.raises(
+        workdir.NotKeptError, match=f"{missing} cannot be written .*goes on from step {step}"
+    ):
+        result.unsaved.save()
+    best = result.unsaved.store.unwritten_best or checkpoints.load(
+        tmp_path / "checkpoints" / checkpoints.BEST
+    )
+    disk.full = lambda arrays: False
+    result, task = train(tmp_path)
+    assert result == undisturbed[0]
+    np.testing.assert_array_equal(values(task), undisturbed[1])
+    kept = checkpoints.load(tmp_path / "checkpoints" / checkpoints.BEST)
+    assert best["epoch"] == kept["epoch"] == result.best_epoch
+    np.testing.assert_array_equal(best["model/0"], kept["model/0"])
+
+
+def test_what_could_not_be_saved_is_saved_once_there_is_room(tmp_path, disk, undisturbed):
+    disk.full = lambda arrays: of_a_checkpoint(arrays) or "epoch" in arrays
+    result, _ = train(tmp_path)
+    disk.full = lambda arrays: False
+    result.unsaved.save()
+    again, task = train(tmp_path)
+    assert again == undisturbed[0] and task.traces == 0
+    np.testing.assert_array_equal(values(task), undisturbed[1])
+
+
+def test_a_stopped_run_says_where_it_goes_on_from(tmp_path, capsys, disk, undisturbed):
+    disk.full = lambda arrays: of_a_checkpoint(arrays) or "epoch" in arrays
+    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    toy.send_at(task, STOP, signal.SIGTERM)
+    assert not train(tmp_path, task)[0].finished
+    line = "stopped by SIGTERM after step 14; the same command goes on from step 4"
+    assert line in capsys.readouterr().out
+    disk.full = lambda arrays: False
+    assert train(tmp_path)[0] == undisturbed[0]
+
+
+def test_a_run_whose_loss_is_not_finite_keeps_its_best_weights_if_it_can(tmp_path, disk):
+    disk.full = lambda arrays: "epoch" in arrays and not disk.failures
+    task = toy.Task(steps_per_epoch=STEPS, bad_step=7)
+    with pytest.raises(loop.NonFiniteLossError):
+        train(tmp_path, task, checkpoint_every_steps=None)
+    # The last checkpoint is the one of step 0, and the epoch will be computed again.
+    assert checkpoints.Checkpoints(tmp_path / "checkpoints").best_epoch() == 1
+
+
+def test_a_run_that_can_write_no_checkpoint_does_not_begin(tmp_path, disk):
+    disk.full = lambda arrays: True
+    task = toy.Task(steps_per_epoch=STEPS)
+    with pytest.raises(workdir.WorkdirError, match="not begun: .*step-00000000.npz .*make room"):
+        train(tmp_path, task)
+    assert task.traces == 0
+    disk.full = lambda arrays: False
+    assert train(tmp_path, task, epochs=1)[0].finished
+
+
+def remove_checkpoints(folder):
+    for path in (folder / "checkpoints").glob("step-*"):
+        path.unlink()
+
+
+def remove_all_but_the_table(folder):
+    shutil.rmtree(folder / "checkpoints")
+
+
+def cut_all_short(folder):
+    for path in (folder / "checkpoints").glob("step-*"):
+        path.write_bytes(path.read_bytes()[:-90])
+
+
+def lead_all_astray(folder):
+    """No one can open them, whatever they hold."""
+    for path in (folder / "checkpoints").glob("step-*"):
+        path.unlink()
+        path.symlink_to(path.name)
+
+
+def put_those_of_another_model_in_place(folder):
+    for path in (folder / "checkpoints").glob("step-*"):
+        checkpoints.Checkpoints(path.parent).save(
+            int(path.stem.removeprefix("step-")), {"model/0": np.zeros(3)}
+        )
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (remove_checkpoints, "metrics.csv and checkpoints/best.npz of a run, and its checkpoints"),
+        (remove_all_but_the_table, "metrics.csv of a run, and its checkpoints are gone"),
+        (cut_all_short, "no checkpoint in .*step-00000010.npz.*step-00000008.npz"),
+        (lead_all_astray, "step-00000010.npz cannot be read, .*symbolic"),
+        (put_those_of_another_model_in_place, "step 10 .* none of this model .model: 1 arrays"),
+    ],
+)
+def test_a_run_whose_checkpoints_are_of_no_use_does_not_begin_anew(tmp_path, capsys, harm, told):
+    train(tmp_path, epochs=2)
+    harm(tmp_path)
+    (tmp_path / "checkpoints").mkdir(exist_ok=True)
+    before = {p: p.is_symlink() or p.read_bytes() for p in (tmp_path / "checkpoints").iterdir()}
+    table = (tmp_path / "metrics.csv").read_bytes()
+    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    for _ in range(2):
+        with pytest.raises(workdir.WorkdirError, match=told):
+            train(tmp_path, task)
+    after = {p: p.is_symlink() or p.read_bytes() for p in (tmp_path / "checkpoints").iterdir()}
+    assert after == before and (tmp_path / "metrics.csv").read_bytes() == table
+    assert task.traces == 0
+
+
+def remove_best(path):
+    path.unlink()
+
+
+def damage_best(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def put_a_former_best_in_place(path):
+    store = checkpoints.Checkpoints(path.parent)
+    arrays = checkpoints.load(path)
+    store.save_best({f"model/{i}": arrays[f"model/{i}"] for i in range(4)}, 1)
+
+
+@pytest.mark.parametrize("harm", [remove_best, damage_best])
+@pytest.mark.parametrize("epochs", [2, 4])
+def test_best_weights_that_are_lost_are_told_when_the_run_goes_on(tmp_path, capsys, harm, epochs):
+    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    losses = [3.0, 1.0, 5.0, 4.0] if epochs == 4 else [1.0, 3.0]
+    losses_of(task, losses)
+    train(tmp_path, task, epochs=2)
+    best = tmp_path / "checkpoints" / checkpoints.BEST
+    harm(best)
+    capsys.readouterr()
+    weights = losses_of(task, losses[2:])
+    result, task = train(tmp_path, task, epochs=epochs)
+    output = capsys.readouterr().out
+    assert f"{best} lacks the weights of the best epoch" in output.splitlines()[harm is damage_best]
+    assert best.with_name("best.npz.unreadable").exists() == (harm is damage_best)
+    assert (result.best_epoch, result.lost_epoch) == (4, 2) if epochs == 4 else (2, 1)
+    last = weights[1] if epochs == 4 else values(task)
+    checkpoints.load_best(tmp_path, task.model)
+    np.testing.assert_array_equal(values(task), last)
+
+
+def test_weights_of_another_epoch_are_not_taken_for_the_best(tmp_path, capsys):
+    task = toy.Task(steps_per_epoch=STEPS)
+    losses_of(task, [3.0, 1.0, 4.0, 3.5])
+    train(tmp_path, task, epochs=2)
+    put_a_former_best_in_place(tmp_path / "checkpoints" / checkpoints.BEST)
+    result, _ = train(tmp_path, task, epochs=4)
+    assert "best epoch, 2 (loss 1): they are lost; kept are those of epoch 1" in (
+        capsys.readouterr().out
+    )
+    assert (result.best_epoch, result.best_loss, result.lost_epoch) == (1, 3.0, 2)
+
+
+def test_best_weights_of_a_checkpoint_to_come_are_no_loss(tmp_path, capsys, undisturbed):
+    """A process was killed between the two; or the checkpoint is damaged."""
+    train(tmp_path, epochs=2)
+    cut_short = tmp_path / "checkpoints" / "step-00000010.npz"
+    cut_short.write_bytes(cut_short.read_bytes()[:-1])
+    result, task = train(tmp_path)
+    assert result == undisturbed[0]
+    np.testing.assert_array_equal(values(task), undisturbed[1])
+    assert "lacks the weights" not in capsys.readouterr().out
 
 
 def test_another_number_of_replicas_is_refused_where_it_is_recorded(tmp_path):

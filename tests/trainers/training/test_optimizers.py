@@ -94,6 +94,15 @@ def test_averages_weigh_1_1_then_a_half_a_third(start, gradients):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
+def test_before_the_first_averaged_step_the_weights_themselves_are_evaluated(start, gradients):
+    optimizer = optimizers.SGD(0.1, averages=True)
+    variables, after = run(optimizer, start, gradients)
+    optimizer.start_averaging()
+    with optimizer.evaluation_weights(variables):
+        for variable, value in zip(variables, after[-1], strict=True):
+            np.testing.assert_array_equal(variable.numpy(), value)
+
+
 def test_without_averaging_the_weights_themselves_are_evaluated(start, gradients):
     optimizer = optimizers.SGD(0.1, averages=True)
     variables, after = run(optimizer, start, gradients)

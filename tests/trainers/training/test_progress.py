@@ -1,7 +1,9 @@
 """What a run shows and records."""
 
 import csv
+import errno
 import io
+import os
 
 import pytest
 from etils import epath
@@ -142,3 +144,50 @@ def test_a_full_disk_is_told_once_and_stops_nothing(folder, monkeypatch):
     go(shown, 2)  # the disk has room again
     shown.close()
     assert [row["step"] for row in rows(folder)] == ["2", "4", "4", "4", "6", "8", "8", "8", "10"]
+
+
+def test_each_cause_is_told_once(folder, monkeypatch):
+    out = io.StringIO()
+    codes = iter([errno.ENOSPC, errno.EIO, errno.ENOSPC])
+
+    def failing(*_):
+        code = next(codes)
+        raise OSError(code, os.strerror(code))
+
+    shown = begin(folder, out)
+    monkeypatch.setattr(progress, "write_atomically", failing)  # of the curves
+    go(shown, 12)
+    assert next(codes, None) is None
+    assert out.getvalue().count("cannot be written") == 2
+
+
+@pytest.mark.parametrize("name", [progress.METRICS, progress.CURVES, progress.EVENTS])
+def test_what_stands_in_the_way_of_a_record_is_told_and_stops_nothing(folder, name):
+    """A folder where there should be a file, and the other way round."""
+    if name == progress.EVENTS:
+        (folder / name).write_text("mine")
+    else:
+        (folder / name).mkdir()
+        (folder / name / "mine").write_text("mine")
+    out = io.StringIO()
+    shown = begin(folder, out)
+    go(shown, 8)
+    shown.close()
+    (line,) = [line for line in out.getvalue().splitlines() if str(folder) in line]
+    assert name == progress.METRICS or "cannot be written" in line
+    assert [row["step"] for row in rows(folder)] == ["2", "4", "4", "4", "6", "8", "8", "8"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e999", "-1", "0", ""])
+def test_curves_are_drawn_of_whatever_rows_there_are(folder, value):
+    go(begin(folder, io.StringIO()), 4)
+    table = folder / progress.METRICS
+    header, *lines = table.read_text().splitlines()
+    kinds = [line.split(",")[0] for line in lines]
+    cells = ",".join([value] * (header.count(",") - 2))
+    edited = [f"{kind},{number},0.5,{cells}\n" for number, kind in enumerate(kinds)]
+    table.write_text(header + "\n" + "".join(edited))
+    shown = begin(folder, io.StringIO(), step=4)
+    (folder / progress.CURVES).unlink()
+    shown.epoch({"loss": 2.125}, {"loss": 2.25}, best=True, seconds=1.0)
+    assert (folder / progress.CURVES).exists()

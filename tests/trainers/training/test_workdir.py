@@ -10,6 +10,7 @@ import pytest
 from trainers.training import workdir
 
 CONFIG = {"task": "toy", "model": {"units": 4, "dilation_rate": (1, 2)}, "training": {"epochs": 2}}
+RESULT = {"epochs": 2, "summary": "best", "scores": {"test": {"perplexity": 3.5}}}
 
 
 def changed(**groups):
@@ -65,9 +66,89 @@ def test_fields_that_may_change_are_taken_over(tmp_path):
     with pytest.raises(workdir.WorkdirError, match=r"training\.epochs: 2 there, 9 here"):
         with workdir.open_workdir(tmp_path, longer):
             pass
-    with workdir.open_workdir(tmp_path, longer, may_change=["training.epochs"]):
-        pass
+    with workdir.open_workdir(tmp_path, longer, may_change=["training.epochs"]) as folder:
+        assert folder.pending == {"training.epochs": (2, 9)}
+        assert workdir.read_config(tmp_path)["training"]["epochs"] == 2  # until all is in order
+        (change,) = folder.record(step=7, epoch=1.75)
+        assert folder.pending == {} and folder.record(step=7, epoch=1.75) == (change,)
+    assert str(change) == "`config.training.epochs`: 2 -> 9 from step 7 on"
     assert workdir.read_config(tmp_path)["training"]["epochs"] == 9
+    assert workdir.read_changes(tmp_path) == (change,)
+
+
+def change(rate):
+    return changed(optimizer={"learning_rate": rate})
+
+
+@pytest.fixture
+def open_with(tmp_path):
+    """Opens a folder with a learning rate, which may change, as of a step."""
+
+    def open_with(rate, step):
+        with workdir.open_workdir(
+            tmp_path, change(rate), may_change=["optimizer.learning_rate"]
+        ) as folder:
+            return folder.record(step, step / 4)
+
+    return open_with
+
+
+def test_a_folder_keeps_each_change_with_its_step(tmp_path, open_with):
+    assert open_with(1.0, 0) == ()
+    assert not (tmp_path / "changes.json").exists()
+    open_with(0.5, 4)
+    open_with(0.5, 6)
+    kept = json.loads((tmp_path / "changes.json").read_text())
+    first = {"step": 4, "epoch": 1.0, "field": "optimizer.learning_rate", "was": 1.0, "now": 0.5}
+    assert kept == {"changes": [first]}
+    open_with(1.0, 8)  # by the first command again
+    assert [(each.step, each.now) for each in workdir.read_changes(tmp_path)] == [(4, 0.5), (8, 1)]
+
+
+def test_a_change_after_a_step_that_was_lost_is_one_of_the_step_before(open_with):
+    open_with(1.0, 0)
+    open_with(0.5, 8)
+    (change,) = open_with(0.5, 6)
+    assert (change.step, change.epoch) == (6, 1.5)
+
+
+def test_a_process_killed_between_the_record_and_the_config_has_made_one_change(
+    tmp_path, open_with, monkeypatch
+):
+    open_with(1.0, 0)
+    written = workdir.write_json
+
+    def killed(path, value):
+        if path.name == "config.json":
+            raise KeyboardInterrupt
+        written(path, value)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(workdir, "write_json", killed)
+        open_with(0.5, 4)
+    assert workdir.read_config(tmp_path)["optimizer"]["learning_rate"] == 1.0
+    assert [(each.was, each.now) for each in open_with(0.5, 4)] == [(1.0, 0.5)]
+    assert workdir.read_config(tmp_path)["optimizer"]["learning_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"changes": 3}',
+        '{"changes": [3]}',
+        '{"changes": [{"step": 1}]}',
+        '{"changes": [{"step": "1", "epoch": 1, "field": "a", "was": 1, "now": 2}]}',
+    ],
+)
+def test_a_record_of_changes_that_is_none_is_named(tmp_path, open_with, content):
+    open_with(1.0, 0)
+    (tmp_path / "changes.json").write_text(content)
+    with pytest.raises(workdir.WorkdirError, match="changes.json is not the record .*config.json"):
+        open_with(1.0, 0)
+    assert (tmp_path / "changes.json").read_text() == content
 
 
 def test_a_folder_of_other_files_is_left_alone(tmp_path):
@@ -96,9 +177,61 @@ def test_a_file_is_no_folder(tmp_path):
 
 def test_a_finished_run_says_so(tmp_path):
     with workdir.open_workdir(tmp_path, CONFIG) as folder:
-        folder.finish({"epochs": 2, "test": {"perplexity": 3.5}})
+        folder.finish(RESULT)
     with workdir.open_workdir(tmp_path, CONFIG) as folder:
-        assert folder.result() == {"epochs": 2, "test": {"perplexity": 3.5}}
+        assert folder.result() == RESULT
+
+
+DAMAGES = {
+    b"": "it is empty",
+    b"\n": "it is empty",
+    b'{"epochs": 2, "summ': "it is cut off",
+    b'{"epochs": 2,': "it is cut off",
+    b'{"epochs": 2}}': "it is not JSON (Extra data, line 1)",
+    b'\xef\xbb\xbf{"epochs": 2}': "it is not JSON (Unexpected UTF-8 BOM",
+    b'{"epochs": "\xff"}': "it is not UTF-8",
+    bytes(40): "it is not JSON (Expecting value, line 1)",
+    b"[1, 2]": "it holds a list, not fields",
+    b"null": "it holds null, not fields",
+    b"{}": "it lacks `epochs`",
+    b'{"epochs": true}': "`epochs` is true or false, not a whole number",
+    b'{"epochs": 2.5}': "`epochs` is a fraction, not a whole number",
+    b'{"epochs": 2, "summary": "", "scores": []}': "`scores` is a list, not fields",
+    b"[" * 100_000: "it is not JSON (too many brackets)",
+    b'{"epochs": ' + b"9" * 5000 + b"}": "Exceeds the limit",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_a_damaged_result_is_set_aside_where_it_can_be_computed_again(tmp_path, content, capsys):
+    with workdir.open_workdir(tmp_path, CONFIG) as folder:
+        folder.finish(RESULT)
+    file = tmp_path / "result.json"
+    file.write_bytes(content)
+    with pytest.raises(ValueError) as error:
+        workdir.read_result(tmp_path)
+    assert str(error.value).startswith(f"{file} is damaged: {DAMAGES[content]}")
+    assert file.read_bytes() == content
+    with workdir.open_workdir(tmp_path, CONFIG) as folder:
+        assert folder.result() is None
+    (line,) = capsys.readouterr().out.splitlines()
+    aside = tmp_path / "result.json.unreadable"
+    assert line == f"{error.value}, and the file is now {aside}"
+    assert aside.read_bytes() == content and not file.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"task": ', b"\xff", b"[1]", bytes(9)])
+def test_a_damaged_config_is_named_and_left_as_it_is(tmp_path, content):
+    with workdir.open_workdir(tmp_path, CONFIG):
+        pass
+    file = tmp_path / "config.json"
+    file.write_bytes(content)
+    with pytest.raises(workdir.WorkdirError) as error:
+        with workdir.open_workdir(tmp_path, CONFIG):
+            pass
+    assert str(error.value).startswith(f"{file} is damaged: it ")
+    assert "Bring it back from a backup" in str(error.value)
+    assert file.read_bytes() == content
 
 
 def test_no_run_to_read(tmp_path):

@@ -150,6 +150,8 @@ def main():
             strategy=strategy,
         )
         if result.finished:
+            if result.unsaved:
+                result.unsaved.save()
             folder.finish(result._asdict())
     variables = task.model.variables + optimizer.variables
     values = [variable.numpy().tolist() for variable in variables]
