@@ -6,6 +6,7 @@ prints the page's address. The newest version in the folder is shown.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 
@@ -54,8 +55,9 @@ def serve(model: str, host: str, port: int) -> None:
         address, number = listener.getsockname()[:2]
         if not ipaddress.ip_address(address).is_loopback:
             logging.warning("Whoever reaches %s can use the page; there is no password.", address)
-        print(f"The page: http://{_in_address(host)}:{number}/ (Ctrl-C ends it)", flush=True)
-        server.run(page, listener, _end)
+        with contextlib.suppress(stopping.StoppedError):  # before `_end` listens
+            print(f"The page: http://{_in_address(host)}:{number}/ (Ctrl-C ends it)", flush=True)
+            server.run(page, listener, _end)
 
 
 async def _end() -> None:

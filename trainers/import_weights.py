@@ -38,7 +38,7 @@ from trainers.data.text import sha256
 from trainers.measures import of_tokens
 from trainers.torch_files import read_state_dict
 from trainers.training import checkpoints
-from trainers.training.workdir import WorkdirError, open_workdir
+from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 FLAGS = flags.FLAGS
 # The corpora whose vocabulary has the order in which the authors' scripts come upon it.
@@ -98,17 +98,28 @@ def _import() -> None:
     files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
     model, config, keep, told = read(checkpoint, path)
-    with open_workdir(path, config.to_dict()):
+    with open_workdir(path, config.to_dict()), _whole(path):
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
         weights = checkpoints.variable_arrays("model", model.variables)
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
-            raise OSError(f"the weights are not in {path}; remove it, and import them again")
+            raise NotKeptError(f"the weights could not be written to {path}, which is removed")
     print(
         f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
         f"dilation {config.model.dilation_rate}"
     )
+
+
+@contextlib.contextmanager
+def _whole(path: epath.Path) -> Iterator[None]:
+    """Removes the folder, which was not there before, if it does not become a run."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            path.rmtree()
+        raise
 
 
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:

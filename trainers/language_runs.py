@@ -324,7 +324,7 @@ def _kept_vocabulary(path: epath.Path) -> Vocabulary:
     try:
         vocabulary = Vocabulary.load(file)
     except ValueError as error:
-        raise WorkdirError(f"{file} is damaged: {error}. {RESTORE}") from error
+        raise WorkdirError(f"{error}. {RESTORE}") from error
     if _kept_corpus(path).get(_CHECKSUM) not in (None, sha256(file)):
         raise WorkdirError(f"{file} is damaged: its checksum is not the run's. {RESTORE}")
     return vocabulary

@@ -128,7 +128,7 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     """
     folder = epath.Path(path).expanduser()
     config = read_config(folder, {"task": str, "preset": str, "training.epochs": int})
-    result = read_result(folder) or {}
+    result = read_result(folder, {"epochs": int, "scores": dict}) or {}
     # A run that goes on for more epochs still has the result of its former end.
     finished = result.get("epochs", 0) >= config["training"]["epochs"]
     content = tables.read(folder / tables.METRICS)

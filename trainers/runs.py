@@ -181,9 +181,9 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
         UnreadableError: The run's result is damaged.
     """
     told = {"Task": config.task, "Preset": config.preset}
-    result, measure = read_result(path), measure_of(config.task)
+    result, measure = read_result(path, {"scores": dict}), measure_of(config.task)
     try:
-        for split, scores in (result or {}).get("scores", {}).items():
+        for split, scores in (result["scores"] if result else {}).items():
             score = scores["exact"]
             value = score[measure.name]
             if value is not None:  # it was finite

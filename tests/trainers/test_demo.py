@@ -334,6 +334,11 @@ def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
         demo.serve(str(tmp_path), "127.0.0.1", used.getsockname()[1])
 
 
+def test_ctrl_c_is_the_pages_end_as_soon_as_its_address_is_told():
+    with serving(exported.folder()):
+        pass  # ends it at once, and expects 0
+
+
 @pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
 def test_beyond_this_machine_it_warns(monkeypatch, caplog, host, warns):
     listening = []

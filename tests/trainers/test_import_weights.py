@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from trainers import (
     sequence_runs,
 )
 from trainers.data import corpora, images
-from trainers.training import checkpoints
+from trainers.training import checkpoints, stopping
 from trainers.training.workdir import WorkdirError
 
 WORDS, UNITS, OUTPUTS, TAPS = 12, 6, 4, 2
@@ -411,6 +412,23 @@ def test_a_whole_model_is_refused_with_the_lines_that_make_a_state_dict(run_impo
     assert "'model.TrellisNetModel', which is not run" in error
     assert 'torch.load(FILE, map_location="cpu", weights_only=False)' in error
     assert "torch.save(model.state_dict(), NEW_FILE)" in error
+
+
+@pytest.mark.parametrize("end", ["full", "stopped"])
+def test_an_import_that_does_not_end_leaves_no_folder(run_import, tmp_path, monkeypatch, end):
+    def fails(*_):
+        if end == "stopped":
+            raise stopping.StoppedError(signal.SIGTERM)
+        return False
+
+    monkeypatch.setattr(import_weights.checkpoints.Checkpoints, "save_best", fails)
+    if end == "stopped":
+        with pytest.raises(stopping.StoppedError):
+            run_import(*DEPTH, *OTHERS)
+    else:
+        error = run_import(*DEPTH, *OTHERS, status=4)
+        assert error.startswith("error: the weights could not be written to ")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_pipe_is_not_waited_for(run_import, checkpoint, tmp_path):

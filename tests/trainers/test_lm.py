@@ -127,7 +127,7 @@ def test_the_report_tells_what_a_run_took(trained, environment, tmp_path):
 
 def stop(process, workdir, number):
     """Sends a process a signal at its first new checkpoint; returns its output and exit status."""
-    former = set(workdir.glob("checkpoints/step-*.npz"))
+    former = {*workdir.glob("checkpoints/step-*.npz"), workdir / "checkpoints/step-00000000.npz"}
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         if set(workdir.glob("checkpoints/step-*.npz")) - former:

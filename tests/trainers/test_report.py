@@ -29,7 +29,7 @@ def write_run(folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=Non
             name: {"tokens": tokens, measure.name: measure.of(test)}
             for name, tokens in (("exact", 2000), ("trellisnet", 1900))
         }
-        kept = {"epochs": epochs, "summary": "", "scores": {"test": scores}, **result}
+        kept = {"epochs": epochs, "scores": {"test": scores}, **result}
         (folder / "result.json").write_text(json.dumps(kept))
     return str(folder)
 
@@ -138,7 +138,7 @@ def test_accuracy_is_better_the_higher(tmp_path):
             f"kind,step,epoch,accuracy\nvalidation,1,1.0,{accuracy}\n"
         )
         score = {"accuracy": accuracy, "images": 1000, "loss": 0.1}
-        result = {"epochs": 1, "summary": "", "scores": {"test": {"exact": score}}}
+        result = {"epochs": 1, "scores": {"test": {"exact": score}}}
         result["parameters"] = 5
         (path / "result.json").write_text(json.dumps(result))
     runs = report.read_runs([str(tmp_path / name) for name in ("one", "two")])
@@ -179,11 +179,11 @@ def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
         ),
         (
             lambda folder: (folder / "result.json").write_text('{"epochs": 3, "scores": 1}'),
-            "result.json is damaged: it lacks `summary`",
+            "result.json is damaged: `scores` is a whole number, not fields",
         ),
         (
             lambda folder: (folder / "result.json").write_text(
-                '{"epochs": 3, "summary": "", "scores": {"test": {"exact": {"tokens": 2}}}}'
+                '{"epochs": 3, "scores": {"test": {"exact": {"tokens": 2}}}}'
             ),
             "result.json is damaged: its scores are not those of a run .KeyError.'perplexity'",
         ),

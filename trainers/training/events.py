@@ -27,7 +27,7 @@ class Events:
         folder: where to; made where it does not exist.
         rows: what has been recorded up to `last_step`, those of a `table.Table`.
         last_step: the step that the run goes on from.
-        announce: is told, in a line, which file is damaged.
+        announce: is told, in a line, which file cannot be read.
 
     Raises:
         OSError, tf.errors.OpError: the folder cannot be written. It still has all that it had.
@@ -44,8 +44,8 @@ class Events:
         self._recorded = _drop_after(last_step, folder, announce)
         self._writer = tf.summary.create_file_writer(str(folder))
         for row in rows:
-            values = {k: float(v) for k, v in row.items() if v and k not in ("kind", "step")}
-            del values["epoch"]
+            others = {k: v for k, v in row.items() if v and k not in ("kind", "step", "epoch")}
+            values = {name: float(value) for name, value in others.items()}
             self.add(row["kind"], int(row["step"]), values)
 
     def add(self, kind: str, step: int, values: Mapping[str, float]) -> None:
@@ -103,7 +103,7 @@ def _drop_after(
     for path in former:
         if damage := files[path].damage:
             aside = set_aside(path, path.name.replace(_MARK, "events"))
-            announce(f"{path} is damaged ({damage}); it is set aside as {aside}")
+            announce(f"{path} cannot be read ({damage}); it is set aside as {aside}")
         else:
             path.unlink()
     under_way.rename(folder / _KEPT)
@@ -121,14 +121,15 @@ def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _
             start, end = end, end + len(record) + _FRAME_BYTES
             event = tf.compat.v1.Event.FromString(record)
             keys = {(value.tag, event.step) for value in event.summary.value}
-            if event.step <= last_step and not (keys and keys <= recorded):
+            again = keys and keys <= recorded
+            if event.step <= last_step and not again:
                 kept.append(content[start:end])
                 recorded |= keys
             else:
                 whole = False
     except (tf.errors.DataLossError, message.DecodeError) as error:
         # What a process leaves that was killed while writing is not damage.
-        damage = None if "truncated record" in str(error) else f"at byte {end}"
+        damage = None if "truncated record" in str(error) else f"damaged at byte {end}"
         whole = False
     except (OSError, tf.errors.OpError) as error:
         damage = getattr(error, "strerror", None) or type(error).__name__

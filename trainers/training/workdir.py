@@ -112,7 +112,7 @@ class Workdir:
         A file that is damaged is set aside and told: what it held is computed from the weights.
         """
         try:
-            return read_result(self.path)
+            return read_result(self.path, {"epochs": int, "summary": str, "scores": dict})
         except UnreadableError as error:
             aside = set_aside(self.path / RESULT)
             print(f"{error}, and the file is now {aside}", flush=True)
@@ -197,8 +197,12 @@ def check_epochs(path: epath.PathLike, done: int, epochs: int) -> None:
         )
 
 
-def read_result(path: epath.PathLike) -> dict | None:
+def read_result(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict | None:
     """Returns the result of the run in a folder, or None for one that has not finished.
+
+    Args:
+        path: the folder.
+        fields: what it has to have, as for `files.read_json`.
 
     Raises:
         UnreadableError: the file is damaged.
@@ -206,7 +210,6 @@ def read_result(path: epath.PathLike) -> dict | None:
     """
     file = epath.Path(path) / RESULT
     try:
-        fields = {"epochs": int, "summary": str, "scores": dict}
         return read_json(file, fields) if file.exists() else None
     except UnreadableError as error:
         raise UnreadableError(f"{error}; the training command scores the run again") from error

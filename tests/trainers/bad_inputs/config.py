@@ -49,6 +49,8 @@ ROWS = (
         "--config.task would change the name alone, and none of its values; use --task=..."),
     lm("model.kind=gru",
         "`config.model.kind` must be one of ('lstm', 'trellis'). Received: config.model.kind='gru'"),
+    lm("model.kind=lstm", ""),
+    lm("model.head.kind=adaptive", "", task="--task=ptb_mos --preset=small"),
     lm("optimizer.name=rmsprop",
         "`config.optimizer.name` must be one of ('sgd', 'adam'). Received: config.optimizer.name='rmsprop'"),
     lm("optimizer.name=Adam",

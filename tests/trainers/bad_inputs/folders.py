@@ -160,8 +160,6 @@ ROWS = (
     damaged("lm", EVALUATE,
         "run belongs to a run on another text: train, validation, test differs; give that run's text by --data_dir, or choose another --workdir", **{"corpus.json": '{"sha256": {"train": "0", "validation": "0", "test": "0"}}'}),
     damaged("lm", f"{TRAIN} --workdir=run", "", **{"config.json": "{"}),
-    damaged("lm", f"{TRAIN} --workdir=run", "", **{"result.json": "{"}),
-    damaged("lm", f"{TRAIN} --workdir=run", "", **{"result.json": "[]"}),
     damaged("lm", f"{TRAIN} --workdir=run", "run/lock: Is a directory", **{"lock": folder}),
     # reports
     Row("report", "run", "run holds no run: config.json is missing; train one there first"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 
 import pytest
 import tensorflow as tf
@@ -94,9 +95,9 @@ def _flip(path):
 @pytest.mark.parametrize(
     ("damage", "cause"),
     [
-        (_flip, r"at byte \d+"),
+        (_flip, r"damaged at byte \d+"),
         (lambda path: path.write_bytes(b"mine"), ""),
-        (lambda path: path.write_bytes(b"mine, and longer than a length"), "at byte 0"),
+        (lambda path: path.write_bytes(b"mine, and longer than a length"), "damaged at byte 0"),
     ],
 )
 def test_a_damaged_file_is_set_aside(folder, damage, cause):
@@ -110,7 +111,9 @@ def test_a_damaged_file_is_set_aside(folder, damage, cause):
         return
     (line,) = said
     (aside,) = folder.glob("*unreadable*")
-    assert f"{file} is damaged" in line and line.endswith(f"set aside as {aside}")
+    assert re.search(f"{file} cannot be read .{cause}.; ", line) and line.endswith(
+        f"set aside as {aside}"
+    )
     assert aside.read_bytes() == content
 
 
@@ -123,7 +126,7 @@ def test_a_file_that_cannot_be_read_is_set_aside(folder, monkeypatch):
     monkeypatch.setattr(events, "read_bytes", forbidden)
     said = []
     record(folder, [6], last_step=5, told=rows(range(FIRST, 6)), announce=said.append)
-    assert "is damaged (Permission denied); it is set aside" in said[0]
+    assert "cannot be read (Permission denied); it is set aside" in said[0]
     assert scalars(folder) == expected(6)
 
 

@@ -209,7 +209,7 @@ def test_a_damaged_result_is_set_aside_where_it_can_be_computed_again(tmp_path, 
     file = tmp_path / "result.json"
     file.write_bytes(content)
     with pytest.raises(ValueError) as error:
-        workdir.read_result(tmp_path)
+        workdir.read_result(tmp_path, dict(epochs=int, summary=str, scores=dict))
     assert str(error.value).startswith(f"{file} is damaged: {DAMAGES[content]}")
     assert file.read_bytes() == content
     with workdir.open_workdir(tmp_path, CONFIG) as folder:
