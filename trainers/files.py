@@ -45,6 +45,15 @@ def _kind_of(path: epath.Path) -> str | None:
     return None if stat.S_ISREG(mode) else kinds.get(stat.S_IFMT(mode), "a device")
 
 
+def refuse_pipe(path: epath.PathLike) -> None:
+    """Raises OSError where reading may wait for ever: of a pipe, a socket or a device."""
+    kind = None
+    with contextlib.suppress(OSError):  # reading tells what it is
+        kind = _kind_of(epath.Path(path))
+    if kind in ("a pipe", "a socket", "a device"):
+        raise OSError(errno.EINVAL, f"it is {kind}, no file", os.fspath(path))
+
+
 def check_folder(flag: str, path: epath.Path) -> None:
     """Refuses what cannot be a folder and cannot become one, before there is work to be lost.
 
@@ -173,7 +182,12 @@ def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) ->
 
 
 def read_bytes(path: epath.PathLike) -> bytes:
-    """Reads a file; where that fails, a second time, for some failures pass."""
+    """Reads a file; where that fails, a second time, for some failures pass.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe, which could be waited for for ever.
+    """
+    refuse_pipe(path)
     with contextlib.suppress(OSError):
         return epath.Path(path).read_bytes()
     return epath.Path(path).read_bytes()

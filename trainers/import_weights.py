@@ -34,6 +34,7 @@ from trainers import (
     runs,
     sequence_runs,
 )
+from trainers import config as configs
 from trainers.data.text import sha256
 from trainers.measures import of_tokens
 from trainers.torch_files import read_state_dict
@@ -76,8 +77,10 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    # Before the others, of which the last one counts.
-    return command.parse_flags([argv[0], "--preset=released", *argv[1:]], _check_flags)
+    # Before the others, of which the last one counts; tasks that are not the authors' have none.
+    theirs = configs.last_value(argv, "task") not in names.GENERATED
+    preset = ["--preset=released"] if theirs else []
+    return command.parse_flags([argv[0], *preset, *argv[1:]], _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:

@@ -149,8 +149,9 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     try:
         _run_cells(run), run.values()  # what is missing or of another form is to be told here
     except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"they lack {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableError(
-            f"{folder / RESULT} is damaged: its scores are not those of a run ({error!r})"
+            f"{folder / RESULT} is damaged: its scores are not those of a run ({reason})"
         ) from error
     return run
 

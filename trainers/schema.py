@@ -221,6 +221,8 @@ def fields(config: Mapping[str, Any]) -> dict[str, Field]:
     """
     values = flatten(config)
     task = values.get("task")
+    if task is None:
+        raise ValueError(f"`config.task` is missing; it must be one of {', '.join(TASKS)}")
     if task not in TASKS:
         raise ValueError(unknown("config.task", task, TASKS))
     table = {**_COMMON, **_BY_TASK.get(task, {})}
@@ -305,7 +307,7 @@ def _refuse_other_kind(values: Mapping[str, Any], name: str) -> None:
     for kind, tables in (("model.kind", _BY_KIND), ("model.head.kind", _BY_HEAD)):
         if kind in values and any(name in table for table in tables.values()):
             raise ValueError(
-                f"`config.{kind}` must be that of the preset, whose fields have config.{name}. "
+                f"`config.{kind}` must be that of the preset, which has a config.{name}. "
                 f"Received: config.{kind}={values[kind]!r}"
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from etils import epath
 
-from trainers.files import write_atomically
+from trainers.files import read_bytes, write_atomically
 
 UNKNOWN = "<unk>"
 EOS = "<eos>"
@@ -161,7 +161,7 @@ class Vocabulary:
             ValueError: The file is not UTF-8, or not a vocabulary.
         """
         try:
-            return cls(_lines(epath.Path(path).read_bytes().decode()))
+            return cls(_lines(read_bytes(path).decode()))
         except ValueError as error:  # UnicodeDecodeError is one.
             raise ValueError(
                 f"{os.fspath(path)} is no vocabulary of one token a line, in UTF-8: {error}"

@@ -107,7 +107,7 @@ ROWS = (
     Row("import_weights", "--task=ptb --workdir=run", "--checkpoint is missing"),
     Row("import_weights", "--task=ptb --checkpoint=a.pkl", "--workdir is missing"),
     Row("import_weights", "--task=adding --checkpoint=a.pkl --workdir=run",
-        "unknown --preset 'released'; expected one of tcn, small (of --task=adding)"),
+        "--task=adding is none of the authors' trellis networks"),
     Row("import_weights", "--task=pbt --checkpoint=a.pkl --workdir=run",
         "unknown --task 'pbt'; did you mean 'ptb'?"),
     Row("import_weights", "--task=ptb --weights=a.pkl --workdir=run",

@@ -55,12 +55,6 @@ def link(target: str) -> Callable[[Path], None]:
     return lambda path: path.symlink_to(target)
 
 
-def unreadable(path: Path) -> None:
-    """Makes a file that nobody but the system's owner may read."""
-    path.write_text("a b\n")
-    path.chmod(0)
-
-
 def texts(**files: str | bytes | Callable[[Path], None]) -> dict:
     """Returns the three files of `--task=text` in the folder `text`, some of them replaced."""
     good = "a b c d\n" * 160

@@ -121,9 +121,9 @@ ROWS = (
     weights(
         "the file's sizes are not the preset released's: units 6 (preset: 1400), embedding_units 4 (preset: 400), output_units 4 (preset: 400); give --config.model.depth and --config.model.dilation_rate, which no shape tells", GOOD, IMPORT.replace(DEPTH, NO_FLAGS)),
     weights(
-        "weights.pkl has not the weights of the authors' network for --task=text: `depth` must be a positive integer. Received: depth=0", GOOD, IMPORT.replace("5", "0")),
+        "`config.model.depth` must be an integer of at least 1 and below 2**31. Received: config.model.depth=0", GOOD, IMPORT.replace("5", "0")),
     weights(
-        "`config.model.kind` must be 'trellis', as the authors' network is. Received: config.model.kind='lstm'", GOOD, f"{IMPORT} --config.model.kind=lstm"),
+        "`config.model.kind` must be that of the preset, which has a config.model.activation_weight. Received: config.model.kind='lstm'", GOOD, f"{IMPORT} --config.model.kind=lstm"),
     weights(
         "--data_dir must be a folder of ptb.train.txt, ptb.valid.txt, ptb.test.txt (or no --data_dir, so that they are downloaded). Received: --data_dir=text, which lacks ptb.train.txt, ptb.valid.txt, ptb.test.txt", GOOD, IMPORT.replace("text", "ptb", 1)),
     weights(
