@@ -78,13 +78,17 @@ def run(argv: list[str], command: Callable[[], int | None]) -> int:
         return fail(flag_errors.told(error), status)
     except OUT_OF_MEMORY as error:
         return fail(out_of_memory(error), Status.REFUSED)
+    except tf.errors.OpError as error:
+        if "://" not in error.message:  # of an object store, as OSError is of a disk
+            raise
+        return fail(" ".join(error.message.split()), Status.REFUSED)
 
 
 def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
     """Parses a command line and checks it; exits with one line where it is not valid."""
     try:
         # Those of --flagfile among them, which decide on task and preset as any others do.
-        argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
+        argv = _with_flags_of_files(argv)
         # Only what names a task has the fields of its config.
         rest = configs.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
         flag_errors.check_paths()
@@ -94,6 +98,13 @@ def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str
     except ERRORS as error:
         sys.exit(fail(flag_errors.told(error), Status.REFUSED))
     return rest
+
+
+def _with_flags_of_files(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--flagfile must be a text file in UTF-8: {error}") from error
 
 
 def require(*names: str) -> None:

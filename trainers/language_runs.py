@@ -339,6 +339,6 @@ def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
             differing = ["train"]
     if differing:
         raise WorkdirError(
-            f"{path} belongs to a run on another text: {', '.join(differing)} differs; "
+            f"{path} belongs to a run on another text ({', '.join(differing)}); "
             "give that run's text by --data_dir, or choose another --workdir"
         )

@@ -221,7 +221,7 @@ def fields(config: Mapping[str, Any]) -> dict[str, Field]:
     """
     values = flatten(config)
     task = values.get("task")
-    if task is None:
+    if "task" not in values:
         raise ValueError(f"`config.task` is missing; it must be one of {', '.join(TASKS)}")
     if task not in TASKS:
         raise ValueError(unknown("config.task", task, TASKS))

@@ -174,7 +174,7 @@ def test_other_images_are_refused(trained, folder, call, tmp_path):
     place = (f"--workdir={workdir}", f"--data_dir={tmp_path}")
     for command in (("--mode=evaluate",), ("--task=permuted_mnist", *SMALL)):
         error = call(*command, *place, status=2)
-        assert "other data: train, validation, test differs" in error and str(workdir) in error
+        assert "other data (train, validation, test);" in error and str(workdir) in error
 
 
 def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_once(

@@ -185,7 +185,7 @@ def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
             lambda folder: (folder / "result.json").write_text(
                 '{"epochs": 3, "scores": {"test": {"exact": {"tokens": 2}}}}'
             ),
-            "result.json is damaged: its scores are not those of a run .KeyError.'perplexity'",
+            "result.json is damaged: its scores are not those of a run .they lack 'perplexity'",
         ),
     ],
 )

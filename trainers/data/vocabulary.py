@@ -164,7 +164,7 @@ class Vocabulary:
             return cls(_lines(read_bytes(path).decode()))
         except ValueError as error:  # UnicodeDecodeError is one.
             raise ValueError(
-                f"{os.fspath(path)} is no vocabulary of one token a line, in UTF-8: {error}"
+                f"{os.fspath(path)} is damaged: it has not one token a line, in UTF-8 ({error})"
             ) from error
 
 

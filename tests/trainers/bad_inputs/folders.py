@@ -12,6 +12,7 @@ from trainers import config as configs
 TRAIN = "--task=text --data_dir=text"
 GENERATE = "--mode=generate --workdir=run"
 EVALUATE = "--mode=evaluate --workdir=run --data_dir=text"
+PIXELS = "--mode=evaluate --workdir=run --data_dir=digits"
 CONFIG = configs.load("text").to_dict()
 VOCABULARY = "a\nb\nc\nd\n<eos>\n<unk>\n"
 METRICS = "kind,step,epoch,perplexity\nvalidation,10,1.0,9.5\n"
@@ -50,6 +51,13 @@ def changed(**fields) -> str:
             values[group] = value
     return json.dumps(values)
 
+
+def of(task: str, preset: str) -> str:
+    """Returns the config of a run of another task."""
+    return json.dumps(configs.load(task, preset).to_dict())
+
+
+PIXEL_RUN = {"config.json": of("permuted_mnist", "small"), "vocabulary.txt": None}
 
 ROWS = (
     # where no run can be
@@ -146,16 +154,16 @@ ROWS = (
     damaged("lm", GENERATE,
         "run/config.json: unknown config field 'model.width'; did you mean 'model.depth'?", **{"config.json": changed(model__width=3)}),
     damaged("lm", GENERATE,
-        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: it is empty. Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b""}),
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 (it is empty). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b""}),
     damaged("lm", GENERATE,
-        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: '<eos>' must be a token. Received: 2 tokens without it. Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b"a\nb\n"}),
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 ('<eos>' must be a token. Received: 2 tokens without it). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b"a\nb\n"}),
     damaged("lm", GENERATE,
-        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: each token must stand there once. Received: 'a' a second time, as token 1 of 3. Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b"a\na\n<eos>\n"}),
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 (each token must stand there once. Received: 'a' a second time, as token 1 of 3). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b"a\na\n<eos>\n"}),
     damaged("lm", GENERATE,
-        "run/vocabulary.txt is no vocabulary of one token a line, in UTF-8: {any}", **{"vocabulary.txt": b"\xff\n<eos>\n"}),
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 ({any}", **{"vocabulary.txt": b"\xff\n<eos>\n"}),
     damaged("lm", GENERATE, "run/vocabulary.txt: Is a directory", **{"vocabulary.txt": folder}),
     damaged("lm", EVALUATE,
-        "run belongs to a run on another text: train differs; give that run's text by --data_dir, or choose another --workdir", **{"vocabulary.txt": "a\nb\n<eos>\n<unk>\n"}),
+        "run belongs to a run on another text (train); give that run's text by --data_dir, or choose another --workdir", **{"vocabulary.txt": "a\nb\n<eos>\n<unk>\n"}),
     damaged("lm", EVALUATE,
         "run/corpus.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", **{"corpus.json": "{"}),
     damaged("lm", GENERATE,
@@ -169,12 +177,37 @@ ROWS = (
     damaged("lm", EVALUATE,
         "run/corpus.json is damaged: it lacks `sha256`. Bring it back from a backup, or choose another --workdir", **{"corpus.json": "{}"}),
     damaged("lm", EVALUATE,
-        "run belongs to a run on another text: train, validation, test differs; give that run's text by --data_dir, or choose another --workdir", **{"corpus.json": '{"sha256": {"train": "0"}}'}),
+        "run belongs to a run on another text (train, validation, test); give that run's text by --data_dir, or choose another --workdir", **{"corpus.json": '{"sha256": {"train": "0"}}'}),
     damaged("lm", EVALUATE,
-        "run belongs to a run on another text: train, validation, test differs; give that run's text by --data_dir, or choose another --workdir", **{"corpus.json": '{"sha256": {"train": "0", "validation": "0", "test": "0"}}'}),
+        "run belongs to a run on another text (train, validation, test); give that run's text by --data_dir, or choose another --workdir", **{"corpus.json": '{"sha256": {"train": "0", "validation": "0", "test": "0"}}'}),
     damaged("lm", f"{TRAIN} --workdir=run",
         "run/config.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", **{"config.json": "{"}),
     damaged("lm", f"{TRAIN} --workdir=run", "run/lock: Is a directory", **{"lock": folder}),
+    damaged("lm", f"{TRAIN} --workdir=run", "run/lock: it is a pipe, no file", **{"lock": fifo}),
+    damaged("lm", f"{TRAIN} --workdir=run",
+        "run/changes.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", **{"changes.json": "{"}),
+    damaged("lm", f"{TRAIN} --workdir=run",
+        "run/changes.json is damaged: it lacks `changes`. Bring it back from a backup, or choose another --workdir", **{"changes.json": "{}"}),
+    damaged("lm", f"{TRAIN} --workdir=run", "run/changes.json: it is a pipe, no file", **{"changes.json": fifo}),
+    damaged("lm", GENERATE,
+        "`config.model.kind` must be 'trellis' to generate. Received: config.model.kind='lstm', in run", **{"config.json": of("ptb", "small_lstm")}),
+    damaged("lm", GENERATE,
+        "--task=adding is one of python -m trainers.pixels, not of trainers.lm", **{"config.json": of("adding", "small")}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it is not JSON (too many brackets). Bring it back from a backup, or choose another --workdir", **{"config.json": "[" * 100_000}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it holds a text, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": '"task"'}),
+    damaged("lm", GENERATE,
+        "run/config.json: `config.seed` must be an integer of at least 0 and at most 4294967295. Received: config.seed=inf", **{"config.json": changed(seed=float("inf"))}),
+    Row("pixels", PIXELS,
+        "--data_dir must be a folder of {any}. Received: --data_dir=digits, which is no folder", run(**PIXEL_RUN)),
+    Row("pixels", PIXELS,
+        "run/data.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", run(**PIXEL_RUN, **{"data.json": "{"})),
+    Row("pixels", PIXELS,
+        "run/data.json is damaged: it lacks `sha256`. Bring it back from a backup, or choose another --workdir", run(**PIXEL_RUN, **{"data.json": "{}"})),
+    Row("pixels", PIXELS,
+        "run/data.json is damaged: `permutation` is neither null nor each of 0, ..., T - 1 once. Bring it back from a backup, or choose another --workdir", run(**PIXEL_RUN, **{"data.json": '{"sha256": {}, "permutation": [0, 0]}'})),
+    Row("pixels", PIXELS, "run/data.json: it is a pipe, no file", run(**PIXEL_RUN, **{"data.json": fifo})),
     # reports
     Row("report", "run", "run holds no run: config.json is missing; train one there first"),
     Row("report", "text",

@@ -4,7 +4,7 @@
 # fmt: off
 # ruff: noqa: E501
 
-from tests.trainers.bad_inputs.row import NO_FLAGS, Row
+from tests.trainers.bad_inputs.row import NO_FLAGS, Row, folder
 
 ROWS = (
     Row("lm", NO_FLAGS,
@@ -82,6 +82,18 @@ ROWS = (
     Row("lm", "--task=text --config.seed", "--config.seed has no value; expected --config.seed=VALUE"),
     Row("lm", "--task=text --flagfile=missing.txt",
         "Unable to open flagfile: [Errno 2] No such file or directory: 'missing.txt'"),
+    Row("lm", "--task=text --flagfile=flags",
+        "Unable to open flagfile: [Errno 21] Is a directory: 'flags'", {"flags": folder}),
+    Row("lm", "--task=text --flagfile=flags", "--flagfile must be a text file in UTF-8: {any}", {"flags": b"\xff\xfe"}),
+    Row("lm", "--flagfile=flags", "unknown flag --tsk; did you mean --task?", {"flags": "--tsk=3\n"}),
+    Row("lm", "--flagfile=flags",
+        "unknown --preset 'smal'; did you mean 'small'? (of --task=text)", {"flags": "--task=text\n--preset=smal\n"}),
+    Row("lm", "--task=text --verbosity=loud",
+        "--verbosity must be an integer. Received: --verbosity=loud"),
+    Row("lm", "--task=text --nodistribute",
+        "unknown flag --nodistribute; did you mean --distribute?"),
+    Row("lm", "-- --task=text", "--task is missing; expected one of ptb, {any}, adding"),
+    Row("lm", "---task=text", "unknown flag ---task; did you mean --task?"),
     Row("pixels", NO_FLAGS,
         "--task is missing; expected one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding"),
     Row("pixels", "--task=mnist", "unknown --task 'mnist'; did you mean 'seq_mnist'?"),

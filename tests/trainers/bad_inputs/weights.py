@@ -68,6 +68,7 @@ def archive(**members: bytes) -> bytes:
 
 
 HUGE = torch.mapping({"encoder.weight": torch.tensor(torch.storage("1", 2**40), 0, [2**40], [1])})
+HUGE_ORDER = saved(np.arange(784)).replace(b"(784,), }" + b" " * 12, b"(1125899906842624,), }")
 CODE = b"\x80\x02cos\nsystem\nX\x05\x00\x00\x00falseR."
 WHOLE = b"\x80\x02cmodel\nTrellisNetModel\n)\x81}."
 
@@ -164,6 +165,8 @@ ROWS = (
     order("order.npy must have each of the integers 0, ..., 783 once", archive(a=b"1")),
     order(
         "order.npy is no file of integers that `np.save` wrote, or is cut short", saved(np.arange(784))[:-9]),
+    order("order.npy is no file of integers that `np.save` wrote, or is cut short", HUGE_ORDER),
+    order("order.npy is no file of integers that `np.save` wrote, or is cut short", b"PK\x03\x04" + bytes(60)),
     # clones
     Row("verify", "--task=ptb --reference_dir=clone",
         "--reference_dir must be a clone of https://github.com/locuslab/trellisnet. Received: --reference_dir=clone, which has no TrellisNet/model.py"),
