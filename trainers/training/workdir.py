@@ -13,7 +13,14 @@ from typing import Any, NamedTuple, TextIO
 
 from etils import epath
 
-from trainers.files import UnreadableError, json_value, read_json, set_aside, write_json
+from trainers.files import (
+    UnreadableError,
+    json_value,
+    read_json,
+    refuse_pipe,
+    set_aside,
+    write_json,
+)
 from trainers.names import flatten
 
 CONFIG, CHANGES, RESULT, LOCK = "config.json", "changes.json", "result.json", "lock"
@@ -316,6 +323,7 @@ def _locked(folder: epath.Path) -> Iterator[None]:
 
 
 def _open_lock(folder: epath.Path) -> TextIO | None:
+    refuse_pipe(folder / LOCK)
     try:
         return open(os.fspath(folder / LOCK), "a+")
     except FileNotFoundError:  # an object store has no locks
