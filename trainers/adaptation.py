@@ -18,6 +18,7 @@ import tqdm
 from keras_trellis.heads import at_least_float32
 from trainers.data import streams
 from trainers.evaluation import Score, epsilon_of
+from trainers.flag_errors import check
 
 # Of the authors of dynamic evaluation, on words; the scale of a good rate depends on all three.
 SEGMENT = 5
@@ -49,15 +50,15 @@ class DynamicEvaluation:
         decay: from 0 to 1; the paper's lambda.
 
     Raises:
-        ValueError: one is out of its range.
+        ValueError: one is out of its range; the message names its flag.
     """
 
     rate: float
     decay: float
 
     def __post_init__(self):
-        _check("dynamic_rate", self.rate, "a number above 0", 0 < self.rate < math.inf)
-        _check("dynamic_decay", self.decay, "a number from 0 to 1", 0 <= self.decay <= 1)
+        check("dynamic_rate", self.rate, "a number above 0", 0 < self.rate < math.inf)
+        check("dynamic_decay", self.decay, "a number from 0 to 1", 0 <= self.decay <= 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,7 @@ class ContinuousCache:
         weight: from 0 to below 1; the paper's lambda.
 
     Raises:
-        ValueError: one is out of its range.
+        ValueError: one is out of its range; the message names its flag.
     """
 
     size: int
@@ -88,9 +89,9 @@ class ContinuousCache:
     weight: float
 
     def __post_init__(self):
-        _check("cache_size", self.size, "at least 1", self.size >= 1)
-        _check("cache_theta", self.theta, "a number of at least 0", 0 <= self.theta < math.inf)
-        _check("cache_lambda", self.weight, "from 0 to below 1", 0 <= self.weight < 1)
+        check("cache_size", self.size, "at least 1", self.size >= 1)
+        check("cache_theta", self.theta, "a number of at least 0", 0 <= self.theta < math.inf)
+        check("cache_lambda", self.weight, "a number from 0 to below 1", 0 <= self.weight < 1)
 
 
 class Memory(NamedTuple):
@@ -315,8 +316,3 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
 def _told(count: int, what: str) -> Iterable[int]:
     """Returns the numbers below a count, with a bar where there is a terminal."""
     return tqdm.trange(count, desc=what, disable=None, leave=False)
-
-
-def _check(name: str, value: float, expected: str, valid: bool) -> None:
-    if not valid:
-        raise ValueError(f"`{name}` must be {expected}. Received: {name}={value}")

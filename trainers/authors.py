@@ -20,19 +20,28 @@ _CHANGES = {
 }
 
 
+def check(clone: str | None, name: str) -> Path:
+    """Returns the authors' folder `TrellisNet`; raises ValueError as `load`."""
+    if clone is None:
+        raise ValueError(
+            "it needs --reference_dir=DIR, a clone of https://github.com/locuslab/trellisnet"
+        )
+    folder = Path(clone).expanduser() / "TrellisNet"
+    if not (folder / f"{name}.py").is_file():
+        raise ValueError(
+            "--reference_dir must be a clone of https://github.com/locuslab/trellisnet. "
+            f"Received: --reference_dir={clone}, which has no TrellisNet/{name}.py"
+        )
+    return folder
+
+
 def load(clone: str | None, name: str) -> Any:
     """Returns a module of the authors' folder `TrellisNet`, such as "model".
 
     Raises:
         ValueError: There is no clone, or it is none of their repository.
     """
-    if clone is None:
-        raise ValueError(
-            "it needs --reference_dir=DIR, a clone of https://github.com/locuslab/trellisnet"
-        )
-    folder = Path(clone) / "TrellisNet"
-    if not (folder / f"{name}.py").is_file():
-        raise ValueError(f"--reference_dir={clone} has no TrellisNet/{name}.py")
+    folder = check(clone, name)
     sys.path.insert(0, str(folder))  # they import each other
     _load_changed(folder, "trellisnet")
     return _load_changed(folder, name) if name in _CHANGES else importlib.import_module(name)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from trainers import command, remote, terminal
+from trainers import command, flag_errors, remote, terminal
 from trainers.writing import Sampling, Unknown, generate
 
 MODES = ("generate", "next", "score")
@@ -101,7 +101,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     enum("protocol", "grpc", list(PROTOCOLS), "What that port speaks.")
     enum("mode", "generate", MODES, "Go on from the prompt, tell what may come next, or score it.")
     string("prompt", "", "The text; a line begins with it.")
-    number("deadline", 60.0, "Seconds that each request may take.", 1e-3)
+    number("deadline", 60.0, "Seconds that each request may take.", 1e-3, 86_400.0)
     integer("max_length", 200, "Tokens to add.", 1, 2**31 - 1)
     number("temperature", 1.0, "Divides the log-probabilities; 0: the likeliest token.")
     integer("top_k", 0, "Sample from that many of the likeliest tokens; 0: from all.", 0, 2**31 - 1)
@@ -136,23 +136,17 @@ def _check(values: flags.FlagValues) -> None:
             raise ValueError(f"--{name} is missing")
     address = re.fullmatch(r"[^/\s]+:(\d{1,5})", values.server, re.ASCII)
     if not address or not 0 < int(address[1]) <= _MOST_PORT:
-        raise ValueError(f"--server must be HOST:PORT. Received: {values.server}")
+        raise ValueError(f"--server must be HOST:PORT. Received: --server={values.server}")
     for name in ("model", "prompt"):
-        if not _is_text(values[name].value):
-            raise ValueError(f"--{name} must be UTF-8. Received: {values[name].value!r}")
+        flag_errors.check_text(name, values[name].value)
     sampling = [name for name in (*Sampling._fields, "allow_unknown") if values[name].present]
     if sampling and values.mode != "generate":
         raise ValueError(
             f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
         )
-
-
-def _is_text(value: Any) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # bytes of the command line that are none
-        return False
-    return True
+    expected = flag_errors.expected_by(values["deadline"].parser)  # which lets NaN pass
+    flag_errors.check("deadline", values.deadline, expected, not math.isnan(values.deadline))
+    flag_errors.check_sampling(values.temperature, values.top_p)
 
 
 def _generate(model: remote.Model, values: flags.FlagValues) -> None:
@@ -199,10 +193,11 @@ def _warn(unknown: int, of: str = "the") -> None:
         print(f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True)
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line for `command.start`; exits with one line where it is not valid."""
     return command.parse_flags(argv, lambda argv: None)
 
 
 if __name__ == "__main__":
     define_flags()
-    command.start(run, _parse_flags)
+    command.start(run, parse_flags)

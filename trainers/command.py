@@ -14,6 +14,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from trainers import config as configs
+from trainers import flag_errors, terminal
 from trainers.training import stopping
 from trainers.training.workdir import NotKeptError, WorkdirError
 
@@ -77,24 +78,37 @@ def run(argv: list[str], command: Callable[[], int | None]) -> int:
     except NotKeptError as error:
         return fail(str(error), Status.NOT_KEPT)
     except ERRORS as error:
-        full = getattr(error, "errno", None) in _FULL
-        return fail(str(error), Status.NOT_KEPT if full else Status.REFUSED)
+        status = Status.NOT_KEPT if getattr(error, "errno", None) in _FULL else Status.REFUSED
+        return fail(flag_errors.told(error), status)
     except OUT_OF_MEMORY as error:
         return fail(out_of_memory(error), Status.REFUSED)
+    except tf.errors.OpError as error:
+        if "://" not in error.message:  # of an object store, as OSError is of a disk
+            raise
+        return fail(" ".join(error.message.split()), Status.REFUSED)
 
 
 def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
     """Parses a command line and checks it; exits with one line where it is not valid."""
     try:
         # Those of --flagfile among them, which decide on task and preset as any others do.
-        argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
-        rest = configs.parse(argv)
+        argv = _with_flags_of_files(argv)
+        # Only what names a task has the fields of its config.
+        rest = configs.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
+        flag_errors.check_paths()
         check(argv)
     except stopping.OutputError:  # of --help
         raise
     except ERRORS as error:
-        sys.exit(fail(str(error), Status.REFUSED))
+        sys.exit(fail(flag_errors.told(error), Status.REFUSED))
     return rest
+
+
+def _with_flags_of_files(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--flagfile must be a text file in UTF-8: {error}") from error
 
 
 def require(*names: str) -> None:
@@ -111,7 +125,7 @@ def fail(message: str, status: Status) -> Status:
     if stopping.ended_by() is not None:  # it is what has become of the signal's exception
         return status
     try:
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        print(f"error: {terminal.line(message)}", file=sys.stderr, flush=True)
     except OSError:  # nobody can be told
         stopping.abandon(sys.stderr)
     return status

@@ -78,13 +78,13 @@ def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
     Raises:
         ValueError: Task, preset or a field is unknown; the message has the nearest name.
     """
-    task = _last_value(argv, "task")
+    task = last_value(argv, "task")
     fields = overridden(argv)
     if task is None:
         if fields:
             raise ValueError(f"--config.{fields[0]} was given without --task, whose field it is")
         return
-    config = load(task, _last_value(argv, "preset"))
+    config = load(task, last_value(argv, "preset"))
     known = flatten(config)
     for field in fields:
         if field in ("task", "preset"):
@@ -153,7 +153,7 @@ def _wrong_type(flag_values: flags.FlagValues, field: str, value: str) -> str:
     return f"`config.{field}` must be of type {expected}. Received: config.{field}={value}"
 
 
-def _last_value(argv: Sequence[str], name: str) -> str | None:
+def last_value(argv: Sequence[str], name: str) -> str | None:
     """Returns the value of `--name=value` or `--name value`, the last one given, as absl would."""
     value = None
     for position, argument in enumerate(argv):

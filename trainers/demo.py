@@ -12,12 +12,19 @@ import socket
 
 from absl import flags, logging
 
-from trainers import command
+from trainers import command, flag_errors
 from trainers.page import server
 from trainers.page.served import ServedModel
 from trainers.training import stopping
 
 FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the command's flags; here, since other commands have flags of these names."""
+    flags.DEFINE_string("model", None, "The folder of an exported language model.")
+    flags.DEFINE_string("host", "127.0.0.1", "Where to listen; others can reach 0.0.0.0.")
+    flags.DEFINE_integer("port", 8600, "The port; 0: any that is free.", 0, 2**16 - 1)
 
 
 def main(argv: list[str]) -> int:
@@ -42,7 +49,9 @@ def serve(model: str, host: str, port: int) -> None:
         ValueError, OSError: there is no language model in the folder, or no such address here.
     """
     with _listening(host, port) as listener:
-        page = server.application(ServedModel(model), host)
+        with flag_errors.naming("model", "path"):
+            served = ServedModel(model)
+        page = server.application(served, host)
         address, number = listener.getsockname()[:2]
         if not ipaddress.ip_address(address).is_loopback:
             logging.warning("Whoever reaches %s can use the page; there is no password.", address)
@@ -59,8 +68,13 @@ async def _end() -> None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server(address[:2], family=family)
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except (OSError, UnicodeError) as error:
+        raise OSError(
+            f"the page cannot be served at --host={host} --port={port}: {error}"
+        ) from error
 
 
 def _in_address(host: str) -> str:
@@ -68,8 +82,5 @@ def _in_address(host: str) -> str:
 
 
 if __name__ == "__main__":
-    # Here, since other commands have flags of these names.
-    flags.DEFINE_string("model", None, "The folder of an exported language model.")
-    flags.DEFINE_string("host", "127.0.0.1", "Where to listen; others can reach 0.0.0.0.")
-    flags.DEFINE_integer("port", 8600, "The port; 0: any that is free.", 0, 2**16 - 1)
+    define_flags()
     command.start(main, parse_flags)

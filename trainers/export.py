@@ -7,13 +7,24 @@ Each call makes a new version, a folder whose name is a number, in the folder `-
 """
 
 import os
+import sys
 
 import tensorflow as tf
 from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
-from trainers import command, language_runs, names, run_flags, runs, sequence_runs
+from trainers import (
+    command,
+    files,
+    flag_errors,
+    language_runs,
+    names,
+    run_flags,
+    runs,
+    sequence_runs,
+)
+from trainers import config as configs
 from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS
@@ -30,6 +41,9 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
+    if fields := configs.overridden(argv):
+        message = f"--config.{fields[0]} has no use here: --workdir says which run"
+        sys.exit(command.fail(message, command.Status.REFUSED))
     return command.parse_flags(argv, _check_flags)
 
 
@@ -50,8 +64,11 @@ def _export() -> None:
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
     path, output = epath.Path(FLAGS.workdir).expanduser(), os.path.expanduser(FLAGS.output)
-    check_output(output)  # both before what less precision changes is measured
-    versions.check_folder(output)
+    # All before what less precision changes is measured.
+    with flag_errors.naming("output", "path"):
+        versions.check_folder(output)
+    files.check_folder("output", epath.Path(output))
+    check_output(output)
     task = runs.load_config(path).task
     export = language_runs.export if task in names.LANGUAGE else sequence_runs.export
     try:

@@ -13,6 +13,74 @@ from typing import IO, Any
 from etils import epath
 
 
+def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
+    """Refuses what cannot be read as a file: reading a pipe may wait for ever, or succeed once.
+
+    Args:
+        path: what was given.
+        flag: by which flag, for the error; None: a file in a folder that was.
+
+    Raises:
+        ValueError: it is a folder, a pipe, a socket or a device, or a link that leads nowhere.
+        OSError: it is not there, or cannot be looked at.
+    """
+    path = epath.Path(path)
+    if (kind := _kind_of(path)) is None:
+        return
+    received = f"--{flag}={path}, which is {kind}" if flag else kind
+    raise ValueError(f"{f'--{flag}' if flag else path} must be a file. Received: {received}")
+
+
+def _kind_of(path: epath.Path) -> str | None:
+    """Returns what a path leads to in words, None where that is a file."""
+    if "://" in os.fspath(path):
+        return "a folder" if path.is_dir() else None
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        if os.path.islink(path):
+            return "a link that leads nowhere"
+        raise
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return None if stat.S_ISREG(mode) else kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def refuse_pipe(path: epath.PathLike) -> None:
+    """Raises OSError where reading may wait for ever: of a pipe, a socket or a device."""
+    kind = None
+    with contextlib.suppress(OSError):  # reading tells what it is
+        kind = _kind_of(epath.Path(path))
+    if kind in ("a pipe", "a socket", "a device"):
+        raise OSError(errno.EINVAL, f"it is {kind}, no file", os.fspath(path))
+
+
+def check_folder(flag: str, path: epath.Path) -> None:
+    """Refuses what cannot be a folder and cannot become one, before there is work to be lost.
+
+    Args:
+        flag: the flag that names it, for the error.
+        path: a folder, or where it is to be made.
+
+    Raises:
+        ValueError: the path leads to another thing, or through one.
+    """
+    for part in (path, *path.parents):
+        if part.is_dir():
+            return
+        if not os.path.lexists(part):
+            continue
+        received = (
+            "a link that leads nowhere"
+            if os.path.islink(part) and not part.exists()
+            else "no folder"
+        )
+        which = "which" if part == path else f"of which {part}"
+        raise ValueError(
+            f"--{flag} must be a folder, or the name of a new one. Received: --{flag}={path}, "
+            f"{which} is {received}"
+        )
+
+
 def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) -> None:
     """Writes a file whole or not at all.
 
@@ -36,28 +104,6 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
         _remove(part)
         raise
     _sync_name(path)
-
-
-def check_regular(path: epath.PathLike, flag: str) -> None:
-    """Refuses what cannot be read as a file: reading a pipe may wait for ever, or succeed once.
-
-    Args:
-        path: what was given.
-        flag: by which flag, for the error.
-
-    Raises:
-        ValueError: it is a folder, a pipe, a socket or a device.
-        OSError: it is not there, or cannot be looked at.
-    """
-    path = epath.Path(path)
-    if "://" in os.fspath(path):
-        mode = stat.S_IFDIR if path.is_dir() else stat.S_IFREG
-    else:
-        mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-        kind = kinds.get(stat.S_IFMT(mode), "a device")
-        raise ValueError(f"--{flag} must be a file. Received: --{flag}={path}, which is {kind}")
 
 
 def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:
@@ -148,7 +194,12 @@ def exists(path: epath.PathLike) -> bool:
 
 
 def read_bytes(path: epath.PathLike) -> bytes:
-    """Reads a file; where that fails, a second time, for some failures pass."""
+    """Reads a file; where that fails, a second time, for some failures pass.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe, which could be waited for for ever.
+    """
+    refuse_pipe(path)
     with contextlib.suppress(OSError):
         return epath.Path(path).read_bytes()
     return epath.Path(path).read_bytes()

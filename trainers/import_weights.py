@@ -12,6 +12,7 @@ read: --permutation has it.
 
 import contextlib
 import functools
+import zipfile
 from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from trainers import (
     runs,
     sequence_runs,
 )
+from trainers import config as configs
 from trainers.data.text import sha256
 from trainers.measures import of_tokens
 from trainers.torch_files import read_state_dict
@@ -42,6 +44,7 @@ from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 FLAGS = flags.FLAGS
 # The corpora whose vocabulary has the order in which the authors' scripts come upon it.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
+_PERMUTED = "permuted_mnist"
 _PIXELS = 28 * 28
 
 flags.adopt_module_key_flags(run_flags)
@@ -74,8 +77,10 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    # Before the others, of which the last one counts.
-    return command.parse_flags([argv[0], "--preset=released", *argv[1:]], _check_flags)
+    # Before the others, of which the last one counts; tasks that are not the authors' have none.
+    theirs = configs.last_value(argv, "task") not in names.GENERATED
+    preset = ["--preset=released"] if theirs else []
+    return command.parse_flags([argv[0], *preset, *argv[1:]], _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:
@@ -83,12 +88,15 @@ def _check_flags(argv: list[str]) -> None:
     command.require("task", "checkpoint", "workdir")
     if FLAGS.task in names.GENERATED:
         raise ValueError(f"--task={FLAGS.task} is none of the authors' trellis networks")
+    if FLAGS.permutation is not None and FLAGS.task != _PERMUTED:
+        raise ValueError(f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}")
 
 
 def _import() -> None:
     path = epath.Path(FLAGS.workdir).expanduser()
     if files.exists(path):
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
+    files.check_folder("workdir", path)
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
     files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
@@ -120,7 +128,10 @@ def _whole(path: epath.Path) -> Iterator[None]:
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     del path
     _check_numbering(FLAGS.config)
-    source = released.model_of(read_state_dict(checkpoint), FLAGS.config)
+    released.check_kind(FLAGS.config)
+    arrays = read_state_dict(checkpoint)
+    with _naming(checkpoint):
+        source = released.model_of(arrays, FLAGS.config)
     config = released.with_told_sizes(FLAGS.config, source, _given())
     corpus, types = language_runs.load_corpus(config, FLAGS.data_dir), of_tokens(config.task).types
     words = corpus.vocabulary.size
@@ -138,12 +149,26 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
 
 def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     order = _permutation()
-    source = released.classifier_of(read_state_dict(checkpoint), FLAGS.config, order)
+    arrays = read_state_dict(checkpoint)
+    with _naming(checkpoint):
+        source = released.classifier_of(arrays, FLAGS.config, order)
     config = released.with_told_sizes(FLAGS.config, source, _given())
     experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path, order)
     model = experiment.build()
     released.give_weights(model, source)
     return _Imported(model, config, experiment.keep, f"{source.classes} classes")
+
+
+@contextlib.contextmanager
+def _naming(checkpoint: epath.Path) -> Iterator[None]:
+    """Names the file in the error of arrays that are not those of the task's network."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(
+            f"{checkpoint} has not the weights of the authors' network for "
+            f"--task={FLAGS.task}: {error}"
+        ) from error
 
 
 def _given() -> Set[str]:
@@ -153,10 +178,7 @@ def _given() -> Set[str]:
 
 def _permutation() -> list[int] | None:
     """Returns the order in which the pixels are read; None: as they come."""
-    permuted = FLAGS.config.task == "permuted_mnist"
-    if not permuted and FLAGS.permutation:
-        raise ValueError(f"--permutation has no use for {FLAGS.config.task}, only permuted_mnist")
-    if not permuted:
+    if FLAGS.config.task != _PERMUTED:
         return None
     if not FLAGS.permutation:
         raise ValueError(
@@ -164,13 +186,19 @@ def _permutation() -> list[int] | None:
             "each process and does not save it; expected the file of "
             '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
         )
-    file = epath.Path(FLAGS.permutation).expanduser()
+    return _read_order(epath.Path(FLAGS.permutation).expanduser())
+
+
+def _read_order(file: epath.Path) -> list[int]:
+    """Returns the order of MNIST's pixels in a file of `np.save`."""
     files.check_regular(file, "permutation")
     try:
         with file.open("rb") as stream:
             order = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{file} must be a file that `np.save` wrote: {error}") from error
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{file} is no file of integers that `np.save` wrote, or is cut short"
+        ) from error
     numbers = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is none
     if not numbers or sorted(order.ravel().tolist()) != list(range(_PIXELS)):
         raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")

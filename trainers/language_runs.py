@@ -274,7 +274,8 @@ def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
     unknown = [token for token in dict.fromkeys(tokens) if token not in known]
     if unknown and vocabulary.unknown_id is None:
         raise ValueError(
-            f"`prompt` must hold symbols of the training text alone. Received: {' '.join(unknown)}"
+            "--prompt must hold symbols of the training text alone. "
+            f"Received: {' '.join(unknown)} among them"
         )
     if unknown:
         print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
@@ -323,7 +324,7 @@ def _kept_vocabulary(path: epath.Path) -> Vocabulary:
     try:
         vocabulary = Vocabulary.load(file)
     except ValueError as error:
-        raise WorkdirError(f"{file} is damaged: {error}. {RESTORE}") from error
+        raise WorkdirError(f"{error}. {RESTORE}") from error
     if _kept_corpus(path).get(_CHECKSUM) not in (None, sha256(file)):
         raise WorkdirError(f"{file} is damaged: its checksum is not the run's. {RESTORE}")
     return vocabulary
@@ -338,6 +339,6 @@ def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
             differing = ["train"]
     if differing:
         raise WorkdirError(
-            f"{path} belongs to a run on another text: {', '.join(differing)} differs; "
+            f"{path} belongs to a run on another text ({', '.join(differing)}); "
             "give that run's text by --data_dir, or choose another --workdir"
         )

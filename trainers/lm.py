@@ -16,26 +16,31 @@ from typing import TypeVar
 
 from absl import flags
 
-from trainers import adaptation, command, evaluation, language_runs, run_command
+from trainers import adaptation, command, evaluation, flag_errors, language_runs, run_command
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
 PROGRAM = "trainers.lm"
 MODES = ("train", "evaluate", "generate")
+_MOST = 2**31 - 1  # of 32 bits
 
 flags.adopt_module_key_flags(run_command)
 flags.DEFINE_enum("protocol", None, evaluation.PROTOCOLS, "Of the evaluation; both by default.")
 flags.DEFINE_float("dynamic_rate", None, "Learning rate of dynamic evaluation, above 0.")
 flags.DEFINE_float("dynamic_decay", None, "Its pull to the trained weights, from 0 to 1.")
-flags.DEFINE_integer("cache_size", None, "Tokens in a continuous cache, at least 1.")
+flags.DEFINE_integer("cache_size", None, "Tokens in a continuous cache.", 1, _MOST)
 flags.DEFINE_float("cache_theta", None, "How much likeness of the past tells it, at least 0.")
 flags.DEFINE_float("cache_lambda", None, "Its share of the probability, from 0 to below 1.")
 flags.DEFINE_string("prompt", "", "The text to go on from; by default a new line begins.")
-flags.DEFINE_integer("max_length", 200, "Length of the text in tokens, the prompt's included.")
+flags.DEFINE_integer(
+    "max_length", 200, "Length of the text in tokens, the prompt's included.", 1, _MOST
+)
 flags.DEFINE_float("temperature", 1.0, "Divides the log-probabilities; 0: the likeliest token.")
-flags.DEFINE_integer("top_k", None, "Sample from that many of the likeliest tokens.")
+flags.DEFINE_integer("top_k", None, "Sample from that many of the likeliest tokens.", 1, _MOST)
 flags.DEFINE_float("top_p", None, "Sample from the fewest tokens that have this probability.")
-flags.DEFINE_integer("seed", None, "Of the sampling; by default another text each time.")
+flags.DEFINE_integer(
+    "seed", None, "Of the sampling; by default another text each time.", -(2**63), 2**63 - 1
+)
 
 _DYNAMIC = ("dynamic_rate", "dynamic_decay")
 _CACHE = ("cache_size", "cache_theta", "cache_lambda")
@@ -58,7 +63,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _train() -> None:
-    language_runs.train(FLAGS.config, run_command.workdir(), FLAGS.data_dir, FLAGS.distribute)
+    language_runs.train(FLAGS.config, run_command.new_workdir(), FLAGS.data_dir, FLAGS.distribute)
 
 
 def _evaluate() -> None:
@@ -88,6 +93,8 @@ def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | Non
 
 
 def _generate() -> None:
+    flag_errors.check_text("prompt", FLAGS.prompt)
+    flag_errors.check_sampling(FLAGS.temperature, FLAGS.top_p)
     run_command.check_run(PROGRAM)
     sampling = {name: FLAGS[name].value for name in ("temperature", "top_k", "top_p", "seed")}
     workdir = run_command.workdir()

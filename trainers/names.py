@@ -15,12 +15,19 @@ TASKS = tuple(task for tasks in PROGRAMS.values() for task in tasks)
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:
     """Returns the message that refuses `name` and offers the nearest of the known names."""
     name, known = str(name), list(known)
+    near = nearest(name, known)
+    hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}"
+    return f"unknown {what} {name!r}; {hint}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Returns the known name that is most like a name, or whose last part is; None for none."""
+    known = list(known)
     leaves = {item.rpartition(".")[2]: item for item in known}
     near = difflib.get_close_matches(name, known, 1, 0.5) or [
         leaves[leaf] for leaf in difflib.get_close_matches(name, list(leaves), 1, 0.5)
     ]
-    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
-    return f"unknown {what} {name!r}; {hint}"
+    return near[0] if near else None
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

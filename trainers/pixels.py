@@ -30,7 +30,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _train() -> None:
-    sequence_runs.train(FLAGS.config, run_command.workdir(), FLAGS.data_dir, FLAGS.distribute)
+    sequence_runs.train(FLAGS.config, run_command.new_workdir(), FLAGS.data_dir, FLAGS.distribute)
 
 
 def _evaluate() -> None:

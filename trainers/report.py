@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import itertools
 import math
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from etils import epath
 from matplotlib import figure, lines
 
 from trainers import command, evaluation
-from trainers.files import UnreadableError, write_atomically
+from trainers.files import UnreadableError, check_folder, write_atomically
 from trainers.measures import Measure, measure_of
 from trainers.training import progress
 from trainers.training import table as tables
@@ -148,8 +149,9 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     try:
         _run_cells(run), run.values()  # what is missing or of another form is to be told here
     except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"they lack {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableError(
-            f"{folder / RESULT} is damaged: its scores are not those of a run ({error!r})"
+            f"{folder / RESULT} is damaged: its scores are not those of a run ({reason})"
         ) from error
     return run
 
@@ -168,8 +170,9 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
         ValueError: no path is given, or one twice.
         WorkdirError, UnreadableError, OSError: as `read_run`.
     """
-    if not paths or len(set(paths)) < len(paths):
-        received = " ".join(paths) or "nothing"
+    places = {os.path.realpath(epath.Path(path).expanduser()) for path in paths}
+    if not all(paths) or not paths or len(places) < len(paths):
+        received = shlex.join(paths) or "nothing"
         raise ValueError(f"expected folders of runs, each once. Received: {received}")
     names = [epath.Path(path).name for path in paths]
     names = names if len(set(names)) == len(names) else list(paths)
@@ -343,14 +346,14 @@ def write(runs: Sequence[Run], folder: epath.PathLike, line: str) -> None:
     progress.save_picture(draw(runs), folder / PICTURE)
 
 
-def run(paths: Sequence[str], output: epath.PathLike) -> int:
-    """Writes and prints the report of runs; returns the exit status.
+def define_flags() -> None:
+    """Defines the command's flags; here, since another command has a flag of this name."""
+    flags.DEFINE_string("output", ".", f"The folder for {TABLE} and {PICTURE}.")
 
-    Args:
-        paths: their folders.
-        output: the folder for the table and the picture.
-    """
-    return command.run(sys.argv[:1], lambda: _report(paths, output))
+
+def main(argv: list[str]) -> int:
+    """Writes and prints the report of runs; returns the exit status."""
+    return command.run(argv[:1], lambda: run(argv[1:], flags.FLAGS.output))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -358,8 +361,16 @@ def parse_flags(argv: list[str]) -> list[str]:
     return command.parse_flags(argv, lambda argv: None)
 
 
-def _report(paths: Sequence[str], output: epath.PathLike) -> None:
-    check_output(epath.Path(output).expanduser())
+def run(paths: Sequence[str], output: str) -> None:
+    """Writes and prints the report of runs.
+
+    Args:
+        paths: their folders.
+        output: the folder for the table and the picture.
+    """
+    place = epath.Path(output).expanduser()
+    check_folder("output", place)
+    check_output(place)
     runs = read_runs(paths)
     for each in runs:
         if each.problem:
@@ -369,5 +380,5 @@ def _report(paths: Sequence[str], output: epath.PathLike) -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("output", ".", f"The folder for {TABLE} and {PICTURE}.")
-    command.start(lambda argv: run(argv[1:], flags.FLAGS.output), parse_flags)
+    define_flags()
+    command.start(main, parse_flags)

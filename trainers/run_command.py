@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from absl import flags
 from etils import epath
 
-from trainers import command, names, run_flags, runs, schema
+from trainers import command, files, names, run_flags, runs, schema
 from trainers import config as configs
 from trainers.training.loop import NonFiniteLossError
 
@@ -68,6 +68,12 @@ def workdir() -> epath.Path:
     if FLAGS.workdir:
         return epath.Path(FLAGS.workdir).expanduser()
     return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
+
+
+def new_workdir() -> epath.Path:
+    """Returns the folder of a run to train; raises ValueError where none can be."""
+    files.check_folder("workdir", workdir())
+    return workdir()
 
 
 def check_run(program: str) -> None:

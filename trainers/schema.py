@@ -221,6 +221,8 @@ def fields(config: Mapping[str, Any]) -> dict[str, Field]:
     """
     values = flatten(config)
     task = values.get("task")
+    if "task" not in values:
+        raise ValueError(f"`config.task` is missing; it must be one of {', '.join(TASKS)}")
     if task not in TASKS:
         raise ValueError(unknown("config.task", task, TASKS))
     table = {**_COMMON, **_BY_TASK.get(task, {})}
@@ -295,8 +297,19 @@ def check_fields(config: Mapping[str, Any]) -> None:
     table, values = fields(config), flatten(config)
     for name in values:
         if name not in table:
+            _refuse_other_kind(values, name)
             raise ValueError(unknown("config field", name, table))
     _check_fields(values, table)
+
+
+def _refuse_other_kind(values: Mapping[str, Any], name: str) -> None:
+    """Raises ValueError where a field is one of another kind of model than the config's."""
+    for kind, tables in (("model.kind", _BY_KIND), ("model.head.kind", _BY_HEAD)):
+        if kind in values and any(name in table for table in tables.values()):
+            raise ValueError(
+                f"`config.{kind}` must be that of the preset, which has a config.{name}. "
+                f"Received: config.{kind}={values[kind]!r}"
+            )
 
 
 def _check_fields(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:

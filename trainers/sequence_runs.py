@@ -98,7 +98,7 @@ class SequenceExperiment:
         kept = _kept(path).get("sha256", checksums)
         if differing := [split for split in checksums if kept.get(split) != checksums[split]]:
             raise WorkdirError(
-                f"{path} belongs to a run on other data: {', '.join(differing)} differs; "
+                f"{path} belongs to a run on other data ({', '.join(differing)}); "
                 "give that run's data by --data_dir, or choose another --workdir"
             )
 

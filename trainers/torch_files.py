@@ -15,7 +15,7 @@ import math
 import pickletools
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +82,8 @@ def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
     path = epath.Path(path)
     data = path.read_bytes()
     try:
+        if not data:
+            raise ValueError("it is empty")
         value, numbers = (_read_zip if data.startswith(b"PK") else _read_legacy)(data)
         return {name: _array(tensor, numbers) for name, tensor in _tensors(value).items()}
     except _UNREADABLE as error:
@@ -201,8 +203,8 @@ class _Pickle:
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
         try:
-            for opcode, argument, _ in pickletools.genops(stream):
-                self._run(opcode.name, argument)
+            for name, argument in _instructions(stream):
+                self._run(name, argument)
             (self.value,) = self._stack
         except (IndexError, KeyError, AttributeError) as error:
             raise ValueError("it has a malformed pickle") from error
@@ -275,6 +277,21 @@ class _Pickle:
                     raise ValueError(f"it says two things of storage {key}")
                 return storage
         raise ValueError("it has a malformed storage")
+
+
+def _instructions(stream: io.BytesIO) -> Iterator[tuple[str, Any]]:
+    """Yields the names and arguments of a pickle's instructions."""
+    read = pickletools.genops(stream)
+    while True:
+        try:
+            opcode, argument, _ = next(read)
+        except StopIteration:
+            return
+        except ValueError as error:  # in words of Python's, such as "opcode" and "stringnl"
+            raise ValueError(
+                f"it is no pickle, or is cut short, at byte {stream.tell()}"
+            ) from error
+        yield opcode.name, argument
 
 
 def _pairs(items: list[Any]) -> list[tuple[str, Any]]:

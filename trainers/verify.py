@@ -22,8 +22,17 @@ import tensorflow as tf
 from absl import flags
 
 from keras_trellis import TrellisLM
-from trainers import command, language_modeling, language_runs, released, run_flags, runs
+from trainers import (
+    authors,
+    command,
+    language_modeling,
+    language_runs,
+    released,
+    run_flags,
+    runs,
+)
 from trainers.data import corpora
+from trainers.names import LANGUAGE
 from trainers.training import loop
 
 FLAGS = flags.FLAGS
@@ -261,13 +270,17 @@ def parse_flags(argv: list[str]) -> list[str]:
 def _check_flags(argv: list[str]) -> None:
     del argv
     command.require("task", "reference_dir")
+    if FLAGS.task not in LANGUAGE:
+        raise ValueError(
+            f"--task must be one of {', '.join(LANGUAGE)}. Received: --task={FLAGS.task}"
+        )
     if FLAGS.workdir is not None:
         raise ValueError(f"--workdir has no use here. Received: --workdir={FLAGS.workdir}")
 
 
 def _verify() -> int:
-    reference = _reference_module()
     config = comparable(FLAGS.config, FLAGS.steps)
+    reference = _reference_module(FLAGS.reference_dir)
     corpus = language_runs.load_corpus(config, FLAGS.data_dir)
     with float64():
         theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
@@ -281,7 +294,8 @@ def _verify() -> int:
     return command.Status.DIFFERENT if diverges else command.Status.DONE
 
 
-def _reference_module() -> Any:
+def _reference_module(clone: str) -> Any:
+    authors.check(clone, "model")
     try:
         from trainers import reference
     except ModuleNotFoundError as error:

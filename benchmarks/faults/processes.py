@@ -201,6 +201,8 @@ def _become(
     if disturbance.log:
         shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
     shim.arm(command.folder, disturbance.fault)
+    # Those of this process may be ignored, as where it was started in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     stopping.listen(importing=True)  # as `trainers` does where Python begins with a command
     status = _status_of(lambda: _main(command.module, disturbance))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -13,6 +13,7 @@ import platform
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -26,6 +27,8 @@ except ImportError:  # not on Windows
 __all__ = ["NotWrittenError", "check_folder", "newest", "publish"]
 
 _LAST = 2**63 - 1  # what a server reads
+_UNDER_WAY = re.compile(r"\.exporting-(?:.+-)?[0-9a-f]{32}")
+_DAY = 24 * 60 * 60  # seconds, in which an export has long ended
 _GRAPH = "saved_model.pb"  # without it no server takes a folder for a model
 
 
@@ -73,8 +76,8 @@ def publish(write: Callable[[str], None], path: str) -> str:
     """Writes a new version of a model, whose number is the greatest one so far plus one.
 
     In a file system the version is written to a folder beside the others whose name is no number,
-    and is renamed once all of it is on disk. What a process of this machine that was killed has
-    left of such a folder is removed.
+    and is renamed once all of it is on disk. What a process that was killed has left of such a
+    folder is removed: that of this machine at once, that of others after a day.
 
     An object store cannot rename: there it is written to this machine's temporary folder and
     copied, the graph last; a server that polls meanwhile may say that the version does not load,
@@ -176,14 +179,21 @@ def _clear(path: str) -> None:
     """Removes what dead processes of this machine have left.
 
     A lock says who lives, which the system releases however a process ends. Where there are no
-    locks nothing is removed, nor what other machines have made, whose locks may not be seen here.
+    locks, and of other machines, whose locks may not be seen here, that is dead to which nothing
+    has been written for a day.
     """
     for name in os.listdir(path):
         folder = os.path.join(path, name)
-        if re.fullmatch(f"{re.escape(_prefix())}[0-9a-f]{{32}}", name) and os.path.isdir(folder):
+        if _UNDER_WAY.fullmatch(name) and os.path.isdir(folder):
             with _locked(folder) as held:
-                if held:
+                known = held and name.startswith(_prefix())
+                if known or (held is not False and _seconds_since_written(folder) > _DAY):
                     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _seconds_since_written(folder: str) -> float:
+    written = [os.path.getmtime(root) for root, _, _ in os.walk(folder)]
+    return time.time() - max(written, default=time.time())
 
 
 def _prefix() -> str:

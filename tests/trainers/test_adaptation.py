@@ -228,15 +228,15 @@ def test_the_weights_are_those_trained_afterwards(train, ids, monkeypatch, inter
 @pytest.mark.parametrize(
     ("make", "values", "named"),
     [
-        (DynamicEvaluation, (0.0, 0.1), "`dynamic_rate` must be .* above 0. Received: .*=0.0"),
+        (DynamicEvaluation, (0.0, 0.1), "--dynamic_rate must be .* above 0. Received: .*=0.0"),
         (DynamicEvaluation, (math.inf, 0.1), "dynamic_rate=inf"),
         (DynamicEvaluation, (math.nan, 0.1), "dynamic_rate=nan"),
-        (DynamicEvaluation, (0.1, -0.1), "`dynamic_decay` must be .* 0 to 1. Received: .*=-0.1"),
+        (DynamicEvaluation, (0.1, -0.1), "--dynamic_decay must be .* 0 to 1. Received: .*=-0.1"),
         (DynamicEvaluation, (0.1, 1.1), "dynamic_decay=1.1"),
-        (ContinuousCache, (0, 1.0, 0.1), "`cache_size` must be at least 1. Received: .*=0"),
-        (ContinuousCache, (9, -1.0, 0.1), "`cache_theta` must be .* Received: cache_theta=-1.0"),
+        (ContinuousCache, (0, 1.0, 0.1), "--cache_size must be at least 1. Received: .*=0"),
+        (ContinuousCache, (9, -1.0, 0.1), "--cache_theta must be .* Received: --cache_theta=-1.0"),
         (ContinuousCache, (9, math.inf, 0.1), "cache_theta=inf"),
-        (ContinuousCache, (9, 1.0, 1.0), "`cache_lambda` must be .* below 1. Received: .*=1.0"),
+        (ContinuousCache, (9, 1.0, 1.0), "--cache_lambda must be .* below 1. Received: .*=1.0"),
         (ContinuousCache, (9, 1.0, math.nan), "cache_lambda=nan"),
     ],
 )

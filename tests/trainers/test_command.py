@@ -54,6 +54,7 @@ def test_every_command_is_started_alike(path):
         (WorkdirError("what"), 2),
         (NotKeptError("what"), 4),
         (MemoryError("what"), 2),
+        (tf.errors.UnavailableError(None, None, "what\n of gs://bucket"), 2),
         (tf.errors.ResourceExhaustedError(None, None, "what\nand a graph"), 2),
         (
             tf.errors.ResourceExhaustedError(None, None, "A graph:\n OOM when allocating what\nit"),

@@ -324,8 +324,8 @@ def test_a_folder_without_an_export_is_refused(tmp_path):
     done = subprocess.run(line, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.splitlines()[-1] == (
-        "error: `path` must be a model's folder, with a version, a folder whose name is a number. "
-        f"Received: path='{tmp_path}', which has none"
+        "error: --model must be a model's folder, with a version, a folder whose name is a number. "
+        f"Received: --model='{tmp_path}', which has none"
     )
 
 

@@ -371,7 +371,10 @@ def test_pixel_models_classify_as_converted_ones_do(
     ("arguments", "message"),
     [
         (dict(task="permuted_mnist"), "--permutation is missing: .* draws the order .*np.save"),
-        (dict(task="seq_mnist", permutation=range(784)), "--permutation has no use for seq_mnist"),
+        (
+            dict(task="seq_mnist", permutation=range(784)),
+            "--permutation has no use for --task=seq_mnist",
+        ),
         (dict(task="permuted_mnist", permutation=range(783)), r"each of the integers 0, \.*, 783"),
         (dict(task="permuted_mnist", permutation=None), "that `np.save` wrote"),
         (dict(task="adding", preset="small"), "--task=adding is none of the authors'"),

@@ -193,7 +193,7 @@ def test_generation_by_every_kind_of_sampling(trained, call):
     likeliest = call(*arguments, "--temperature=0")
     assert call(*arguments, "--top_k=1") == likeliest
     assert call(*arguments, "--top_p=1e-6") == likeliest
-    assert "`top_p`" in call(*arguments, "--top_p=2", status=2)
+    assert "--top_p must be" in call(*arguments, "--top_p=2", status=2)
 
 
 def test_words_of_the_prompt_that_are_unknown_are_told(trained, call):
@@ -243,8 +243,8 @@ def test_evaluation_that_adapts_leaves_the_run_as_it_is(trained, corpus, call, n
             "--dynamic_rate, --dynamic_decay go together; missing: --dynamic_decay",
         ),
         (("--cache_theta=1",), "go together; missing: --cache_size, --cache_lambda"),
-        (("--dynamic_rate=0", "--dynamic_decay=0"), "`dynamic_rate` must be a number above 0."),
-        ((*ADAPTATIONS["cache"], "--cache_lambda=1"), "Received: cache_lambda=1.0"),
+        (("--dynamic_rate=0", "--dynamic_decay=0"), "--dynamic_rate must be a number above 0."),
+        ((*ADAPTATIONS["cache"], "--cache_lambda=1"), "Received: --cache_lambda=1.0"),
         (
             (*ADAPTATIONS["cache"], "--protocol=trellisnet"),
             "--protocol must be exact to adapt to the text",
@@ -418,7 +418,7 @@ def test_a_cluster_is_nothing_to_evaluation(monkeypatch):
         (("--task=ptb", "--config.=3"), "unknown --config field ''"),
         (("--task=ptb", "--preset="), "unknown --preset ''"),
         (("--task=ptb", "--config.corpus.order=x"), "unknown --config field 'corpus.order'"),
-        (("--tsk=ptb",), "Unknown command line flag 'tsk'"),
+        (("--tsk=ptb",), "unknown flag --tsk"),
     ],
 )
 def test_a_command_line_that_is_not_valid_exits_2_with_one_line(arguments, message, capsys):

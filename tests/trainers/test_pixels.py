@@ -174,7 +174,7 @@ def test_other_images_are_refused(trained, folder, call, tmp_path):
     place = (f"--workdir={workdir}", f"--data_dir={tmp_path}")
     for command in (("--mode=evaluate",), ("--task=permuted_mnist", *SMALL)):
         error = call(*command, *place, status=2)
-        assert "other data: train, validation, test differs" in error and str(workdir) in error
+        assert "other data (train, validation, test);" in error and str(workdir) in error
 
 
 def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_once(
@@ -201,7 +201,7 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
         (["--task=seq_mnist", "--mode=generate"], "unknown --mode 'generate'"),
         ([], "--task is missing"),
         (["--task=seq_mnist", "--preset=smal"], "did you mean 'small'?"),
-        (["--task=adding", "--data_dir=."], "`data_dir` has no use for adding"),
+        (["--task=adding", "--data_dir=."], "--data_dir has no use for --task=adding"),
         (["--task=seq_mnist", "--data_dir=nowhere"], "nowhere"),
         (["--task=adding", "--config.data.batch_size=0"], "`config.data.batch_size` must be an"),
         (["--task=adding", "--config.data.steps=1"], "`config.data.steps` must be an"),

@@ -185,7 +185,7 @@ def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
             lambda folder: (folder / "result.json").write_text(
                 '{"epochs": 3, "scores": {"test": {"exact": {"tokens": 2}}}}'
             ),
-            "result.json is damaged: its scores are not those of a run .KeyError.'perplexity'",
+            "result.json is damaged: its scores are not those of a run .they lack 'perplexity'",
         ),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_damaged_table_is_told_and_left_as_it_is(tmp_path, capsys, damage, pro
     table = tmp_path / "run" / "metrics.csv"
     damage(table)
     content = table.is_file() and table.read_bytes()
-    assert report.run([path], tmp_path) == 0
+    report.run([path], tmp_path)
     error = capsys.readouterr().err
     assert error.startswith(f"warning: {table} is shown as far as it can be read (")
     assert problem in error and len(error.splitlines()) == 1
@@ -243,7 +243,7 @@ def test_a_number_that_was_not_finite_is_a_dash(tmp_path):
 def test_the_command_writes_and_tells(tmp_path, capsys, monkeypatch):
     path = write_run(tmp_path / "run", test=4.0)
     monkeypatch.setattr(report.sys, "argv", ["report", "a run", "--output=docs"])
-    assert report.run([path], tmp_path / "new" / "docs") == 0
+    report.run([path], tmp_path / "new" / "docs")
     text = (tmp_path / "new" / "docs" / "results.md").read_text()
     assert "Written by `python -m trainers.report 'a run' --output=docs`." in text
     assert "![Validation curves and test results](results.png)" in text
@@ -251,18 +251,9 @@ def test_the_command_writes_and_tells(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "new" / "docs" / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_runs_folder_is_no_place_for_a_report(tmp_path, capsys):
+def test_a_runs_folder_is_no_place_for_a_report(tmp_path):
     path = write_run(tmp_path / "run", test=4.0)
     (tmp_path / "run" / "checkpoints").mkdir(exist_ok=True)
-    assert report.run([path], path) == 2
-    assert "is in the folder of a run" in capsys.readouterr().err
+    with pytest.raises(WorkdirError, match="is in the folder of a run"):
+        report.run([path], path)
     assert not (tmp_path / "run" / "results.md").exists()
-
-
-@pytest.mark.parametrize(
-    ("paths", "message"), [([], "each once. Received: nothing"), (["a", "a"], "Received: a a")]
-)
-def test_a_command_line_that_is_not_valid_exits_2_with_one_line(paths, message, tmp_path, capsys):
-    assert report.run(paths, tmp_path) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and message in error and len(error.splitlines()) == 1

@@ -543,7 +543,7 @@ def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):
     assert set(kept["sha256"]) == {"train", "validation", "test"}
     (corpus / "valid.txt").write_text("d c b a\n" * 20)  # the same words
     for use in (train, lambda: language_runs.evaluate(folder, str(corpus), ("exact",))):
-        with pytest.raises(WorkdirError, match="on another text: validation differs"):
+        with pytest.raises(WorkdirError, match=r"on another text \(validation\)"):
             use()
     (folder / "corpus.json").unlink()  # as runs were before it was kept
     language_runs.evaluate(folder, str(corpus), ("exact",))
@@ -553,7 +553,7 @@ def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):
     assert json.loads((folder / "corpus.json").read_text()) != kept
     (folder / "corpus.json").unlink()
     (corpus / "train.txt").write_text("a b c d e\n" * 20)
-    with pytest.raises(WorkdirError, match="on another text: train differs"):
+    with pytest.raises(WorkdirError, match=r"on another text \(train\)"):
         train()
 
 

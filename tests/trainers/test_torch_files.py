@@ -171,9 +171,11 @@ VIEW = (0, (4,), (1,))
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "exhausted"),
+        (b"", "it is empty"),
         (b"some text\n", "malformed pickle"),
-        (b"\0 no opcode", "opcode"),
+        (b"\x80\x02", "no pickle, or is cut short, at byte 2"),
+        (b"\x80\x02\0 no opcode", "no pickle, or is cut short, at byte 3"),
+        (b"\x80\x02s.", "malformed pickle"),
         (pickle.dumps(3, 2), "magic number"),
         (pickle.dumps(torch.MAGIC, 2) + pickle.dumps(1002, 2), "version is not 1001"),
         (torch.legacy(pickle.dumps([1], 2), {}), "holds a list; expected a mapping"),

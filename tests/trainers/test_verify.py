@@ -207,7 +207,7 @@ def test_the_command_compares_and_tells_the_outcome(
 ):
     reference = types.ModuleType("reference")
     reference.Reference = lambda clone, config, size: StandIn(config, corpus)
-    monkeypatch.setattr(verify, "_reference_module", lambda: reference)
+    monkeypatch.setattr(verify, "_reference_module", lambda clone: reference)
 
     def differences(theirs, ours, config, steps):  # which has a test of its own
         assert isinstance(theirs, StandIn) and config.model.depth == 2 and steps == 2
@@ -234,11 +234,13 @@ def test_the_command_compares_and_tells_the_outcome(
     assert len(lines) == 3 and lines[2].startswith(last)
 
 
-def test_without_torch_the_command_says_how_to_get_it(monkeypatch):
+def test_without_torch_the_command_says_how_to_get_it(monkeypatch, tmp_path):
+    (tmp_path / "TrellisNet").mkdir()
+    (tmp_path / "TrellisNet" / "model.py").touch()
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "trainers.reference", raising=False)
     with pytest.raises(ValueError, match="it needs torch: pip install"):
-        verify._reference_module()
+        verify._reference_module(str(tmp_path))
 
 
 @pytest.mark.parametrize(

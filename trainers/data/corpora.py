@@ -151,8 +151,8 @@ def _pydoc(data_dir: epath.PathLike | None, cache_dir: epath.Path) -> encoding.S
     del cache_dir
     if data_dir is not None:
         raise ValueError(
-            "`data_dir` must be None: task 'pydoc' reads Python's own text (task='text' reads "
-            f"yours). Received: data_dir={str(data_dir)!r}"
+            "--data_dir has no use for --task=pydoc, which reads Python's own text (--task=text "
+            f"reads yours). Received: --data_dir={data_dir}"
         )
     texts = {split: text.encode() for split, text in pydoc.texts().items()}
     return encoding.Source(
@@ -166,12 +166,14 @@ def _pydoc(data_dir: epath.PathLike | None, cache_dir: epath.Path) -> encoding.S
 
 def _text(data_dir: epath.PathLike | None, cache_dir: epath.Path) -> encoding.Source:
     del cache_dir
-    paths = text.find_files(data_dir, _TEXT_FILES, "task='pydoc', which needs none")
+    paths = text.find_files(data_dir, _TEXT_FILES, "--task=pydoc, which needs none")
     return _of_files("text", paths)
 
 
 def _of_files(name: str, paths: Mapping[str, epath.Path], **fields: Any) -> encoding.Source:
     """Returns the source that text files are, as they are."""
+    for path in paths.values():
+        text.check(path)
     return encoding.Source(
         name=name,
         labels={split: os.fspath(path) for split, path in paths.items()},

@@ -103,6 +103,6 @@ def failure(
     return OSError(
         f"{what} cannot be downloaded from {looked_for} ({error}). Ways out: connect "
         "this machine to the network (HTTPS_PROXY names a proxy); or copy "
-        f"{', '.join(files)} into a folder and name it as data_dir; or train on "
+        f"{', '.join(files)} into a folder and name it as --data_dir; or train on "
         f"{instead}"
     )

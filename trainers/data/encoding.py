@@ -231,9 +231,10 @@ def _write(part: pathlib.Path, source: Source, words: list[str]) -> None:
         raise ValueError(f"{source.labels['train']} holds no words; expected the training text")
     vocabulary.save(part / _VOCABULARY)
     final = vocabulary.encode(words)
-    _write_ids(part, source, "train", (final[ids] for ids in _first_ids(part)))
+    eos = vocabulary.eos_id
+    _write_ids(part, source, "train", eos, (final[ids] for ids in _first_ids(part)))
     for split in SPLITS[1:]:
-        _write_ids(part, source, split, _ids(source, split, vocabulary))
+        _write_ids(part, source, split, eos, _ids(source, split, vocabulary))
     names = [_VOCABULARY, *(_ids_path(part, split).name for split in SPLITS)]
     checksums = {name: sha256(epath.Path(part / name)) for name in names}
     files.write_json(part / "meta.json", {"source": source.identity, "files": checksums})
@@ -261,18 +262,21 @@ def _ids(source: Source, split: str, vocabulary: Vocabulary) -> Iterator[np.ndar
 
 
 def _write_ids(
-    part: pathlib.Path, source: Source, split: str, chunks: Iterator[np.ndarray]
+    part: pathlib.Path, source: Source, split: str, eos: int, chunks: Iterator[np.ndarray]
 ) -> None:
-    path = _ids_path(part, split)
+    path, words = _ids_path(part, split), False
     with path.open("wb") as file:
         for ids in chunks:
             file.write(ids.astype(_ID).tobytes())
+            words = words or bool((ids != eos).any())
     count = path.stat().st_size // _ID.itemsize
     if count < 2:
         raise ValueError(
             f"{source.labels[split]} holds {count} tokens; expected at least 2, "
             "one to predict from another"
         )
+    if not words:
+        raise ValueError(f"{source.labels[split]} holds no words, only ends of lines")
 
 
 def _ids_path(folder: pathlib.Path, split: str) -> pathlib.Path:

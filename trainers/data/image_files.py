@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
-from trainers.data.text import find_files
+from trainers.data.text import find_files, is_there
 
 SPLITS = ("train", "test")
 CLASSES = 10  # in both
@@ -54,7 +54,7 @@ def read_mnist(data_dir: epath.PathLike) -> dict[str, Images]:
     folder = epath.Path(data_dir).expanduser()
     names = [name for pair in MNIST_FILES.values() for name in pair]
     paths = find_files(
-        data_dir, {name: name if (folder / name).is_file() else f"{name}.gz" for name in names}
+        data_dir, {name: name if is_there(folder / name) else f"{name}.gz" for name in names}
     )
     return {
         split: _labelled(paths[images], paths[labels])
@@ -76,7 +76,7 @@ def read_cifar10(data_dir: epath.PathLike) -> dict[str, Images]:
     folder = epath.Path(data_dir).expanduser()
     if (folder / _CIFAR10_FOLDER).is_dir():
         folder = folder / _CIFAR10_FOLDER
-    found = [name for name in CIFAR10_FILES["train"] if (folder / name).is_file()]
+    found = [name for name in CIFAR10_FILES["train"] if is_there(folder / name)]
     names = {"train": found or CIFAR10_FILES["train"], "test": CIFAR10_FILES["test"]}
     paths = find_files(folder, {name: name for split in SPLITS for name in names[split]})
     read = {split: [_cifar10(paths[name]) for name in names[split]] for split in SPLITS}

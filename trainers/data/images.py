@@ -181,8 +181,8 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
     count = len(images.labels)
     if not 1 <= validation < count:
         raise ValueError(
-            f"`validation` must be from 1 to {count - 1:,}, as there are {count:,} images. "
-            f"Received: validation={validation}"
+            f"`config.data.validation` must be from 1 to {count - 1:,}, as there are {count:,} "
+            f"images to train on. Received: config.data.validation={validation}"
         )
     aside = np.zeros(count, bool)
     aside[np.random.default_rng(seed).choice(count, validation, replace=False)] = True
@@ -205,7 +205,7 @@ def _prepared(source: Source, cache: epath.Path) -> dict[str, Images]:
 
 
 def _no_download(source: Source, url: str, error: Exception) -> OSError:
-    instead = "what needs no download: task='copy_memory' or task='adding'"
+    instead = "what needs no download: --task=copy_memory or --task=adding"
     return downloads.failure(source.title, url, error, source.files, instead)
 
 

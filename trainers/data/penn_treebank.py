@@ -74,8 +74,8 @@ def check_files(data_dir: epath.PathLike) -> None:
         found = sha256(paths[split])
         if found != expected:
             raise ValueError(
-                f"data_dir={str(data_dir)!r}: {FILES[split]} is not the published file (its "
-                f"SHA-256 is {found}; expected {expected}); to train on other text, use task='text'"
+                f"{paths[split]} is not the published file (its SHA-256 is {found}; expected "
+                f"{expected}); --task=text trains on other text"
             )
 
 

@@ -29,9 +29,9 @@ def texts() -> dict[str, str]:
         from pydoc_data.topics import topics
     except ImportError as error:
         raise OSError(
-            "task='pydoc' reads the module pydoc_data.topics of Python's standard library, and "
+            "--task=pydoc reads the module pydoc_data.topics of Python's standard library, and "
             "this Python comes without it; install the whole standard library, or use "
-            "task='text' with data_dir"
+            "--task=text with --data_dir"
         ) from error
     return _split(_prepared(topics))
 

@@ -74,8 +74,8 @@ def load(
         return _load_images(config, data_dir, cache_dir, permutation)
     if data_dir is not None:
         raise ValueError(
-            f"`data_dir` has no use for {config.task}, which is drawn from the seed. Received: "
-            f"data_dir={str(data_dir)!r}"
+            f"--data_dir has no use for --task={config.task}, which is drawn from the seed. "
+            f"Received: --data_dir={data_dir}"
         )
     return _generate(config)
 

@@ -2,23 +2,33 @@
 
 import codecs
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import IO
 
 from etils import epath
 
 from trainers.data.vocabulary import split_tokens
+from trainers.files import check_regular
 
 NO_DOWNLOAD = (
-    "text that needs no download: task='pydoc', or task='text' with a data_dir of your own"
+    "text that needs no download: --task=pydoc, or --task=text with a --data_dir of your own"
 )
 _BLOCK_BYTES = 1 << 20
+_LONGEST_WORD = 1 << 20  # bytes
+# That of UTF-32 begins as that of UTF-16.
+_OTHERS = (
+    ("UTF-32", codecs.BOM_UTF32_LE),
+    ("UTF-32", codecs.BOM_UTF32_BE),
+    ("UTF-16", codecs.BOM_UTF16_LE),
+    ("UTF-16", codecs.BOM_UTF16_BE),
+)
 
 
 def find_files(
     data_dir: epath.PathLike | None,
     files: Mapping[str, str],
-    otherwise: str = "no data_dir, so that they are downloaded",
+    otherwise: str = "no --data_dir, so that they are downloaded",
 ) -> dict[str, epath.Path]:
     """Finds a data set's files in a user's folder.
 
@@ -31,21 +41,28 @@ def find_files(
         The files' paths, by what they hold.
 
     Raises:
-        ValueError: The folder or a file is missing.
+        ValueError: The folder or a file is missing, or is none.
     """
-    expected = f"`data_dir` must be a folder of {', '.join(files.values())} (or {otherwise})."
+    expected = f"--data_dir must be a folder of {', '.join(files.values())} (or {otherwise})."
     if data_dir is None:
-        raise ValueError(f"{expected} Received: data_dir=None")
+        raise ValueError(f"{expected} Received: no --data_dir")
     folder = epath.Path(data_dir).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"{expected} Received: data_dir={str(data_dir)!r}, which is no folder")
+        raise ValueError(f"{expected} Received: --data_dir={data_dir}, which is no folder")
     paths = {content: folder / name for content, name in files.items()}
-    missing = [path.name for path in paths.values() if not path.is_file()]
+    missing = [path.name for path in paths.values() if not is_there(path)]
     if missing:
         raise ValueError(
-            f"{expected} Received: data_dir={str(data_dir)!r}, which lacks {', '.join(missing)}"
+            f"{expected} Received: --data_dir={data_dir}, which lacks {', '.join(missing)}"
         )
+    for path in paths.values():
+        check_regular(path)
     return paths
+
+
+def is_there(path: epath.Path) -> bool:
+    """Returns whether anything has a path's name, be it a link that leads nowhere."""
+    return path.exists() or os.path.lexists(path)
 
 
 def sha256(path: epath.Path) -> str:
@@ -55,6 +72,39 @@ def sha256(path: epath.Path) -> str:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def check(path: epath.Path) -> None:
+    """Reads a text file's beginning, before anything is made of it.
+
+    Raises:
+        ValueError: It is not UTF-8, or has lines that are not told apart.
+        OSError: It cannot be read.
+    """
+    name = os.fspath(path)
+    try:
+        with path.open("rb") as file:
+            block = file.read(_BLOCK_BYTES)
+    except OSError as error:
+        raise OSError(f"{name} cannot be read: {error.strerror or error}") from error
+    _check_encoding(block, name)
+    whole = block[: max(block.rfind(b" "), block.rfind(b"\n")) + 1]
+    _decode(whole, 0, name)
+    if b"\r" in block and b"\n" not in block:
+        raise ValueError(
+            f"{name} has lines that end in CR alone; expected LF, or CR and LF: "
+            "`tr '\\r' '\\n'` converts it"
+        )
+
+
+def _check_encoding(block: bytes, name: str) -> None:
+    """Refuses the beginning of a text that has another encoding's byte-order mark."""
+    for encoding, mark in _OTHERS:
+        if block.startswith(mark):
+            raise ValueError(
+                f"{name} is {encoding} text; expected UTF-8: "
+                f"`iconv -f {encoding} -t UTF-8` converts it"
+            )
 
 
 def read_tokens(path: epath.Path, name: str) -> Iterator[list[str]]:
@@ -101,12 +151,24 @@ def read_blocks(file: IO[bytes], name: str, start: int = 0) -> Iterator[tuple[st
         cut = max(block.rfind(b" "), block.rfind(b"\n")) + 1  # Never within a token.
         if cut:
             yield _decode(block[:cut], start, name), start + cut
+        elif (
+            len(block) > _LONGEST_WORD
+        ):  # the rest would be copied with each block, again and again
+            raise ValueError(
+                f"{name} has more than {_LONGEST_WORD:,} bytes without a space or a line break at "
+                f"offset {start}; expected words"
+            )
         start, rest = start + cut, block[cut:]
     if last not in (b"", b"\n"):
         yield _decode(rest, start, name) + "\n", start + len(rest) + 1
 
 
 def _decode(block: bytes, start: int, name: str) -> str:
+    if (nul := block.find(b"\0")) >= 0:
+        raise ValueError(
+            f"{name} is not UTF-8 text: a NUL byte at offset {start + nul}, as text in UTF-16 has "
+            "them; expected a text file in UTF-8"
+        )
     try:
         return (block.removeprefix(codecs.BOM_UTF8) if start == 0 else block).decode()
     except UnicodeDecodeError as error:

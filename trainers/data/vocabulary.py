@@ -1,11 +1,12 @@
 """Tokens to ids and back; a vocabulary of words or characters, a text file of one token a line."""
 
+import os
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 from etils import epath
 
-from trainers.files import write_atomically
+from trainers.files import read_bytes, write_atomically
 
 UNKNOWN = "<unk>"
 EOS = "<eos>"
@@ -61,17 +62,17 @@ class Vocabulary:
         for index, token in enumerate(self.tokens):
             if not token or "\n" in token:
                 raise ValueError(
-                    "each of `tokens` must be a non-empty word of one line. "
-                    f"Received: tokens[{index}]={token!r}"
+                    "each token must be a non-empty word of one line. "
+                    f"Received: {token!r} as token {index} of {len(self.tokens)}"
                 )
             if token in seen:
                 raise ValueError(
-                    "each of `tokens` must stand there once. "
-                    f"Received: tokens[{index}]={token!r} a second time"
+                    "each token must stand there once. "
+                    f"Received: {token!r} a second time, as token {index} of {len(self.tokens)}"
                 )
             seen.add(token)
         if EOS not in seen:
-            raise ValueError(f"`tokens` must have {EOS!r}. Received: {len(seen)} tokens without it")
+            raise ValueError(f"{EOS!r} must be a token. Received: {len(seen)} tokens without it")
 
     @classmethod
     def from_counts(
@@ -160,11 +161,10 @@ class Vocabulary:
             ValueError: The file is not UTF-8, or not a vocabulary.
         """
         try:
-            return cls(_lines(epath.Path(path).read_bytes().decode()))
+            return cls(_lines(read_bytes(path).decode()))
         except ValueError as error:  # UnicodeDecodeError is one.
             raise ValueError(
-                f"`path` must be a vocabulary of one token a line. Received: path={str(path)!r} "
-                f"({error})"
+                f"{os.fspath(path)} is damaged: it has not one token a line, in UTF-8 ({error})"
             ) from error
 
 

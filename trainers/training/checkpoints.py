@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
-from trainers.files import set_aside, write_atomically
+from trainers.files import refuse_pipe, set_aside, write_atomically
 from trainers.training.workdir import NotKeptError, WorkdirError
 
 BEST = "best.npz"
@@ -344,6 +344,7 @@ def load(path: epath.PathLike) -> dict[str, np.ndarray]:
         WorkdirError: the file system does not give it; what it holds is not known.
     """
     try:
+        refuse_pipe(path)
         content = epath.Path(path).read_bytes()
     except (FileNotFoundError, tf.errors.NotFoundError) as error:
         raise MissingError(f"{path} is missing") from error

@@ -18,6 +18,7 @@ from trainers.files import (
     exists,
     json_value,
     read_json,
+    refuse_pipe,
     set_aside,
     write_json,
 )
@@ -323,6 +324,7 @@ def _locked(folder: epath.Path) -> Iterator[None]:
 
 
 def _open_lock(folder: epath.Path) -> TextIO | None:
+    refuse_pipe(folder / LOCK)
     try:
         return open(os.fspath(folder / LOCK), "a+")
     except FileNotFoundError:  # an object store has no locks

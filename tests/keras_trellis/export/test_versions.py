@@ -140,6 +140,16 @@ def test_what_another_machine_or_somebody_else_has_made_is_left(tmp_path, name):
     assert names(tmp_path) == sorted([name, "1"])
 
 
+@pytest.mark.parametrize("name", [".exporting-another.machine-", ".exporting-"])
+def test_what_another_machine_has_left_is_cleared_after_a_day(tmp_path, name):
+    folder = tmp_path / (name + "0123456789abcdef" * 2)
+    (folder / "variables").mkdir(parents=True)
+    for each in (folder, folder / "variables"):
+        os.utime(each, (0, 0))
+    versions.publish(write, str(tmp_path))
+    assert names(tmp_path) == ["1"]
+
+
 def test_without_locks_nothing_is_cleared(tmp_path, monkeypatch):
     folders = []
 

@@ -180,14 +180,14 @@ def test_every_task_has_a_corpus_and_no_other():
 
 def test_text_without_a_folder(tmp_path):
     with pytest.raises(
-        ValueError, match="must be a folder of train.txt, valid.*Received: data_dir=None"
+        ValueError, match="must be a folder of train.txt, valid.*Received: no --data_dir"
     ):
         corpora.load("text", cache_dir=tmp_path)
 
 
 def test_text_folder_is_missing(tmp_path):
     with pytest.raises(
-        ValueError, match="folder of train.txt.*Received: data_dir='.*no', which is no folder"
+        ValueError, match="folder of train.txt.*Received: --data_dir=.*no, which is no folder"
     ):
         corpora.load("text", tmp_path / "no", tmp_path)
 
@@ -195,7 +195,7 @@ def test_text_folder_is_missing(tmp_path):
 def test_text_file_is_missing(tmp_path):
     (_write(tmp_path) / "valid.txt").unlink()
     with pytest.raises(
-        ValueError, match="a folder of .*Received: data_dir='.*', which lacks valid.txt"
+        ValueError, match="a folder of .*Received: --data_dir=.*, which lacks valid.txt"
     ):
         corpora.load("text", tmp_path, tmp_path / "cache")
 
@@ -214,7 +214,7 @@ def test_text_is_not_utf8(tmp_path):
 
 
 def test_pydoc_takes_no_folder(tmp_path):
-    with pytest.raises(ValueError, match="must be None: task 'pydoc' .*Received: data_dir='"):
+    with pytest.raises(ValueError, match="no use for --task=pydoc.*Received: --data_dir="):
         corpora.load("pydoc", tmp_path, tmp_path)
 
 

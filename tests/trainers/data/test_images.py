@@ -188,9 +188,9 @@ def test_files_of_cifar10_that_are_not_sound(cifar10, damage, message):
     ],
 )
 def test_folders_without_the_files(tmp_path, name, lacking):
-    with pytest.raises(ValueError, match=f"`data_dir` must be a folder of .*downloaded.*{lacking}"):
+    with pytest.raises(ValueError, match=f"--data_dir must be a folder of .*downloaded.*{lacking}"):
         images.load(name, tmp_path)
-    with pytest.raises(ValueError, match="Received: data_dir='.*missing', which is no folder"):
+    with pytest.raises(ValueError, match="Received: --data_dir=.*missing, which is no folder"):
         images.load(name, tmp_path / "missing")
 
 
@@ -283,7 +283,7 @@ def test_features_of_the_builders(name, shape, tmp_path, monkeypatch):
 )
 def test_no_network(tmp_path, name, url, files):
     start = time.monotonic()
-    with pytest.raises(OSError, match=f"from {url}.*HTTPS_PROXY.*{files}.*task='copy_memory'"):
+    with pytest.raises(OSError, match=f"from {url}.*HTTPS_PROXY.*{files}.*--task=copy_memory"):
         images.load(name, cache_dir=tmp_path)
     assert time.monotonic() - start < 20
 
@@ -328,7 +328,9 @@ def test_split_differs_from_seed_to_seed():
 @pytest.mark.parametrize("validation", [-1, 0, 5, 6])
 def test_split_out_of_range(validation):
     five = images.Images(np.zeros([5, 1, 1], np.uint8), np.zeros(5, np.int32))
-    with pytest.raises(ValueError, match=f"from 1 to 4, .*Received: validation={validation}"):
+    with pytest.raises(
+        ValueError, match=f"from 1 to 4, .*Received: config.data.validation={validation}"
+    ):
         images.split(five, validation, 0)
 
 

@@ -108,5 +108,5 @@ def test_a_split_is_a_function_of_the_seed_and_its_own_length(task):
 
 
 def test_what_has_no_use_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`data_dir` has no use for adding"):
+    with pytest.raises(ValueError, match="--data_dir has no use for --task=adding"):
         sequences.load(configs.load("adding", "small"), tmp_path)

@@ -133,12 +133,12 @@ def _assert_told_in_time(prepared_dir, message):
     with pytest.raises(OSError, match=message) as caught:
         penn_treebank.texts(None, prepared_dir)
     assert time.monotonic() - start < 20
-    for way_out in ("HTTPS_PROXY", "ptb.train.txt, ptb.valid.txt, ptb.test.txt", "task='pydoc'"):
+    for way_out in ("HTTPS_PROXY", "ptb.train.txt, ptb.valid.txt, ptb.test.txt", "--task=pydoc"):
         assert way_out in str(caught.value)
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(ValueError, match="a folder of .*data_dir='.*missing', which is no folder"):
+    with pytest.raises(ValueError, match="a folder of .*--data_dir=.*missing, which is no folder"):
         penn_treebank.check_files(tmp_path / "missing")
     (tmp_path / "ptb.train.txt").write_bytes(b"")
     with pytest.raises(ValueError, match="a folder of .*which lacks ptb.valid.txt, ptb.test.txt"):
@@ -148,5 +148,5 @@ def test_missing_files(tmp_path):
 def test_other_text_under_the_published_names(tmp_path):
     for name, content in TEXTS.items():
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match="ptb.train.txt is not the published.*task='text'"):
+    with pytest.raises(ValueError, match="ptb.train.txt is not the published.*--task=text"):
         penn_treebank.check_files(tmp_path)

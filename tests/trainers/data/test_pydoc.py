@@ -45,5 +45,5 @@ def test_python_without_the_text(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", fake)
-    with pytest.raises(OSError, match="comes without it.*task='text'"):
+    with pytest.raises(OSError, match="comes without it.*--task=text"):
         pydoc.texts()

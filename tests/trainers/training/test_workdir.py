@@ -147,7 +147,7 @@ def test_a_process_killed_between_the_record_and_the_config_has_made_one_change(
 def test_a_record_of_changes_that_is_none_is_named(tmp_path, open_with, content):
     open_with(1.0, 0)
     (tmp_path / "changes.json").write_text(content)
-    with pytest.raises(workdir.WorkdirError, match="changes.json is not the record .*config.json"):
+    with pytest.raises(workdir.WorkdirError, match="changes.json is damaged.*backup"):
         open_with(1.0, 0)
     assert (tmp_path / "changes.json").read_text() == content
 

@@ -1,0 +1,249 @@
+"""Folders of runs: where none can be, where another thing is, and damaged ones."""
+
+# A row is a line or two, however long.
+# fmt: off
+# ruff: noqa: E501
+
+import json
+
+from tests.trainers.bad_inputs.row import Row, fifo, folder, link, texts
+from trainers import config as configs
+
+TRAIN = "--task=text --data_dir=text"
+GENERATE = "--mode=generate --workdir=run"
+EVALUATE = "--mode=evaluate --workdir=run --data_dir=text"
+PIXELS = "--mode=evaluate --workdir=run --data_dir=digits"
+CONFIG = configs.load("text").to_dict()
+VOCABULARY = "a\nb\nc\nd\n<eos>\n<unk>\n"
+METRICS = "kind,step,epoch,perplexity\nvalidation,10,1.0,9.5\n"
+RESULT = {
+    "epochs": CONFIG["training"]["epochs"],
+    "summary": "best of epoch 1",
+    "scores": {"test": {"exact": {"tokens": 9, "perplexity": 5.0}}},
+}
+
+
+def run(name: str = "run", **files) -> dict:
+    """Returns the files of a run without weights; `config` and so on replace one, None leaves it out."""
+    kept = {
+        "config.json": json.dumps(CONFIG),
+        "vocabulary.txt": VOCABULARY,
+        "metrics.csv": METRICS,
+        "result.json": json.dumps(RESULT),
+        "checkpoints": folder,
+    } | {name.replace("__", "/"): content for name, content in files.items()}
+    return {f"{name}/{file}": text for file, text in kept.items() if text is not None}
+
+
+def damaged(command: str, flags: str, line: str, **files) -> Row:
+    """Returns the row of a run's folder of which files are replaced."""
+    return Row(command, flags, line, texts() | run(**files))
+
+
+def changed(**fields) -> str:
+    """Returns a run's config with fields of its groups changed, `group__field`."""
+    values = json.loads(json.dumps(CONFIG))
+    for name, value in fields.items():
+        group, _, field = name.partition("__")
+        if field:
+            values[group][field] = value
+        else:
+            values[group] = value
+    return json.dumps(values)
+
+
+def of(task: str, preset: str) -> str:
+    """Returns the config of a run of another task."""
+    return json.dumps(configs.load(task, preset).to_dict())
+
+
+PIXEL_RUN = {"config.json": of("permuted_mnist", "small"), "vocabulary.txt": None}
+
+ROWS = (
+    # where no run can be
+    Row("lm", f"{TRAIN} --workdir=", "--workdir must not be empty. Received: --workdir=", texts()),
+    Row("lm", f"{TRAIN} --workdir=' '",
+        "--workdir must be a name without control characters or white space at its ends. Received: --workdir=' '", texts()),
+    Row("lm", f"{TRAIN} --workdir='run '",
+        "--workdir must be a name without control characters or white space at its ends. Received: --workdir='run '", texts()),
+    Row("lm", f"{TRAIN} --workdir='run\n'",
+        "--workdir must be a name without control characters or white space at its ends. Received: --workdir='run\\n'", texts()),
+    Row("lm", f"{TRAIN} --workdir=text/train.txt",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=text/train.txt, which is no folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=text/train.txt/run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=text/train.txt/run, of which text/train.txt is no folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=text",
+        "text holds files but no run (config.json is missing): test.txt, train.txt, valid.txt; choose an empty or a new folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=.",
+        ". holds files but no run (config.json is missing): text; choose an empty or a new folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=run, which is no folder", texts() | {"run": fifo}),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=run, which is a link that leads nowhere", texts() | {"run": link("nowhere")}),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=run, which is a link that leads nowhere", texts() | {"run": link("run")}),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "run holds files but no run (config.json is missing): notes.txt; choose an empty or a new folder", texts() | {"run/notes.txt": "mine"}),
+    Row("lm", f"{TRAIN} --workdir=/proc/run", "/proc/run: {any}", texts()),
+    Row("lm", f"{TRAIN} --workdir=/dev/null/run",
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=/dev/null/run, of which /dev/null is no folder", texts()),
+    Row("lm", f"{TRAIN} --workdir=" + 300 * "r",
+        "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr: File name too long", texts()),
+    Row("lm", f"{TRAIN} --config.model.units=300 --workdir=run",
+        "run belongs to another run, whose config differs (model.units: 256 there, 300 here); go on with that run's values, or choose another folder", texts() | run()),
+    Row("lm", f"{TRAIN} --preset=paper --workdir=run",
+        "run belongs to another run, whose config differs (data.batch_size: 8 there, 16 here; {any}); go on with that run's values, or choose another folder", texts() | run()),
+    Row("pixels", "--task=adding --preset=small --workdir=run",
+        "run belongs to another run, whose config differs (data.batch_size: 8 there, 32 here; {any}); go on with that run's values, or choose another folder", texts() | run()),
+    Row("lm", f"{TRAIN} --workdir=run",
+        "run holds imported weights, which training would replace; choose another --workdir", texts() | run(**{"imported.json": "{}"})),
+    # where none is
+    Row("lm", GENERATE, "run holds no run: config.json is missing; train one there first"),
+    Row("lm", f"{GENERATE} --workdir=text",
+        "text holds no run: config.json is missing; train one there first", texts()),
+    Row("lm", f"{GENERATE} --workdir=text/train.txt",
+        "text/train.txt holds no run: config.json is missing; train one there first", texts()),
+    Row("lm", "--mode=generate",
+        "--task is missing; expected one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding"),
+    Row("lm", "--mode=generate --task=text",
+        "runs/text-small holds no run: config.json is missing; train one there first"),
+    Row("lm", "--mode=evaluate --workdir=", "--workdir must not be empty. Received: --workdir="),
+    Row("pixels", "--mode=evaluate --workdir=run",
+        "run holds no run: config.json is missing; train one there first"),
+    Row("pixels", "--mode=evaluate --workdir=run",
+        "--task=text is one of python -m trainers.lm, not of trainers.pixels", run()),
+    Row("lm", f"{GENERATE} --task=ptb",
+        "--task=ptb is not that of the run in run, text; leave out --task, or choose another --workdir", run()),
+    Row("lm", f"{GENERATE} --preset=paper",
+        "--preset=paper is not that of the run in run, small; leave out --preset, or choose another --workdir", run()),
+    # what is lost or damaged
+    damaged("lm", GENERATE,
+        "run has no trained weights yet: vocabulary.txt is missing", **{"vocabulary.txt": None}),
+    damaged("lm", GENERATE, "run has no trained weights yet: run/checkpoints/best.npz is missing"),
+    damaged("lm", GENERATE,
+        "run/checkpoints/best.npz cannot be read (its end is missing)", **{"checkpoints/best.npz": b""}),
+    damaged("lm", GENERATE,
+        "run/checkpoints/best.npz cannot be read (its end is missing)", **{"checkpoints/best.npz": b"PK\x03\x04"}),
+    damaged("lm", GENERATE,
+        "run/checkpoints/best.npz cannot be read, its contents are unknown: [Errno 21] Is a directory: 'run/checkpoints/best.npz'", **{"checkpoints/best.npz": folder}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it is empty. Bring it back from a backup, or choose another --workdir", **{"config.json": b""}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", **{"config.json": "{"}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it holds a list, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": "[]"}),
+    damaged("lm", GENERATE,
+        "run/config.json: `config.task` is missing; it must be one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding", **{"config.json": "{}"}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it holds null, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": "null"}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it is not UTF-8. Bring it back from a backup, or choose another --workdir", **{"config.json": b"\xff\xfe"}),
+    damaged("lm", GENERATE, "run/config.json: Is a directory", **{"config.json": folder}),
+    damaged("lm", GENERATE,
+        "run/config.json: unknown config.task 'ptbb'; did you mean 'ptb'?", **{"config.json": '{"task": "ptbb"}'}),
+    damaged("lm", GENERATE,
+        "run/config.json: unknown config field 'data.history'; did you mean 'data.validation'?", **{"config.json": changed(task="seq_mnist")}),
+    damaged("lm", GENERATE,
+        "run/config.json: `config.model.kind` is missing; it must be one of ('lstm', 'trellis')", **{"config.json": changed(model=3)}),
+    damaged("lm", GENERATE,
+        "run/config.json: `config.model.units` must be an integer of at least 1 and below 2**31. Received: config.model.units='many'", **{"config.json": changed(model__units="many")}),
+    damaged("lm", GENERATE,
+        "run/config.json: `config.model.depth` must be an integer of at least 1 and below 2**31. Received: config.model.depth=0", **{"config.json": changed(model__depth=0)}),
+    damaged("lm", GENERATE,
+        "run/config.json: `config.model.kind` must be one of ('lstm', 'trellis'). Received: config.model.kind='gru'", **{"config.json": changed(model__kind="gru")}),
+    damaged("lm", GENERATE,
+        "run/config.json: unknown config field 'model.width'; did you mean 'model.depth'?", **{"config.json": changed(model__width=3)}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 (it is empty). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b""}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 ('<eos>' must be a token. Received: 2 tokens without it). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b"a\nb\n"}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 (each token must stand there once. Received: 'a' a second time, as token 1 of 3). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b"a\na\n<eos>\n"}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 ({any}", **{"vocabulary.txt": b"\xff\n<eos>\n"}),
+    damaged("lm", GENERATE, "run/vocabulary.txt: Is a directory", **{"vocabulary.txt": folder}),
+    damaged("lm", EVALUATE,
+        "run belongs to a run on another text (train); give that run's text by --data_dir, or choose another --workdir", **{"vocabulary.txt": "a\nb\n<eos>\n<unk>\n"}),
+    damaged("lm", EVALUATE,
+        "run/corpus.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", **{"corpus.json": "{"}),
+    damaged("lm", GENERATE,
+        "run/vocabulary.txt: it is a pipe, no file", **{"vocabulary.txt": fifo}),
+    damaged("lm", GENERATE,
+        "run/checkpoints/best.npz cannot be read, its contents are unknown: [Errno 22] it is a pipe, no file: 'run/checkpoints/best.npz'", **{"checkpoints/best.npz": fifo}),
+    damaged("lm", GENERATE, "run/config.json: it is a pipe, no file", **{"config.json": fifo}),
+    damaged("lm", EVALUATE, "run/corpus.json: it is a pipe, no file", **{"corpus.json": fifo}),
+    damaged("lm", EVALUATE,
+        "run/corpus.json is damaged: it holds a list, not fields. Bring it back from a backup, or choose another --workdir", **{"corpus.json": "[]"}),
+    damaged("lm", EVALUATE,
+        "run/corpus.json is damaged: it lacks `sha256`. Bring it back from a backup, or choose another --workdir", **{"corpus.json": "{}"}),
+    damaged("lm", EVALUATE,
+        "run belongs to a run on another text (train, validation, test); give that run's text by --data_dir, or choose another --workdir", **{"corpus.json": '{"sha256": {"train": "0"}}'}),
+    damaged("lm", EVALUATE,
+        "run belongs to a run on another text (train, validation, test); give that run's text by --data_dir, or choose another --workdir", **{"corpus.json": '{"sha256": {"train": "0", "validation": "0", "test": "0"}}'}),
+    damaged("lm", f"{TRAIN} --workdir=run",
+        "run/config.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", **{"config.json": "{"}),
+    damaged("lm", f"{TRAIN} --workdir=run", "run/lock: Is a directory", **{"lock": folder}),
+    damaged("lm", f"{TRAIN} --workdir=run", "run/lock: it is a pipe, no file", **{"lock": fifo}),
+    damaged("lm", f"{TRAIN} --workdir=run",
+        "run/changes.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", **{"changes.json": "{"}),
+    damaged("lm", f"{TRAIN} --workdir=run",
+        "run/changes.json is damaged: it lacks `changes`. Bring it back from a backup, or choose another --workdir", **{"changes.json": "{}"}),
+    damaged("lm", f"{TRAIN} --workdir=run", "run/changes.json: it is a pipe, no file", **{"changes.json": fifo}),
+    damaged("lm", GENERATE,
+        "`config.model.kind` must be 'trellis' to generate. Received: config.model.kind='lstm', in run", **{"config.json": of("ptb", "small_lstm")}),
+    damaged("lm", GENERATE,
+        "--task=adding is one of python -m trainers.pixels, not of trainers.lm", **{"config.json": of("adding", "small")}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it is not JSON (too many brackets). Bring it back from a backup, or choose another --workdir", **{"config.json": "[" * 100_000}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: it holds a text, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": '"task"'}),
+    damaged("lm", GENERATE,
+        "run/config.json: `config.seed` must be an integer of at least 0 and at most 4294967295. Received: config.seed=inf", **{"config.json": changed(seed=float("inf"))}),
+    Row("pixels", PIXELS,
+        "--data_dir must be a folder of {any}. Received: --data_dir=digits, which is no folder", run(**PIXEL_RUN)),
+    Row("pixels", PIXELS,
+        "run/data.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", run(**PIXEL_RUN, **{"data.json": "{"})),
+    Row("pixels", PIXELS,
+        "run/data.json is damaged: it lacks `sha256`. Bring it back from a backup, or choose another --workdir", run(**PIXEL_RUN, **{"data.json": "{}"})),
+    Row("pixels", PIXELS,
+        "run/data.json is damaged: `permutation` is neither null nor each of 0, ..., T - 1 once. Bring it back from a backup, or choose another --workdir", run(**PIXEL_RUN, **{"data.json": '{"sha256": {}, "permutation": [0, 0]}'})),
+    Row("pixels", PIXELS, "run/data.json: it is a pipe, no file", run(**PIXEL_RUN, **{"data.json": fifo})),
+    # reports
+    Row("report", "run", "run holds no run: config.json is missing; train one there first"),
+    Row("report", "text",
+        "text holds no run: config.json is missing; train one there first", texts()),
+    Row("report", "text/train.txt",
+        "text/train.txt holds no run: config.json is missing; train one there first", texts()),
+    Row("report", "run run", "expected folders of runs, each once. Received: run run", run()),
+    Row("report", "run run/", "expected folders of runs, each once. Received: run run/", run()),
+    Row("report", "run ./run", "expected folders of runs, each once. Received: run ./run", run()),
+    Row("report", "run missing",
+        "missing holds no run: config.json is missing; train one there first", run()),
+    Row("report", "''", "expected folders of runs, each once. Received: ''", run()),
+    Row("report", "run --output=", "--output must not be empty. Received: --output=", run()),
+    Row("report", "run --output=text/train.txt",
+        "--output must be a folder, or the name of a new one. Received: --output=text/train.txt, which is no folder", run() | texts()),
+    Row("report", "run --output=text/train.txt/docs",
+        "--output must be a folder, or the name of a new one. Received: --output=text/train.txt/docs, of which text/train.txt is no folder", run() | texts()),
+    Row("report", "run --output=/proc/docs", "/proc/docs: {any}", run()),
+    Row("report", "run --output=run",
+        "--output=run is in the folder of a run, run, which holds nothing else; choose another folder", run()),
+    Row("report", "run",
+        "run/config.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", run(**{"config.json": "{"})),
+    Row("report", "run",
+        "run/config.json is damaged: it lacks `task`. Bring it back from a backup, or choose another --workdir", run(**{"config.json": "{}"})),
+    Row("report", "run",
+        "run/config.json is damaged: it holds a list, not fields. Bring it back from a backup, or choose another --workdir", run(**{"config.json": "[]"})),
+    Row("report", "run",
+        "run/config.json is damaged: it lacks `training.epochs`. Bring it back from a backup, or choose another --workdir", run(**{"config.json": '{"task": "ptbb", "preset": "small"}'})),
+    Row("report", "run",
+        "run/result.json is damaged: it is cut off; the training command scores the run again", run(**{"result.json": "{"})),
+    Row("report", "run",
+        "run/result.json is damaged: it holds a list, not fields; the training command scores the run again", run(**{"result.json": "[]"})),
+    Row("report", "run",
+        "run/result.json is damaged: `epochs` is a text, not a whole number; the training command scores the run again", run(**{"result.json": '{"epochs": "many"}'})),
+    Row("report", "run",
+        "run/result.json is damaged: its scores are not those of a run (they lack 'perplexity')", run(**{"result.json": '{"epochs": 99, "scores": {"test": {"exact": {}}}}'})),
+    Row("report", "run", "run/config.json: it is a pipe, no file", run(**{"config.json": fifo})),
+    Row("report", "run", "run/result.json: it is a pipe, no file", run(**{"result.json": fifo})),
+)

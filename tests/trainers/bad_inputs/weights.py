@@ -1,0 +1,187 @@
+"""Files of weights for `import_weights`, orders of pixels, and clones for `verify`."""
+
+# A row is a line or two, however long.
+# fmt: off
+# ruff: noqa: E501
+
+import io
+import zipfile
+
+import numpy as np
+
+from tests.trainers import torch_pickles as torch
+from tests.trainers.bad_inputs.images import mnist
+from tests.trainers.bad_inputs.row import NO_FLAGS, Row, fifo, folder, link, texts
+
+WORDS, UNITS, OUTPUTS = 6, 6, 4  # of the texts: a b c d, <eos> and <unk>
+DEPTH = "--config.model.depth=5 --config.model.dilation_rate=1,2"
+IMPORT = f"--task=text --data_dir=text --checkpoint=weights.pkl --workdir=run {DEPTH}"
+PERMUTED = (
+    "--task=permuted_mnist --data_dir=digits --checkpoint=weights.pkl --workdir=run "
+    "--config.model.depth=3 --config.model.dilation_rate=1,2,4"
+)
+DIGITS = mnist("another").files
+
+
+def arrays(words: int = WORDS, **others: np.ndarray | None) -> dict:
+    """Returns the arrays of the authors' language model by name, some replaced or left out."""
+    table = np.ones((words, OUTPUTS), np.float32)
+    layer = {
+        "bias2": np.ones(4 * UNITS, np.float32),
+        "weight1_raw": np.ones((4 * UNITS, OUTPUTS, 2), np.float32),
+        "weight2_raw": np.ones((4 * UNITS, UNITS, 2), np.float32),
+    }
+    named = {"encoder.weight": table, "decoder.weight": table, "decoder.bias": table[:, 0]}
+    for prefix in ("tnet.module.", "network.0.module."):
+        named |= {f"{prefix}full_conv.{name}": array for name, array in layer.items()}
+    named |= others
+    return {name: array for name, array in named.items() if array is not None}
+
+
+GOOD = torch.state_dict(arrays())
+
+
+def weights(line: str, content, flags: str = IMPORT) -> Row:
+    """Returns the row of a file of weights."""
+    return Row("import_weights", flags, line, texts() | {"weights.pkl": content})
+
+
+def order(line: str, content, flags: str = f"{PERMUTED} --permutation=order.npy") -> Row:
+    """Returns the row of a file of the order of pixels."""
+    return Row("import_weights", flags, line, {**DIGITS, "weights.pkl": GOOD, "order.npy": content})
+
+
+def saved(array: np.ndarray) -> bytes:
+    """Returns what `np.save` writes."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def archive(**members: bytes) -> bytes:
+    """Returns a zip archive."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in members.items():
+            made.writestr(name.replace("__", "/"), content)
+    return file.getvalue()
+
+
+HUGE = torch.mapping({"encoder.weight": torch.tensor(torch.storage("1", 2**40), 0, [2**40], [1])})
+HUGE_ORDER = saved(np.arange(784)).replace(b"(784,), }" + b" " * 12, b"(1125899906842624,), }")
+CODE = b"\x80\x02cos\nsystem\nX\x05\x00\x00\x00falseR."
+WHOLE = b"\x80\x02cmodel\nTrellisNetModel\n)\x81}."
+
+ROWS = (
+    # the file
+    Row("import_weights", IMPORT,
+        "weights.pkl: No such file or directory", texts()),
+    weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a folder", folder),
+    weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a pipe", fifo),
+    weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a device", link("/dev/zero")),
+    weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a link that leads nowhere", link("nowhere")),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is empty", b""),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is no pickle, or is cut short, at byte 1", b"weights"),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it does not begin with torch's magic number", b"\x80\x02}."),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is no pickle, or is cut short, at byte 100", GOOD[:100]),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is cut short: storage {any} takes {any} bytes, and there are {any}", GOOD[:-50]),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: File is not a zip file", b"PK\x03\x04" + bytes(60)),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it has compressed members, which torch does not write", archive(weights__data__0=b"a")),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it has compressed members, which torch does not write", archive(**{"weights__data.pkl": CODE})),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it refers to 'os.system', which is not run; read are collections.OrderedDict, torch.BFloat16Storage, torch.DoubleStorage, torch.FloatStorage, torch.HalfStorage, torch._utils._rebuild_parameter, torch._utils._rebuild_tensor_v2", torch.legacy(CODE, {})),
+    weights(
+        'weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors\' `save_weights` wrote. It cannot be read: it refers to \'model.TrellisNetModel\', which is not run; read are collections.OrderedDict, torch.BFloat16Storage, torch.DoubleStorage, torch.FloatStorage, torch.HalfStorage, torch._utils._rebuild_parameter, torch._utils._rebuild_tensor_v2. If the file is a whole model, make a state dict of it in its code\'s folder: `model = torch.load(FILE, map_location="cpu", weights_only=False)`, `torch.save(model.state_dict(), NEW_FILE)`; the first line runs whatever the file says, so only if you trust it', torch.legacy(WHOLE, {})),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it has no storage 1, which a tensor is a view of", torch.legacy(HUGE, {})),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it holds a list; expected a mapping", torch.legacy(b"\x80\x02]q\x00.", {})),
+    weights(
+        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: its pickle has the instruction STACK_GLOBAL; no state dict has", saved(np.ones(3))),
+    # what is in it
+    weights(
+        "weights.pkl has not the weights of the authors' network for --task=text: `arrays` must have the names ['decoder.bias', 'decoder.weight', 'encoder.weight']. Received: arrays without ['decoder.bias', 'decoder.weight', 'encoder.weight'], with the unknown []", torch.state_dict({"weight": np.ones(3, np.float32)})),
+    weights(
+        "weights.pkl has not the weights of the authors' network for --task=text: `arrays` must have the names ['decoder.bias', 'decoder.weight', 'encoder.weight']. Received: arrays without ['encoder.weight'], with the unknown []", torch.state_dict(arrays(**{"encoder.weight": None}))),
+    weights(
+        "weights.pkl has not the weights of the authors' network for --task=text: `arrays['encoder.weight']` must be of shape (None, 4). Received: (6, 3)", torch.state_dict(arrays(**{"encoder.weight": np.ones((6, 3), np.float32)}))),
+    weights(
+        "weights.pkl has not the weights of the authors' network for --task=text: `arrays['decoder.bias']` must be of shape (6,). Received: (7,)", torch.state_dict(arrays(**{"decoder.bias": np.ones(7, np.float32)}))),
+    weights(
+        "weights.pkl has vectors of 9 words, and the training text (text/train.txt) has 6; give the text that the weights were trained on by --data_dir", torch.state_dict(arrays(words=9))),
+    weights(
+        "`config.model.units` must be 6, by the shapes in the file. Received: config.model.units=7", GOOD, f"{IMPORT} --config.model.units=7"),
+    weights(
+        "the file's sizes are not the preset released's: units 6 (preset: 1400), embedding_units 4 (preset: 400), output_units 4 (preset: 400); give --config.model.depth and --config.model.dilation_rate, which no shape tells", GOOD, IMPORT.replace(DEPTH, NO_FLAGS)),
+    weights(
+        "`config.model.depth` must be an integer of at least 1 and below 2**31. Received: config.model.depth=0", GOOD, IMPORT.replace("5", "0")),
+    weights(
+        "`config.model.kind` must be that of the preset, which has a config.model.activation_weight. Received: config.model.kind='lstm'", GOOD, f"{IMPORT} --config.model.kind=lstm"),
+    weights(
+        "--data_dir must be a folder of ptb.train.txt, ptb.valid.txt, ptb.test.txt (or no --data_dir, so that they are downloaded). Received: --data_dir=text, which lacks ptb.train.txt, ptb.valid.txt, ptb.test.txt", GOOD, IMPORT.replace("text", "ptb", 1)),
+    weights(
+        "weights.pkl has not the weights of the authors' network for --task=seq_mnist: `arrays` must have the names ['linear.bias', 'linear.weight']. Received: arrays without ['linear.bias', 'linear.weight'], with the unknown []", GOOD, IMPORT.replace("text", "seq_mnist", 1)),
+    weights(
+        "--data_dir must be a folder of train.txt, valid.txt, test.txt (or --task=pydoc, which needs none). Received: no --data_dir", GOOD, IMPORT.replace(" --data_dir=text", NO_FLAGS)),
+    weights(
+        "--permutation has no use for --task=text, only for permuted_mnist", GOOD, f"{IMPORT} --permutation=order.npy"),
+    weights(
+        "weights.pkl has not the weights of the authors' network for --task=wikitext103: the file has no tail_bias, tail_vectors, which belong to the split softmax: the authors' script saves the network without its criterion; expected both in one file, `torch.save({**model.state_dict(), **criterion.state_dict()}, file)`", GOOD, "--task=wikitext103 --data_dir=text --checkpoint=weights.pkl --workdir=run"),
+    weights(
+        "`config.corpus.form` must be 'released' or 'paper': the authors' scripts number the vocabulary in that order. Received: config.corpus.form='mikolov'", GOOD, "--task=ptb_char --config.corpus.form=mikolov --data_dir=text --checkpoint=weights.pkl --workdir=run"),
+    # the folder
+    weights(
+        "text is there already; choose a new --workdir", GOOD, IMPORT.replace("--workdir=run", "--workdir=text")),
+    weights(
+        "weights.pkl is there already; choose a new --workdir", GOOD, IMPORT.replace("--workdir=run", "--workdir=weights.pkl")),
+    weights(
+        "--workdir must not be empty. Received: --workdir=", GOOD, IMPORT.replace("--workdir=run", "--workdir=")),
+    weights(
+        "--workdir must be a folder, or the name of a new one. Received: --workdir=weights.pkl/run, of which weights.pkl is no folder", GOOD, IMPORT.replace("--workdir=run", "--workdir=weights.pkl/run")),
+    # the order of pixels
+    order(
+        '--permutation is missing: the authors\' script draws the order of the pixels anew in each process and does not save it; expected the file of `np.save("order.npy", permute.cpu().numpy())`, from the process that trained', b"", PERMUTED),
+    order(
+        "order.npy is no file of integers that `np.save` wrote, or is cut short", b""),
+    order(
+        "order.npy is no file of integers that `np.save` wrote, or is cut short", b"0 1 2"),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a pipe", fifo),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a folder", folder),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a link that leads nowhere", link("nowhere")),
+    order("order.npy must have each of the integers 0, ..., 783 once", saved(np.arange(783))),
+    order("order.npy must have each of the integers 0, ..., 783 once", saved(np.zeros(784, int))),
+    order("order.npy must have each of the integers 0, ..., 783 once", saved(np.arange(784.0))),
+    order("order.npy must have each of the integers 0, ..., 783 once", saved(np.arange(1, 785))),
+    order(
+        "order.npy is no file of integers that `np.save` wrote, or is cut short", saved(np.array([{}], object))),
+    order("order.npy must have each of the integers 0, ..., 783 once", archive(a=b"1")),
+    order(
+        "order.npy is no file of integers that `np.save` wrote, or is cut short", saved(np.arange(784))[:-9]),
+    order("order.npy is no file of integers that `np.save` wrote, or is cut short", HUGE_ORDER),
+    order("order.npy is no file of integers that `np.save` wrote, or is cut short", b"PK\x03\x04" + bytes(60)),
+    # clones
+    Row("verify", "--task=ptb --reference_dir=clone",
+        "--reference_dir must be a clone of https://github.com/locuslab/trellisnet. Received: --reference_dir=clone, which has no TrellisNet/model.py"),
+    Row("verify", "--task=ptb --reference_dir=clone",
+        "--reference_dir must be a clone of https://github.com/locuslab/trellisnet. Received: --reference_dir=clone, which has no TrellisNet/model.py", {"clone/README.md": "a"}),
+    Row("verify", "--task=ptb --reference_dir=clone",
+        "--reference_dir must be a clone of https://github.com/locuslab/trellisnet. Received: --reference_dir=clone, which has no TrellisNet/model.py", {"clone": "a"}),
+    Row("verify", "--task=ptb --reference_dir=",
+        "--reference_dir must not be empty. Received: --reference_dir="),
+    Row("verify", "--task=seq_mnist --reference_dir=clone",
+        "--task must be one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text. Received: --task=seq_mnist"),
+    Row("verify", "--task=adding --reference_dir=clone",
+        "--task must be one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text. Received: --task=adding"),
+    Row("verify", "--task=ptb --preset=small_lstm --reference_dir=clone",
+        "`config.model.kind` must be 'trellis', as the authors' network is. Received: config.model.kind='lstm'"),
+    Row("verify", "--task=ptb --preset=paper_inject_every_2 --reference_dir=clone",
+        "`config.model.inject_every` is nothing that the authors' code has. Received: config.model.inject_every=2"),
+)

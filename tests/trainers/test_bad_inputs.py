@@ -1,0 +1,163 @@
+"""Bad input is told in one line, before anything is written: the table in `bad_inputs`."""
+
+import contextlib
+import hashlib
+import importlib
+import logging
+import re
+import shlex
+import signal
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from tests.trainers.bad_inputs import config, folders, images, names, serving, texts, uses, weights
+from trainers.training import loop
+
+TABLES = (names, uses, config, texts, images, weights, folders, serving)
+ROWS = [
+    pytest.param(row, id=f"{table.__name__.rpartition('.')[2]}-{number}-{row.command}")
+    for table in TABLES
+    for number, row in enumerate(table.ROWS)
+]
+SECONDS = 20  # a row that waits for a pipe would wait for ever
+COMMANDS = (
+    *("lm", "pixels", "export", "import_weights", "verify"),
+    *("report", "parameters", "client", "demo"),
+)
+MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}
+MAINS = {name: getattr(module, "main", None) or module.run for name, module in MODULES.items()}
+
+
+@contextlib.contextmanager
+def fresh_flags(module):
+    """Leaves the flags that a process of one command has, each with its default, and restores all.
+
+    The flags of all commands are in one list, which this process has from importing them.
+    """
+    values = flags.FLAGS
+    saved = flagsaver.save_flag_values()
+    kept = {flag.name for flag in values.get_key_flags_for_module(module.__name__)}
+    keys = {name: list(each) for name, each in values.key_flags_by_module_dict().items()}
+    removed = {
+        name: (values[name], values.find_module_defining_flag(name))
+        for name in values
+        if values.find_module_defining_flag(name).startswith("trainers.") and name not in kept
+    }
+    for name in removed:
+        delattr(values, name)
+    others = {*values}
+    try:
+        if hasattr(module, "define_flags"):
+            module.define_flags()
+        yield
+    finally:
+        for name in {*values} - others:
+            delattr(values, name)
+        flagsaver.restore_flag_values(saved)
+        for name, (flag, defining) in removed.items():
+            values[name] = flag
+            values.register_flag_by_module(defining, flag)
+        for name, each in keys.items():
+            for flag in each:
+                if flag not in values.get_key_flags_for_module(name):
+                    values.register_key_flag_for_module(name, flag)
+
+
+class Hung(BaseException):
+    """A row took too long."""
+
+
+@contextlib.contextmanager
+def limited(seconds):
+    """Raises Hung in what takes longer, waiting for a pipe included."""
+
+    def end(*_):
+        raise Hung(f"{seconds} seconds")
+
+    former = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def write(folder, files):
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if callable(content):
+            content(path)
+        else:
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def contents(folder):
+    """Returns of each file in a folder what would differ if it were written to."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        digest = None
+        if path.is_file() and not path.is_symlink():
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        found[str(path.relative_to(folder))] = (status.st_mode, status.st_ino, digest)
+    return found
+
+
+def run(row, folder):
+    """Runs a row's command in this process; returns the exit status."""
+    module = MODULES[row.command]
+    argv = [row.command, *shlex.split(row.flags.replace("{dir}", str(folder)))]
+    with fresh_flags(module), limited(SECONDS):
+        try:
+            return MAINS[row.command](module.parse_flags(argv))
+        except SystemExit as exit:
+            return exit.code
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def told(home, tmp_path, monkeypatch, capsys, caplog):
+    """Runs a row; returns its exit status, what it printed, and its warnings and errors."""
+
+    def told(row):
+        write(tmp_path, row.files)
+        before = contents(tmp_path)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HOME", str(home))
+        for name, value in row.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+        status = run(row, tmp_path)
+        assert contents(tmp_path) == before
+        printed = capsys.readouterr()
+        warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        return status, printed.out, [*warnings, *printed.err.splitlines()]
+
+    return told
+
+
+def pattern(line, folder):
+    escaped = re.escape(line.replace("{dir}", str(folder)))
+    return escaped.replace(re.escape("{any}"), ".*")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_line_says_what_is_wrong_and_nothing_is_written(row, told, tmp_path):
+    status, out, lines = told(row)
+    if row.warning:
+        assert lines.pop(0).startswith(row.warning)
+    assert len(lines) == 1, lines
+    assert re.fullmatch(pattern(f"error: {row.line}", tmp_path), lines[0]), lines[0]
+    assert (status, out) == (row.status, row.out)
+
+
+def test_the_table_is_long_enough():
+    assert len(ROWS) >= 200
