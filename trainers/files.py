@@ -188,8 +188,10 @@ def exists(path: epath.PathLike) -> bool:
         return path.exists()
     try:
         os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+            return False
+        raise
     return True
 
 
