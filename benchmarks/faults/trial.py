@@ -138,7 +138,7 @@ class _Trial:
         allowed = {Status.DONE, Status.REFUSED}
         for ended, statuses in zip(ends, (_statuses("SIGKILL"), allowed), strict=True):
             self._note(ended)
-            self._check_end(ended, statuses if how == "killed" else allowed)
+            self._check_end(ended, statuses | allowed if how == "killed" else allowed)
         if how == "both" and all(ended.status for ended in ends):
             self.finding.wrong.append("each of two processes was refused")
         self._finish()
