@@ -1,4 +1,7 @@
-"""Measurements of speed and memory; run them as modules, `python -m benchmarks.train_step`."""
+"""Measurements of speed, memory and reliability.
+
+They are run as modules: `python -m benchmarks.train_step`.
+"""
 
 import os
 

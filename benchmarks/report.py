@@ -83,6 +83,7 @@ def command() -> list[str]:
     """Returns the command as it was given."""
     specification = getattr(sys.modules["__main__"], "__spec__", None)
     module = specification.name if specification else Path(sys.argv[0]).stem
+    module = module.removesuffix(".__main__")
     return ["python", "-m", module, *sys.argv[1:]]
 
 

@@ -1,6 +1,7 @@
 """The environment of every test: one share of the cores, quiet, no GPU, no network."""
 
 import os
+import signal
 import socket
 
 import hypothesis
@@ -17,6 +18,13 @@ if _WORKERS > 1:
     _THREADS = str(max(1, (os.cpu_count() or 1) // _WORKERS))
     for _name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(_name, _THREADS)
+
+# Tests that are started in the background, as by a script, begin with these ignored. So would the
+# commands that tests start, which keep to that.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        _default = signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(_number, _default)
 
 # Examples take as long as TensorFlow takes to trace them, and a run tells the same every time.
 hypothesis.settings.register_profile(

@@ -57,6 +57,10 @@ def start(main: Callable[[list[str]], int], parse: Callable[[list[str]], list[st
         sys.exit(_lost(error))
     except stopping.StoppedError as stopped:
         os._exit(int(stopped.code or 0))  # threads that are at work would be waited for
+    except BaseException:
+        if (status := stopping.ended_by()) is None:
+            raise
+        os._exit(status)
     raise AssertionError("app.run has to end by SystemExit")
 
 
@@ -118,6 +122,8 @@ def require(*names: str) -> None:
 def fail(message: str, status: Status) -> Status:
     """Prints an error in one line; returns `status`."""
     logging.debug("The error's origin:", exc_info=True)  # with --verbosity=1
+    if stopping.ended_by() is not None:  # it is what has become of the signal's exception
+        return status
     try:
         print(f"error: {terminal.line(message)}", file=sys.stderr, flush=True)
     except OSError:  # nobody can be told

@@ -127,6 +127,27 @@ command.start(lambda argv: command.run(argv, lambda: {lines} and None), flags.FL
     ]
 
 
+@pytest.mark.parametrize("ending", ["raise AttributeError('it')", "raise ValueError('it')", "pass"])
+def test_a_signal_ends_a_command_whatever_becomes_of_its_exception(ending):
+    """C code may make another one of it, or take it for the answer to a question."""
+    program = f"""
+import signal
+from absl import flags
+from trainers import command
+
+def work():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException:
+        {ending}
+
+command.start(lambda argv: command.run(argv, work), flags.FLAGS)
+"""
+    line = [sys.executable, "-c", program]
+    done = subprocess.run(line, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
+    assert (said(done.stderr), done.returncode) == (["stopped by SIGTERM"], 143)
+
+
 def said(error):
     """The lines that are not TensorFlow's, of the machine, on being imported."""
     return [

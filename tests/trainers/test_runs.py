@@ -233,6 +233,7 @@ def listening():
     try:
         yield
     finally:
+        stopping.listen()  # forgets what has come
         sys.unraisablehook = hook
         for number, handler in former.items():
             signal.signal(number, handler)

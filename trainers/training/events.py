@@ -4,6 +4,7 @@ A process that goes on first drops what was recorded after its checkpoint, and w
 has and the events lack.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ _MARK = "tfevents"  # TensorBoard reads files that have it in their name, and no
 _KEPT = "events.out.tfevents.0000000000.kept.v2"  # read before those of any process
 _UNDER_WAY = "kept.part"  # becomes `_KEPT` once nothing else has its events
 _FRAME_BYTES = 16  # about a record in the file: its length, and checksums of that and of itself
+
+
+class LackingError(OSError):
+    """Not all events are on disk; `Events` made anew writes those that the table has."""
 
 
 class Events:
@@ -41,6 +46,7 @@ class Events:
         last_step: int,
         announce: Callable[[str], None] = print,
     ):
+        self._folder = folder
         self._recorded = _drop_after(last_step, folder, announce)
         self._writer = tf.summary.create_file_writer(str(folder))
         for row in rows:
@@ -62,8 +68,18 @@ class Events:
         self._writer.flush()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Ends the file.
+
+        Raises:
+            LackingError: events are missing in it. TensorFlow's writer tells of no write that
+                failed, and of what follows one in a file nothing can be read.
+        """
         self._writer.close()
+        found: set[tuple[str, int]] = set()
+        for path in _files(self._folder):
+            _read(path, sys.maxsize, found)
+        if lacking := len(self._recorded - found):
+            raise LackingError(f"{lacking} events of {len(self._recorded)} are not in its files")
 
 
 class _File(NamedTuple):
@@ -93,7 +109,7 @@ def _drop_after(
     recorded: set[tuple[str, int]] = set()
     if not folder.exists():
         return recorded
-    former = sorted(path for path in folder.iterdir() if _MARK in path.name and path.is_file())
+    former = _files(folder)
     paths = [under_way, *former] if under_way.exists() else former
     files = {path: _read(path, last_step, recorded) for path in paths}
     if under_way not in files and all(file.whole for file in files.values()):
@@ -108,6 +124,10 @@ def _drop_after(
             path.unlink()
     under_way.rename(folder / _KEPT)
     return recorded
+
+
+def _files(folder: epath.Path) -> list[epath.Path]:
+    return sorted(path for path in folder.iterdir() if _MARK in path.name and path.is_file())
 
 
 def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _File:

@@ -19,7 +19,7 @@ from etils import epath
 from matplotlib import figure, ticker
 
 from trainers.files import write_atomically
-from trainers.training.events import EVENTS, Events
+from trainers.training.events import EVENTS, Events, LackingError
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
 
@@ -180,7 +180,16 @@ class Progress:
         self.flush()
         with self._tolerant():
             if self._events:
-                self._events.close()
+                self._close(self._events)
+
+    def _close(self, events: Events) -> None:
+        """Ends the events; writes once more what of them could not be written."""
+        try:
+            events.close()
+        except LackingError:
+            rows = self._table.rows
+            folder = self.folder / EVENTS
+            Events(folder, rows, last_step=self.step, announce=self.say).close()
 
     def _epoch(self) -> int:
         return -(-self.step // self.steps_per_epoch)

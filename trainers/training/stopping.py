@@ -23,12 +23,14 @@ __all__ = [
     "StopSignals",
     "StoppedError",
     "abandon",
+    "ended_by",
     "listen",
     "say",
     "status_of",
 ]
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ended_by: int | None = None
 _SAME = 1.0  # seconds in which SIGTERM is sent once more by `timeout`, which means the same one
 
 
@@ -69,6 +71,8 @@ def listen(*, importing: bool = False) -> None:
     Args:
         importing: end it on the spot: modules in C may not be left by an exception.
     """
+    global _ended_by
+    _ended_by = None
     _open_streams()
     _handle(_end if importing else _stop)
     sys.unraisablehook = _lost
@@ -219,7 +223,18 @@ def _handle(handler: Callable[[int, Any], Any]) -> dict[int, Any]:
     return {number: signal.signal(number, handler) for number in heard}
 
 
+def ended_by() -> int | None:
+    """Returns the exit status of the signal that was to end this command, None where none came.
+
+    The exception that ends it may come out of C code as another one, or not at all: a handler runs
+    wherever Python code does, and what asks there whether an attribute exists takes any for a no.
+    """
+    return _ended_by
+
+
 def _stop(number: int, _: object) -> NoReturn:
+    global _ended_by
+    _ended_by = status_of(number)
     _handle(_again())
     say(_reason(signal.Signals(number)))
     raise StoppedError(number)
@@ -249,6 +264,8 @@ def _lost(unraisable: Any) -> None:
         return
     if isinstance(unraisable.exc_value, StoppedError):
         os._exit(int(unraisable.exc_value.code or 0))
+    if _ended_by is not None:
+        os._exit(_ended_by)
     sys.__unraisablehook__(unraisable)
 
 

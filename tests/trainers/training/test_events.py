@@ -119,9 +119,12 @@ def test_a_damaged_file_is_set_aside(folder, damage, cause):
 
 def test_a_file_that_cannot_be_read_is_set_aside(folder, monkeypatch):
     (file,) = event_files(folder)
+    read_bytes = events.read_bytes
 
     def forbidden(path):
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        if path == file:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read_bytes(path)
 
     monkeypatch.setattr(events, "read_bytes", forbidden)
     said = []

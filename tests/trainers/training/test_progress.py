@@ -8,7 +8,8 @@ import os
 import pytest
 from etils import epath
 
-from trainers.training import progress
+from tests.trainers.training.event_files import scalars
+from trainers.training import events, progress
 
 
 class Terminal(io.StringIO):
@@ -144,6 +145,37 @@ def test_a_full_disk_is_told_once_and_stops_nothing(folder, monkeypatch):
     go(shown, 2)  # the disk has room again
     shown.close()
     assert [row["step"] for row in rows(folder)] == ["2", "4", "4", "4", "6", "8", "8", "8", "10"]
+
+
+def test_events_that_were_lost_on_the_way_to_the_disk_are_written_in_the_end(folder):
+    """TensorFlow's writer tells of no write that failed; what follows in the file is lost too."""
+    out = io.StringIO()
+    shown = begin(folder, out)
+    go(shown, 4)
+    shown.flush()
+    (file,) = (folder / progress.EVENTS).glob("*tfevents*")
+    half = len(file.read_bytes()) // 2
+    with open(file, "r+b") as stream:  # the one that is being written
+        stream.seek(half)
+        stream.write(bytes(8))
+    go(shown, 4)
+    shown.close()
+    intact = folder / "intact"
+    intact.mkdir()
+    shown = begin(intact, io.StringIO())
+    go(shown, 8)
+    shown.close()
+    assert scalars(folder / progress.EVENTS) == scalars(intact / progress.EVENTS)
+    assert "cannot be read (damaged at byte" in out.getvalue()
+
+
+def test_events_that_cannot_be_written_once_more_either_are_told(folder, monkeypatch):
+    out = io.StringIO()
+    shown = begin(folder, out)
+    go(shown, 4)
+    monkeypatch.setattr(events, "_files", lambda _: [])  # as if they had never come there
+    shown.close()
+    assert "cannot be written (14 events of 14 are not in its files)" in out.getvalue()
 
 
 def test_each_cause_is_told_once(folder, monkeypatch):

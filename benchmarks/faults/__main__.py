@@ -1,0 +1,140 @@
+"""What becomes of runs whose process is killed, whose disk is full, whose files are damaged.
+
+    python -m benchmarks.faults --seconds=600 --seed=0
+    python -m benchmarks.faults --only=kills --only=stops
+    python -m benchmarks.faults --case=errors:train:EIO-once:write:run/metrics.csv:2
+
+Commands of the trainers are disturbed, one in each case, and given again until they have finished.
+Then everything has to be as if nothing had happened. A case that went wrong is told with the line
+that repeats it; then the exit status is 1.
+"""
+
+import collections
+import dataclasses
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks import report
+from benchmarks.faults import shim
+
+FLAGS = flags.FLAGS
+KINDS = {
+    "kills": "killed at a random moment",
+    "stops": "killed before or after a file operation",
+    "errors": "a file operation fails",
+    "damage": "a file cut short, gone, or a bit of it flipped",
+    "denied": "a file or a folder of another owner",
+    "pairs": "two processes at once",
+}
+MEMORY = Path("/dev/shm")  # where a file costs no disk
+# TensorFlow in a process that is forked has the calling thread alone.
+ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Tries cases, and prints the table; returns the exit status."""
+    if not shim.present():
+        return _begin_again()
+    shutil.rmtree(Path(os.environ.pop(shim.VARIABLE)).parent)
+    here = report.begin(argv)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        found = _findings(Path(folder), here["threads"], began + FLAGS.seconds)
+    for each in found:
+        if FLAGS.case or not each["good"]:
+            print(told(each))
+    seconds = time.monotonic() - began
+    result = {**here, "seed": FLAGS.seed, "seconds": seconds, "cases": found, "left_out": {}}
+    report.end(result, table)
+    return int(not all(each["good"] for each in found))
+
+
+def _begin_again() -> int:
+    """Runs this command with the library before it; comes back where there can be none."""
+    folder = Path(tempfile.mkdtemp())
+    library = shim.build(folder)
+    if library is None:
+        folder.rmdir()
+        print("file operations are let fail on Linux with a C compiler, cc", file=sys.stderr)
+        return 2
+    environment = {**os.environ, **ENVIRONMENT, shim.VARIABLE: str(library)}
+    command = [sys.executable, "-m", "benchmarks.faults", *sys.argv[1:]]
+    os.execve(sys.executable, command, environment)
+
+
+def _findings(folder: Path, lanes: int, deadline: float) -> list[dict[str, Any]]:
+    from benchmarks.faults import server  # TensorFlow, which the first process does without
+
+    found = []
+    for each in server.findings(
+        FLAGS.case or (),
+        kinds=FLAGS.only or list(KINDS),
+        seed=FLAGS.seed,
+        deadline=deadline,
+        most=FLAGS.most,
+        lanes=lanes,
+        folder=folder,
+    ):
+        found.append({**dataclasses.asdict(each), "good": each.good})
+        wrong = sum(not one["good"] for one in found)
+        print(f"\r{len(found)} cases, {wrong} wrong", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return sorted(found, key=lambda each: each["case"])
+
+
+def told(finding: dict[str, Any]) -> str:
+    """Returns what went wrong in a case, and the command that repeats it."""
+    lines = [shlex.join(["python", "-m", "benchmarks.faults", f"--case={finding['case']}"])]
+    for name in ("wrong", "lost", "different"):
+        lines += [f"  {name}: {each}" for each in finding[name]]
+    for status, message in zip(finding["statuses"], finding["messages"], strict=True):
+        lines.append(f"  exit status {status}: {message}")
+    return "\n".join(lines)
+
+
+def table(result: dict[str, Any]) -> str:
+    """Returns the result as a Markdown table, a row for each kind."""
+    titles = ("", "cases", "refused with a line", "went on", "different", "lost", "wrong")
+    by_kind = collections.defaultdict(list)
+    for each in result["cases"]:
+        by_kind[each["case"].partition(":")[0]].append(each)
+    rows = [(KINDS[kind], by_kind[kind]) for kind in KINDS if kind in by_kind]
+    cells = [_cells(title, found) for title, found in [*rows, ("all", result["cases"])]]
+    return report.markdown(titles, cells)
+
+
+def _cells(title: str, found: list[dict[str, Any]]) -> list[str]:
+    refused = sum(each["refused"] for each in found)
+    counts = [len(found), refused, len(found) - refused]
+    counts += [sum(bool(each[name]) for each in found) for name in ("different", "lost", "wrong")]
+    return [title, *(f"{count:,}" for count in counts)]
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_float("seconds", 600.0, "After these no further case is begun.", lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "What draws the cases.")
+    flags.DEFINE_multi_enum("only", None, list(KINDS), "Kinds of cases; all by default.")
+    flags.DEFINE_multi_string("case", None, "A case to repeat, instead of those drawn.")
+    flags.DEFINE_integer("most", None, "Cases at most; by default what there is time for.", 1)
+    report.define_flags(rounds=None)
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)

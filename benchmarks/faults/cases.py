@@ -1,0 +1,222 @@
+"""What can go wrong, as cases with a name: the name alone repeats the case.
+
+A case is `KIND:PROGRAM:HOW:...`, such as `errors:train:EIO-once:write:run/metrics.csv:2`: the
+second write to that file. Names hold `*` where a file's name holds a time or a random number.
+"""
+
+import collections
+import dataclasses
+import errno
+import fnmatch
+import random
+import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.faults import outcomes, programs
+from benchmarks.faults.processes import Disturbance, Runner
+from benchmarks.faults.programs import PROGRAMS, Program, Templates
+from benchmarks.faults.shim import Action, Fault
+
+# How many cases of each there are beside the others'.
+KINDS = {"kills": 3, "stops": 2, "errors": 9, "damage": 4, "denied": 2, "pairs": 1}
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+_FULL = ("ENOSPC", "EDQUOT")  # what an operation that takes space may fail with, beside EIO
+FITS = 4096  # bytes of a file that a disk still takes: a result, but no checkpoint
+_READING = ("open", "read", "stat", "list")
+# What cannot be done in a folder that may be read alone, and in one that may not even be.
+_FOREIGN = ("@(openwrite|unlink|rename|mkdir)", "@(open|openwrite|list|unlink|rename|mkdir)")
+_UNIQUE = re.compile(r"(?<=events\.out\.tfevents\.).*|[0-9a-f]{20,}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """A file operation of an undisturbed run.
+
+    Attributes:
+        name: as shim.c calls it.
+        path: of the file, a pattern.
+        at: which of those on the file it is, counted from 1.
+        takes_space: whether a full disk refuses it.
+    """
+
+    name: str
+    path: str
+    at: int
+    takes_space: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """An undisturbed run of a program.
+
+    Attributes:
+        operations: its file operations, in order.
+        calls: the calls of Python functions.
+        expected: what it leaves.
+        output: what it prints.
+        files: the files that it begins with, and their sizes.
+        seconds: of its processor time.
+    """
+
+    operations: list[Operation]
+    calls: int
+    expected: outcomes.Values
+    output: str
+    files: dict[str, int]
+    seconds: float
+
+
+def profile(program: Program, templates: Templates, runner: Runner, place: Path) -> Profile:
+    """Runs a program with nothing to disturb it.
+
+    Raises:
+        programs.PreparationError: it fails.
+    """
+    folder = templates.copy(program, place / "folder")
+    files = {name: (folder / name).stat().st_size for name in outcomes.contents(folder)}
+    strays = {name: value for name, value in outcomes.read(folder).items() if _is_stray(name)}
+    log = place / "operations"
+    ended = runner.run(program.command(folder), Disturbance(log=log))
+    if ended.status:
+        raise programs.PreparationError(f"{program.name} fails undisturbed: {ended}")
+    lines = log.read_text().splitlines()
+    log.unlink()
+    return Profile(
+        list(operations(lines)),
+        ended.calls,
+        {**strays, **outcomes.read(folder)},
+        ended.output,
+        files,
+        ended.seconds,
+    )
+
+
+def operations(lines: Iterable[str]) -> Iterator[Operation]:
+    """Returns the operations that shim.c has told of, a line each."""
+    seen: collections.Counter[tuple[str, str]] = collections.Counter()
+    for line in lines:
+        name, path, flags = line.split("\t")
+        path = _UNIQUE.sub("*", path)
+        seen[name, path] += 1
+        yield Operation(name, path, seen[name, path], flags == "1")
+
+
+def every(kind: str, program: Program, profile: Profile, generator: random.Random) -> list[str]:
+    """Returns the cases of a kind that a program has; of endless ones a thousand."""
+    of_kind = {
+        "kills": _kills,
+        "stops": _stops,
+        "errors": _errors,
+        "damage": _damage,
+        "denied": _denied,
+        "pairs": _pairs,
+    }[kind]
+    cases = (f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator))
+    return list(dict.fromkeys(cases))  # what is drawn may be drawn twice
+
+
+def _kills(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+    for index in range(1000):
+        yield f"{SIGNALS[index % len(SIGNALS)]}:{generator.randint(1, profile.calls)}"
+
+
+def _stops(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+    for each in profile.operations:
+        if each.name not in _READING:
+            for moment in ("before", "after"):
+                yield f"{moment}:{each.name}:{each.path}:{each.at}"
+
+
+def _errors(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+    for each in profile.operations:
+        for number in ("EIO", *(_FULL if each.takes_space else ())):
+            for long in ("once", "lasting"):
+                yield f"{number}-{long}:{each.name}:{each.path}:{each.at}"
+        if each.name == "write":
+            yield f"short-write:{each.name}:{each.path}:{each.at}"
+        if each.name == "openwrite":
+            yield f"ENOSPC-large:{each.name}:{each.path}:{each.at}"
+
+
+def _damage(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+    for name, size in profile.files.items():
+        if size and not _is_stray(name):
+            yield from (f"flip:{name}:{generator.randrange(8 * size)}" for _ in range(40))
+            yield from (f"cut:{name}:{generator.randrange(size)}" for _ in range(5))
+            yield f"cut:{name}:0"
+            yield f"gone:{name}:0"
+    checkpoints = f"{programs.RUN}/checkpoints/step-????????.npz"
+    if fnmatch.filter(profile.files, checkpoints):
+        yield from (f"cut:{checkpoints}:{at}" for at in (0, 100, 1000))
+
+
+def _denied(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+    paths = {each.path: None for each in profile.operations}
+    for path in paths:
+        for operation in ("open", "openwrite", "unlink", "rename", "mkdir", "list"):
+            if any(each.path == path and each.name == operation for each in profile.operations):
+                yield f"EACCES:{operation}:{path}:0"
+    for folder in sorted({str(Path(path).parent) for path in paths} - {"."}):
+        yield from (f"EACCES:{operations}:{folder}/*:0" for operations in _FOREIGN)
+
+
+def _pairs(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+    for _ in range(100):
+        delay = generator.uniform(0, profile.seconds)
+        yield f"both:{delay:.3f}:0"
+        yield f"killed:{delay:.3f}:{generator.randint(1, profile.calls)}"
+
+
+def _is_stray(name: str) -> bool:
+    base = Path(name).name
+    text = name.startswith(f"{programs.TEXT}/")  # what is not ours, and may be any text
+    return text or base in (*programs.STRAYS, *programs.STRAY_CHECKPOINTS)
+
+
+def drawn(
+    profiles: Mapping[str, Profile], kinds: list[str], seed: int, count: int | None = None
+) -> Iterator[str]:
+    """Yields the cases of a seed, kinds and programs by their shares, none of them twice."""
+    generator = random.Random(seed)
+    left = {}
+    for kind in kinds:
+        for name, found in profiles.items():
+            cases = every(kind, PROGRAMS[name], found, generator)
+            generator.shuffle(cases)
+            if cases:
+                left[kind, name] = cases
+    given = 0
+    while left and (count is None or given < count):
+        weights = [KINDS[kind] * PROGRAMS[name].share for kind, name in left]
+        (chosen,) = generator.choices(list(left), weights)
+        yield left[chosen].pop()
+        given += 1
+        if not left[chosen]:
+            del left[chosen]
+
+
+def disturbance(how: str, rest: list[str]) -> Disturbance:
+    """Returns what goes wrong in a case, from the end of its name.
+
+    Args:
+        how: the third part of the name.
+        rest: the parts after it.
+    """
+    if how in SIGNALS:
+        return Disturbance(call=int(rest[0]), signal=signal.Signals[how])
+    operation, path, at = rest
+    where = dict(operation=operation, path=path, at=int(at))
+    if how in ("before", "after"):
+        return Disturbance(Fault(Action[how.upper()], signal.SIGKILL, **where))
+    number, _, long = how.partition("-")
+    actions = {
+        "once": Action.ONCE,
+        "lasting": Action.LASTING,
+        "large": Action.FITS,
+        "write": Action.SHORT,
+        "": Action.MATCHING,
+    }
+    value = getattr(errno, number, 0)
+    return Disturbance(Fault(actions[long], value, **where, fits=FITS))

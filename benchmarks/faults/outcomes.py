@@ -1,0 +1,178 @@
+"""What a command leaves in its folder, as values that two runs can be compared by.
+
+Left out is what no two runs have alike: seconds, rates, memory, names that hold a time.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import message
+
+from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
+
+Values = dict[str, Any]
+_MEASURED = {"cost/seconds", "cost/peak_bytes"}
+_RATE = re.compile(r".*_per_second")
+_LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
+_VERSION = re.compile(r"models/(\d+)/")
+_EXPORTED = 2  # the version that an undisturbed export makes
+# A lock holds a process's number; a picture is drawn from the table; events that were written once
+# more, and what TensorFlow could not remove of a SavedModel, do no harm.
+_IGNORED = re.compile(r"\bcurves\.png$|\block$|/tensorboard/.*\.unreadable$|/variables_temp/")
+RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # what the trainers may leave incomplete
+
+
+def read(folder: Path) -> Values:
+    """Returns what the files of a folder hold, by name, and what should not be there."""
+    found: Values = {}
+    events: list[tuple[int, str, float]] = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if any(_LEFT.fullmatch(part) for part in path.relative_to(folder).parts):
+            found[f"left: {_plain(name)}"] = True
+        elif not path.is_file() or _IGNORED.search(name):
+            continue
+        elif "tfevents" in path.name:
+            events += scalars(path.read_bytes())
+        else:
+            found[_plain(name)] = _values(path)
+    if events:
+        found["tensorboard"] = sorted(events)
+    return _without_repeated_versions(found)
+
+
+def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
+    """Returns the names of what differs, is missing, or is there in addition."""
+    found = []
+    for name in sorted({*expected, *actual}):
+        if name not in actual:
+            found.append(f"{name} is missing")
+        elif name not in expected:
+            found.append(f"{name} is new")
+        elif expected[name] != actual[name]:
+            found.append(f"{name} differs{_where(expected[name], actual[name])}")
+    return found
+
+
+def newest_step(folder: Path) -> int:
+    """Returns the step of the newest checkpoint that is whole, -1 where there is none."""
+    steps = [-1]
+    for path in (folder / "run" / "checkpoints").glob("step-*.npz"):
+        step = re.fullmatch(r"step-(\d+)\.npz", path.name)
+        if step and isinstance(_arrays(path), dict):
+            steps.append(int(step[1]))
+    return max(steps)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Returns a digest of each file by name."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def scalars(data: bytes) -> list[tuple[int, str, float]]:
+    """Returns the scalars of a file of events: step, tag, value; a record cut short ends it."""
+    found, start = [], 0
+    while start + 12 <= len(data):
+        (size,) = struct.unpack_from("<Q", data, start)
+        record = data[start + 12 : start + 12 + size]
+        if len(record) < size:
+            break
+        start += size + 16
+        try:
+            event = tf.compat.v1.Event.FromString(record)
+            values = {each.tag: float(tf.make_ndarray(each.tensor)) for each in event.summary.value}
+        except (message.DecodeError, TypeError, ValueError):
+            break
+        found += [(event.step, tag, each) for tag, each in values.items() if not _RATE.match(tag)]
+    return found
+
+
+def _values(path: Path) -> Any:
+    if path.name in {*STRAYS, *STRAY_CHECKPOINTS}:
+        return path.read_bytes()
+    if path.suffix == ".npz":
+        return _arrays(path)
+    if path.name == "result.json":
+        return _result(path.read_bytes())
+    if path.name == "metrics.csv":
+        return _rows(path.read_text(errors="replace"))
+    if path.name in ("saved_model.pb", "fingerprint.pb", "variables.index"):
+        return "is there"  # node names and a random number
+    return path.read_bytes()
+
+
+def _arrays(path: Path) -> Any:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {
+                name: (str(file[name].dtype), file[name].shape, file[name].tobytes())
+                for name in file.files
+                if name not in _MEASURED
+            }
+    except Exception as error:
+        return f"cannot be read: {error}"
+
+
+def _result(text: bytes) -> Any:
+    try:
+        result = json.loads(text)
+        result["cost"] = {"weight": result["cost"]["weight"]}
+    except (ValueError, KeyError, TypeError) as error:
+        return f"cannot be read: {error}"
+    return result
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    rows = csv.DictReader(io.StringIO(text))
+    return [{k: v for k, v in row.items() if k and not _RATE.fullmatch(k)} for row in rows]
+
+
+def _without_repeated_versions(found: Values) -> Values:
+    """Leaves out versions of a model that equal the one before them.
+
+    Who gives the command of an export again, after it was stopped when its version was complete,
+    has two of them.
+    """
+    versions: dict[int, Values] = {}
+    for name, value in found.items():
+        if match := _VERSION.match(name):
+            versions.setdefault(int(match[1]), {})[name.removeprefix(match[0])] = value
+    repeated = [number for number in versions if versions[number] == versions.get(number - 1)]
+    kept = [number for number in repeated if number <= _EXPORTED]
+    return {
+        name: value
+        for name, value in found.items()
+        if not (match := _VERSION.match(name)) or int(match[1]) not in {*repeated} - {*kept}
+    }
+
+
+def _plain(name: str) -> str:
+    """Returns a name without what is drawn or told by the clock."""
+    return re.sub(r"[0-9a-f]{16,}", "*", name)
+
+
+def _where(expected: Any, actual: Any) -> str:
+    """Returns a few words on where two values differ."""
+    if isinstance(actual, str) and actual.startswith("cannot"):
+        return f" ({actual})"
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        keys = [key for key in {**expected, **actual} if expected.get(key) != actual.get(key)]
+        return f" ({', '.join(map(str, keys[:4]))})"
+    if isinstance(expected, list) and isinstance(actual, list):
+        fewer = [row for row in expected if row not in actual]
+        more = [row for row in actual if row not in expected]
+        return f" ({len(expected)} and {len(actual)}; {fewer[:1]} against {more[:1]})"
+    return ""

@@ -1,0 +1,252 @@
+"""Commands as children of a process that has imported everything.
+
+A child is what `python -m MODULE FLAGS` is, but for the seconds that importing TensorFlow takes: it
+is forked from a process that has done so, runs the module's `main`, and ends with its status.
+
+A process in which TensorFlow computes already has more of what a child needs, but a child of it has
+none of TensorFlow's threads, on which graphs run. Commands that need these are forked by another
+process, in which TensorFlow has not begun.
+"""
+
+import contextlib
+import dataclasses
+import mmap
+import multiprocessing
+import os
+import resource
+import runpy
+import select
+import signal
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks.faults import shim
+from trainers.training import stopping
+
+LIMIT_SECONDS = 60.0  # of a command that takes one: what takes longer hangs
+_FACTS = struct.Struct("qq")  # whether the fault has come, and how many calls were counted
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """What a child does.
+
+    Attributes:
+        module: run as `python -m` runs it.
+        arguments: its flags.
+        folder: the only one whose files count.
+        graphs: whether it runs any.
+    """
+
+    module: str
+    arguments: Sequence[str]
+    folder: Path
+    graphs: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Disturbance:
+    """What goes wrong meanwhile.
+
+    Attributes:
+        fault: a file operation that goes wrong.
+        call: the call of a Python function, counted from 1, at which a signal comes; 0: none.
+        signal: its number.
+        log: a file for the operations; None: none is written.
+        delay: seconds before the command begins.
+    """
+
+    fault: shim.Fault = shim.Fault()
+    call: int = 0
+    signal: int = 0
+    log: Path | None = None
+    delay: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a child ended.
+
+    Attributes:
+        status: its exit status; that of a signal as a shell tells it, 128 and its number.
+        output: what it wrote to stdout.
+        errors: what it wrote to stderr.
+        seconds: of its processor time.
+        hung: whether it had to be killed.
+        begun: whether what was to go wrong has; of a killed child unknown, and so true.
+        calls: how many calls of Python functions there were.
+    """
+
+    status: int
+    output: str
+    errors: str
+    seconds: float
+    hung: bool
+    begun: bool
+    calls: int
+
+
+class _Child:
+    """A command under way."""
+
+    def __init__(self, command: Command, disturbance: Disturbance) -> None:
+        self._facts = mmap.mmap(-1, _FACTS.size)
+        self._facts[:] = _FACTS.pack(1, 0)
+        self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                _become(command, disturbance, self._streams, self._facts)
+            finally:  # whatever happens, this process is no second one of its parent's
+                os._exit(1)
+
+    def wait(self, limit: float = LIMIT_SECONDS) -> Ended:
+        """Waits for the end; kills what takes longer than the limit."""
+        descriptor = os.pidfd_open(self._pid)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        hung = not poll.poll(1000 * limit)
+        if hung:
+            os.kill(self._pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self._pid, 0)
+        os.close(descriptor)
+        code = os.waitstatus_to_exitcode(status)
+        begun, calls = _FACTS.unpack(self._facts)
+        self._facts.close()
+        output, errors = (_drained(stream) for stream in self._streams)
+        return Ended(
+            128 - code if code < 0 else code,
+            output,
+            errors,
+            usage.ru_utime + usage.ru_stime,
+            hung,
+            bool(begun),
+            calls,
+        )
+
+
+class Forker:
+    """A process that forks commands; to be made before TensorFlow computes anything."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("fork")
+        self._connection, theirs = context.Pipe()
+        context.Process(target=_fork_when_asked, args=(theirs,), daemon=True).start()
+
+    def run(self, commands: Sequence[tuple[Command, Disturbance]]) -> list[Ended]:
+        """Runs commands at once, to their ends."""
+        self._connection.send(commands)
+        return self._connection.recv()
+
+
+def _fork_when_asked(connection: Connection) -> None:
+    while True:
+        connection.send(_run_here(connection.recv()))
+
+
+class Runner:
+    """Runs commands.
+
+    Args:
+        forker: runs those that need graphs.
+    """
+
+    def __init__(self, forker: Forker) -> None:
+        self._forker = forker
+
+    def run(self, command: Command, disturbance: Disturbance | None = None) -> Ended:
+        """Runs a command to its end."""
+        (ended,) = self.together([(command, disturbance or Disturbance())])
+        return ended
+
+    def together(self, commands: Sequence[tuple[Command, Disturbance]]) -> list[Ended]:
+        """Runs commands at once, to their ends."""
+        graphs = any(command.graphs for command, _ in commands)
+        return self._forker.run(commands) if graphs else _run_here(commands)
+
+
+def _run_here(commands: Sequence[tuple[Command, Disturbance]]) -> list[Ended]:
+    children = [_Child(*each) for each in commands]
+    return [child.wait() for child in children]
+
+
+def _drained(stream: int) -> str:
+    with os.fdopen(stream, "rb") as file:
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+
+def _become(
+    command: Command, disturbance: Disturbance, streams: Sequence[int], facts: mmap.mmap
+) -> None:
+    """Makes this process the command; it ends here."""
+    time.sleep(disturbance.delay)
+    for number, stream in enumerate(streams, start=1):
+        os.dup2(stream, number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ["HOME"] = str(command.folder)
+    sys.argv = [command.module, *command.arguments]
+    flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if _is_ours(name)])
+    flags.FLAGS.unparse_flags()
+    if disturbance.log:
+        shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
+    shim.arm(command.folder, disturbance.fault)
+    # Those of this process may be ignored, as where it was started in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    stopping.listen(importing=True)  # as `trainers` does where Python begins with a command
+    status = _status_of(lambda: _main(command.module, disturbance))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())
+    for thread in threading.enumerate():  # as Python does
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
+def _is_ours(name: str) -> bool:
+    return "benchmarks" in flags.FLAGS.find_module_defining_flag(name, "")
+
+
+def _main(module: str, disturbance: Disturbance) -> None:
+    if disturbance.call or disturbance.log:
+        shim.count_calls(disturbance.call, disturbance.signal)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        shim.stop_counting()
+
+
+def _status_of(main: Callable[[], None]) -> int:
+    """Returns the status with which Python ends after a `main`."""
+    try:
+        main()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return int(end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        return 128 + signal.SIGINT
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def limit_core_files() -> None:
+    """Has a child that is killed leave no core file."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

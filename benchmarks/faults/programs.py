@@ -1,0 +1,208 @@
+"""The commands that are disturbed, and the folders in which they begin."""
+
+import dataclasses
+import random
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.faults import quick, shim
+from benchmarks.faults.processes import Command, Disturbance, Runner
+
+RUN, TEXT, MODELS = "run", "text", "models"
+# What users and their file managers leave in a folder, which is nobody else's to touch.
+STRAYS = ("notes.txt", "metrics (copy).csv")
+STRAY_CHECKPOINTS = ("step-foo.npz", "step-00000004 (copy).npz", "best.npz~")
+# The last checkpoint of the second epoch of three, and what renames it into its place.
+_HALF = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", f"{RUN}/checkpoints/step-00000006*")
+_SMALL_TEXT_MODEL = {
+    "model.units": 4,
+    "model.output_units": 4,
+    "model.embedding_units": 4,
+    "model.depth": 2,
+    "model.auxiliary_every": 1,
+    "model.dilation_rate": "(1,)",
+    "data.batch_size": 2,
+    "data.window": 20,
+    "data.horizon": 2,
+    "evaluation.batch_size": 2,
+    "evaluation.exact_batch_size": 2,
+    "evaluation.exact_chunk": 100,
+    "training.epochs": 2,
+    "training.log_every_steps": 2,
+    "training.checkpoint_every_steps": 2,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A command, and where it begins.
+
+    Attributes:
+        name: what cases call it.
+        module: what is run.
+        arguments: its flags; `{folder}` stands for the folder.
+        prepare: puts into an empty folder what is there before.
+        share: how many of the cases it has, beside the others'.
+        graphs: whether it runs TensorFlow's graphs.
+    """
+
+    name: str
+    module: str
+    arguments: Sequence[str]
+    prepare: Callable[[Runner, Path], None]
+    share: int
+    graphs: bool = False
+
+    def command(self, folder: Path) -> Command:
+        """Returns the command, with its folder."""
+        arguments = [each.format(folder=folder) for each in self.arguments]
+        return Command(self.module, arguments, folder, self.graphs)
+
+
+class PreparationError(Exception):
+    """A command failed with nothing to disturb it."""
+
+
+def _nothing(runner: Runner, folder: Path) -> None:
+    del runner, folder
+
+
+def _half_run(runner: Runner, folder: Path) -> None:
+    """A run that was killed after its second epoch, and what a user has put beside it."""
+    ended = runner.run(TRAIN.command(folder), Disturbance(_HALF))
+    if ended.status != 128 + signal.SIGKILL:
+        raise PreparationError(f"no checkpoint of step 6: {ended}")
+    _add_strays(folder / RUN)
+
+
+def _finished_run(runner: Runner, folder: Path) -> None:
+    _finish(runner, TRAIN, folder)
+    _add_strays(folder / RUN)
+
+
+def _exported_run(runner: Runner, folder: Path) -> None:
+    """A finished run, and a model's folder that has a version already."""
+    _finish(runner, TRAIN, folder)
+    _finish(runner, EXPORT, folder)
+    (folder / MODELS / "notes.txt").write_text("mine\n")
+
+
+def _text(runner: Runner, folder: Path) -> None:
+    """A text of ten words, drawn at random, with a line break after each sixth."""
+    del runner
+    generator = random.Random(0)
+    (folder / TEXT).mkdir()
+    for split, count in {"train": 200, "valid": 40, "test": 40}.items():
+        words = [f"word{generator.randrange(10)}" for _ in range(count)]
+        lines = [" ".join(words[start : start + 6]) for start in range(0, count, 6)]
+        (folder / TEXT / f"{split}.txt").write_text("\n".join(lines) + "\n")
+
+
+def _encoded_text(runner: Runner, folder: Path) -> None:
+    _text(runner, folder)
+    _finish(runner, ENCODE, folder)
+
+
+def _half_encoded_text(runner: Runner, folder: Path) -> None:
+    """A text whose encoding was killed after its tenth record."""
+    _text(runner, folder)
+    fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", "*/progress.json", at=10)
+    ended = runner.run(ENCODE.command(folder), Disturbance(fault))
+    if ended.status != 128 + signal.SIGKILL:
+        raise PreparationError(f"no tenth record: {ended}")
+
+
+def _half_text_run(runner: Runner, folder: Path) -> None:
+    _text(runner, folder)
+    fault = dataclasses.replace(_HALF, path=f"{RUN}/checkpoints/step-*", at=2)
+    ended = runner.run(LANGUAGE.command(folder), Disturbance(fault))
+    if ended.status != 128 + signal.SIGKILL:
+        raise PreparationError(f"no second checkpoint: {ended}")
+
+
+def _finish(runner: Runner, program: Program, folder: Path) -> None:
+    ended = runner.run(program.command(folder))
+    if ended.status:
+        raise PreparationError(f"{program.name} failed: {ended}")
+
+
+def _add_strays(run: Path) -> None:
+    for name in STRAYS:
+        (run / name).write_text("mine\n")
+    for name in STRAY_CHECKPOINTS:
+        (run / "checkpoints" / name).write_text("mine\n")
+
+
+_TRAINING = (*quick.flags(), f"--workdir={{folder}}/{RUN}")
+_TEXT_FLAGS = ("--task=text", "--preset=small", f"--data_dir={{folder}}/{TEXT}")
+_TEXT_RUN = (
+    *_TEXT_FLAGS,
+    f"--workdir={{folder}}/{RUN}",
+    *(f"--config.{name}={value}" for name, value in _SMALL_TEXT_MODEL.items()),
+)
+TRAIN = Program("train", "trainers.pixels", _TRAINING, _nothing, 10)
+RESUME = Program("resume", "trainers.pixels", _TRAINING, _half_run, 10)
+AGAIN = Program("again", "trainers.pixels", _TRAINING, _finished_run, 2)
+EVALUATE = Program(
+    "evaluate",
+    "trainers.pixels",
+    ("--task=adding", "--mode=evaluate", f"--workdir={{folder}}/{RUN}"),
+    _finished_run,
+    3,
+)
+_ENCODING = (f"--data_dir={{folder}}/{TEXT}",)
+ENCODE = Program("encode", "benchmarks.faults.encode", _ENCODING, _text, 3)
+ENCODE_ON = Program("encode-on", "benchmarks.faults.encode", _ENCODING, _half_encoded_text, 3)
+ENCODED = Program("encoded", "benchmarks.faults.encode", _ENCODING, _encoded_text, 1)
+EXPORT = Program(
+    "export",
+    "trainers.export",
+    (f"--workdir={{folder}}/{RUN}", f"--output={{folder}}/{MODELS}"),
+    _exported_run,
+    3,
+    graphs=True,
+)
+LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _half_text_run, 1)
+PROGRAMS = {
+    program.name: program
+    for program in (
+        TRAIN,
+        RESUME,
+        AGAIN,
+        EVALUATE,
+        ENCODE,
+        ENCODE_ON,
+        ENCODED,
+        EXPORT,
+        LANGUAGE,
+    )
+}
+
+
+class Templates:
+    """The folders in which programs begin, each made once.
+
+    Args:
+        folder: where they stand.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def make(self, program: Program, runner: Runner) -> None:
+        """Makes what a program begins with."""
+        # Where the cases will be: a path that a file holds is then the same.
+        place = self.copy(None, self._folder / "place")
+        program.prepare(runner, place)
+        shutil.move(place, self._folder / program.name)
+
+    def copy(self, program: Program | None, place: Path) -> Path:
+        """Returns a folder with what a program begins with; of None, an empty one."""
+        shutil.rmtree(place, ignore_errors=True)
+        if program is None:
+            place.mkdir(parents=True)
+        else:
+            shutil.copytree(self._folder / program.name, place)
+        return place

@@ -1,0 +1,138 @@
+"""A run that takes a tenth of a second: `trainers.pixels`, but for its model and its batches.
+
+The command, the folder, the loop, the checkpoints, the records and the result are those of every
+run. The model is a small one of its own, and batches are arrays, since what TensorFlow needs to
+build a network and a pipeline takes longer than all that is asked about here.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from etils import epath
+from matplotlib import figure
+
+from keras_trellis.export import saving
+from keras_trellis.export.weights import Weights
+from trainers import runs, sequence_runs
+from trainers.sequence_modeling import SequenceModeling
+from trainers.training import checkpoints
+
+UNITS = 128  # so that the weights alone are more than the 4 KiB that a full disk may still take
+OVERRIDES = {
+    "seed": 1,
+    "data.steps": 4,
+    "data.train": 24,
+    "data.validation": 8,
+    "data.test": 8,
+    "data.batch_size": 8,
+    "model.units": 4,
+    "model.depth": 2,
+    "model.dilation_rate": "(1,)",
+    "optimizer.name": "sgd",
+    "optimizer.learning_rate": 0.8,  # so high that the second epoch is the best of three
+    "training.epochs": 3,
+    "training.log_every_steps": 2,  # an interval ends within an epoch, and after a checkpoint
+    "training.checkpoint_every_steps": 2,
+}
+
+
+class Model(keras.Model):
+    """Two layers, with dropout: whatever is random has to go on where it was."""
+
+    def __init__(self, steps: int, seed: int) -> None:
+        super().__init__()
+        generator = np.random.default_rng(seed)
+
+        def weight(*shape: int) -> keras.Variable:
+            values = generator.normal(size=shape, scale=0.3)
+            first = tf.constant(values, "float32")
+            return self.add_weight(shape=shape, initializer=lambda *_, **__: first)
+
+        self.hidden = weight(2 * steps, UNITS)
+        self.output_weights = weight(UNITS, 1)
+        self.seeds = keras.random.SeedGenerator(seed)
+        self.built = True
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Returns a value `[B, 1]` for sequences `[B, T, 2]`."""
+        features = tf.reshape(inputs, [len(inputs), -1])
+        features = tf.tanh(tf.matmul(features, self.hidden))
+        if training:
+            features = keras.random.dropout(features, 0.2, seed=self.seeds)
+        return tf.matmul(features, self.output_weights)
+
+
+class Task(SequenceModeling):
+    """The task of any sequences, its batches those of a list."""
+
+    def dataset(self, first_step: int) -> Any:
+        return self._batches(first_step)
+
+    def _batches(self, step: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+        inputs, targets = self._data.train
+        size = self._config.data.batch_size
+        while True:
+            epoch, batch = divmod(step, self.steps_per_epoch)
+            order = np.random.default_rng(epoch).permutation(len(inputs))
+            rows = order[batch * size : (batch + 1) * size]
+            yield tf.constant(inputs[rows]), tf.constant(targets[rows])
+            step += 1
+
+
+class Experiment(sequence_runs.SequenceExperiment):
+    """The experiment of any sequences, with a model of no layers."""
+
+    def build(self) -> keras.Model:
+        """Returns the model, built."""
+        return Model(self._config.data.steps, self._config.seed)
+
+    def task(self, model: keras.Model) -> Task:
+        """Returns what the loop trains."""
+        return Task(model, self._config, self._data)
+
+    def introduction(self, model: keras.Model) -> str:
+        """Returns a line."""
+        return "a run of the benchmark of faults"
+
+
+def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
+    """Writes the run's model as a new version of a served one, with one signature."""
+    del data_dir
+    config = runs.load_config(path)
+    model = Model(config.data.steps, config.seed)
+    checkpoints.load_best(path, model)
+    spec = tf.TensorSpec([None, config.data.steps, 2], tf.float32, "inputs")
+    example = {"inputs": tf.zeros([1, config.data.steps, 2])}
+
+    def answer(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        features = tf.reshape(inputs, [tf.shape(inputs)[0], -1])
+        return {"sums": tf.matmul(tf.matmul(features, model.hidden), model.output_weights)}
+
+    signatures = {"serving_default": saving.Signature(answer, {"inputs": spec}, example)}
+    weights = Weights(model, precision)
+    return saving.save(signatures, weights, {}, output, lambda *_: "# A model card\n")
+
+
+def install() -> None:
+    """Has the trainers' commands train and export this model, in this process and its children."""
+    sequence_runs.SequenceExperiment = Experiment
+    sequence_runs.export = export
+    _draw_plainly()
+
+
+def _draw_plainly() -> None:
+    """Has pictures be files of a few bytes, for drawing them takes longer than all else."""
+
+    def savefig(self: figure.Figure, file: Any, **_: Any) -> None:
+        file.write(f"{len(self.axes)} axes\n".encode())
+
+    figure.Figure.savefig = savefig
+
+
+def flags() -> list[str]:
+    """Returns the flags of the run, but for its folder."""
+    fields = [f"--config.{name}={value}" for name, value in OVERRIDES.items()]
+    return ["--task=adding", "--preset=small", *fields]

@@ -1,0 +1,125 @@
+"""The process that has imported everything, and the processes forked from it that try cases."""
+
+import contextlib
+import functools
+import gc
+import io
+import itertools
+import multiprocessing
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import connection
+from pathlib import Path
+
+import tensorflow as tf
+from absl import flags
+from etils import epath
+
+from benchmarks.faults import cases, processes, quick, trial
+from benchmarks.faults.programs import PROGRAMS, Templates
+from benchmarks.faults.trial import Finding
+
+# What the commands import, so that their processes need not.
+from trainers import adaptation, config, language_runs, run_command, sequence_runs  # noqa: F401
+
+
+def findings(
+    given: Sequence[str],
+    *,
+    kinds: Sequence[str],
+    seed: int,
+    deadline: float,
+    most: int | None,
+    lanes: int,
+    folder: Path,
+) -> Iterator[Finding]:
+    """Tries cases in processes of their own; yields what each has come to.
+
+    Args:
+        given: the cases; empty: those that the seed draws.
+        kinds: those of the cases that are drawn.
+        seed: what draws them.
+        deadline: the reading of `time.monotonic` after which none is begun.
+        most: how many at most; None: as many as there is time for.
+        lanes: how many at once.
+        folder: for their files.
+    """
+    processes.limit_core_files()
+    quick.install()
+    forkers = [processes.Forker() for _ in range(lanes)]  # before TensorFlow computes
+    runners = [processes.Runner(each) for each in forkers]
+    _warm_up(folder)
+    templates, profiles = Templates(folder / "templates"), {}
+    needed = {case.split(":")[1] for case in given} or PROGRAMS
+    for name in needed:
+        templates.make(PROGRAMS[name], runners[0])
+        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], folder / "profile")
+    gc.collect()
+    gc.freeze()  # so that children share what they only read
+
+    def chosen() -> Iterator[str]:
+        return iter(given) if given else cases.drawn(profiles, list(kinds), seed, most)
+
+    context = multiprocessing.get_context("fork")
+    receivers = []
+    for lane in range(lanes):
+        receiver, sender = context.Pipe(duplex=False)
+        mine = itertools.islice(chosen(), lane, None, lanes)
+        trying = functools.partial(
+            trial.tried,
+            profiles=profiles,
+            templates=templates,
+            runner=runners[lane],
+            place=folder / f"lane{lane}",
+        )
+        context.Process(target=_lane, args=(mine, trying, deadline, sender)).start()
+        sender.close()
+        receivers.append(receiver)
+    yield from _received(receivers)
+
+
+def _received(receivers: list[connection.Connection]) -> Iterator[Finding]:
+    while receivers:
+        for each in connection.wait(receivers):
+            try:
+                yield each.recv()
+            except EOFError:
+                receivers.remove(each)
+
+
+def _lane(
+    mine: Iterator[str],
+    trying: Callable[[str], Finding],
+    deadline: float,
+    sender: connection.Connection,
+) -> None:
+    """Tries one case after another."""
+    for case in mine:
+        if time.monotonic() > deadline:
+            break
+        try:
+            finding = trying(case)
+        except Exception:  # the others are to be tried all the same
+            finding = Finding(case, wrong=[f"the benchmark failed: {traceback.format_exc()}"])
+        sender.send(finding)
+    sender.close()
+
+
+def _warm_up(folder: Path) -> None:
+    """Trains once in this process: what TensorFlow and Python prepare, children then have.
+
+    Functions run op by op: to trace them would take longer than all steps of these runs. With one
+    thread TensorFlow computes in the calling one, the only one that a child has.
+    """
+    warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_functions")
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.run_functions_eagerly(True)
+    values = flags.FlagValues()
+    config.define_flag(["", *quick.flags()], values)
+    values(["", *quick.flags()], known_only=True)
+    with tempfile.TemporaryDirectory(dir=folder) as run, contextlib.redirect_stdout(io.StringIO()):
+        sequence_runs.train(values.config, epath.Path(run), None, "none")

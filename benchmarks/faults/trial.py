@@ -1,0 +1,235 @@
+"""A case, tried: the command is disturbed, given again, and what it leaves is compared.
+
+Given again with nothing to disturb it, the same command finishes. Then there has to be what an
+undisturbed run leaves, bit for bit, and before that no command may have said what is not so.
+"""
+
+import dataclasses
+import fnmatch
+import re
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.faults import cases, outcomes
+from benchmarks.faults.cases import Profile
+from benchmarks.faults.processes import Disturbance, Ended, Runner
+from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
+from trainers.command import Status
+
+# What the libraries log, on lines of their own, is nobody's message.
+_LOGGED = re.compile(r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*")
+# What a run says whose records are incomplete.
+_RECORDS_TOLD = re.compile(r"records in .* cannot be written|metrics.csv is not as a run writes it")
+_BEST = "run/checkpoints/best.npz"
+_OF_BEST = re.compile(r"run/result\.json|run/checkpoints/step-\d+\.npz differs \(best\)$")
+# What every command writes, and what can be made again.
+_LIVING = re.compile(r"run/lock|\.cache/.*")
+_CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
+
+
+@dataclasses.dataclass
+class Finding:
+    """What a case has come to.
+
+    Attributes:
+        case: its name.
+        refused: whether the command ended with a line that says what is wrong.
+        different: what differs in the end from an undisturbed run.
+        lost: what was there before, and is gone.
+        wrong: what the command said or did that it should not have.
+        statuses: the exit statuses, of the disturbed command first.
+        messages: the last lines of each.
+        seconds: of processor time.
+    """
+
+    case: str
+    refused: bool = False
+    different: list[str] = dataclasses.field(default_factory=list)
+    lost: list[str] = dataclasses.field(default_factory=list)
+    wrong: list[str] = dataclasses.field(default_factory=list)
+    statuses: list[int] = dataclasses.field(default_factory=list)
+    messages: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing differs, is lost or wrong."""
+        return not (self.different or self.lost or self.wrong)
+
+
+def tried(
+    case: str,
+    profiles: Mapping[str, Profile],
+    templates: Templates,
+    runner: Runner,
+    place: Path,
+) -> Finding:
+    """Tries a case.
+
+    Args:
+        case: its name.
+        profiles: of the programs, by name.
+        templates: the folders in which they begin.
+        runner: runs their commands.
+        place: a folder for this process alone.
+    """
+    kind, name, how, *rest = case.split(":")
+    program = PROGRAMS[name]
+    folder = templates.copy(program, place / "folder")
+    trial = _Trial(program, profiles[name], runner, folder, Finding(case))
+    if kind == "damage":
+        trial.damaged(how, *rest)
+    elif kind == "pairs":
+        trial.paired(how, *rest)
+    else:
+        trial.disturbed(cases.disturbance(how, rest), how)
+    return trial.finding
+
+
+class _Trial:
+    """A case under way."""
+
+    def __init__(
+        self, program: Program, profile: Profile, runner: Runner, folder: Path, finding: Finding
+    ) -> None:
+        self._runner = runner
+        self._program = program
+        self._profile = profile
+        self._folder = folder
+        self.finding = finding
+        self._command = program.command(folder)
+        self._step = outcomes.newest_step(folder)
+        self._before = outcomes.contents(folder)
+        self._said = ""
+
+    def disturbed(self, disturbance: Disturbance, how: str) -> None:
+        ended = self._runner.run(self._command, disturbance)
+        self._note(ended)
+        self._check_end(ended, _statuses(how))
+        self._check_steps()
+        if ended.status == 0:
+            self.finding.wrong += [f"done, it says; but {each}" for each in self._found()]
+        self._finish()
+
+    def damaged(self, how: str, name: str, at: str) -> None:
+        """A damaged file is named, or makes no difference; what it holds is never thrown away."""
+        for path in self._folder.glob(name):
+            _damage(path, how, int(at))
+        self._before = outcomes.contents(self._folder)
+        ended = self._runner.run(self._command)
+        self._note(ended)
+        self._check_end(ended, {Status.DONE, Status.REFUSED})
+        told = re.search(fnmatch.translate(f"*{Path(name).name}*"), self._said)
+        if ended.status:
+            if not told and "belongs to" not in self._said:  # of other values, it is another run's
+                self.finding.wrong.append(f"the message does not name {name}")
+            self._check_kept(self._before)
+            return
+        if told and ("/checkpoints/" in name or name.endswith(".csv")):
+            self._check_kept({key: self._before[key] for key in self._before if key == name})
+        self.finding.different += self._found(name)
+
+    def paired(self, how: str, delay: str, call: str) -> None:
+        """Two processes, one of which may be killed: neither disturbs the other."""
+        first = Disturbance(call=int(call), signal=signal.SIGKILL)
+        second = Disturbance(delay=float(delay))
+        ends = self._runner.together([(self._command, first), (self._command, second)])
+        allowed = {Status.DONE, Status.REFUSED}
+        for ended, statuses in zip(ends, (_statuses("SIGKILL"), allowed), strict=True):
+            self._note(ended)
+            self._check_end(ended, statuses if how == "killed" else allowed)
+        if how == "both" and all(ended.status for ended in ends):
+            self.finding.wrong.append("each of two processes was refused")
+        self._finish()
+
+    def _finish(self) -> None:
+        """Gives the command again, and compares."""
+        again = self._runner.run(self._command)
+        self._note(again)
+        self._check_end(again, {Status.DONE})
+        if again.status:
+            self.finding.wrong.append("the command does not go on")
+        self.finding.different += self._found()
+        ends = [output.splitlines()[-1:] for output in (self._profile.output, again.output)]
+        if ends[0] != ends[1] and self._program is not EXPORT:  # that tells a version's number
+            self.finding.different.append(f"it says {ends[1]} instead of {ends[0]}")
+
+    def _note(self, ended: Ended) -> None:
+        finding = self.finding
+        finding.seconds += ended.seconds
+        self._said += ended.output + ended.errors
+        finding.statuses.append(ended.status)
+        lines = [line for line in ended.errors.splitlines() if not _LOGGED.fullmatch(line)]
+        finding.messages.append(" | ".join([*ended.output.splitlines()[-3:], *lines[-3:]])[-800:])
+        finding.refused |= ended.status in (Status.REFUSED, Status.NOT_KEPT)
+
+    def _check_end(self, ended: Ended, statuses: set[int]) -> None:
+        """Checks that a command ended as it may, in a line where it did not succeed."""
+        wrong = self.finding.wrong
+        if ended.hung:
+            wrong.append("it hangs")
+        if "Traceback" in ended.errors:
+            wrong.append(f"a traceback: {ended.errors.strip().splitlines()[-1][:200]}")
+        if ended.status not in statuses:
+            wrong.append(f"exit status {ended.status}")
+        lines = [line for line in ended.errors.splitlines() if line.startswith("error: ")]
+        due = ended.status in (Status.REFUSED, Status.NOT_FINITE, Status.NOT_KEPT)
+        if len(lines) != int(due) and "Traceback" not in ended.errors:
+            wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
+
+    def _check_steps(self) -> None:
+        """Checks that a checkpoint that was there is, or a later one."""
+        step = outcomes.newest_step(self._folder)
+        if step < self._step:
+            self.finding.lost.append(f"steps {step + 1} to {self._step}")
+
+    def _check_kept(self, before: Mapping[str, str]) -> None:
+        """Checks that what was there is, if under another name."""
+        now = set(outcomes.contents(self._folder).values())
+        names = [name for name, digest in before.items() if digest not in now]
+        self.finding.lost += [name for name in names if not _LIVING.fullmatch(name)]
+
+    def _found(self, damaged: str = "") -> list[str]:
+        """Returns how what is there differs from what an undisturbed run leaves."""
+        differing = outcomes.differences(self._profile.expected, outcomes.read(self._folder))
+        return [each for each in differing if not self._may_differ(each, damaged)]
+
+    def _may_differ(self, difference: str, damaged: str) -> bool:
+        name, _, what = difference.partition(" ")
+        if damaged and name.startswith(damaged):  # itself, or as it was set aside
+            return True
+        if damaged == _BEST and damaged in self._said:
+            return bool(_OF_BEST.match(difference))  # it has told what is gone
+        if name == "left:":  # the next command clears it
+            return len(self.finding.statuses) == 1
+        if name.rpartition("/")[2] in outcomes.RECORDS:
+            of_record = any(each in damaged for each in outcomes.RECORDS)
+            return of_record or bool(_RECORDS_TOLD.search(self._said))
+        if _CHECKPOINT.fullmatch(name):
+            # The last one counts. One before it may be missing, or could not be removed.
+            last = max(filter(_CHECKPOINT.fullmatch, self._profile.expected))
+            return what in ("is new", "is missing") and name < last
+        return False
+
+
+def _damage(path: Path, how: str, at: int) -> None:
+    """Cuts a file at a byte, flips a bit of it, or removes it."""
+    data = bytearray(path.read_bytes())
+    if how == "gone":
+        path.unlink()
+        return
+    if how == "cut":
+        del data[at:]
+    else:
+        data[at // 8] ^= 1 << at % 8
+    path.write_bytes(data)
+
+
+def _statuses(how: str) -> set[int]:
+    """Returns the exit statuses with which a command may end that is disturbed so."""
+    if how in ("SIGKILL", "before", "after"):
+        return {Status.DONE, 128 + signal.SIGKILL}
+    if how in cases.SIGNALS:
+        return {Status.DONE, 128 + signal.Signals[how]}
+    return {Status.DONE, Status.REFUSED, Status.NOT_KEPT}
