@@ -190,10 +190,10 @@ def read_changes(path: epath.PathLike) -> tuple[Change, ...]:
     try:
         changes = tuple(Change(**each) for each in (value or {"changes": ()})["changes"])
         if not all(type(c.step) is int and isinstance(c.field, str) for c in changes):
-            raise ValueError("a step or a field is none")
+            raise TypeError
         return tuple(change._replace(epoch=float(change.epoch)) for change in changes)
     except (ValueError, TypeError) as error:
-        raise WorkdirError(f"{file} is damaged: {error}. {RESTORE}") from error
+        raise WorkdirError(f"{file} is damaged: one of `changes` is none. {RESTORE}") from error
 
 
 def check_epochs(path: epath.PathLike, done: int, epochs: int) -> None:

@@ -188,6 +188,8 @@ ROWS = (
         "run/changes.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", **{"changes.json": "{"}),
     damaged("lm", f"{TRAIN} --workdir=run",
         "run/changes.json is damaged: it lacks `changes`. Bring it back from a backup, or choose another --workdir", **{"changes.json": "{}"}),
+    damaged("lm", f"{TRAIN} --workdir=run",
+        "run/changes.json is damaged: one of `changes` is none. Bring it back from a backup, or choose another --workdir", **{"changes.json": '{"changes": [3]}'}),
     damaged("lm", f"{TRAIN} --workdir=run", "run/changes.json: it is a pipe, no file", **{"changes.json": fifo}),
     damaged("lm", GENERATE,
         "`config.model.kind` must be 'trellis' to generate. Received: config.model.kind='lstm', in run", **{"config.json": of("ptb", "small_lstm")}),

@@ -127,13 +127,9 @@ ROWS = (
         "--data_dir must be a folder of wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens (or no --data_dir, so that they are downloaded). Received: --data_dir=text, which lacks wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens", texts()),
     Row("lm", "--task=wikitext2 --preset=small --data_dir=text",
         "--data_dir must be a folder of wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens (or no --data_dir, so that they are downloaded). Received: --data_dir=text, which lacks wiki.valid.tokens, wiki.test.tokens", {"text/wiki.train.tokens": WORDS}),
-    Row(
-        "lm",
-        "--task=wikitext103 --preset=small --data_dir=text",
-
+    Row("lm", "--task=wikitext103 --preset=small --data_dir=text",
         "text/wiki.train.tokens is UTF-16 text; expected UTF-8: `iconv -f UTF-16 -t UTF-8` converts it",
-        {f"text/wiki.{name}.tokens": b"\xff\xfea\0" for name in ("train", "valid", "test")},
-    ),
+        {f"text/wiki.{name}.tokens": b"\xff\xfea\0" for name in ("train", "valid", "test")}),
     Row("lm", "--task=wikitext103 --preset=small --data_dir=text/wiki.train.tokens",
         "--data_dir must be a folder of wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens (or no --data_dir, so that they are downloaded). Received: --data_dir=text/wiki.train.tokens, which is no folder", {"text/wiki.train.tokens": WORDS}),
 )
