@@ -45,9 +45,13 @@ def fifo(path: Path) -> None:
 
 def unix_socket(path: Path) -> None:
     """Makes a socket."""
-    with socket.socket(socket.AF_UNIX) as made:
-        os.chdir(path.parent)  # its address may have 107 bytes
-        made.bind(path.name)
+    here = os.getcwd()
+    os.chdir(path.parent)  # its address may have 107 bytes
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
 
 
 def link(target: str) -> Callable[[Path], None]:
