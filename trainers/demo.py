@@ -55,7 +55,8 @@ def serve(model: str, host: str, port: int) -> None:
         address, number = listener.getsockname()[:2]
         if not ipaddress.ip_address(address).is_loopback:
             logging.warning("Whoever reaches %s can use the page; there is no password.", address)
-        with contextlib.suppress(stopping.StoppedError):  # before `_end` listens
+        signals = stopping.StopSignals()  # for as long as `_end` does not listen yet
+        with signals, contextlib.suppress(stopping.StoppedError), signals.at_once():
             print(f"The page: http://{_in_address(host)}:{number}/ (Ctrl-C ends it)", flush=True)
             server.run(page, listener, _end)
 

@@ -240,9 +240,10 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
 
 
 def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
-    if store.steps():
+    if store.newest() is not None:
         return "more --config.training.epochs would go on"
-    return f"there is no checkpoint in {store.folder} to go on from"
+    state = "can be read" if store.steps() else "is left"
+    return f"no checkpoint in {store.folder} {state}, to go on from"
 
 
 def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:

@@ -201,7 +201,7 @@ class _Trial:
 
     def _may_differ(self, difference: str, damaged: str) -> bool:
         name, _, what = difference.partition(" ")
-        if damaged and name.startswith(damaged):  # itself, or as it was set aside
+        if damaged and fnmatch.fnmatch(name, f"{damaged}*"):  # itself, or as it was set aside
             return True
         if damaged == _BEST and damaged in self._said:
             return bool(_OF_BEST.match(difference))  # it has told what is gone

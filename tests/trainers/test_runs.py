@@ -391,7 +391,10 @@ def test_a_finished_run_whose_files_are_lost_says_so(train, tmp_path, capsys):
     for path in folder.glob("step-*"):
         path.unlink()
     train()
-    assert f"finished run; there is no checkpoint in {folder}" in capsys.readouterr().out
+    assert f"finished run; no checkpoint in {folder} is left" in capsys.readouterr().out
+    (folder / "step-00000009.npz").write_bytes(b"no archive")
+    train()
+    assert f"finished run; no checkpoint in {folder} can be read" in capsys.readouterr().out
     content = (folder / "best.npz").read_bytes()
     (folder / "best.npz").write_bytes(content[:-1])
     with pytest.raises(WorkdirError, match="not its trained weights: .*best.npz cannot be read"):

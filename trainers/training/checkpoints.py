@@ -96,6 +96,19 @@ class Checkpoints:
         found = ((path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir())
         return sorted(int(match[1]) for path, match in found if match and not path.is_dir())
 
+    def newest(self) -> int | None:
+        """Returns the step of the newest checkpoint that is whole, None where there is none.
+
+        Raises:
+            WorkdirError: the file system does not give one.
+            OSError: the folder cannot be read.
+        """
+        for step in reversed(self.steps()):
+            with contextlib.suppress(DamagedError):
+                load(self._path(step))
+                return step
+        return None
+
     def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Writes the checkpoint of step 0.
 
