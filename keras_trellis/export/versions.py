@@ -208,8 +208,11 @@ def _locked(folder: str) -> Iterator[bool | None]:
         return
     try:
         file = os.open(folder, os.O_RDONLY)
-    except OSError:  # another export has removed it
+    except FileNotFoundError:  # another export has removed it
         yield False
+        return
+    except OSError:
+        yield None
         return
     try:
         yield _take(file)

@@ -150,6 +150,26 @@ def test_what_another_machine_has_left_is_cleared_after_a_day(tmp_path, name):
     assert names(tmp_path) == ["1"]
 
 
+def test_a_folder_that_may_not_be_opened_is_an_error_and_not_made_again_and_again(
+    tmp_path, monkeypatch
+):
+    made, make = [], os.mkdir
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    def count(path, *arguments):
+        made.append(path)
+        assert len(made) < 9
+        make(path, *arguments)
+
+    monkeypatch.setattr(os, "mkdir", count)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(versions.NotWrittenError, match="Permission denied"):
+        versions.publish(write, str(tmp_path))
+    assert sum(".exporting-" in os.path.basename(path) for path in made) == 1
+
+
 def test_without_locks_nothing_is_cleared(tmp_path, monkeypatch):
     folders = []
 
