@@ -12,7 +12,7 @@ import tensorflow as tf
 from etils import epath
 from google.protobuf import message
 
-from trainers.files import read_bytes, set_aside, write_atomically
+from trainers.files import exists, read_bytes, set_aside, write_atomically
 
 EVENTS = "tensorboard"
 _MARK = "tfevents"  # TensorBoard reads files that have it in their name, and no others
@@ -107,10 +107,10 @@ def _drop_after(
     """
     under_way = folder / _UNDER_WAY
     recorded: set[tuple[str, int]] = set()
-    if not folder.exists():
+    if not exists(folder):
         return recorded
     former = _files(folder)
-    paths = [under_way, *former] if under_way.exists() else former
+    paths = [under_way, *former] if exists(under_way) else former
     files = {path: _read(path, last_step, recorded) for path in paths}
     if under_way not in files and all(file.whole for file in files.values()):
         return recorded
