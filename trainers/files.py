@@ -69,11 +69,8 @@ def check_folder(flag: str, path: epath.Path) -> None:
             return
         if not os.path.lexists(part):
             continue
-        received = (
-            "a link that leads nowhere"
-            if os.path.islink(part) and not part.exists()
-            else "no folder"
-        )
+        is_dead = os.path.islink(part) and not part.exists()
+        received = "a link that leads nowhere" if is_dead else "no folder"
         which = "which" if part == path else f"of which {part}"
         raise ValueError(
             f"--{flag} must be a folder, or the name of a new one. Received: --{flag}={path}, "
@@ -173,7 +170,7 @@ def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) ->
     try:
         value = json.loads(content.decode())
         if not isinstance(value, dict):
-            raise ValueError(f"it holds {_kind(value)}, not fields")
+            raise ValueError(f"it holds {_json_kind(value)}, not fields")
         for field, kind in (fields or {}).items():
             _check_field(value, field, kind)
     except (ValueError, RecursionError) as error:
@@ -236,7 +233,7 @@ def _check_field(value: Any, field: str, kind: type) -> None:
             raise ValueError(f"it lacks `{field}`")
         value = value[name]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"`{field}` is {_kind(value)}, not {_JSON_KINDS[kind]}")
+        raise ValueError(f"`{field}` is {_json_kind(value)}, not {_JSON_KINDS[kind]}")
 
 
 _JSON_KINDS = {
@@ -250,7 +247,7 @@ _JSON_KINDS = {
 }
 
 
-def _kind(value: Any) -> str:
+def _json_kind(value: Any) -> str:
     return _JSON_KINDS[type(value)]
 
 

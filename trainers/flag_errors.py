@@ -79,8 +79,8 @@ def naming(flag: str, argument: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        told = str(error).replace(f"`{argument}`", f"--{flag}")
-        raise ValueError(told.replace(f" {argument}=", f" --{flag}=")) from error
+        message = str(error).replace(f"`{argument}`", f"--{flag}")
+        raise ValueError(message.replace(f" {argument}=", f" --{flag}=")) from error
 
 
 def _unknown(name: str, values: flags.FlagValues) -> str:

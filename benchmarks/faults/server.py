@@ -63,22 +63,28 @@ def findings(
     def chosen() -> Iterator[str]:
         return iter(given) if given else cases.drawn(profiles, list(kinds), seed, most)
 
-    context = multiprocessing.get_context("fork")
     receivers = []
-    for lane in range(lanes):
-        receiver, sender = context.Pipe(duplex=False)
-        mine = itertools.islice(chosen(), lane, None, lanes)
+    for lane, runner in enumerate(runners):
         trying = functools.partial(
             trial.tried,
             profiles=profiles,
             templates=templates,
-            runner=runners[lane],
+            runner=runner,
             place=folder / f"lane{lane}",
         )
-        context.Process(target=_lane, args=(mine, trying, deadline, sender)).start()
-        sender.close()
-        receivers.append(receiver)
+        receivers.append(_begin(itertools.islice(chosen(), lane, None, lanes), trying, deadline))
     yield from _received(receivers)
+
+
+def _begin(
+    mine: Iterator[str], trying: Callable[[str], Finding], deadline: float
+) -> connection.Connection:
+    """Begins a process that tries cases; returns where its findings are received."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    context.Process(target=_lane, args=(mine, trying, deadline, sender)).start()
+    sender.close()
+    return receiver
 
 
 def _received(receivers: list[connection.Connection]) -> Iterator[Finding]:

@@ -151,9 +151,7 @@ def read_blocks(file: IO[bytes], name: str, start: int = 0) -> Iterator[tuple[st
         cut = max(block.rfind(b" "), block.rfind(b"\n")) + 1  # Never within a token.
         if cut:
             yield _decode(block[:cut], start, name), start + cut
-        elif (
-            len(block) > _LONGEST_WORD
-        ):  # the rest would be copied with each block, again and again
+        elif len(block) > _LONGEST_WORD:  # it would be copied with each block, again and again
             raise ValueError(
                 f"{name} has more than {_LONGEST_WORD:,} bytes without a space or a line break at "
                 f"offset {start}; expected words"

@@ -103,11 +103,8 @@ class Checkpoints:
             WorkdirError: the file system does not give one.
             OSError: the folder cannot be read.
         """
-        for step in reversed(self.steps()):
-            with contextlib.suppress(DamagedError):
-                load(self._path(step))
-                return step
-        return None
+        found, _ = self._read_newest()
+        return None if found is None else found[0]
 
     def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Writes the checkpoint of step 0.
@@ -212,22 +209,32 @@ class Checkpoints:
                 one; nothing has been changed.
             OSError: the folder cannot be read.
         """
-        damaged: dict[epath.Path, str] = {}
-        steps = self.steps()
-        for step in reversed(steps):
+        found, damaged = self._read_newest()
+        if found is None:
+            self._refuse_unreadable(list(damaged.values()))
+            return None
+        step, _ = found
+        for each, reason in damaged.items():
+            self._set_aside(self._path(each), reason)
+        if damaged:
+            self.announce(f"going on from step {step}: {max(damaged) - step} steps are lost")
+        self.saved = step
+        return found
+
+    def _read_newest(self) -> tuple[tuple[int, dict[str, np.ndarray]] | None, dict[int, str]]:
+        """Reads the newest checkpoint that is whole; changes nothing.
+
+        Returns:
+            Its step and arrays, or None where there is none; and the later steps whose checkpoints
+            are damaged, each with the reason.
+        """
+        damaged: dict[int, str] = {}
+        for step in reversed(self.steps()):
             try:
-                arrays = load(self._path(step))
+                return (step, load(self._path(step))), damaged
             except DamagedError as error:
-                damaged[self._path(step)] = str(error)
-                continue
-            for path, reason in damaged.items():
-                self._set_aside(path, reason)
-            if damaged:
-                self.announce(f"going on from step {step}: {steps[-1] - step} steps are lost")
-            self.saved = step
-            return step, arrays
-        self._refuse_unreadable(list(damaged.values()))
-        return None
+                damaged[step] = str(error)
+        return None, damaged
 
     def _refuse_unreadable(self, reasons: list[str]) -> None:
         names = [path.name for path in self.folder.iterdir() if _SET_ASIDE.fullmatch(path.name)]
