@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchmarks.workers import LeftOutError
-from trainers import authors
+from trainers.authors import clone as authors
 
 
 def load(clone: str | None, name: str) -> Any:

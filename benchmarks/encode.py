@@ -17,9 +17,9 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import workers
-from trainers import config as configs
-from trainers import names
 from trainers.data import corpora, streams
+from trainers.tasks import config as configs
+from trainers.tasks import names
 from trainers.training import costs
 
 FLAGS = flags.FLAGS

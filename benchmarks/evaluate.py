@@ -62,7 +62,7 @@ def _ours(setting: Setting, protocol: str) -> Contender:
     import numpy as np
 
     from keras_trellis import convert
-    from trainers.evaluation import Evaluator
+    from trainers.language.evaluation import Evaluator
 
     model = convert.language_model_from_torch(
         setting.arrays(), depth=setting.depth, dilation_rate=1

@@ -5,8 +5,8 @@
 
 The first line asks a server that is there, such as TensorFlow Serving; words that its model does
 not know must be ones that it takes. The second exports a model of random weights and starts the
-tests' server with it. A client, `trainers.remote.Grpc`, sends a request when it has the answer to
-the last.
+tests' server with it. A client, `trainers.serving.remote.Grpc`, sends a request when it has the
+answer to the last.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ def score(setting: Setting) -> Contender:
     """All requests a step; what each took is learned, step by step."""
     import numpy as np
 
-    from trainers import remote
+    from trainers.serving import remote
 
     text = np.array([setting.text], object)
     clients = [

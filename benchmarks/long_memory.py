@@ -30,8 +30,8 @@ from benchmarks import report, workers
 from benchmarks.contenders import CONTENDERS, OURS
 from benchmarks.sizes import nearest_units
 from benchmarks.workers import Contender
-from trainers import config as configs
-from trainers.measures import measure_of
+from trainers.tasks import config as configs
+from trainers.tasks.measures import measure_of
 
 FLAGS = flags.FLAGS
 NAMES = (OURS, "lstm", "gru", "tcn")
@@ -72,10 +72,9 @@ class Point(NamedTuple):
 
 def contender(setting: Setting) -> Contender:
     """Returns the training as a single step, and its points as what that brings."""
-    from trainers import runs
     from trainers.data import sequences
-    from trainers.sequence_modeling import SequenceModeling
-    from trainers.training import loop, optimizers
+    from trainers.sequences.modeling import SequenceModeling
+    from trainers.training import loop, optimizers, runs
 
     config = for_time(setting.config, setting.seed)
     loop.make_deterministic(setting.seed)
@@ -109,9 +108,10 @@ def sized(name: str, config: Any, data: Any) -> tuple[int, Any]:
         config: the preset.
         data: what it is built for.
     """
-    from trainers import runs, sequence_models
+    from trainers.sequences import models
+    from trainers.training import runs
 
-    model = sequence_models.build(config, data)
+    model = models.build(config, data)
     if name == OURS:
         return config.model.units, model
     wanted = runs.parameters(model)
@@ -119,7 +119,7 @@ def sized(name: str, config: Any, data: Any) -> tuple[int, Any]:
     @functools.cache
     def built(units: int) -> Any:
         layer = _layer(name, units, data.train.targets.ndim == 2)
-        return sequence_models.with_layer(layer, data)
+        return models.with_layer(layer, data)
 
     def count(units: int) -> int:
         return runs.parameters(built(units))

@@ -22,7 +22,7 @@ def units(model: Model) -> int:
 
 def network(model: Model) -> Any:
     """Returns the `LSTMLanguageModel`."""
-    from trainers.baselines import LSTMLanguageModel
+    from trainers.language.baselines import LSTMLanguageModel
 
     size, embedding_units = model.vocabulary_size, model.embedding_units
     return LSTMLanguageModel(size, units(model), 2, embedding_units=embedding_units)

@@ -4,7 +4,7 @@
 
 Both take the levels' taps [B T, k q] and gradients of pre-activations [B T, 4 q] as the backward
 loop has them, one tensor a level, and return the sum in float32. What is measured here decides how
-`keras_trellis.level` does it.
+`keras_trellis.engine.level` does it.
 """
 
 import dataclasses

@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, masks, streaming
-from keras_trellis.convolution import pad_left
+from keras_trellis import arguments
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import pad_left
+from keras_trellis.core.masks import Packing
+from keras_trellis.engine import streaming
+from keras_trellis.engine.level import HiddenKernel
+from keras_trellis.engine.network import Addends, Network, Parameters, zeros
 from keras_trellis.layer import TrellisLayer
-from keras_trellis.level import HiddenKernel
-from keras_trellis.masks import Packing
-from keras_trellis.network import Addends, Network, Parameters, zeros
 from keras_trellis.types import Cache, State
 
 # Every so many iterations the iterate is extrapolated from the last few; between, the map is

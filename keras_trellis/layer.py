@@ -9,12 +9,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, gates, kernels, masks, streaming
-from keras_trellis.convolution import pad_left
-from keras_trellis.dropout import Rate, dropout_mask, fold_in, generator_for, next_seed
-from keras_trellis.level import hidden_kernel
-from keras_trellis.network import Network, Parameters
-from keras_trellis.receptive_field import receptive_field
+from keras_trellis import arguments
+from keras_trellis.core import gates, kernels, masks
+from keras_trellis.core.convolution import pad_left
+from keras_trellis.core.dropout import Rate, dropout_mask, fold_in, generator_for, next_seed
+from keras_trellis.core.receptive_field import receptive_field
+from keras_trellis.engine import streaming
+from keras_trellis.engine.level import hidden_kernel
+from keras_trellis.engine.network import Network, Parameters
 from keras_trellis.types import Cache, State
 
 _OF_AN_LSTM = {
@@ -130,7 +132,7 @@ class TrellisLayer(keras.layers.Layer):
     Attributes:
         kernel: [k, p, blocks * units] (groups: [1, p, blocks * units / G]).
         recurrent_kernel: [k, units, blocks * units] (groups: see
-            `keras_trellis.kernels.expand_group_hidden`). LSTM blocks stand in Keras's order i,
+            `keras_trellis.core.kernels.expand_group_hidden`). LSTM blocks stand in Keras's order i,
             f, c, o; tap k - 1 reads the present step.
         bias: [blocks * units].
 

@@ -4,9 +4,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from keras_trellis import convert
-from trainers import runs
-from trainers.language_modeling import LanguageModeling
-from trainers.training import loop
+from trainers.language.modeling import LanguageModeling
+from trainers.training import loop, runs
 
 TOLERANCE = 1e-8
 LOSSES = ("prediction", "auxiliary", "activation", "temporal")

@@ -10,8 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 if sys.argv[0] == "-m":  # so it is while Python looks for the module of `python -m trainers.NAME`
-    from trainers import available_memory
-    from trainers.training import stopping
+    from trainers.training import available_memory, stopping
 
     stopping.listen(importing=True)  # imports take seconds
     available_memory.check_imports()

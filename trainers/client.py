@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from trainers import command, flag_errors, remote, terminal
-from trainers.writing import Sampling, Unknown, generate
+from trainers.cli import command, flag_errors, terminal
+from trainers.serving import remote
+from trainers.serving.writing import Sampling, Unknown, generate
 
 MODES = ("generate", "next", "score")
 PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {

@@ -12,9 +12,9 @@ import socket
 
 from absl import flags, logging
 
-from trainers import command, flag_errors
-from trainers.page import server
-from trainers.page.served import ServedModel
+from trainers.cli import command, flag_errors
+from trainers.serving.page import server
+from trainers.serving.page.served import ServedModel
 from trainers.training import stopping
 
 FLAGS = flags.FLAGS

@@ -14,17 +14,13 @@ from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
-from trainers import (
-    command,
-    files,
-    flag_errors,
-    language_runs,
-    names,
-    run_flags,
-    runs,
-    sequence_runs,
-)
-from trainers import config as configs
+from trainers.cli import command, flag_errors, run_flags
+from trainers.data import files
+from trainers.language import experiment as language_runs
+from trainers.sequences import experiment as sequence_runs
+from trainers.tasks import config as configs
+from trainers.tasks import names
+from trainers.training import runs
 from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS

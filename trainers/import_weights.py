@@ -23,22 +23,18 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from trainers import (
-    command,
-    files,
-    language_modeling,
-    language_runs,
-    names,
-    released,
-    run_flags,
-    runs,
-    sequence_runs,
-)
-from trainers import config as configs
+from trainers.authors import released
+from trainers.authors.torch_files import read_state_dict
+from trainers.cli import command, run_flags
+from trainers.data import files
 from trainers.data.text import sha256
-from trainers.measures import of_tokens
-from trainers.torch_files import read_state_dict
-from trainers.training import checkpoints
+from trainers.language import experiment as language_runs
+from trainers.language import modeling
+from trainers.sequences import experiment as sequence_runs
+from trainers.tasks import config as configs
+from trainers.tasks import names
+from trainers.tasks.measures import of_tokens
+from trainers.training import checkpoints, runs
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 FLAGS = flags.FLAGS
@@ -141,7 +137,7 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
             f"text ({corpus.labels['train']}) has {words:,}; give the text that the weights were "
             "trained on by --data_dir"
         )
-    model = language_modeling.build(config, words)
+    model = modeling.build(config, words)
     released.give_weights(model, source)
     keep = functools.partial(language_runs.keep_corpus, corpus=corpus)
     return _Imported(model, config, keep, f"{words:,} {types}")

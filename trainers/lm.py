@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from absl import flags
 
-from trainers import adaptation, command, evaluation, flag_errors, language_runs, run_command
+from trainers.cli import command, flag_errors, run_command
+from trainers.language import adaptation, evaluation, experiment
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
@@ -63,7 +64,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _train() -> None:
-    language_runs.train(FLAGS.config, run_command.new_workdir(), FLAGS.data_dir, FLAGS.distribute)
+    experiment.train(FLAGS.config, run_command.new_workdir(), FLAGS.data_dir, FLAGS.distribute)
 
 
 def _evaluate() -> None:
@@ -78,7 +79,7 @@ def _evaluate() -> None:
             )
         protocols = ("exact",)
     run_command.check_run(PROGRAM)
-    language_runs.evaluate(run_command.workdir(), FLAGS.data_dir, protocols, dynamic, cache)
+    experiment.evaluate(run_command.workdir(), FLAGS.data_dir, protocols, dynamic, cache)
 
 
 def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | None:
@@ -98,7 +99,7 @@ def _generate() -> None:
     run_command.check_run(PROGRAM)
     sampling = {name: FLAGS[name].value for name in ("temperature", "top_k", "top_p", "seed")}
     workdir = run_command.workdir()
-    print(language_runs.generate(workdir, FLAGS.prompt, FLAGS.max_length, **sampling))
+    print(experiment.generate(workdir, FLAGS.prompt, FLAGS.max_length, **sampling))
 
 
 if __name__ == "__main__":

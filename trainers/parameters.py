@@ -12,9 +12,12 @@ from collections.abc import Iterator
 import keras
 import ml_collections
 
-from trainers import command, language_modeling, runs, sequence_models
-from trainers import config as configs
+from trainers.cli import command
 from trainers.data import wikitext
+from trainers.language import modeling
+from trainers.sequences import models
+from trainers.tasks import config as configs
+from trainers.training import runs
 
 # Of the published images, so that none is needed: steps and channels.
 IMAGE_SHAPES = {"seq_mnist": (784, 1), "permuted_mnist": (784, 1), "seq_cifar10": (1024, 3)}
@@ -50,8 +53,8 @@ def counts() -> Iterator[tuple[str, str, int, str]]:
 
 def _model(config: ml_collections.ConfigDict) -> keras.Model:
     if config.task in VOCABULARY_SIZES:
-        return language_modeling.build(config, VOCABULARY_SIZES[config.task])
-    return sequence_models.classifier(config, IMAGE_SHAPES[config.task], classes=10)
+        return modeling.build(config, VOCABULARY_SIZES[config.task])
+    return models.classifier(config, IMAGE_SHAPES[config.task], classes=10)
 
 
 def main(argv: list[str]) -> int:

@@ -10,7 +10,8 @@ folder is `--workdir`, by default runs/TASK-PRESET.
 
 from absl import flags
 
-from trainers import command, run_command, sequence_runs
+from trainers.cli import command, run_command
+from trainers.sequences import experiment
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.pixels"
@@ -30,12 +31,12 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _train() -> None:
-    sequence_runs.train(FLAGS.config, run_command.new_workdir(), FLAGS.data_dir, FLAGS.distribute)
+    experiment.train(FLAGS.config, run_command.new_workdir(), FLAGS.data_dir, FLAGS.distribute)
 
 
 def _evaluate() -> None:
     run_command.check_run(PROGRAM)
-    sequence_runs.evaluate(run_command.workdir(), FLAGS.data_dir)
+    experiment.evaluate(run_command.workdir(), FLAGS.data_dir)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from absl import flags
 from etils import epath
 from matplotlib import figure, lines
 
-from trainers import command, evaluation
-from trainers.files import UnreadableError, check_folder, write_atomically
-from trainers.measures import Measure, measure_of
+from trainers.cli import command
+from trainers.data.files import UnreadableError, check_folder, write_atomically
+from trainers.language import evaluation
+from trainers.tasks.measures import Measure, measure_of
 from trainers.training import progress
 from trainers.training import table as tables
 from trainers.training.workdir import (

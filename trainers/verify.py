@@ -22,18 +22,13 @@ import tensorflow as tf
 from absl import flags
 
 from keras_trellis import TrellisLM
-from trainers import (
-    authors,
-    command,
-    language_modeling,
-    language_runs,
-    released,
-    run_flags,
-    runs,
-)
+from trainers.authors import clone as authors
+from trainers.authors import released
+from trainers.cli import command, run_flags
 from trainers.data import corpora
-from trainers.names import LANGUAGE
-from trainers.training import loop
+from trainers.language import experiment, modeling
+from trainers.tasks.names import LANGUAGE
+from trainers.training import loop, runs
 
 FLAGS = flags.FLAGS
 TOLERANCE = 1e-9  # of a tensor's largest value; float64 has 2e-16
@@ -152,11 +147,9 @@ class Ours:
         corpus: corpora.Corpus,
     ):
         self._config = config
-        self.model = language_modeling.build(config, corpus.vocabulary.size)
+        self.model = modeling.build(config, corpus.vocabulary.size)
         released.give_weights(self.model, released.model_of(weights, config))
-        self.task = language_modeling.LanguageModeling(
-            self.model, config, corpus.train, corpus.validation
-        )
+        self.task = modeling.LanguageModeling(self.model, config, corpus.train, corpus.validation)
         optimizer = runs.optimizer_of(config)
         self._trainer = loop.Trainer(self.task, optimizer, clip_norm=config.optimizer.clip_norm)
         self._look = tf.function(self._computed, autograph=False)
@@ -281,7 +274,7 @@ def _check_flags(argv: list[str]) -> None:
 def _verify() -> int:
     config = comparable(FLAGS.config, FLAGS.steps)
     reference = _reference_module(FLAGS.reference_dir)
-    corpus = language_runs.load_corpus(config, FLAGS.data_dir)
+    corpus = experiment.load_corpus(config, FLAGS.data_dir)
     with float64():
         theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
         ours = Ours(config, theirs.weights(), corpus)
@@ -297,7 +290,7 @@ def _verify() -> int:
 def _reference_module(clone: str) -> Any:
     authors.check(clone, "model")
     try:
-        from trainers import reference
+        from trainers.authors import reference
     except ModuleNotFoundError as error:
         raise ValueError(f"it needs torch: pip install '.[verify]' ({error})") from error
     return reference

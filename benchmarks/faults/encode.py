@@ -7,7 +7,7 @@ It records how far it has come after every few words, where the trainers wait fo
 
 from absl import flags
 
-from trainers import command, run_flags
+from trainers.cli import command, run_flags
 from trainers.data import corpora, encoding, text
 
 FLAGS = flags.FLAGS

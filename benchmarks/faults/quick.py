@@ -16,9 +16,9 @@ from matplotlib import figure
 
 from keras_trellis.export import saving
 from keras_trellis.export.weights import Weights
-from trainers import runs, sequence_runs
-from trainers.sequence_modeling import SequenceModeling
-from trainers.training import checkpoints
+from trainers.sequences import experiment as sequence_runs
+from trainers.sequences.modeling import SequenceModeling
+from trainers.training import checkpoints, runs
 
 UNITS = 128  # so that the weights alone are more than the 4 KiB that a full disk may still take
 OVERRIDES = {

@@ -23,7 +23,8 @@ from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.trial import Finding
 
 # What the commands import, so that their processes need not.
-from trainers import adaptation, config, language_runs, run_command, sequence_runs  # noqa: F401
+from trainers.sequences import experiment as sequence_runs  # noqa: F401
+from trainers.tasks import config
 
 
 def findings(

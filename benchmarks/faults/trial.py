@@ -15,7 +15,7 @@ from benchmarks.faults import cases, outcomes
 from benchmarks.faults.cases import Profile
 from benchmarks.faults.processes import Disturbance, Ended, Runner
 from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
-from trainers.command import Status
+from trainers.cli.command import Status
 
 # What the libraries log, on lines of their own, is nobody's message.
 _LOGGED = re.compile(r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*")

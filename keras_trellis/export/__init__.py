@@ -21,14 +21,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.classifier import TrellisClassifier
 from keras_trellis.export import saving, versions
 from keras_trellis.export.cards import NOT_STATED, card
 from keras_trellis.export.classifier import ClassifierEndpoints
 from keras_trellis.export.language_model import LanguageModelEndpoints
 from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary
 from keras_trellis.export.weights import PRECISIONS, Weights, inference_model
-from keras_trellis.language_model import TrellisLM
+from keras_trellis.models.classifier import TrellisClassifier
+from keras_trellis.models.language_model import TrellisLM
 
 __all__ = ["PRECISIONS", "export_classifier", "export_language_model", "inference_model"]
 

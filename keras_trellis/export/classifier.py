@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from keras_trellis.classifier import TrellisClassifier
 from keras_trellis.export.checks import MODERATE, checked, moderate, same_batch
 from keras_trellis.export.saving import Signature
+from keras_trellis.models.classifier import TrellisClassifier
 
 __all__ = ["ClassifierEndpoints"]
 

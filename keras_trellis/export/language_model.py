@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis import generation
 from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import checked, same_batch
 from keras_trellis.export.saving import Signature
 from keras_trellis.export.tokenizer import UNKNOWN, Encoded, Tokenizer
 from keras_trellis.export.weights import Weights
-from keras_trellis.language_model import TrellisLM
+from keras_trellis.models import generation
+from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.types import Cache
 
 __all__ = ["LanguageModelEndpoints"]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.engine.tracing import for_inference
 from keras_trellis.export import versions
 from keras_trellis.export.weights import Weights
-from keras_trellis.tracing import for_inference
 
 __all__ = ["Signature", "check_requirements", "save"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import kernels
+from keras_trellis.core import kernels
 from keras_trellis.layer import TrellisLayer
 
 __all__ = ["PRECISIONS", "Weights", "inference_model"]

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis import inputs
+from keras_trellis.engine.tracing import with_gradient
 from keras_trellis.heads.head import at_least_float32, dense_logits, log_add_exp
-from keras_trellis.tracing import with_gradient
+from keras_trellis.models import inputs
 
 __all__ = ["BLOCK", "WORDS", "add_blockwise_nll", "blockwise_nll"]
 

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, dropout
+from keras_trellis import arguments
+from keras_trellis.core import dropout
 from keras_trellis.heads.blockwise import blockwise_nll
 from keras_trellis.heads.head import (
     Head,

@@ -9,7 +9,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from benchmarks import load
 from benchmarks.workers import Reading, Result
-from trainers import remote
+from trainers.serving import remote
 
 
 class Service(prediction_service_pb2_grpc.PredictionServiceServicer):

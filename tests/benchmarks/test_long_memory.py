@@ -10,10 +10,10 @@ from benchmarks import long_memory
 from benchmarks.contenders import OURS
 from benchmarks.long_memory import Point, Setting
 from benchmarks.workers import Result
-from trainers import config as configs
-from trainers import runs, sequence_models
 from trainers.data import sequences
-from trainers.training import loop
+from trainers.sequences import models
+from trainers.tasks import config as configs
+from trainers.training import loop, runs
 
 
 def tiny(task="adding"):
@@ -49,7 +49,7 @@ def test_no_other_number_of_units_is_nearer_in_parameters(name, task, inputs, ou
     if name == "tcn":
         pytest.importorskip("tcn")
     data = sequences.load(tiny(task))
-    wanted = runs.parameters(sequence_models.build(tiny(task), data))
+    wanted = runs.parameters(models.build(tiny(task), data))
     units, model = long_memory.sized(name, tiny(task), data)
     assert runs.parameters(model) == parameters(name, units, inputs, outputs)
     differences = {n: abs(parameters(name, n, inputs, outputs) - wanted) for n in range(1, 99)}
@@ -60,7 +60,7 @@ def test_no_other_number_of_units_is_nearer_in_parameters(name, task, inputs, ou
 def test_ours_is_the_preset_s():
     data = sequences.load(tiny())
     units, model = long_memory.sized(OURS, tiny(), data)
-    assert units == 12 and sequence_models.layer_of(model).depth == 2
+    assert units == 12 and models.layer_of(model).depth == 2
 
 
 def test_a_training_by_the_clock_has_whole_batches_of_the_seed():

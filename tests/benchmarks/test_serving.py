@@ -11,7 +11,7 @@ import tensorflow as tf
 from benchmarks import generate, lstm, serving
 from benchmarks.workers import Reading, Result
 from tools.build_files import ROOT
-from trainers.baselines import LSTMLanguageModel
+from trainers.language.baselines import LSTMLanguageModel
 
 
 @pytest.fixture(scope="module")

@@ -1183,7 +1183,7 @@ def test_equations_with_the_masks_that_were_drawn(
     monkeypatch, groups, kernel_size, weight_normalization
 ):
     drawn = []
-    draw = keras_trellis.dropout.dropout_mask
+    draw = keras_trellis.core.dropout.dropout_mask
 
     def record(*positional, **named):
         drawn.append(draw(*positional, **named))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_trellis
-from keras_trellis import level
+from keras_trellis.engine import level
 
 BATCH, CHANNELS = 2, 3
 TOLERANCE = {"float32": 2e-5, "mixed_bfloat16": 0.1}

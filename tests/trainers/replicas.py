@@ -6,10 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis import TrellisLM
-from trainers import config as configs
-from trainers import runs
-from trainers.language_modeling import LanguageModeling
-from trainers.training import loop
+from trainers.language.modeling import LanguageModeling
+from trainers.tasks import config as configs
+from trainers.training import loop, runs
 
 STEPS = 7  # more than an epoch of six, the last of whose windows is a shorter one
 

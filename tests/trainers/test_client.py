@@ -22,7 +22,8 @@ from absl import flags
 
 from tests.serving import batching, exported, model_server
 from tools.build_files import ROOT
-from trainers import client, remote, writing
+from trainers import client
+from trainers.serving import remote, writing
 
 NAME = exported.NAME
 SAMPLING = writing.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)

@@ -12,19 +12,13 @@ import tensorflow as tf
 from absl.testing import flagsaver
 
 from tests.trainers import mnist_files
-from trainers import config as configs
-from trainers import (
-    export,
-    files,
-    language_runs,
-    names,
-    provenance,
-    runs,
-    sequence_runs,
-    standardize,
-)
-from trainers.data import images
-from trainers.training import checkpoints
+from trainers import export
+from trainers.data import files, images
+from trainers.language import experiment as language_runs
+from trainers.sequences import experiment as sequence_runs
+from trainers.tasks import config as configs
+from trainers.tasks import names, provenance, standardize
+from trainers.training import checkpoints, runs
 from trainers.training.workdir import open_workdir
 
 SIZES = {"units": 12, "depth": 3, "output_units": 8, "embedding_units": 8}

@@ -17,7 +17,8 @@ from absl import flags
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from tests.serving import model_server
-from trainers import client, remote
+from trainers import client
+from trainers.serving import remote
 
 PROTOCOLS = client.PROTOCOLS
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

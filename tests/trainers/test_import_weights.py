@@ -13,19 +13,14 @@ from etils import epath
 
 from keras_trellis import convert
 from tests.trainers import mnist_files, torch_pickles
-from trainers import config as configs
-from trainers import (
-    import_weights,
-    language_modeling,
-    language_runs,
-    lm,
-    pixels,
-    released,
-    runs,
-    sequence_runs,
-)
+from trainers import import_weights, lm, pixels
+from trainers.authors import released
 from trainers.data import corpora, images
-from trainers.training import checkpoints, stopping
+from trainers.language import experiment as language_runs
+from trainers.language import modeling
+from trainers.sequences import experiment as sequence_runs
+from trainers.tasks import config as configs
+from trainers.training import checkpoints, runs, stopping
 from trainers.training.workdir import WorkdirError
 
 WORDS, UNITS, OUTPUTS, TAPS = 12, 6, 4, 2
@@ -255,9 +250,9 @@ def test_a_mixture_has_as_many_experts_as_its_config():
     source = released.model_of(state_dict() | mixture, config)
     config = released.with_told_sizes(config, source, {"model.depth", "model.dilation_rate"})
     with pytest.raises(ValueError, match="weights of the shapes .* `--config.model` fields"):
-        released.give_weights(language_modeling.build(config, WORDS), source)
+        released.give_weights(modeling.build(config, WORDS), source)
     config.model.head.experts = 2
-    built = language_modeling.build(config, WORDS)
+    built = modeling.build(config, WORDS)
     released.give_weights(built, source)
     ids = random.integers(0, WORDS, (2, 9))
     (expected, _), (found, _) = (

@@ -14,8 +14,10 @@ from etils import epath
 
 from tests.trainers import mnist_files
 from trainers import export as export_command
-from trainers import lm, pixels, runs, sequence_modeling, sequence_runs
-from trainers.training import loop
+from trainers import lm, pixels
+from trainers.sequences import experiment as sequence_runs
+from trainers.sequences import modeling
+from trainers.training import loop, runs
 
 SMALL = (
     "--preset=small",
@@ -181,9 +183,9 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
     folder, call, tmp_path, monkeypatch
 ):
     splits = []
-    score = sequence_modeling.SequenceModeling.score
+    score = modeling.SequenceModeling.score
     monkeypatch.setattr(
-        sequence_modeling.SequenceModeling,
+        modeling.SequenceModeling,
         "score",
         lambda self, split: (splits.append(split), score(self, split))[1],
     )

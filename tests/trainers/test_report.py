@@ -5,7 +5,9 @@ import math
 
 import pytest
 
-from trainers import files, measures, report
+from trainers import report
+from trainers.data import files
+from trainers.tasks import measures
 from trainers.training import costs
 from trainers.training.workdir import WorkdirError
 

@@ -9,9 +9,10 @@ from absl.testing import flagsaver
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
-from trainers import config as configs
-from trainers import language_modeling, verify
+from trainers import verify
 from trainers.data import corpora
+from trainers.language import modeling
+from trainers.tasks import config as configs
 
 SIZES = {
     "units": 6,
@@ -86,7 +87,7 @@ class StandIn:
     """
 
     def __init__(self, config, corpus):
-        model = language_modeling.build(config, corpus.vocabulary.size)
+        model = modeling.build(config, corpus.vocabulary.size)
         self._weights = in_their_names(model.trainable_variables, model)
         self._ours = verify.Ours(config, self._weights, corpus)
         self._steps = 0
@@ -238,7 +239,7 @@ def test_without_torch_the_command_says_how_to_get_it(monkeypatch, tmp_path):
     (tmp_path / "TrellisNet").mkdir()
     (tmp_path / "TrellisNet" / "model.py").touch()
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "trainers.reference", raising=False)
+    monkeypatch.delitem(sys.modules, "trainers.authors.reference", raising=False)
     with pytest.raises(ValueError, match="it needs torch: pip install"):
         verify._reference_module(str(tmp_path))
 

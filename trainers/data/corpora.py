@@ -23,7 +23,7 @@ from etils import epath
 
 from trainers.data import downloads, encoding, penn_treebank, pydoc, text, wikitext
 from trainers.data.vocabulary import EOS, ORDERS, Vocabulary, split_characters
-from trainers.names import unknown
+from trainers.tasks.names import unknown
 
 _TEXT_FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
 # How a line of the Penn Treebank becomes characters, each line break one symbol: Mikolov's form has

@@ -23,7 +23,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from trainers import files
+from trainers.data import files
 from trainers.data.text import read_blocks, sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, UnknownTokenError, Vocabulary, split_tokens
 

@@ -20,7 +20,7 @@ from etils import epath
 
 from trainers.data import downloads, image_files
 from trainers.data.image_files import SPLITS, Images
-from trainers.names import unknown
+from trainers.tasks.names import unknown
 
 _BATCH = 1000  # images, in reading what tensorflow-datasets has prepared
 

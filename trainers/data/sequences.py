@@ -19,7 +19,7 @@ from etils import epath
 
 from trainers.data import images, long_memory
 from trainers.data.long_memory import Examples
-from trainers.names import IMAGES
+from trainers.tasks.names import IMAGES
 
 SPLITS = ("train", "validation", "test")
 IMAGE_SETS = {"seq_mnist": "mnist", "permuted_mnist": "mnist", "seq_cifar10": "cifar10"}

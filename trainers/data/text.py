@@ -8,8 +8,8 @@ from typing import IO
 
 from etils import epath
 
+from trainers.data.files import check_regular
 from trainers.data.vocabulary import split_tokens
-from trainers.files import check_regular
 
 NO_DOWNLOAD = (
     "text that needs no download: --task=pydoc, or --task=text with a --data_dir of your own"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from etils import epath
 
-from trainers.files import read_bytes, write_atomically
+from trainers.data.files import read_bytes, write_atomically
 
 UNKNOWN = "<unk>"
 EOS = "<eos>"

@@ -10,8 +10,7 @@ import keras
 from absl import logging
 from etils import epath
 
-from trainers import files
-from trainers.data import downloads
+from trainers.data import downloads, files
 from trainers.data.text import NO_DOWNLOAD, find_files
 
 FILES = {

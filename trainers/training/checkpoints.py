@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
-from trainers.files import refuse_pipe, set_aside, write_atomically
+from trainers.data.files import refuse_pipe, set_aside, write_atomically
 from trainers.training.workdir import NotKeptError, WorkdirError
 
 BEST = "best.npz"

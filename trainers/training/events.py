@@ -12,7 +12,7 @@ import tensorflow as tf
 from etils import epath
 from google.protobuf import message
 
-from trainers.files import exists, read_bytes, set_aside, write_atomically
+from trainers.data.files import exists, read_bytes, set_aside, write_atomically
 
 EVENTS = "tensorboard"
 _MARK = "tfevents"  # TensorBoard reads files that have it in their name, and no others

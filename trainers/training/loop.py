@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainers.files import exists
+from trainers.data.files import exists
 from trainers.training import checkpoints, costs, optimizers, progress, schedules, stopping
 from trainers.training.stopping import StopSignals
 from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, check_epochs

@@ -18,7 +18,7 @@ import tqdm
 from etils import epath
 from matplotlib import figure, ticker
 
-from trainers.files import write_atomically
+from trainers.data.files import write_atomically
 from trainers.training.events import EVENTS, Events, LackingError
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from trainers.files import read_bytes, set_aside, spare_path, write_atomically
+from trainers.data.files import read_bytes, set_aside, spare_path, write_atomically
 
 METRICS = "metrics.csv"
 INTERVAL, EPOCH, VALIDATION = "train_interval", "train_epoch", "validation"

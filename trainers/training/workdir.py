@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TextIO
 
 from etils import epath
 
-from trainers.files import (
+from trainers.data.files import (
     UnreadableError,
     exists,
     json_value,
@@ -22,7 +22,7 @@ from trainers.files import (
     set_aside,
     write_json,
 )
-from trainers.names import flatten
+from trainers.tasks.names import flatten
 
 CONFIG, CHANGES, RESULT, LOCK = "config.json", "changes.json", "result.json", "lock"
 RESTORE = "Bring it back from a backup, or choose another --workdir"

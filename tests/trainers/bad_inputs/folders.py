@@ -7,7 +7,7 @@
 import json
 
 from tests.trainers.bad_inputs.row import Row, fifo, folder, link, texts
-from trainers import config as configs
+from trainers.tasks import config as configs
 
 TRAIN = "--task=text --data_dir=text"
 GENERATE = "--mode=generate --workdir=run"

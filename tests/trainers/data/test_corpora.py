@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.trainers.data import shared_data
-from trainers import names
 from trainers.data import corpora, penn_treebank
+from trainers.tasks import names
 
 FILES = {"train.txt": "a b a\n\nc a\n", "valid.txt": "b a\n", "test.txt": "c\nnew a\n"}
 

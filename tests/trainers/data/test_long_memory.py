@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers import config as configs
 from trainers.data import long_memory, sequences
+from trainers.tasks import config as configs
 
 COUNTS, SEEDS = st.integers(1, 5), st.integers(0, 2**32)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.trainers import mnist_files
-from trainers import config as configs
 from trainers.data import images, sequences
+from trainers.tasks import config as configs
 
 
 @pytest.fixture

@@ -1,0 +1,215 @@
+"""Theorem 1 of the paper as a function: a truncated RNN is a trellis network.
+
+An L-layer RNN truncated to M steps equals a trellis network of depth M + L - 1 and of L groups of
+channels, one an RNN layer, whose past tap is block diagonal (each layer's own recurrence) and
+whose present tap is block sub-diagonal (each layer's input from the layer below). Group l is zero
+below level l: there its layer has not had its first step, nor read its bias.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import keras
+import numpy as np
+
+from keras_trellis import arguments
+from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate
+from keras_trellis.layer import TrellisLayer
+
+RNN: TypeAlias = keras.layers.Layer
+
+_GATES: dict[type[RNN], type[Gate]] = {
+    keras.layers.LSTM: LSTMGate,
+    keras.layers.GRU: GRUGate,
+    keras.layers.SimpleRNN: TanhGate,
+}
+# What an RNN layer has for training alone.
+_OF_TRAINING = (
+    *("dropout", "recurrent_dropout", "activity_regularizer"),
+    *("kernel_regularizer", "recurrent_regularizer", "bias_regularizer"),
+    *("kernel_constraint", "recurrent_constraint", "bias_constraint"),
+)
+
+
+class _Blocks(NamedTuple):
+    """One RNN layer's weights by the trellis gate's blocks."""
+
+    kernel: np.ndarray  # [blocks, inputs, units]
+    recurrent_kernel: np.ndarray  # [blocks, units, units]
+    bias: np.ndarray  # [blocks, units]
+
+
+def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
+    """Builds the trellis layer that equals a stack of Keras RNN layers.
+
+    Source: Bai et al. 2019, Theorem 1. On sequences of at most `steps` steps the two are equal,
+    to rounding; on longer ones an output of the trellis layer is that of the RNN on the last
+    `steps` steps alone, from the zero state. A state carried from call to call is the RNN's own.
+
+    The layer is the RNN at inference. What the RNN has for training alone is not taken over, and a
+    warning names it: dropout, regularizers, constraints.
+
+    Args:
+        layers: built `keras.layers.LSTM`, `GRU` (with `reset_after=True`) or `SimpleRNN` layers
+            of one kind, the lowest first, all but the last with `return_sequences=True`.
+        steps: M, how many steps back the trellis layer shall reach.
+
+    Returns:
+        A built layer of `len(layers)` groups, each as wide as the widest RNN layer, and of `steps
+        + len(layers) - 1` levels. Its outputs are the top RNN layer's; `return_sequences`,
+        `return_state`, `zero_output_for_mask` and the dtype are those of the top layer. Its states
+        hold the layers' states side by side: h and, for the LSTM, c, each [B, len(layers) *
+        widest]. A narrower layer's stand last in their group, after zeros.
+
+    Raises:
+        ValueError: if a layer is of another kind, not built, not like the others, or has an
+            option that a trellis network has nothing for, such as `stateful`.
+    """
+    layers = list(layers) if isinstance(layers, Iterable) else [layers]
+    steps = arguments.positive("steps", steps)
+    _check(layers)
+    top, groups = layers[-1], len(layers)
+    widest = max(layer.units for layer in layers)
+    layer = TrellisLayer(
+        groups * widest,
+        steps + groups - 1,
+        gate=_GATES[type(top)](*_activations(top)),
+        output_units=top.units,
+        groups=groups,
+        staggered=True,
+        return_sequences=top.return_sequences,
+        return_state=top.return_state,
+        zero_output_for_mask=top.zero_output_for_mask,
+        dtype=top.dtype_policy,
+    )
+    inputs = layers[0].cell.kernel.shape[0]
+    layer.build((None, None, inputs))
+    blocks = [_blocks_of(each) for each in layers]
+    below = [inputs] + [widest] * (groups - 1)
+    _assign(layer, [_widened(*each, widest) for each in zip(blocks, below, strict=True)])
+    _warn_of_what_is_left(layers)
+    return layer
+
+
+def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
+    """Gives the layer the weights of its groups."""
+    # A dense kernel (one group) has its past tap for the recurrence, its present for the input.
+    kernel = _joined(weights[0].kernel)
+    dense = len(weights) == 1
+    layer.kernel.assign(np.stack([np.zeros_like(kernel), kernel]) if dense else kernel[None])
+    recurrent = [_joined(each.recurrent_kernel) for each in weights]
+    present = [_joined(each.kernel) for each in weights[1:]] or [np.zeros_like(recurrent[0])]
+    layer.recurrent_kernel.assign(np.stack(recurrent + present))
+    # [blocks, groups, units]: within a block the groups' channels stand side by side.
+    layer.bias.assign(np.stack([each.bias for each in weights], axis=1).ravel())
+
+
+def _widened(blocks: _Blocks, inputs: int, units: int) -> _Blocks:
+    """Puts channels in front that nothing enters and that enter nothing."""
+
+    def widened(weight: np.ndarray, *sizes: int) -> np.ndarray:
+        added = [(size - old, 0) for old, size in zip(weight.shape[1:], sizes, strict=True)]
+        return np.pad(weight, [(0, 0), *added])
+
+    return _Blocks(
+        kernel=widened(blocks.kernel, inputs, units),
+        recurrent_kernel=widened(blocks.recurrent_kernel, units, units),
+        bias=widened(blocks.bias, units),
+    )
+
+
+def _warn_of_what_is_left(layers: Sequence[RNN]) -> None:
+    left = [name for name in _OF_TRAINING if any(getattr(layer, name) for layer in layers)]
+    if not all(layer.trainable for layer in layers):
+        left.append("trainable=False")
+    if left:
+        warnings.warn(
+            "`layer_from_rnn` takes the layers as they are at inference. Not taken over: "
+            f"{', '.join(left)}",
+            stacklevel=3,
+        )
+
+
+def _joined(blocks: np.ndarray) -> np.ndarray:
+    """[blocks, inputs, units] -> [inputs, blocks * units]."""
+    return blocks.transpose(1, 0, 2).reshape(blocks.shape[1], -1)
+
+
+def _check(layers: Sequence[RNN]) -> None:
+    """Raises ValueError where layers are no stack that a trellis network equals."""
+    if not layers:
+        raise ValueError("`layers` must hold at least one RNN layer. Received: layers=[]")
+    for layer in layers:
+        _check_kind(layer)
+    first = layers[0]
+    for below, layer in itertools.pairwise(layers):
+        if type(layer) is not type(first):
+            raise _refusal(f"be of one kind, {type(first).__name__}", layer)
+        if layer.cell.kernel.shape[0] != below.units:
+            raise _refusal("each take the output of the one below as its input", layer)
+        if not below.return_sequences:
+            raise _refusal("have return_sequences=True below the last", below)
+        if _activations(layer) != _activations(first):
+            raise _refusal("have the same activations", layer)
+        if layer.dtype_policy != first.dtype_policy:
+            raise _refusal(f"have the same dtype policy, {first.dtype_policy.name}", layer)
+
+
+def _check_kind(layer: RNN) -> None:
+    """Raises ValueError where a layer by itself is none that a trellis network equals."""
+    if type(layer) not in _GATES:  # a class derived from one of these may compute something else
+        raise _refusal("each be a keras.layers.LSTM, GRU or SimpleRNN", layer)
+    if not layer.built:
+        raise _refusal("be built (call the model once)", layer)
+    if layer.go_backwards:
+        raise _refusal("have go_backwards=False", layer)
+    if layer.stateful:
+        raise _refusal(
+            "have stateful=False (`stream` of the trellis layer goes on from batch to batch)", layer
+        )
+    if isinstance(layer, keras.layers.GRU) and not layer.reset_after:
+        raise _refusal("have reset_after=True if they are GRUs", layer)
+
+
+def _activations(layer: RNN) -> tuple:
+    if isinstance(layer, keras.layers.SimpleRNN):
+        return (layer.activation,)
+    return layer.activation, layer.recurrent_activation
+
+
+def _refusal(expected: str, layer: object) -> ValueError:
+    return ValueError(f"`layers` must {expected}. Received: {layer!r}")
+
+
+def _blocks_of(layer: RNN) -> _Blocks:
+    """Splits an RNN layer's weights into the blocks of the gate."""
+    cell, units = layer.cell, layer.units
+
+    def split(weight: np.ndarray) -> np.ndarray:
+        return np.stack(np.split(weight, weight.shape[-1] // units, axis=-1))
+
+    kernel = split(keras.ops.convert_to_numpy(cell.kernel))
+    recurrent = split(keras.ops.convert_to_numpy(cell.recurrent_kernel))
+    if isinstance(layer, keras.layers.GRU):
+        return _gru_blocks(layer, kernel, recurrent)
+    bias = np.zeros(kernel.shape[::2], kernel.dtype)
+    if layer.use_bias:
+        bias = split(keras.ops.convert_to_numpy(cell.bias))
+    return _Blocks(kernel, recurrent, bias)
+
+
+def _gru_blocks(layer: keras.layers.GRU, kernel: np.ndarray, recurrent: np.ndarray) -> _Blocks:
+    """z, r, h of a `reset_after` GRU -> u, r, a (from the input), b (from the recurrence)."""
+    bias = np.zeros((2, 3, layer.units), kernel.dtype)
+    if layer.use_bias:
+        bias = keras.ops.convert_to_numpy(layer.cell.bias).reshape(bias.shape)
+    nothing = np.zeros_like(kernel[:1]), np.zeros_like(recurrent[:1])
+    return _Blocks(
+        kernel=np.concatenate([kernel, nothing[0]]),
+        recurrent_kernel=np.concatenate([recurrent[:2], nothing[1], recurrent[2:]]),
+        bias=np.concatenate([bias.sum(0)[:2], bias[:, 2]]),
+    )

@@ -1,0 +1,1 @@
+"""Models over any sequence layer: a language model and a classifier."""

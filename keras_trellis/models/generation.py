@@ -1,0 +1,367 @@
+"""Sampling from a language model: pure functions of tensors.
+
+Nothing here knows a model: `generate` takes a function that advances one. Every argument that a
+request may set (temperature, top-k, top-p, seed, stop tokens) may differ from row to row, so that
+rows which happen to share a batch do not meet.
+
+A draw is a function of its row's seed and of the step alone, and the same in eager mode, in a
+graph and under XLA.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_trellis.core import dropout
+from keras_trellis.models import inputs
+
+__all__ = [
+    "check_sampling",
+    "filter_log_probs",
+    "forbidden",
+    "forbidden_tokens",
+    "generate",
+    "row_seeds",
+    "sample",
+    "token_ids",
+]
+
+
+def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
+    """Refuses values that `sample` cannot mean anything by.
+
+    Raises:
+        ValueError: not `temperature >= 0`, `top_k >= 1` and integral, `0 < top_p <= 1`.
+    """
+    if not (isinstance(temperature, numbers.Real) and 0 <= float(temperature) < float("inf")):
+        raise ValueError(
+            "`temperature` must be a number >= 0 (0: the most probable token). "
+            f"Received: temperature={temperature!r}"
+        )
+    if top_k is not None and not (isinstance(top_k, numbers.Integral) and int(top_k) >= 1):
+        raise ValueError(f"`top_k` must be None or an integer >= 1. Received: top_k={top_k!r}")
+    if top_p is not None and not (isinstance(top_p, numbers.Real) and 0 < float(top_p) <= 1):
+        raise ValueError(f"`top_p` must be None or in (0, 1]. Received: top_p={top_p!r}")
+
+
+def row_seeds(seed: int | None, batch_size: Any) -> tf.Tensor:
+    """Returns one seed a row, `[B, 2]` int64, from one number; None draws that number at random.
+
+    Row b's seed does not depend on the batch size.
+    """
+    if seed is None:
+        seed = tf.random.uniform([], maxval=tf.int64.max, dtype=tf.int64)
+    elif isinstance(seed, numbers.Integral):
+        seed = np.array(int(seed) & (2**64 - 1), np.uint64).astype(np.int64)
+    else:
+        raise ValueError(f"`seed` must be None or an integer. Received: seed={seed!r}")
+    rows = tf.range(tf.cast(batch_size, tf.int64))
+    return tf.stack([tf.fill(tf.shape(rows), tf.cast(seed, tf.int64)), rows], axis=-1)
+
+
+def filter_log_probs(log_probs: tf.Tensor, *, top_k: Any = None, top_p: Any = None) -> tf.Tensor:
+    """Sets to minus infinity all but the most probable tokens.
+
+    The `top_k` most probable tokens are kept; of those, renormalised, the fewest that have at
+    least the probability `top_p` together (nucleus sampling: Holtzman et al., 2020). The most
+    probable token is always kept, and so are tokens as probable as the last one kept.
+
+    Args:
+        log_probs: `[B, V]`, normalised or not.
+        top_k: None, an integer >= 1, or integers `[B]`.
+        top_p: None, a number in (0, 1], or numbers `[B]`.
+
+    Returns:
+        `[B, V]`, not renormalised.
+    """
+    size = tf.shape(log_probs)[1]
+    top_k = size if top_k is None else _column(top_k, tf.int32)
+    top_p = _column(1.0 if top_p is None else top_p, log_probs.dtype)
+    narrows = tf.reduce_any(top_k < size) | tf.reduce_any(top_p < 1)
+    # Sorting a large vocabulary takes longer than all else of a draw.
+    return tf.cond(narrows, lambda: _filtered(log_probs, top_k, top_p), lambda: log_probs)
+
+
+def _filtered(log_probs: tf.Tensor, top_k: tf.Tensor, top_p: tf.Tensor) -> tf.Tensor:
+    ordered = tf.sort(log_probs, axis=-1, direction="DESCENDING")
+    kept = tf.range(tf.shape(ordered)[1])[None] < top_k
+    probabilities = tf.nn.softmax(_only(kept, ordered))
+    before = tf.cumsum(probabilities, axis=-1, exclusive=True)
+    # The sum may round to 1 before the last token: 1 keeps all of them whatever it says.
+    kept &= (before < top_p) | (top_p >= 1)
+    least = tf.reduce_min(tf.where(kept, ordered, ordered.dtype.max), axis=-1, keepdims=True)
+    return _only(log_probs >= least, log_probs)
+
+
+def forbidden(forbidden_ids: tf.Tensor, rows: Any, size: Any) -> tf.Tensor:
+    """Returns which tokens must not be drawn: booleans `[B, V]`.
+
+    Args:
+        forbidden_ids: integers `[F]` for all rows, or `[B, F]`, below V; negative ones are nothing.
+        rows: B.
+        size: V.
+    """
+    ids = tf.cast(forbidden_ids, tf.int32)
+    ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
+    ids = tf.where(ids < 0, size, ids)  # a column that is cut off again
+    places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids)), ids], axis=-1)
+    return tf.scatter_nd(places, tf.ones_like(ids), [rows, size + 1])[:, :-1] > 0
+
+
+def sample(
+    log_probs: tf.Tensor,
+    seeds: tf.Tensor,
+    step: Any,
+    *,
+    temperature: Any = 1.0,
+    top_k: Any = None,
+    top_p: Any = None,
+    forbidden_ids: Any = None,
+) -> tf.Tensor:
+    """Draws one token a row.
+
+    A draw is the largest of the filtered log-probabilities plus Gumbel noise, which is
+    distributed as the softmax is; with temperature 0 there is no noise, and the most probable
+    token (of equals, the first) is what remains.
+
+    Args:
+        log_probs: `[B, V]`.
+        seeds: `[B, 2]` int64, a row's seed.
+        step: integer, which draw of the row's this is, or integers `[B]`.
+        temperature: number >= 0, or numbers `[B]`; it divides the log-probabilities before the
+            filters.
+        top_k: see `filter_log_probs`.
+        top_p: see `filter_log_probs`.
+        forbidden_ids: None, or what is never drawn, at any temperature, as in `forbidden`: not all
+            tokens. The filters choose from the others, whose probabilities keep their proportions.
+
+    Returns:
+        `[B]` int32.
+    """
+    log_probs = _Ban(forbidden_ids, log_probs).on(log_probs)
+    return _draw(log_probs, seeds, step, temperature=temperature, top_k=top_k, top_p=top_p)
+
+
+class _Ban:
+    """What must not be drawn, made ready for one draw after another: see `forbidden`."""
+
+    def __init__(self, forbidden_ids: Any, log_probs: tf.Tensor) -> None:
+        self._places = None
+        if forbidden_ids is None:
+            return
+        rows, ids = tf.shape(log_probs)[0], tf.cast(forbidden_ids, tf.int32)
+        ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
+        row = tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids))
+        self._places = tf.stack([row, tf.maximum(ids, 0)], axis=-1)
+        self._addends = _only(ids < 0, tf.zeros(tf.shape(ids), log_probs.dtype))
+
+    def on(self, log_probs: tf.Tensor) -> tf.Tensor:
+        """Returns `[B, V]` with minus infinity for the tokens."""
+        if self._places is None:
+            return log_probs
+        return tf.tensor_scatter_nd_add(log_probs, self._places, self._addends)
+
+
+def _draw(
+    log_probs: tf.Tensor, seeds: tf.Tensor, step: Any, *, temperature: Any, top_k: Any, top_p: Any
+) -> tf.Tensor:
+    """As `sample`, once the tokens are banned that must not be drawn."""
+    temperature = _column(temperature, log_probs.dtype)
+    random = temperature > 0
+
+    def drawn() -> tf.Tensor:
+        # With the greatest at 0 a quotient that overflows is never that one's.
+        scaled = log_probs - tf.reduce_max(log_probs, axis=-1, keepdims=True)
+        scaled /= tf.where(random, temperature, tf.ones_like(temperature))
+        scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)
+        noisy = scores + _gumbel(seeds, step, log_probs)
+        return _argmax(tf.where(random, noisy, scores))
+
+    # Noise takes longer than many a model's step.
+    return tf.cond(tf.reduce_any(random), drawn, lambda: _argmax(log_probs))
+
+
+def generate(
+    step: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]],
+    log_probs: tf.Tensor,
+    cache: Any,
+    *,
+    steps: Any,
+    seeds: tf.Tensor,
+    first: Any = 0,
+    temperature: Any = 1.0,
+    top_k: Any = None,
+    top_p: Any = None,
+    stop_token_ids: Any = None,
+    forbidden_ids: Any = None,
+) -> tuple[tf.Tensor, tf.Tensor, Any]:
+    """Draws up to `steps` tokens a row, feeding each one back.
+
+    A row ends with its last step or with a stop token. While others go on its cache stays what it
+    was then; the loop ends when all rows have ended.
+
+    Args:
+        step: (ids `[B]`, cache) -> (log-probabilities `[B, V]` of the next token, cache).
+        log_probs: `[B, V]`, of the first token to draw.
+        cache: what `step` takes; a nest of tensors `[B, ...]` whose shapes `step` keeps.
+        steps: how many tokens to draw, >= 1, or integers `[B]`; may be a tensor.
+        seeds: `[B, 2]` int64, from `row_seeds`, or a seed of its own for every row.
+        first: the number of a row's first draw, or integers `[B]`. Numbered by position, the draws
+            of two calls are those of one long one.
+        temperature: see `sample`.
+        top_k: see `filter_log_probs`.
+        top_p: see `filter_log_probs`.
+        stop_token_ids: None, integers `[S]`, or `[B, S]`.
+        forbidden_ids: see `sample`.
+
+    Returns:
+        ids `[B, max(steps)]` int32, in which a row that has ended goes on with its last token; how
+        many tokens of each row were drawn, `[B]`; and the cache after all of these but the last: to
+        go on, feed that one.
+    """
+    ban = _Ban(forbidden_ids, log_probs)
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+
+    def draw(log_probs: tf.Tensor, index: Any) -> tf.Tensor:
+        return _draw(ban.on(log_probs), seeds, first + index, **settings)
+
+    def going_on(token: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        return (lengths < steps) & ~_is_stop(token, stop_token_ids)
+
+    def unfinished(index, token, goes_on, *_):
+        return tf.reduce_any(goes_on)
+
+    def advance(index, token, goes_on, lengths, tokens, cache):
+        log_probs, after = step(token, cache)
+        cache = _where_rows(goes_on, after, cache)
+        token = tf.where(goes_on, draw(log_probs, index), token)
+        lengths += tf.cast(goes_on, lengths.dtype)
+        goes_on &= going_on(token, lengths)
+        return index + 1, token, goes_on, lengths, tokens.write(index, token), cache
+
+    token = draw(log_probs, 0)
+    steps = tf.broadcast_to(tf.cast(steps, tf.int32), tf.shape(token))
+    longest = tf.maximum(tf.reduce_max(steps), 1)  # the first draw stands even where no rows are
+    lengths = tf.ones_like(token)
+    tokens = tf.TensorArray(tf.int32, longest, element_shape=token.shape).write(0, token)
+    loop = (tf.constant(1), token, going_on(token, lengths), lengths, tokens, cache)
+    count, last, _, lengths, tokens, cache = tf.while_loop(
+        unfinished, advance, loop, maximum_iterations=longest
+    )
+    written = tf.range(longest)[:, None] < count
+    return tf.transpose(tf.where(written, tokens.stack(), last[None])), lengths, cache
+
+
+def _where_rows(condition: tf.Tensor, ones: Any, others: Any) -> Any:
+    """Rows of the tensors `ones` where the condition `[B]` holds, of `others` elsewhere."""
+
+    def choose(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        ends = [1] * (one.shape.rank - 1)
+        return tf.where(tf.reshape(condition, [-1, *ends]), one, other)
+
+    def chosen() -> Any:
+        return tf.nest.map_structure(choose, ones, others)
+
+    # A cache is large, and as a rule all rows go on.
+    return tf.cond(tf.reduce_all(condition), lambda: ones, chosen)
+
+
+def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
+    """Returns prompts `[B, T]` as int32, which can be continued to `max_length` tokens.
+
+    Raises:
+        ValueError: a prompt has no token, or is longer than `max_length`.
+    """
+    length = ids.shape[1]
+    if length == 0:
+        raise ValueError(
+            "`ids` must be of shape [B, T], a prompt having at least one token. "
+            f"Received: ids of shape {tuple(ids.shape)}"
+        )
+    expected = "`max_length` must be an integer >= the length of the prompt, which it counts too"
+    received = f"Received: max_length={max_length!r}"
+    if not isinstance(max_length, numbers.Integral) or max_length < (length or 1):
+        raise ValueError(f"{expected}{f', {length}' if length else ''}. {received}")
+    if length is None:
+        length = tf.shape(ids)[1]
+        holds = (length >= 1) & (length <= max_length)
+        inputs.require(holds, f"{expected}, and at least 1. {received}, a prompt of", length)
+    return tf.cast(ids, tf.int32)
+
+
+def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
+    """Returns tokens `[S]` int32, of None, an integer, or any collection of integers.
+
+    Args:
+        name: the argument's.
+        value: its value.
+        vocabulary_size: V.
+
+    Raises:
+        ValueError: they are something else, or not in the vocabulary.
+    """
+    if value is None:
+        value = ()
+    if isinstance(value, (set, frozenset)):
+        value = list(value)
+    tokens = inputs.integers(name, value)
+    if tokens.shape.rank not in (0, 1):
+        raise ValueError(
+            f"`{name}` must be None, an integer, or a collection of integers. "
+            f"Received: {name}={value!r}"
+        )
+    tokens = inputs.within(name, tf.reshape(tokens, [-1]), vocabulary_size)
+    return tf.cast(tokens, tf.int32)
+
+
+def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor | None:
+    """Returns tokens that must not be drawn, as `token_ids` does; None where there are none.
+
+    Raises:
+        ValueError: as `token_ids`, or nothing is left to draw.
+    """
+    if value is None:
+        return None
+    tokens = token_ids("forbidden_ids", value, vocabulary_size)
+    count = tf.size(tf.unique(tokens)[0])
+    message = f"`forbidden_ids` must leave some of the {vocabulary_size} tokens. Received: all"
+    inputs.require(count < vocabulary_size, message, count)
+    return tokens
+
+
+def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
+    """Standard Gumbel noise `[B, V]` as `log_probs`: row b a function of its seed and its step."""
+    steps = tf.broadcast_to(tf.cast(step, seeds.dtype), tf.shape(seeds)[:1])
+    words, dtype = tf.shape(log_probs)[1:], log_probs.dtype
+    bits = tf.map_fn(
+        lambda row: dropout.uniform_bits(words, dropout.fold_in(*row)),
+        (seeds, steps),
+        fn_output_signature=tf.TensorSpec(log_probs.shape[1:], tf.uint32),
+    )
+    # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
+    parts = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), dtype)
+    return -tf.math.log(-tf.math.log((parts + 0.5) * 2.0**-23))
+
+
+def _argmax(scores: tf.Tensor) -> tf.Tensor:
+    return tf.argmax(scores, axis=-1, output_type=tf.int32)
+
+
+def _is_stop(token: tf.Tensor, stop_token_ids: Any) -> tf.Tensor:
+    if stop_token_ids is None:
+        return tf.zeros_like(token, tf.bool)
+    return tf.reduce_any(token[:, None] == tf.cast(stop_token_ids, token.dtype), axis=-1)
+
+
+def _only(kept: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    return tf.where(kept, values, tf.constant(-np.inf, values.dtype))
+
+
+def _column(value: Any, dtype: tf.DType) -> tf.Tensor:
+    """A number or one a row, `[1, 1]` or `[B, 1]`."""
+    return tf.reshape(tf.cast(value, dtype), [-1, 1])

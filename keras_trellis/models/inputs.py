@@ -1,0 +1,128 @@
+"""Checks of tensors: what a graph does not know before it runs, it checks as it runs.
+
+Where a shape or a value is known, the error is a ValueError; in a graph where it is not,
+`tf.errors.InvalidArgumentError` with the same message. XLA leaves assertions out: there a wrong
+shape fails at a reshape, and a wrong id makes NaN. In a graph for inference nothing is asserted, as
+an export checks its requests itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_trellis.engine.tracing import is_for_inference
+
+Sizes = Sequence["int | tf.Tensor | None"]
+
+_NARROW = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32)
+
+
+def integers(name: str, value: Any) -> tf.Tensor:
+    """Returns `value` as int32, or as int64 where its dtype has larger numbers.
+
+    Raises:
+        ValueError: its rows differ in length, or it is not made of integers.
+    """
+    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+        raise ValueError(
+            f"`{name}` must be an array, its rows of one length: `to_tensor()` pads them; `mask`, "
+            "or in `fit` a `sample_weight` of 0, says what is padding. "
+            f"Received: {name} of type {type(value).__name__}"
+        )
+    try:
+        tensor = tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must be an array of integers, its rows of one length. "
+            f"Received: {name}={value!r:.200}"
+        ) from error
+    is_empty = tensor.dtype.is_floating and tensor.shape.num_elements() == 0  # as `[]` is
+    if not (tensor.dtype.is_integer or is_empty):
+        raise ValueError(
+            f"`{name}` must be integers. Received: {name} of dtype {tensor.dtype.name}"
+        )
+    return tf.cast(tensor, tf.int32 if tensor.dtype in _NARROW else tf.int64)
+
+
+def sizes(tensor: tf.Tensor) -> list[Any]:
+    """Returns the shape of a tensor of known rank: integers where known, else scalar tensors."""
+    found = tf.shape(tensor)
+    return [found[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
+
+
+def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tensor:
+    """Returns a tensor, which is of the shape that is wanted.
+
+    Args:
+        name: the argument's.
+        tensor: of any shape, of unknown rank too.
+        wanted: the size of each axis, as from `sizes`; None: any size.
+        expected: what the argument must be.
+
+    Raises:
+        ValueError: it is not of this shape.
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    message = f"`{name}` must be {expected}. Received: {name} of shape"
+    static = tf.TensorShape([None if tf.is_tensor(size) else size for size in wanted])
+    if not tensor.shape.is_compatible_with(static):
+        instead = "" if set(static) == {None} else f" instead of {_text(static)}"
+        raise ValueError(f"{message} {_text(tensor.shape)}{instead}")
+    if is_for_inference() or _is_known(tensor, wanted):
+        return tensor
+    found = tf.shape(tensor)
+    numbers = tf.stack([-1 if size is None else size for size in wanted])
+    holds = (tf.size(found) == len(static)) & tf.reduce_all((found == numbers) | (numbers < 0))
+    with tf.control_dependencies([_assertion(holds, message, found, "instead of", numbers)]):
+        tensor = tf.identity(tensor)
+    if None not in wanted:
+        tensor = tf.reshape(tensor, numbers)  # XLA refuses other sizes here
+    tensor.set_shape(static)  # after `tf.ensure_shape` XLA does not know the sizes any more
+    return tensor
+
+
+def within(name: str, ids: tf.Tensor, size: int, what: str = "the vocabulary") -> tf.Tensor:
+    """Returns integers, which are in [0, size).
+
+    Raises:
+        ValueError: one is not.
+    """
+    if is_for_inference():
+        return ids
+    least, most = tf.reduce_min(ids), tf.reduce_max(ids)
+    holds = (least >= 0) & (most < size)
+    message = f"`{name}` must be in [0, {size}), {what}. Received: {name} from"
+    if tf.executing_eagerly():
+        if not holds:
+            raise ValueError(f"{message} {least} to {most}")
+        return ids
+    with tf.control_dependencies([_assertion(holds, message, least, "to", most)]):
+        return tf.identity(ids)
+
+
+def require(holds: tf.Tensor, message: str, value: tf.Tensor) -> None:
+    """Raises an error with a message and a value where something does not hold."""
+    if not tf.executing_eagerly():
+        _assertion(holds, message, value)
+    elif not holds:
+        raise ValueError(f"{message} {value}")
+
+
+def _assertion(holds: tf.Tensor, *data: Any) -> tf.Operation:
+    # `tf.debugging.Assert` would put a tf.cond around it, two functions more in the graph.
+    return tf.raw_ops.Assert(condition=holds, data=list(data), summarize=8)
+
+
+def _is_known(tensor: tf.Tensor, wanted: Sizes) -> bool:
+    """Whether the static shape says all that is wanted."""
+    return tensor.shape.rank is not None and all(
+        want is None or (found is not None and not tf.is_tensor(want))
+        for found, want in zip(tensor.shape, wanted, strict=True)
+    )
+
+
+def _text(shape: tf.TensorShape) -> str:
+    return "unknown" if shape.rank is None else str(tuple(shape))

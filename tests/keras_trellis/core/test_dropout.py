@@ -1,0 +1,50 @@
+"""Masks of inverted dropout as pure functions of a seed."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis.core import dropout
+
+
+def test_values_and_frequency():
+    mask = dropout.dropout_mask([200, 300], 0.3, tf.constant([1, 2]), tf.float64).numpy()
+    assert set(np.unique(mask)) == {0.0, 1 / 0.7}
+    assert abs((mask == 0).mean() - 0.3) < 0.01  # 5 standard deviations
+    assert abs(mask.mean() - 1) < 0.02
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
+def test_number_formats(dtype):
+    seed = tf.constant([1, 2])
+    mask = dropout.dropout_mask([100], 0.25, seed, dtype)
+    assert mask.dtype == dtype
+    zeros = dropout.dropout_mask([100], 0.25, seed, tf.float64) == 0
+    assert np.array_equal(mask == 0, zeros)
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float32, tf.float64])
+def test_eager_graph_and_xla_agree(dtype):
+    def draw(seed):
+        return dropout.dropout_mask([7, 9], 0.5, seed, dtype)
+
+    seed = tf.constant([3, 4])  # an argument: XLA would find a constant's mask folded already
+    eager = draw(seed)
+    assert np.array_equal(eager, tf.function(draw)(seed))
+    assert np.array_equal(eager, tf.function(draw, jit_compile=True)(seed))
+
+
+def test_seeds_differ_and_repeat():
+    def draw(seed):
+        return dropout.dropout_mask([64], 0.5, seed, tf.float32).numpy()
+
+    first, again = keras.random.SeedGenerator(5), keras.random.SeedGenerator(5)
+    seeds = [dropout.next_seed(first) for _ in range(3)]
+    masks = [draw(seed) for seed in seeds]
+    for seed, mask in zip(seeds, masks, strict=True):
+        assert seed.dtype == tf.int32 and seed.shape == (2,)
+        assert np.array_equal(draw(dropout.next_seed(again)), mask)
+        assert np.array_equal(draw(seed), mask)
+    masks += [draw(dropout.fold_in(seeds[0], data)) for data in range(3)]
+    assert len({m.tobytes() for m in masks}) == len(masks)

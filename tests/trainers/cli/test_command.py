@@ -1,0 +1,155 @@
+"""What all commands have in common: how they end."""
+
+import ast
+import errno
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from trainers.cli import command
+from trainers.training import stopping
+from trainers.training.workdir import NotKeptError, WorkdirError
+
+ROOT = Path(__file__).parents[3]
+COMMANDS = sorted(
+    path
+    for path in (ROOT / "trainers").glob("*.py")
+    if 'if __name__ == "__main__":' in path.read_text()
+)
+
+
+def test_the_docs_list_every_status():
+    text = (
+        (ROOT / "docs" / "trainers.md").read_text().split("## Exit statuses")[1].split("\n## ")[0]
+    )
+    told = [int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)]
+    signals = [128 + number for number in (*stopping.NUMBERS, 13)]
+    assert told == sorted([*command.Status, *signals])
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
+def test_every_command_is_started_alike(path):
+    """Not by `app.run`, whose process ends with a traceback where it is told to."""
+    (block,) = [
+        node
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+    ]
+    assert ast.unparse(block.body[-1]).startswith("command.start(")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("what"), 2),
+        (OSError("what"), 2),
+        (OSError(errno.EDQUOT, "what"), 4),
+        (ImportError("what"), 2),
+        (WorkdirError("what"), 2),
+        (NotKeptError("what"), 4),
+        (MemoryError("what"), 2),
+        (tf.errors.UnavailableError(None, None, "what\n of gs://bucket"), 2),
+        (tf.errors.ResourceExhaustedError(None, None, "what\nand a graph"), 2),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "A graph:\n OOM when allocating what\nit"),
+            2,
+        ),
+    ],
+)
+def test_an_error_is_a_line_and_a_status(capsys, error, status):
+    def fails():
+        raise error
+
+    assert command.run(["it"], fails) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and "what" in line
+
+
+class Broken(io.StringIO):
+    """Cannot be written."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.error = OSError(number, os.strerror(number))
+
+    def flush(self):
+        if self.getvalue():
+            self.truncate(0)  # as the system does with what it was given
+            raise self.error
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize(
+    ("number", "status", "told"),
+    [
+        (errno.EPIPE, 141, ""),
+        (errno.ENOSPC, 4, "error: the output cannot be written ([Errno 28] No space left"),
+        (errno.EIO, 4, "error: the output cannot be written ([Errno 5]"),
+    ],
+)
+def test_an_output_that_cannot_be_written(monkeypatch, capsys, number, status, told, flush):
+    monkeypatch.setattr(sys, "stdout", Broken(number))
+    assert command.run(["it"], lambda: print("text", flush=flush)) == status
+    error = capsys.readouterr().err
+    assert error.startswith(told) and len(error.splitlines()) == bool(told)
+
+
+def test_nobody_reads_errors_either(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Broken(errno.EPIPE))
+    assert command.fail("what", command.Status.REFUSED) == 2
+
+
+def test_a_pipe_that_is_closed_and_a_disk_that_is_full_end_a_process_quietly():
+    """In one process after the other, with what Python does at its end."""
+    lines = "[print(number) for number in range(100_000)]"
+    program = f"""
+from absl import flags
+from trainers.cli import command
+command.start(lambda argv: command.run(argv, lambda: {lines} and None), flags.FLAGS)
+"""
+    line = [sys.executable, "-c", program]
+    pipes = {"stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, **pipes) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert (said(process.stderr.read()), process.wait(60)) == ([], 141)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, stdout=full, timeout=60, **pipes)
+    assert done.returncode == 4
+    assert said(done.stderr) == [
+        "error: the output cannot be written ([Errno 28] No space left on device)"
+    ]
+
+
+@pytest.mark.parametrize("ending", ["raise AttributeError('it')", "raise ValueError('it')", "pass"])
+def test_a_signal_ends_a_command_whatever_becomes_of_its_exception(ending):
+    """C code may make another one of it, or take it for the answer to a question."""
+    program = f"""
+import signal
+from absl import flags
+from trainers.cli import command
+
+def work():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException:
+        {ending}
+
+command.start(lambda argv: command.run(argv, work), flags.FLAGS)
+"""
+    line = [sys.executable, "-c", program]
+    done = subprocess.run(line, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
+    assert (said(done.stderr), done.returncode) == (["stopped by SIGTERM"], 143)
+
+
+def said(error):
+    """The lines that are not TensorFlow's, of the machine, on being imported."""
+    return [
+        line for line in error.splitlines() if not re.match(r"WARNING: All log|[IWE]0000", line)
+    ]

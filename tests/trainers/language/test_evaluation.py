@@ -1,0 +1,205 @@
+"""Both protocols against one pass over the stream, and against each other."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given
+from hypothesis import strategies as st
+from ml_collections import ConfigDict
+
+from keras_trellis import TrellisLM, heads
+from trainers.language import evaluation
+from trainers.tasks import measures
+
+VOCABULARY = 17
+
+
+HEADS = {
+    "tied": lambda: "tied",
+    "mixture": lambda: heads.MixtureOfSoftmaxes(2, dtype="float64", seed=1),
+    "adaptive": lambda: heads.AdaptiveSoftmax((4, 9), dtype="float64"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(request):
+    return TrellisLM(
+        VOCABULARY,
+        units=6,
+        depth=4,
+        embedding_units=5,
+        head=HEADS[getattr(request, "param", "tied")](),
+        dilation_rate=(1, 2),
+        dtype="float64",
+        seed=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return np.random.default_rng(0).integers(0, VOCABULARY, 401).astype(np.int32)
+
+
+def one_pass(model, ids):
+    """The total nll of every target, by one call over the whole stream."""
+    nll, _ = model.score(ids[None, :-1], ids[None, 1:], initial_state=model.get_initial_state(1))
+    return float(tf.reduce_sum(nll))
+
+
+def evaluator(model, *, window=20, horizon=7, history="zero", batch_size=3, rows=1, chunk=64):
+    return evaluation.Evaluator(
+        model,
+        ConfigDict({"window": window, "horizon": horizon, "history": history}),
+        ConfigDict({"batch_size": batch_size, "exact_batch_size": rows, "exact_chunk": chunk}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "chunk"),
+    [
+        *(("tied", *sizes) for sizes in [(1, 400), (1, 64), (3, 50), (8, 16), (50, 7)]),
+        *((head, *sizes) for head in ("mixture", "adaptive") for sizes in [(1, 64), (8, 16)]),
+    ],
+    indirect=["model"],
+)
+def test_exact_scores_each_target_once_whatever_the_batch_and_chunk(model, ids, rows, chunk):
+    score = evaluator(model, rows=rows, chunk=chunk).exact(ids)
+    assert score.tokens == len(ids) - 1
+    np.testing.assert_allclose(score.nll, one_pass(model, ids), rtol=1e-9)
+    np.testing.assert_allclose(score.perplexity, np.exp(score.nll / 400), rtol=1e-12)
+
+
+@given(
+    length=st.integers(2, 300),
+    batch_size=st.integers(1, 9),
+    receptive_field=st.one_of(st.none(), st.integers(1, 60)),
+    chunk=st.integers(1, 40),
+)
+@example(length=12, batch_size=9, receptive_field=1, chunk=1)
+def test_cut_covers_each_target_once_with_its_whole_history(
+    length, batch_size, receptive_field, chunk
+):
+    ids = np.arange(length)
+    rows, chunks = evaluation.cut(ids, batch_size, receptive_field, chunk)
+    chunks = list(chunks)
+    assert all(part.shape == (rows, chunk) for pieces in chunks for part in pieces)
+    pieces = evaluation.Pieces(*(np.concatenate(parts, 1) for parts in zip(*chunks, strict=True)))
+    np.testing.assert_array_equal(np.sort(pieces.targets[pieces.scored]), ids[1:])
+    np.testing.assert_array_equal(pieces.targets[pieces.scored], pieces.ids[pieces.scored] + 1)
+    for row, scored in zip(pieces.ids, pieces.scored, strict=True):
+        first = np.flatnonzero(scored)[0]
+        history = length if receptive_field is None else receptive_field
+        assert first == (0 if row[0] == 0 else history - 1)
+        last = np.flatnonzero(scored)[-1]
+        np.testing.assert_array_equal(np.diff(row[: last + 1]), 1)
+
+
+def test_exact_refuses_a_stream_without_targets(model):
+    with pytest.raises(ValueError, match="`ids` must hold at least 2 tokens. Received: 1"):
+        evaluator(model).exact(np.zeros(1, np.int32))
+
+
+def test_trellisnet_with_zero_history_discards_the_horizon(model, ids):
+    """Written out: streams of 133 tokens; windows 13 apart; the first 7 outputs unscored."""
+    streams = ids[: 3 * 133].reshape(3, 133)
+    total, tokens = 0.0, 0
+    for start in range(0, 132, 13):
+        stop = min(start + 20, 132)
+        if start + 7 >= 132:
+            continue
+        nll, _ = model.score(
+            streams[:, start:stop],
+            streams[:, start + 1 : stop + 1],
+            initial_state=model.get_initial_state(3),
+        )
+        total += float(tf.reduce_sum(nll[:, 7:]))
+        tokens += 3 * (stop - start - 7)
+    score = evaluator(model).trellisnet(ids)
+    assert score.tokens == tokens == 3 * (132 - 7)
+    np.testing.assert_allclose(score.nll, total, rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", ["tied", "adaptive"], indirect=True)
+def test_trellisnet_with_carried_history_goes_on_from_the_last_state(model, ids):
+    streams, state, total = ids[: 3 * 133].reshape(3, 133), model.get_initial_state(3), 0.0
+    for start in range(0, 132, 20):
+        stop = min(start + 20, 132)
+        nll, state = model.score(
+            streams[:, start:stop], streams[:, start + 1 : stop + 1], initial_state=state
+        )
+        total += float(tf.reduce_sum(nll))
+    score = evaluator(model, horizon=0, history="carried").trellisnet(ids)
+    assert score.tokens == 3 * 132
+    np.testing.assert_allclose(score.nll, total, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("horizon", "history"), [(7, "zero"), (0, "carried")])
+def test_trellisnet_traces_once_for_whole_windows_and_once_for_the_last(
+    model, ids, monkeypatch, horizon, history
+):
+    score, traces = type(model).score, []
+
+    def counted(*args, **kwargs):
+        traces.append(args)
+        return score(*args, **kwargs)
+
+    monkeypatch.setattr(type(model), "score", counted)
+    scorer = evaluator(model, horizon=horizon, history=history)
+    for _ in range(2):
+        scorer.trellisnet(ids)
+    assert len(traces) == 2
+
+
+@pytest.mark.parametrize("trained_with", [0.0, 1e-8])
+def test_protocols_differ_in_what_they_add_to_a_mixture(ids, trained_with):
+    """1e-8 under `trellisnet`, nothing under `exact`, and the model stays as it was."""
+    head = heads.MixtureOfSoftmaxes(2, epsilon=trained_with, dtype="float64")
+    model = TrellisLM(VOCABULARY, 6, 3, embedding_units=5, head=head, dtype="float64")
+    # Half of the words have probabilities of e^-30, far less than 1e-8.
+    head.bias.assign(np.where(np.arange(VOCABULARY) % 2, -30.0, 0.0))
+    score = evaluator(model, horizon=0, history="carried").trellisnet(ids[:134])
+    exact = evaluator(model).exact(ids)
+    exact_again = evaluator(model, rows=3, chunk=16).exact(ids)
+    assert head.epsilon == trained_with
+    head.epsilon = 0.0
+    np.testing.assert_allclose(exact.nll, one_pass(model, ids), rtol=1e-9)
+    np.testing.assert_allclose(exact_again.nll, exact.nll, rtol=1e-9)
+    head.epsilon = 1e-8
+    rows, state, total = ids[:132].reshape(3, 44), model.get_initial_state(3), 0.0
+    for start in range(0, 43, 20):
+        stop = min(start + 20, 43)
+        nll, state = model.score(
+            rows[:, start:stop], rows[:, start + 1 : stop + 1], initial_state=state
+        )
+        total += float(tf.reduce_sum(nll))
+    np.testing.assert_allclose(score.nll, total, rtol=1e-9)
+    assert score.mean < 13 < exact.mean
+
+
+def test_a_text_passes_the_check_where_it_can_be_scored(model, ids):
+    data = ConfigDict({"window": 20, "horizon": 7})
+    settings = ConfigDict({"batch_size": 3, "exact_batch_size": 1, "exact_chunk": 64})
+    evaluation.check_text("it", 27, data, settings)
+    assert evaluator(model).trellisnet(ids[:27]).tokens == 3
+    with pytest.raises(ValueError, match="it holds 26 tokens; .* 27, .*batch_size=2, or give more"):
+        evaluation.check_text("it", 26, data, settings)
+    with pytest.raises(ValueError, match="in each of .*batch_size=3 streams: give more text"):
+        evaluation.check_text("it", 8, data, settings)
+    with pytest.raises(ValueError):
+        evaluator(model).trellisnet(ids[:26])
+
+
+def test_an_unknown_protocol_is_refused(model, ids):
+    with pytest.raises(ValueError, match="`protocol` must be one of .*Received: protocol='exakt'"):
+        evaluator(model).score("exakt", ids)
+
+
+def test_description_of_characters_has_bits():
+    scores = {"exact": evaluation.Score(np.log(2.0) * 1500, 1200)}
+    line = evaluation.describe("test", scores, measures.of_tokens("ptb_char"))
+    assert line == "test bpc: exact 1.250 (1,200 characters)"
+
+
+def test_description_has_perplexity_and_tokens():
+    scores = {"exact": evaluation.Score(np.log(50.0) * 1200, 1200)}
+    assert evaluation.describe("test", scores) == "test perplexity: exact 50.00 (1,200 tokens)"

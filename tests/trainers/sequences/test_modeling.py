@@ -1,0 +1,157 @@
+"""What the task of sequences gives the loop: losses, their weight, and scores."""
+
+import dataclasses
+
+import keras
+import ml_collections
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainers.data.long_memory import Examples
+from trainers.data.sequences import SequenceData
+from trainers.sequences.modeling import SequenceModeling, check_replicas
+
+CLASSES, STEPS = 3, 4
+CONFIG = ml_collections.ConfigDict(
+    dict(
+        task="seq_mnist",
+        seed=1,
+        data=dict(batch_size=4),
+        training=dict(epochs=2),
+        evaluation=dict(batch_size=2),
+    )
+)
+
+
+class Linear(keras.Model):
+    """Logits [B, T, classes], or those of the last step; in training, half of them."""
+
+    def __init__(self, outputs, every_step=False):
+        super().__init__(dtype="float64")
+        self.every_step = every_step
+        draw = np.random.default_rng(0).normal(size=(1, outputs))
+        self.kernel = self.add_weight(
+            shape=(1, outputs),
+            initializer=lambda *_, **__: tf.constant(draw),
+            regularizer=keras.regularizers.L2(0.1),
+        )
+        self.built = True
+
+    def call(self, sequences, training=False):
+        logits = tf.cast(sequences, tf.float64) @ self.kernel
+        logits = logits / 2 if training else logits
+        return logits if self.every_step else logits[:, -1]
+
+
+def data_of(targets):
+    """Splits of five, three and four sequences with the targets that a function gives them."""
+    generator = np.random.default_rng(2)
+
+    def examples(count):
+        inputs = generator.integers(0, 9, (count, STEPS, 1)).astype("uint8")
+        return Examples(inputs, targets(inputs, generator))
+
+    def normalise(inputs):
+        return tf.cast(inputs, tf.float32) - 4
+
+    return SequenceData(examples(5), examples(3), examples(4), normalise, CLASSES)
+
+
+def labels(inputs, generator):
+    return generator.integers(0, CLASSES, len(inputs)).astype("int32")
+
+
+def symbols(inputs, generator):
+    return generator.integers(0, CLASSES, inputs.shape[:2]).astype("int32")
+
+
+def values(inputs, generator):
+    return generator.normal(size=len(inputs))
+
+
+def cross_entropies(targets, logits):
+    log_sums = np.log(np.exp(logits).sum(-1))
+    return log_sums - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
+
+
+def logits_of(model, examples):
+    inputs = examples.inputs.astype("float64") - 4
+    logits = inputs @ np.asarray(model.kernel)
+    return logits if model.every_step else logits[:, -1]
+
+
+@pytest.mark.parametrize(("targets", "every_step"), [(labels, False), (symbols, True)])
+def test_classes(targets, every_step):
+    data = data_of(targets)
+    model = Linear(CLASSES, every_step)
+    task = SequenceModeling(model, CONFIG, data)
+    batch = tuple(map(tf.constant, data.train))
+    loss, weight, state, metrics = task.loss(batch, ())
+    logits = logits_of(model, data.train) / 2
+    count = data.train.targets.size
+    penalty = 0.1 * np.square(np.asarray(model.kernel)).sum()
+    expected = cross_entropies(data.train.targets, logits).sum() + count * penalty
+    assert (float(loss), float(weight), state) == (pytest.approx(expected), count, ())
+    right = (logits.argmax(-1) == data.train.targets).sum()
+    assert float(metrics["accuracy"]) == right
+    score = task.score("test")
+    logits = logits_of(model, data.test)
+    assert score.loss == pytest.approx(cross_entropies(data.test.targets, logits).mean())
+    assert score.accuracy == (logits.argmax(-1) == data.test.targets).mean()
+    assert np.array_equal(score.predictions, logits.argmax(-1))
+    assert score.targets == data.test.targets.size
+    evaluated = task.score("validation")
+    assert task.evaluate() == {"loss": evaluated.loss, "accuracy": evaluated.accuracy}
+
+
+def test_values():
+    data, model = data_of(values), Linear(1)
+    task = SequenceModeling(model, CONFIG.copy_and_resolve_references(), data)
+    score = task.score("validation")
+    errors = logits_of(model, data.validation)[:, 0] - data.validation.targets
+    assert score.loss == pytest.approx(np.square(errors).mean())
+    assert (score.accuracy, score.targets, score.predictions.size) == (None, 3, 0)
+    assert task.evaluate() == {"loss": score.loss}
+    *_, metrics = task.loss(tuple(map(tf.constant, data.train)), ())
+    assert metrics == {}
+
+
+def test_an_epoch_has_each_example_once():
+    data = data_of(labels)
+    data = dataclasses.replace(
+        data,
+        train=Examples(np.arange(5, dtype="uint8")[:, None, None], np.arange(5, dtype="int32")),
+    )
+    task = SequenceModeling(Linear(CLASSES), CONFIG, data)
+    assert task.steps_per_epoch == 2
+    batches = list(task.dataset(0).as_numpy_iterator())
+    assert [len(targets) for _, targets in batches] == [4, 1, 4, 1]
+    for inputs, targets in batches:
+        assert np.array_equal(inputs[:, 0, 0], targets)
+    for epoch in (batches[:2], batches[2:]):
+        assert sorted(np.concatenate([targets for _, targets in epoch])) == list(range(5))
+    later = list(task.dataset(3).as_numpy_iterator())
+    assert len(later) == 1 and np.array_equal(later[0][1], batches[3][1])
+
+
+@pytest.mark.parametrize(
+    ("task", "shown"),
+    [
+        ("seq_mnist", {"accuracy": 75.0, "loss": 0.5}),
+        ("copy_memory", {"cross_entropy": 0.5, "accuracy": 75.0}),
+    ],
+)
+def test_what_is_shown_begins_with_the_measure(task, shown):
+    config = CONFIG.copy_and_resolve_references()
+    config.task = task
+    modeling = SequenceModeling(Linear(CLASSES), config, data_of(labels))
+    displayed = modeling.display({"loss": 0.5, "accuracy": 0.75, "gradient_norm": 1.0})
+    assert list(displayed.items()) == list(shown.items())
+    assert modeling.unit == {"seq_mnist": "images", "copy_memory": "symbols"}[task]
+
+
+def test_batches_that_replicas_cannot_share_are_refused():
+    with pytest.raises(ValueError, match="2 replicas cannot share.* 5 .*last batch has 1.*=4"):
+        check_replicas(5, 4, replicas=2)
+    check_replicas(6, 4, replicas=2)

@@ -1,0 +1,298 @@
+"""Task, preset and overrides."""
+
+import json
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+from ml_collections import ConfigDict
+
+from configs import ptb
+from configs.ptb_char import PRESETS as PRESETS_CHAR
+from trainers.cli import command, run_flags  # noqa: F401
+from trainers.language import modeling
+from trainers.sequences import models
+from trainers.tasks import config
+from trainers.tasks.names import flatten
+from trainers.training import memory, runs
+
+
+def parse(*arguments: str):
+    """Returns the config of a command line, parsed with flags of its own."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string("task", None, "", flag_values=flag_values)
+    flags.DEFINE_string("preset", None, "", flag_values=flag_values)
+    config.parse(["lm", *arguments], flag_values)
+    return flag_values["config"].value
+
+
+@pytest.mark.parametrize("task", config.TASKS)
+def test_every_preset_loads_and_survives_json(task):
+    module = __import__(f"configs.{task}", fromlist=["PRESETS"])
+    for preset in module.PRESETS:
+        loaded = config.load(task, preset)
+        assert (loaded.task, loaded.preset) == (task, preset)
+        assert loaded.is_locked
+        again = config.from_dict(json.loads(json.dumps(loaded.to_dict())))
+        assert again.to_dict() == loaded.to_dict()
+        assert again.is_locked
+        assert config.load(task, preset) is not loaded
+
+
+def test_the_authors_presets_alone_leave_the_last_word_s_input_vector_untrained():
+    for preset in ("released", "paper"):
+        assert config.load("ptb", preset).model.untrained_input_id == -1
+    # A field more would refuse to go on with the runs that there are.
+    for task, preset in (("ptb", "small"), ("ptb", "small_lstm"), ("pydoc", "small")):
+        assert "untrained_input_id" not in config.load(task, preset).model
+
+
+@pytest.mark.parametrize("base", ["paper", "small"])
+def test_an_ablation_is_its_preset_with_one_group_changed(base):
+    expected = flatten(config.load("ptb", base))
+    for preset in ptb.PRESETS:
+        if preset.startswith(f"{base}_") and preset != "small_lstm":
+            found = flatten(config.load("ptb", preset))
+            changed = {
+                field
+                for field, value in found.items()
+                if field != "preset" and expected.get(field) != value
+            }
+            assert changed, preset
+            assert len({field.split(".")[0] for field in changed}) == 1, preset
+            assert set(expected) <= set(found)
+
+
+@pytest.mark.parametrize("base", ["paper", "small"])
+def test_mixed_group_convolution_has_the_parameters_of_the_dense_one(base):
+    """Counted by formula: kernels, bias and the tied softmax."""
+
+    def count(preset):
+        model = config.load("ptb", preset).model
+        units, inputs, groups = model.units, model.embedding_units, model.get("groups", 1)
+        width = units // groups
+        # A tap between two groups each: from each group to itself, and to the next one.
+        hidden = 2 * units**2 if groups == 1 else (2 * groups - 1) * width**2
+        injected = 2 * inputs * units if groups == 1 else inputs * width
+        return 4 * (hidden + injected + units) + 10_000 * (inputs + 1)
+
+    dense, mixed = count(base), count(f"{base}_mixed_group_convolution")
+    assert abs(mixed / dense - 1) < 2e-3
+    model = config.load("ptb", f"{base}_mixed_group_convolution").model
+    assert model.units % model.groups == 0
+
+
+def test_presets_of_characters_differ_in_their_form():
+    forms = {preset: config.load("ptb_char", preset).corpus.form for preset in PRESETS_CHAR}
+    assert forms == {"paper": "mikolov", "released": "released", "small": "mikolov"}
+
+
+def test_a_field_that_is_none_keeps_its_type():
+    values = parse("--task=ptb_char", "--config.schedule.patience=3")
+    assert values.schedule.patience == 3
+    assert config.load("ptb_char").schedule.patience is None
+
+
+@pytest.mark.parametrize(
+    ("task", "preset", "millions"),
+    [
+        ("ptb", "paper", 24),
+        ("ptb", "paper_larger", 33),
+        ("ptb_mos", "paper", 25),
+        ("ptb_mos", "paper_larger", 34),
+        ("ptb_mos", "released", 26),
+        ("ptb_mos", "small", 3),
+    ],
+)
+def test_sizes_on_the_penn_treebank(task, preset, millions):
+    """The paper's are cut off, not rounded; the released defaults have a larger embedding."""
+    loaded = config.load(task, preset)
+    parameters = runs.parameters(modeling.build(loaded, 10_000))
+    assert parameters // 10**6 == millions
+
+
+@pytest.mark.parametrize(("task", "channels"), [("seq_mnist", 1), ("seq_cifar10", 3)])
+def test_the_larger_pixel_models_have_the_parameters_of_the_table(task, channels):
+    """Kernels and their gains, bias, and the linear map to the classes: the table says 8M."""
+    units, loaded = 1000, config.load(task, "paper_larger")
+    model = models.classifier(loaded, (1024, channels), classes=10)
+    expected = 2 * (channels + units) * 4 * units + 2 * 4 * units + 4 * units + 10 * 11
+    assert runs.parameters(model) == expected
+    assert expected // 10**6 == 8
+
+
+@pytest.mark.parametrize("task", ["ptb", "ptb_mos", "seq_mnist", "permuted_mnist", "seq_cifar10"])
+def test_a_larger_model_is_the_paper_s_with_more_units(task):
+    paper, larger = (flatten(config.load(task, each)) for each in ("paper", "paper_larger"))
+    assert larger["model.units"] > paper["model.units"]
+    changed = {field for field in paper if larger[field] != paper[field]}
+    assert changed == {"preset", "model.units"}
+
+
+def test_estimated_memory_knows_the_heads():
+    """A mixture works in blocks, whatever the number of its experts; so do clusters of words."""
+    loaded = config.load("ptb_mos", "paper")
+    estimates = []
+    for head in ({}, {"head": loaded.model.head}, {"head": {"kind": "adaptive", "cutoffs": (99,)}}):
+        values = loaded.to_dict()
+        values["model"].pop("head")
+        values["model"] |= head
+        estimates.append(memory.training_bytes(ConfigDict(values), 0, 267_735))
+    tied, mixture, adaptive = estimates
+    assert adaptive < mixture < tied / 2
+
+
+def test_paper_is_the_default_preset_of_ptb():
+    assert config.load("ptb").preset == "paper"
+    assert config.load("ptb").model.depth == 55
+
+
+@pytest.mark.parametrize(
+    ("task", "preset", "message"),
+    [
+        ("ptbb", None, "unknown --task 'ptbb'; did you mean 'ptb'"),
+        ("qqqq", None, "expected one of ptb, ptb_mos, .*text"),
+        ("ptb", "smal", "unknown --preset 'smal'; did you mean 'small'.*--task=ptb"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(task, preset, message):
+    with pytest.raises(ValueError, match=message):
+        config.load(task, preset)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--task=ptb", "--preset=small", "--config.model.depth=7"),
+        ("--config.model.depth=7", "--task=ptb", "--preset=small"),
+        ("--config.model.depth", "7", "--preset", "small", "--task", "ptb"),
+        ("-task=text", "--config.model.depth=7", "--preset=paper", "--preset=small", "--task=ptb"),
+    ],
+)
+def test_overrides_apply_after_the_preset_whatever_the_order(arguments):
+    expected = config.load("ptb", "small")
+    expected.model.depth = 7
+    assert parse(*arguments).to_dict() == expected.to_dict()
+
+
+def test_overrides_keep_the_type_of_the_field():
+    values = parse(
+        "--task=ptb",
+        "--config.model.dilation_rate=1,2,4",
+        "--config.optimizer.learning_rate=3",
+        "--config.schedule.average=true",
+        "--config.data.history=carried",
+        "--config.data.horizon=0",
+    )
+    assert values.model.dilation_rate == (1, 2, 4)
+    assert values.optimizer.learning_rate == 3.0
+    assert isinstance(values.optimizer.learning_rate, float)
+    assert values.schedule.average is True
+    assert values.data.history == "carried"
+
+
+@pytest.mark.parametrize(
+    ("override", "nearest"),
+    [
+        ("model.unit", "model.units"),
+        ("model.dropuot", "model.dropout"),
+        ("learning_rate", "optimizer.learning_rate"),
+        ("optimiser.clip_norm", "optimizer.clip_norm"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_nearest(override, nearest):
+    with pytest.raises(ValueError, match=f"unknown --config field .*did you mean '{nearest}'"):
+        parse("--task=ptb", f"--config.{override}=1")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model.units=many", "type int. Received: config.model.units=many"),
+        ("model.units=1.5", "type int. Received: config.model.units=1.5"),
+        (
+            "optimizer.learning_rate=fast",
+            "type float. Received: config.optimizer.learning_rate=fast",
+        ),
+        ("schedule.average=7", "type bool. Received: config.schedule.average=7"),
+        (
+            "model.dilation_rate=1,b",
+            r"must be positive integers .*Received: config.model.dilation_rate=\(1, 'b'\)",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_type_names_field_value_and_type(override, expected):
+    with pytest.raises(ValueError, match=expected) as error:
+        parse("--task=ptb", f"--config.{override}")
+    assert override.partition("=")[0] in str(error.value)
+
+
+def test_a_config_flag_without_a_task_is_refused():
+    with pytest.raises(ValueError, match="without --task"):
+        parse("--config.model.units=3")
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "expected"),
+    [
+        (("--config.model.units=3", "--config.model.units=200"), "model.units", 200),
+        (("--config.schedule.average", "--noconfig.schedule.average"), "schedule.average", False),
+        (
+            ("--config.schedule.epochs=2,3", "--config.schedule.epochs=(5,)"),
+            "schedule.epochs",
+            (5,),
+        ),
+        (("--config.schedule.epochs", "2", "--config.schedule.epochs", "4,6"), None, (4, 6)),
+        (("--config.schedule.epochs=()",), None, ()),
+        (("--config.schedule.epochs=",), None, ()),
+        (("--config.schedule.epochs=(2, 3)",), None, (2, 3)),
+    ],
+)
+def test_of_a_field_that_is_given_twice_the_last_value_counts(given, field, expected):
+    values = parse("--task=ptb", "--preset=small", "--config.model.output_units=200", *given)
+    assert flatten(values)[field or "schedule.epochs"] == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--config.preset=paper", "--config.preset would .*; use --preset=..."),
+        ("--config.task=ptb_char", "--config.task would .*; use --task=..."),
+        ("--config.model={}", "unknown --config field 'model'; did you mean 'model."),
+        ("--config.model.dilation_rate=()", "`config.model.dilation_rate` must be .* at least one"),
+        (
+            "--config.model.dilation_rate=1.5,2",
+            r"Received: config.model.dilation_rate=\('1.5', 2\)",
+        ),
+        (
+            "--config.training.epochs=-3",
+            "`config.training.epochs` must be .*config.training.epochs=-3",
+        ),
+        ("--config.schedule.minimum=nan", "config.schedule.minimum` must be .*minimum=nan"),
+        ("--config.model.initial_deviation=-1", "config.model.initial_deviation` must .*=-1.0"),
+        ("--config.seed=4294967296", "`config.seed` must be .* at most 4294967295"),
+    ],
+)
+def test_what_no_config_may_hold_is_refused_with_the_flags(given, message):
+    with pytest.raises(ValueError, match=message) as error:
+        parse("--task=ptb", "--preset=small", given)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_of_flags_is_read_as_the_flags_are(tmp_path, capsys):
+    """Absl's --flagfile: neither the preset nor what may not be given escapes in one."""
+    file = tmp_path / "flags"
+    file.write_text("--task=ptb\n--preset=small\n--config.model.depth=7\n")
+    saved = flagsaver.save_flag_values()
+    try:
+        command.parse_flags(["lm", f"--flagfile={file}"], lambda argv: None)
+        assert (flags.FLAGS.config.preset, flags.FLAGS.config.model.depth) == ("small", 7)
+    finally:
+        flagsaver.restore_flag_values(saved)
+    for text, told in (("--task=ptb\n--config.preset=paper\n", "use --preset="), (None, "flags")):
+        file.write_text(text) if text else file.unlink()
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_:
+            command.parse_flags(["lm", f"--flagfile={file}"], lambda argv: None)
+        assert exit_.value.code == command.Status.REFUSED
+        error = capsys.readouterr().err
+        assert told in error and len(error.splitlines()) == 1

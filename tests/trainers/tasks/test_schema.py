@@ -1,0 +1,260 @@
+"""What a config may hold: each field of each preset, and what is refused."""
+
+import importlib
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from trainers.tasks import config as configs
+from trainers.tasks import schema
+from trainers.tasks.names import TASKS, flatten
+
+
+def presets():
+    """Every preset of every task."""
+    for task in TASKS:
+        for preset in importlib.import_module(f"configs.{task}").PRESETS:
+            yield task, preset
+
+
+PRESETS = list(presets())
+
+# What no field takes, whatever its type.
+OTHERS = st.sampled_from([b"1", [1], (1.5,), ("1",), 1j, "", "nan", "1\n2", float("nan")])
+NO_NUMBER = st.none() | st.booleans() | OTHERS
+NO_INTEGER = NO_NUMBER | st.floats()
+HUGE = st.integers(min_value=2**31)
+INFINITE = st.sampled_from([float("inf"), -float("inf"), 10**400, -(10**400)])
+NO_COUNT = st.integers(max_value=0) | HUGE | NO_INTEGER
+BELOW_ZERO = st.floats(max_value=0, exclude_max=True) | st.integers(max_value=-1)
+NOT_FROM_ZERO = BELOW_ZERO | INFINITE | NO_NUMBER
+NOT_ABOVE_ZERO = st.sampled_from([0, 0.0, -0.0]) | NOT_FROM_ZERO
+NO_RATE = st.floats(min_value=1) | st.integers(min_value=1) | NOT_FROM_ZERO
+NO_SWITCH = st.none() | st.integers() | st.floats() | OTHERS
+NO_TEXT = st.none() | st.integers() | st.floats() | st.booleans() | st.just((1,))
+BAD_NUMBERS = st.lists(st.integers(), min_size=1).filter(lambda each: min(each) < 1).map(tuple)
+NO_CYCLE = st.just(()) | BAD_NUMBERS | st.tuples(HUGE) | st.integers() | NO_NUMBER
+FALLING = st.sampled_from([(1, 1), (3, 2), (1, 5, 4)])
+NO_NAME = NO_TEXT | st.sampled_from(["", "none", "Adam", "sgd ", "adam\n"])
+
+# For each field what it does not take.
+BAD = {
+    "task": NO_NAME,
+    "preset": NO_TEXT,
+    "seed": st.integers(max_value=-1) | st.integers(min_value=2**32) | NO_INTEGER,
+    "corpus.form": NO_NAME,
+    "corpus.order": NO_NAME,
+    "corpus.unknown": NO_SWITCH,
+    "data.batch_size": NO_COUNT,
+    "data.window": NO_COUNT,
+    "data.horizon": st.integers(max_value=-1) | HUGE | NO_INTEGER,
+    "data.history": NO_NAME,
+    "data.steps": NO_COUNT,
+    "data.train": NO_COUNT,
+    "data.validation": NO_COUNT,
+    "data.test": NO_COUNT,
+    "evaluation.batch_size": NO_COUNT,
+    "evaluation.exact_batch_size": NO_COUNT,
+    "evaluation.exact_chunk": NO_COUNT,
+    "model.kind": NO_NAME,
+    "model.units": NO_COUNT,
+    "model.depth": NO_COUNT,
+    "model.layers": NO_COUNT,
+    "model.output_units": NO_COUNT,
+    "model.embedding_units": NO_COUNT,
+    "model.kernel_size": NO_COUNT,
+    "model.dilation_rate": NO_CYCLE,
+    "model.groups": NO_COUNT,
+    "model.inject_every": NO_COUNT,
+    "model.weight_normalization": NO_SWITCH,
+    "model.initial_deviation": NOT_FROM_ZERO,
+    "model.embedding_dropout": NO_RATE,
+    "model.dropout": NO_RATE,
+    "model.recurrent_dropout": NO_RATE,
+    "model.weight_dropout": NO_RATE,
+    "model.output_dropout": NO_RATE,
+    "model.auxiliary_every": NO_COUNT,
+    "model.auxiliary_weight": NOT_FROM_ZERO,
+    "model.activation_weight": NOT_FROM_ZERO,
+    "model.temporal_weight": NOT_FROM_ZERO,
+    "model.untrained_input_id": HUGE | st.integers(max_value=-(2**31)) | NO_INTEGER,
+    "model.embeddings_initializer.class_name": NO_NAME,
+    "model.embeddings_initializer.config.minval": INFINITE | NO_NUMBER,
+    "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,
+    "model.head.kind": NO_NAME,
+    "model.head.experts": NO_COUNT,
+    "model.head.latent_dropout": NO_RATE,
+    "model.head.epsilon": NO_RATE,
+    "model.head.cutoffs": FALLING | NO_CYCLE,
+    "optimizer.name": NO_NAME,
+    "optimizer.learning_rate": NOT_ABOVE_ZERO,
+    "optimizer.clip_norm": NOT_ABOVE_ZERO,
+    "optimizer.weight_decay": NOT_FROM_ZERO,
+    "schedule.factor": st.just(0) | NO_RATE,
+    "schedule.patience": st.integers(max_value=0) | HUGE | st.floats() | st.booleans() | OTHERS,
+    "schedule.minimum": NOT_FROM_ZERO,
+    "schedule.epochs": FALLING | BAD_NUMBERS | st.tuples(HUGE) | st.integers() | NO_NUMBER,
+    "schedule.average": NO_SWITCH,
+    "training.epochs": NO_COUNT,
+    "training.log_every_steps": NO_COUNT,
+    "training.checkpoint_every_steps": NO_COUNT,
+}
+
+
+def values_of(preset, fields):
+    """A preset's values, some of them changed, which may be of any type."""
+    values = configs.load(*preset).to_dict()
+    for name, value in fields.items():
+        *groups, leaf = name.split(".")
+        group = values
+        for each in groups:
+            group = group.setdefault(each, {})
+        group[leaf] = value
+    return values
+
+
+def preset_with(field):
+    return next(each for each in PRESETS if field in flatten(configs.load(*each)))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_preset_passes_and_each_of_its_fields_has_an_entry(task):
+    for preset in (preset for each, preset in PRESETS if each == task):
+        config = configs.load(task, preset)
+        schema.check(config)
+        table = schema.fields(config)
+        missing = {name for name, field in table.items() if not field.optional}
+        assert missing <= set(flatten(config)) <= set(table)
+        assert set(flatten(config)) <= set(BAD)
+
+
+def test_what_the_table_has_is_in_some_preset():
+    known = {name for each in PRESETS for name in flatten(configs.load(*each))}
+    table = {name for each in PRESETS for name in schema.fields(configs.load(*each))}
+    assert known == table == set(BAD)
+
+
+@hypothesis.settings(max_examples=400, deadline=None)
+@hypothesis.given(field=st.sampled_from(sorted(BAD)), data=st.data())
+def test_a_value_out_of_its_range_is_refused_with_its_field(field, data):
+    value = data.draw(BAD[field])
+    values = values_of(preset_with(field), {field: value})
+    with pytest.raises(ValueError) as error:
+        schema.check(values)
+    message = str(error.value)
+    if field == "task":
+        assert message.startswith("unknown config.task ")
+    else:
+        assert message.startswith(f"`config.{field}` must be ")
+        assert f"Received: config.{field}=" in message
+    assert len(message.splitlines()) == 1 and len(message) < 400
+
+
+def test_the_ends_of_the_ranges_are_in_them():
+    schema.check(
+        values_of(
+            ("ptb", "small"),
+            {
+                "seed": 2**32 - 1,
+                "model.dropout": 0,
+                "model.initial_deviation": 0,
+                "optimizer.weight_decay": 0,
+                "schedule.patience": None,
+                "schedule.epochs": (),
+                "training.epochs": 2**31 - 1,
+                "data.window": 17,
+                "model.auxiliary_weight": 1,
+            },
+        )
+    )
+    schema.check(values_of(("adding", "small"), {"data.steps": 2, "data.batch_size": 50_000}))
+
+
+@pytest.mark.parametrize(
+    ("preset", "changed", "message"),
+    [
+        (("ptb", "small"), {"data.window": 16}, "`config.data.horizon` must be below .*window=16"),
+        (
+            ("ptb", "small"),
+            {"data.history": "carried"},
+            "`config.data.horizon` must be 0 with config.data.history='carried'.*horizon=16",
+        ),
+        (
+            ("ptb", "small"),
+            {"schedule.average": True},
+            "`config.schedule.average` must be False unless config.optimizer.name is 'sgd'"
+            ".*config.schedule.average=True, config.optimizer.name='adam'",
+        ),
+        (
+            ("ptb", "small"),
+            {"model.units": 100},
+            "`config.model.output_units` must be at most config.model.units=100.*output_units=200",
+        ),
+        (
+            ("ptb", "small"),
+            {"model.output_units": 100},
+            "`config.model.output_units` must be config.model.embedding_units.*"
+            "output_units=100, config.model.embedding_units=200",
+        ),
+        (
+            ("wikitext103", "small"),
+            {"model.embedding_units": 100},
+            "`config.model.output_units` must be config.model.embedding_units",
+        ),
+        (
+            ("ptb", "small_mixed_group_convolution"),
+            {"model.groups": 3},
+            "`config.model.groups` must be a divisor of config.model.units=494.*groups=3",
+        ),
+        (
+            ("ptb", "small"),
+            {"model.auxiliary_weight": 0.1, "model.auxiliary_every": 7},
+            "`config.model.auxiliary_every` must be at most config.model.depth=6.*every=7",
+        ),
+        (
+            ("ptb_char", "small"),
+            {"model.embeddings_initializer.config.minval": 1.5},
+            "config.minval` must be at most .*maxval.*minval=1.5, .*maxval=1.0",
+        ),
+        (
+            ("seq_mnist", "small"),
+            {"model.output_units": 65},
+            "`config.model.output_units` must be at most config.model.units=64",
+        ),
+        (("adding", "small"), {"data.steps": 1}, "`config.data.steps` must be .*at least 2"),
+        (
+            ("copy_memory", "small"),
+            {"data.train": 31},
+            "`config.data.batch_size` must be at most .*batch_size=32, config.data.train=31",
+        ),
+        (("ptb", "small"), {"model.unit": 3}, "unknown config field 'model.unit'; did you mean"),
+        (("ptb", "small_lstm"), {"model.head.kind": "mixture"}, "unknown config field 'model.head"),
+        (
+            ("ptb", "small"),
+            {"model.head.kind": "mixture"},
+            "config.model.head.experts` is missing",
+        ),
+        (("ptb", "small"), {"model": 3}, "`config.model.kind` is missing; it must be one of"),
+        (("seq_mnist", "small"), {"model": 3}, "unknown config field 'model'"),
+        (("ptb", "small"), {"task": 3}, "unknown config.task '3'"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused(preset, changed, message):
+    with pytest.raises(ValueError, match=message) as error:
+        schema.check(values_of(preset, changed))
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_loss_that_is_off_may_be_of_any_level():
+    schema.check(values_of(("ptb", "small"), {"model.auxiliary_every": 99}))
+
+
+def test_what_a_run_that_goes_on_may_change():
+    allowed = set(schema.may_change(configs.load("ptb", "small")))
+    assert {"optimizer.learning_rate", "optimizer.clip_norm", "schedule.patience"} <= allowed
+    assert "evaluation.batch_size" not in allowed  # the streams of the validation loss
+    assert "evaluation.batch_size" in schema.may_change(configs.load("seq_mnist", "small"))
+    fixed = {"seed", "task", "preset", "optimizer.name", "schedule.average"}
+    for name in allowed:
+        assert name not in fixed and name.split(".")[0] not in ("model", "data", "corpus")

@@ -1,0 +1,1 @@
+"""The authors' code and weights, beside ours."""

@@ -1,0 +1,165 @@
+"""A training step as the authors' scripts take it: their model, loss, clipping and optimizer.
+
+The scripts themselves read flags, text and a GPU as they are imported; what their `train` does with
+a batch stands here again. Everything is in float64, and nothing is dropped. It needs torch and a
+clone of their repository.
+"""
+
+import contextlib
+import io
+from typing import Any
+
+import ml_collections
+import numpy as np
+import torch
+from torch.nn import functional
+
+from trainers.authors import clone as authors
+
+Arrays = dict[str, np.ndarray]
+_OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+
+
+class Reference:
+    """The authors' model in training, with the weights that their own code draws.
+
+    Args:
+        clone: The folder of their repository.
+        config: The run's config, without dropout.
+        vocabulary_size: V.
+
+    Raises:
+        ValueError: The clone is none, or their code cannot build the model.
+    """
+
+    def __init__(self, clone: str | None, config: ml_collections.ConfigDict, vocabulary_size: int):
+        torch.manual_seed(config.seed)
+        torch.set_default_dtype(torch.float64)  # they make tensors of it in between
+        self._config = config
+        with contextlib.redirect_stdout(io.StringIO()):  # they print
+            self._model = _model(clone, config.model, vocabulary_size)
+        self._split_softmax = _split_softmax(clone, config.model)
+        self._parameters = [
+            *self._model.parameters(),
+            *(self._split_softmax.parameters() if self._split_softmax else ()),
+        ]
+        self._optimizer = _OPTIMIZERS[config.optimizer.name](
+            self._parameters,
+            lr=config.optimizer.learning_rate,
+            weight_decay=config.optimizer.weight_decay,
+        )
+        self.start_epoch()
+
+    def start_epoch(self) -> None:
+        """Forgets the history."""
+        self._hidden = self._model.init_hidden(self._config.data.batch_size)
+
+    def weights(self) -> Arrays:
+        """Returns the weights as `convert.language_model_from_torch` takes them."""
+        return {name: _array(tensor) for name, tensor in self._named().items()}
+
+    def step(self, ids: np.ndarray, targets: np.ndarray) -> tuple[Arrays, Arrays]:
+        """Trains on a batch.
+
+        Args:
+            ids: [B, T].
+            targets: [B, T], the token after each.
+
+        Returns:
+            What the step computed, by the names of `verify.Ours.step`; the gradients before
+            clipping, by the names of `weights`.
+        """
+        self._optimizer.zero_grad()
+        if self._config.data.history == "zero":
+            self.start_epoch()
+        (raw, output, decoded), hidden, auxiliary = self._model(
+            torch.tensor(ids, dtype=torch.int64),
+            tuple(part.detach() for part in self._hidden),
+            decode=self._split_softmax is None,
+        )
+        terms = self._terms(raw, output, decoded, auxiliary, torch.tensor(targets).long())
+        loss = sum(terms.values())
+        loss.backward()
+        gradients = {name: _array(tensor.grad) for name, tensor in self._named().items()}
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.optimizer.clip_norm)
+        self._optimizer.step()
+        self._hidden = hidden
+        states = {
+            name: part[:, :, 0] for name, part in zip(("hidden", "cell"), hidden, strict=True)
+        }
+        found = {"outputs": raw[:, self._config.data.horizon :], **states, **terms}
+        found |= {"loss": loss, "gradient_norm": norm}
+        return {name: _array(tensor) for name, tensor in found.items()}, gradients
+
+    def _terms(
+        self, raw: Any, output: Any, decoded: Any, auxiliary: Any, targets: Any
+    ) -> dict[str, Any]:
+        """The terms of their loss; `auxiliary` is [B, M, T, ...], the others [B, T, ...]."""
+        settings, horizon = self._config.model, self._config.data.horizon
+        terms = dict.fromkeys(
+            ("prediction", "auxiliary", "activation", "temporal"), torch.zeros(())
+        )
+        terms["prediction"] = self._nll(decoded, targets)
+        if settings.auxiliary_weight:
+            levels = [self._nll(level, targets) for level in auxiliary.unbind(1)]
+            terms["auxiliary"] = settings.auxiliary_weight * sum(levels)
+        if settings.activation_weight:
+            terms["activation"] = settings.activation_weight * output[:, horizon:].pow(2).mean()
+        if settings.temporal_weight:
+            raw = raw[:, horizon:]
+            steps = raw[:, 1:] - raw[:, :-1]
+            terms["temporal"] = settings.temporal_weight * steps.pow(2).mean()
+        return terms
+
+    def _nll(self, decoded: Any, targets: Any) -> Any:
+        """Mean over what the horizon leaves; `decoded` is as each script's loss takes it."""
+        horizon = self._config.data.horizon
+        decoded, targets = decoded[:, horizon:].flatten(0, 1), targets[:, horizon:].flatten()
+        if self._split_softmax:
+            decoder = self._model.decoder
+            return self._split_softmax(decoder.weight, decoder.bias, decoded, targets)
+        if self._model.n_experts:
+            return functional.nll_loss(decoded, targets)
+        return functional.cross_entropy(decoded, targets)
+
+    def _named(self) -> dict[str, torch.nn.Parameter]:
+        """Parameters by the names of the state dict, in which some have two."""
+        split = self._split_softmax
+        return {
+            **self._model.state_dict(keep_vars=True),
+            **(split.state_dict(keep_vars=True) if split else {}),
+        }
+
+
+def _model(clone: str | None, model: ml_collections.ConfigDict, vocabulary_size: int) -> Any:
+    return authors.load(clone, "model").TrellisNetModel(
+        vocabulary_size,
+        model.embedding_units,
+        model.units - model.output_units,
+        model.output_units,
+        model.depth,
+        kernel_size=model.kernel_size,
+        dilation=list(model.dilation_rate),
+        wnorm=model.weight_normalization,
+        aux=bool(model.auxiliary_weight),
+        aux_frequency=model.auxiliary_every,
+        n_experts=_head(model, "mixture").get("experts", 0),
+    )
+
+
+def _split_softmax(clone: str | None, model: ml_collections.ConfigDict) -> Any:
+    """Their adaptive softmax, which is no part of their model; None for the others."""
+    if not (head := _head(model, "adaptive")):
+        return None
+    module = authors.load(clone, "word_WT103/splitcross")
+    return module.SplitCrossEntropyLoss(model.embedding_units, list(head["cutoffs"]))
+
+
+def _head(model: ml_collections.ConfigDict, kind: str) -> dict[str, Any]:
+    """The fields of a head of this kind; none where the config has another."""
+    head = model.to_dict().get("head") or {}
+    return head if head.get("kind") == kind else {}
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return tensor.detach().numpy().copy()

@@ -1,0 +1,132 @@
+"""The authors' state dicts and our models: which sizes they tell, and whose variable is which."""
+
+from collections.abc import Mapping, Sequence, Set
+
+import keras
+import ml_collections
+import numpy as np
+
+from keras_trellis import TrellisClassifier, TrellisLM, convert
+from trainers.tasks import schema
+
+TOLD = ("units", "kernel_size", "weight_normalization", "embedding_units", "output_units")
+UNTOLD = ("depth", "dilation_rate")
+_AUXILIARY = ("model.auxiliary_every", "model.auxiliary_weight")
+
+
+def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict) -> TrellisLM:
+    """Returns a model with a state dict's weights, for evaluation, and what a config adds to them.
+
+    Args:
+        arrays: name -> array.
+        config: The run's config, for what shapes do not tell.
+
+    Raises:
+        ValueError: A name is missing or unknown, an array has the wrong shape, or the config is not
+            that of a trellis network.
+    """
+    check_kind(config)
+    untold = {name: config.model[name] for name in UNTOLD}
+    if (head := config.model.get("head")) and head.kind == "adaptive":
+        _check_split_softmax(arrays)
+        untold["cutoffs"] = head.cutoffs
+    return convert.language_model_from_torch(arrays, **untold)
+
+
+def classifier_of(
+    arrays: Mapping[str, np.ndarray],
+    config: ml_collections.ConfigDict,
+    permutation: Sequence[int] | None,
+) -> TrellisClassifier:
+    """Returns a classifier with a state dict's weights; as `model_of`.
+
+    Args:
+        arrays: name -> array.
+        config: The run's config, for what shapes do not tell.
+        permutation: The order in which the pixels are read, or None.
+
+    Raises:
+        ValueError: A name is missing or unknown, or an array has the wrong shape.
+    """
+    untold = {name: config.model[name] for name in UNTOLD}
+    return convert.classifier_from_torch(arrays, **untold, permutation=permutation)
+
+
+def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
+    names = {name.removeprefix("module.") for name in arrays}
+    if missing := {"tail_bias", "tail_vectors"} - names:
+        raise ValueError(
+            f"the file has no {', '.join(sorted(missing))}, which belong to the split softmax: the "
+            "authors' script saves the network without its criterion; expected both in one file, "
+            "`torch.save({**model.state_dict(), **criterion.state_dict()}, file)`"
+        )
+
+
+def check_kind(config: ml_collections.ConfigDict) -> None:
+    """Raises ValueError where a config's model is no trellis network, as all the authors' are."""
+    if config.model.kind != "trellis":
+        raise ValueError(
+            "`config.model.kind` must be 'trellis', as the authors' network is. "
+            f"Received: config.model.kind={config.model.kind!r}"
+        )
+
+
+def with_told_sizes(
+    config: ml_collections.ConfigDict, model: TrellisLM | TrellisClassifier, given: Set[str]
+) -> ml_collections.ConfigDict:
+    """Returns a config with the sizes that shapes told.
+
+    A model of other sizes than the preset's is not the preset's, which then cannot say either what
+    shapes do not tell. Nor is one of less depth, whose levels the preset's auxiliary losses may be
+    beyond: these are off then, unless they are given.
+
+    Args:
+        config: The run's config.
+        model: From `model_of` or `classifier_of`.
+        given: The fields that the command line gave, such as "model.depth".
+
+    Raises:
+        ValueError: A size given contradicts the shapes, or `UNTOLD` are not given where the preset
+            is none of this model; or the values do not go together.
+    """
+    told = {name: model.get_config()[name] for name in TOLD if name in config.model}
+    for name, value in told.items():
+        if f"model.{name}" in given and config.model[name] != value:
+            raise ValueError(
+                f"`config.model.{name}` must be {value}, by the shapes in the file. Received: "
+                f"config.model.{name}={config.model[name]}"
+            )
+    differing = [
+        f"{name} {value} (preset: {config.model[name]})"
+        for name, value in told.items()
+        if config.model[name] != value
+    ]
+    missing = [f"--config.model.{name}" for name in UNTOLD if f"model.{name}" not in given]
+    if differing and missing:
+        raise ValueError(
+            f"the file's sizes are not the preset {config.preset}'s: {', '.join(differing)}; give "
+            f"{' and '.join(missing)}, which no shape tells"
+        )
+    config = config.copy_and_resolve_references()
+    config.model.update(told)
+    beyond = config.model.get("auxiliary_every", 0) > config.model.depth
+    if beyond and not given & set(_AUXILIARY):
+        config.model.auxiliary_weight = 0.0
+    schema.check(config)
+    return config
+
+
+def give_weights(model: keras.Model, source: keras.Model) -> None:
+    """Gives a config's own model the weights of one from `model_of` or `classifier_of`.
+
+    Raises:
+        ValueError: The config's model has other weights.
+    """
+    mine, other = ([tuple(v.shape) for v in m.trainable_variables] for m in (model, source))
+    if mine != other:
+        raise ValueError(
+            f"the config's model has weights of the shapes {mine}, and the file {other}; give the "
+            "`--config.model` fields that it was trained with"
+        )
+    for variable, value in zip(model.trainable_variables, source.trainable_variables, strict=True):
+        variable.assign(value)

@@ -1,0 +1,1 @@
+"""What all commands share: flags, errors of one line, exit statuses."""

@@ -1,0 +1,125 @@
+"""What is wrong with a command line, said as the other errors are."""
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from absl import flags
+
+from trainers.tasks import names
+
+_PATHS = ("workdir", "data_dir", "output", "checkpoint", "permutation", "reference_dir")
+_MISSING = re.compile(r"Missing value for flag (--\S+)")
+_REFUSED = re.compile(r"flag --([^=\s]+)=(.*?): ", re.DOTALL)
+
+
+def told(error: Exception, values: flags.FlagValues = flags.FLAGS) -> str:
+    """Returns the line that tells an error, which may be one of absl's.
+
+    Args:
+        error: What parsing or checking the flags raised.
+        values: The command's flags.
+    """
+    message = str(error)
+    if isinstance(error, flags.UnrecognizedFlagError):
+        return _unknown(error.flagname, values)
+    if isinstance(error, flags.IllegalFlagValueError) and (found := _REFUSED.match(message)):
+        name, value = found.groups()
+        if name == "config":
+            return "--config has no value of its own; --config.FIELD=VALUE changes a field"
+        if expected := name in values and expected_by(values[name].parser):
+            return f"--{name} must be {expected}. Received: --{name}={value}"
+    if found := _MISSING.fullmatch(message):
+        return f"{found[1]} has no value; expected {found[1]}=VALUE"
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return message.removeprefix("ERROR:: ")
+
+
+def check_paths(values: flags.FlagValues = flags.FLAGS) -> None:
+    """Refuses names of files that a shell's variable or a copied line may have left so."""
+    for name in _PATHS:
+        path = values[name].value if name in values else None
+        if path is None:
+            continue
+        if not path:
+            raise ValueError(f"--{name} must not be empty. Received: --{name}=")
+        plain = path == path.strip() and path.isprintable()
+        check(
+            name, repr(path), "a name without control characters or white space at its ends", plain
+        )
+
+
+def check(name: str, value: Any, expected: str, valid: bool) -> None:
+    """Raises ValueError where a flag's value is not valid."""
+    if not valid:
+        raise ValueError(f"--{name} must be {expected}. Received: --{name}={value}")
+
+
+def check_text(name: str, value: Any) -> None:
+    """Raises ValueError where a flag's text has bytes that are no UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"--{name} must be UTF-8. Received: --{name}={value!r}") from None
+
+
+def check_sampling(temperature: float, top_p: float | None) -> None:
+    """Raises ValueError where one of these flags is out of its range; NaN is in none."""
+    check("temperature", temperature, "a number of at least 0", 0 <= temperature < math.inf)
+    if top_p is not None:
+        check("top_p", top_p, "a number above 0 and at most 1", 0 < top_p <= 1)
+
+
+@contextlib.contextmanager
+def naming(flag: str, argument: str) -> Iterator[None]:
+    """Has an error tell of a flag where it tells of the argument that has the flag's value."""
+    try:
+        yield
+    except ValueError as error:
+        message = str(error).replace(f"`{argument}`", f"--{flag}")
+        raise ValueError(message.replace(f" {argument}=", f" --{flag}=")) from error
+
+
+def _unknown(name: str, values: flags.FlagValues) -> str:
+    # absl has flags of its own, which nobody looks for.
+    own = [name for name in values if not _defined_by_absl(name, values)]
+    if "config" in values:
+        config: Any = values["config"].value
+        own += [f"config.{field}" for field in names.flatten(config)]
+    near = names.nearest(name, own)
+    return f"unknown flag --{name}; " + (
+        f"did you mean --{near}?" if near else "--help lists those that there are"
+    )
+
+
+def _defined_by_absl(name: str, values: flags.FlagValues) -> bool:
+    return str(values.find_module_defining_flag(name)).startswith("absl.")
+
+
+def expected_by(parser: Any) -> str:
+    """Returns what a parser takes; nothing where it does not tell."""
+    if isinstance(parser, flags.EnumParser):
+        return f"one of {', '.join(parser.enum_values)}"
+    if isinstance(parser, flags.BooleanParser):
+        return "true or false"
+    if isinstance(parser, flags.IntegerParser | flags.FloatParser):
+        return f"{parser.number_article} {parser.number_name}{_between(parser)}"
+    return parser.syntactic_help
+
+
+def _between(parser: Any) -> str:
+    low, high = parser.lower_bound, parser.upper_bound
+    if low is None or high is None:
+        return "" if low is None else f" of at least {_shown(low)}"
+    return f" from {_shown(low)} to {_shown(high)}"
+
+
+def _shown(bound: float) -> str:
+    for power in (31, 63):
+        for value, text in ((-(2**power), f"-2**{power}"), (2**power - 1, f"2**{power} - 1")):
+            if bound == value:
+                return text
+    return f"{bound:,}".removesuffix(".0")

@@ -1,0 +1,1 @@
+"""Language models: training, evaluation, adaptation."""

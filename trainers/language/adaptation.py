@@ -1,0 +1,318 @@
+"""Adapting to a text while it is scored: dynamic evaluation, and the continuous cache.
+
+Both are causal: what a target costs depends on the tokens before it alone. They are defined on one
+pass over a text, and so score under the protocol `exact`. The parallel streams of `trellisnet` have
+no such order: weights that follow all of them at once have seen, at a token, what comes after it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from keras_trellis.heads import at_least_float32
+from trainers.cli.flag_errors import check
+from trainers.data import streams
+from trainers.language.evaluation import Score, epsilon_of
+
+# Of the authors of dynamic evaluation, on words; the scale of a good rate depends on all three.
+SEGMENT = 5
+STREAMS = 100
+EPSILON = 2e-5
+BATCHES = 400  # ours: theirs are all of the training text, to little effect
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicEvaluation:
+    """Gradient descent on the text, after each segment of it has been scored.
+
+    With w_0 the trained weights, L_i the mean nll of the targets of segment i, and g_k the
+    gradients of L on batches of the training text,
+
+        r   = sqrt(mean_k g_k^2)                 element by element
+        a   = min(decay r / mean(r), 1)          the mean over the tensors of their means
+        w_i = w_{i-1} - rate dL_i / (r + 2e-5) + a (w_0 - w_{i-1})
+
+    dL_i is the gradient at w_{i-1}, through the steps of the segment: what it is given of the past
+    counts as constant. A segment has 5 tokens, a batch k a segment of each of 100 streams.
+
+    Source: Krause, Kahembwe, Murray and Renals (2018), "Dynamic evaluation of neural sequence
+    models", section 3 (RMS with RMS global prior); the constants are those of the code that they
+    released.
+
+    Attributes:
+        rate: above 0; the paper's eta.
+        decay: from 0 to 1; the paper's lambda.
+
+    Raises:
+        ValueError: one is out of its range; the message names its flag.
+    """
+
+    rate: float
+    decay: float
+
+    def __post_init__(self):
+        check("dynamic_rate", self.rate, "a number above 0", 0 < self.rate < math.inf)
+        check("dynamic_decay", self.decay, "a number from 0 to 1", 0 <= self.decay <= 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinuousCache:
+    """A distribution over the words that came lately, each as likely as its past is like this one.
+
+    With h_t the features that the head is given at step t, and x_t the tokens,
+
+        p_cache(w | t) ~ sum_i [x_{i+1} = w] exp(theta h_t . h_i),  i from t - size to t - 1
+        p(w | t)       = (1 - weight) p_model(w | t) + weight p_cache(w | t)
+
+    The first step has nothing in its cache: there p is p_model.
+
+    Source: Grave, Joulin and Usunier (2017), "Improving neural language models with a continuous
+    cache", section 3 (linear interpolation).
+
+    Attributes:
+        size: how many steps are kept, at least 1.
+        theta: at least 0, where the cache is of words alone.
+        weight: from 0 to below 1; the paper's lambda.
+
+    Raises:
+        ValueError: one is out of its range; the message names its flag.
+    """
+
+    size: int
+    theta: float
+    weight: float
+
+    def __post_init__(self):
+        check("cache_size", self.size, "at least 1", self.size >= 1)
+        check("cache_theta", self.theta, "a number of at least 0", 0 <= self.theta < math.inf)
+        check("cache_lambda", self.weight, "a number from 0 to below 1", 0 <= self.weight < 1)
+
+
+class Memory(NamedTuple):
+    """The steps in a continuous cache, the last ones valid.
+
+    Attributes:
+        features: [size, E].
+        targets: [size], the token after each.
+        count: how many are valid.
+    """
+
+    features: tf.Tensor
+    targets: tf.Tensor
+    count: tf.Tensor
+
+
+def recall(
+    cache: ContinuousCache,
+    memory: Memory,
+    nll: tf.Tensor,
+    features: tf.Tensor,
+    targets: tf.Tensor,
+) -> tuple[tf.Tensor, Memory]:
+    """Mixes what the cache recalls into the nll of the steps that follow those in it.
+
+    Args:
+        cache: its size and weights.
+        memory: the steps before.
+        nll: [n], that of the model.
+        features: [n, E].
+        targets: [n].
+
+    Returns:
+        The nll of the mixture, [n], and the memory with these steps in it.
+    """
+    features = at_least_float32(features)
+    kept = Memory(
+        tf.concat([memory.features, features], 0),
+        tf.concat([memory.targets, targets], 0),
+        tf.minimum(memory.count + tf.size(targets), cache.size),
+    )
+    scores = cache.theta * tf.matmul(features, kept.features, transpose_b=True)
+    # A step's cache are the `size` places before its own, of which the first may not be filled yet.
+    places, steps = tf.range(tf.size(kept.targets)), tf.range(tf.size(targets))[:, None]
+    known = (places >= steps) & (places < steps + cache.size)
+    known &= places >= cache.size - memory.count
+    filled = tf.reduce_any(known, 1)
+    every = tf.where(filled, _log_sum(scores, known), 0)
+    same = _log_sum(scores, known & (kept.targets == targets[:, None]))
+    recalled = tf.where(filled, tf.cast(same - every, nll.dtype), -nll)
+    shares = tf.math.log(tf.constant([1 - cache.weight, cache.weight], nll.dtype))
+    mixed = -tf.reduce_logsumexp(shares + tf.stack([-nll, recalled], 1), 1)
+    last = slice(-cache.size, None)
+    return mixed, Memory(kept.features[last], kept.targets[last], kept.count)
+
+
+def _log_sum(scores: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
+    """Returns log sum_j exp(scores_ij) over the chosen j of each i; minus infinity for none."""
+    least = tf.constant(-math.inf, scores.dtype)
+    return tf.reduce_logsumexp(tf.where(chosen, scores, least), 1)
+
+
+class AdaptiveEvaluator:
+    """Scores a text in one pass, adapting to it; the model's weights are as before afterwards.
+
+    Args:
+        model: A language model with `stream`, `get_initial_cache`, `head` and `embedding`.
+        train: The training ids [N], for the statistics of dynamic evaluation.
+        chunk: Steps a call where there is no dynamic evaluation; changes no number.
+        dynamic: Dynamic evaluation, or None.
+        cache: A continuous cache, or None.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        train: np.ndarray,
+        chunk: int,
+        *,
+        dynamic: DynamicEvaluation | None = None,
+        cache: ContinuousCache | None = None,
+    ) -> None:
+        self._model = model
+        self._chunk = SEGMENT if dynamic else chunk
+        self._cache = cache
+        self._descent = _Descent(model, dynamic, train) if dynamic else None
+        self._call = tf.function(self._score, autograph=False)
+
+    def exact(self, ids: np.ndarray) -> Score:
+        """Scores each of the N - 1 targets of a stream of ids [N] once."""
+        nll = self.nll(ids)
+        return Score(float(nll.sum(dtype=np.float64)), len(nll))
+
+    def nll(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the nll of each target of a stream of ids [N], [N - 1], in nats."""
+        segments = streams.Windows(len(ids), self._chunk)
+        state, memory = self._model.get_initial_cache(1), self._empty_memory()
+        parts = []
+        try:
+            for index in _told(segments.count, "scoring"):
+                rows = segments.of(ids[None], index)
+                nll, state, memory = self._call(*rows, state, memory)
+                parts.append(nll.numpy())
+        finally:
+            if self._descent:
+                self._descent.reset()
+        return np.concatenate(parts)
+
+    def _score(
+        self, ids: tf.Tensor, targets: tf.Tensor, state: Any, memory: Memory | None
+    ) -> tuple[tf.Tensor, Any, Memory | None]:
+        """Returns the nll [n] of a segment's targets [1, n], and learns from it."""
+        if self._descent:
+            gradients, forward = _gradients(self._model, ids, targets, state)
+            self._descent.step(gradients)
+        else:
+            forward = _forward(self._model, ids, targets, state)
+        nll = forward.nll[0]
+        if self._cache and memory:
+            nll, memory = recall(self._cache, memory, nll, forward.features[0], targets[0])
+        return nll, forward.state, memory
+
+    def _empty_memory(self) -> Memory | None:
+        if not self._cache:
+            return None
+        features, _ = self._model.stream(tf.constant([[0]]), self._model.get_initial_cache(1))
+        keys = tf.repeat(tf.zeros_like(at_least_float32(features[0])), self._cache.size, 0)
+        return Memory(keys, tf.zeros([self._cache.size], tf.int32), tf.constant(0))
+
+
+class _Forward(NamedTuple):
+    """Of a segment: nll [B, n], features [B, n, E], and the model's cache after it."""
+
+    nll: tf.Tensor
+    features: tf.Tensor
+    state: Any
+
+
+def _forward(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, state: Any) -> _Forward:
+    features, state = model.stream(ids, state)
+    with epsilon_of("exact", model):
+        nll = model.head.nll(features, targets, model.embedding.embeddings)
+    return _Forward(nll, features, state)
+
+
+def _gradients(
+    model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, state: Any
+) -> tuple[list[tf.Tensor], _Forward]:
+    """Returns the gradients, dense, of a segment's mean nll, and the rest of it."""
+    with tf.GradientTape() as tape:
+        forward = _forward(model, ids, targets, state)
+        loss = tf.reduce_mean(forward.nll)
+    gradients = tape.gradient(
+        loss,
+        [variable.value for variable in model.trainable_variables],
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    return [tf.convert_to_tensor(gradient) for gradient in gradients], forward
+
+
+class _Descent:
+    """Dynamic evaluation of a model: what its weights were, and what scales their steps."""
+
+    def __init__(self, model: keras.Model, settings: DynamicEvaluation, train: np.ndarray) -> None:
+        self._variables = model.trainable_variables
+        self._trained = [tf.identity(variable.value) for variable in self._variables]
+        self._scales = gradient_scales(model, train)
+        self._mean = tf.reduce_mean([tf.reduce_mean(scale) for scale in self._scales])
+        self._settings = settings
+
+    def step(self, gradients: Sequence[tf.Tensor]) -> None:
+        """Moves each variable after a segment."""
+        for variable, *values in zip(
+            self._variables, gradients, self._trained, self._scales, strict=True
+        ):
+            variable.assign(_descended(variable.value, *values, self._mean, self._settings))
+
+    def reset(self) -> None:
+        """Sets the trained weights back."""
+        for variable, trained in zip(self._variables, self._trained, strict=True):
+            variable.assign(trained)
+
+
+@tf.function(jit_compile=True)  # one pass over the weights instead of one an operation
+def _descended(
+    weights: tf.Tensor,
+    gradient: tf.Tensor,
+    trained: tf.Tensor,
+    scale: tf.Tensor,
+    mean: tf.Tensor,
+    settings: DynamicEvaluation,
+) -> tf.Tensor:
+    decay = tf.minimum(settings.decay * scale / mean, 1)
+    return weights - settings.rate * gradient / (scale + EPSILON) + decay * (trained - weights)
+
+
+def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
+    """Returns the root mean square of the gradients on training text, by variable.
+
+    Args:
+        model: With the trained weights.
+        train: The training ids [N], cut into `STREAMS` streams (fewer, where they would not have
+            two tokens each), of which the first `BATCHES` segments of `SEGMENT` tokens count.
+    """
+    rows = streams.contiguous_streams(train, min(STREAMS, len(train) // 2))
+    segments = streams.Windows(rows.shape[1], SEGMENT)
+    state = model.get_initial_cache(len(rows))
+    squares = [tf.zeros_like(variable.value) for variable in model.trainable_variables]
+    batches = min(BATCHES, segments.count)
+
+    @tf.function(autograph=False)
+    def add(ids, targets, state, squares):
+        gradients, forward = _gradients(model, ids, targets, state)
+        sums = [square + tf.square(g) for square, g in zip(squares, gradients, strict=True)]
+        return forward.state, sums
+
+    for index in _told(batches, "gradient statistics"):
+        state, squares = add(*segments.of(rows, index), state, squares)
+    return [tf.sqrt(square / batches) for square in squares]
+
+
+def _told(count: int, what: str) -> Iterable[int]:
+    """Returns the numbers below a count, with a bar where there is a terminal."""
+    return tqdm.trange(count, desc=what, disable=None, leave=False)

@@ -1,0 +1,1 @@
+"""Models of sequences: images pixel by pixel, and tests of memory."""

@@ -1,0 +1,292 @@
+"""What `trainers.pixels` does: train a run, and evaluate it."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import ml_collections
+import numpy as np
+import tensorflow as tf
+from etils import epath
+from matplotlib import figure
+
+from keras_trellis import TrellisClassifier
+from keras_trellis.export import export_classifier, inference_model
+from trainers.data import files, images, sequences
+from trainers.sequences import modeling, models
+from trainers.sequences.modeling import Score, SequenceModeling
+from trainers.tasks import provenance
+from trainers.tasks.measures import ACCURACY, Measure, measure_of
+from trainers.training import checkpoints, memory, runs
+from trainers.training.workdir import RESTORE, WorkdirError, read_kept
+
+DATA, CONFUSION = "data.json", "confusion.png"
+PROTOCOL = "exact"
+_SPLITS = ("validation", "test")
+
+
+class SequenceExperiment:
+    """The `runs.Experiment` of a model of sequences.
+
+    Args:
+        config: The run's config.
+        data_dir: The folder of the published files.
+        path: The run's folder; an order of steps that is kept there is taken from there.
+        permutation: The order of steps of a run that is not there yet; None to draw it where the
+            task has one.
+
+    Raises:
+        ValueError, OSError: The data cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: ml_collections.ConfigDict,
+        data_dir: str | None,
+        path: epath.Path,
+        permutation: Sequence[int] | None = None,
+    ) -> None:
+        self._config = config
+        order = _kept(path).get("permutation", permutation)
+        self._data = sequences.load(config, data_dir, permutation=order)
+        self._measure = measure_of(config.task)
+        self._check_batch_size()
+
+    def _check_batch_size(self) -> None:
+        count, size = len(self._data.train.inputs), self._config.data.batch_size
+        if size > count:
+            raise ValueError(
+                f"`config.data.batch_size` must be at most {count}, the number of training "
+                f"sequences. Received: config.data.batch_size={size}"
+            )
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
+        count = len(self._data.train.inputs)
+        modeling.check_replicas(count, self._config.data.batch_size, replicas)
+
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on these data."""
+        inputs, targets = self._data.train
+        _, steps, numbers = inputs.shape
+        every_step = targets.ndim == 2
+        return memory.sequence_training(config, steps, numbers, self._data.outputs, every_step)
+
+    def build(self) -> keras.Model:
+        """Returns the model, built."""
+        return models.build(self._config, self._data)
+
+    def parameters(self) -> int:
+        """Returns how many parameters the model has."""
+        numbers = self._data.train.inputs.shape[-1]
+        return memory.sequence_parameters(self._config, numbers, self._data.outputs)
+
+    def task(self, model: keras.Model) -> SequenceModeling:
+        """Returns what the loop trains."""
+        return SequenceModeling(model, self._config, self._data)
+
+    def keep(self, path: epath.Path) -> None:
+        """Binds the folder of a run to its data, and keeps the order of steps there."""
+        self.check(path)
+        if not files.exists(path / DATA):
+            value = {"sha256": self._data.checksums(), "permutation": self._data.permutation}
+            files.write_json(path / DATA, value)
+
+    def check(self, path: epath.Path) -> None:
+        """Raises WorkdirError where the folder's run is one on other data."""
+        checksums = self._data.checksums()
+        kept = _kept(path).get("sha256", checksums)
+        if differing := [split for split in checksums if kept.get(split) != checksums[split]]:
+            raise WorkdirError(
+                f"{path} belongs to a run on other data ({', '.join(differing)}); "
+                "give that run's data by --data_dir, or choose another --workdir"
+            )
+
+    def introduction(self, model: keras.Model) -> str:
+        """Returns lines on the data and the model, with a warning where it cannot see all steps."""
+        count, steps = self._data.train.inputs.shape[:2]
+        reach = models.layer_of(model).receptive_field
+        line = (
+            f"{count:,} training sequences of {steps:,} steps; {runs.parameters(model):,} "
+            f"parameters; receptive field {reach:,} steps"
+        )
+        if reach < steps:
+            line += f"\nwarning: of the {steps:,} steps the network sees the last {reach:,} alone"
+        return line
+
+    def score(self, task: Any, check: Callable[[], None]) -> runs.Scores:
+        """Scores both splits, dropout off."""
+        scores: dict[str, Score] = {}
+        for split in _SPLITS:
+            check()
+            scores[split] = task.score(split)
+        described = [describe(self._measure, *each) for each in scores.items()]
+        values = {split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()}
+        if not self._data.classes:
+            return runs.Scores("; ".join(described), values)
+        matrix = confusion(self._data.test.targets, scores["test"].predictions, self._data.outputs)
+        values["test"][PROTOCOL]["confusion"] = matrix.tolist()
+        pictures = {CONFUSION: draw_confusion(matrix, self._data.classes)}
+        return runs.Scores("; ".join(described), values, pictures)
+
+    def _numbers(self, score: Score) -> dict[str, Any]:
+        numbers = {"loss": score.loss, self._measure.counted: score.targets}
+        return {**numbers, self._measure.name: _measured(self._measure, score)}
+
+
+def train(
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    data_dir: str | None = None,
+    distribute: str | None = None,
+) -> None:
+    """Trains a run; `runs.train` says more.
+
+    Args:
+        config: The run's config.
+        path: The run's folder.
+        data_dir: The folder of the published files.
+        distribute: "none", "mirrored"; None: "mirrored" where there is a GPU.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
+        loop.NonFiniteLossError: The loss is NaN or infinite.
+    """
+    runs.train(lambda: SequenceExperiment(config, data_dir, path), config, path, distribute)
+
+
+def evaluate(path: epath.Path, data_dir: str | None) -> None:
+    """Prints what a run's best model measures on validation and test data.
+
+    Args:
+        path: The run's folder.
+        data_dir: The folder of the published files.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The data or the folder cannot be used.
+    """
+    config = runs.load_config(path)
+    experiment = SequenceExperiment(config, data_dir, path)
+    experiment.check(path)
+    memory.check_weights(experiment.parameters())
+    model = experiment.build()
+    checkpoints.load_best(path, model)
+    task = experiment.task(model)
+    for split in _SPLITS:
+        print(describe(measure_of(config.task), split, task.score(split)), flush=True)
+
+
+def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
+    """Writes a run's best model as a new version of a served model; returns its folder.
+
+    It takes images as they are, and puts their pixels in the run's order.
+
+    Args:
+        path: The run's folder.
+        output: The served model's folder.
+        precision: How weights are kept, one of `keras_trellis.export.PRECISIONS`. With less than
+            float32 the model card tells what that changes on validation images.
+        data_dir: The folder of the published files, which only that needs.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The run, the folder or the data cannot be used.
+    """
+    config = runs.load_config(path)
+    if config.task not in sequences.IMAGE_SETS:
+        raise ValueError(
+            "what is served classifies images, "
+            f"{', '.join(sequences.IMAGE_SETS)}. Received: a run of {config.task}, in {path}"
+        )
+    name = sequences.IMAGE_SETS[config.task]
+    source, preprocess = images.SOURCES[name], functools.partial(images.as_sequences, name)
+    spec = tf.TensorSpec([None, *source.shape], tf.uint8, "images")
+    shape = preprocess(tf.zeros([1, *source.shape], tf.uint8)).shape[1:]
+    order = _kept(path).get("permutation")
+    memory.check_weights(memory.sequence_parameters(config, shape[-1], len(source.classes)))
+    model = models.classifier(config, shape, len(source.classes), order)
+    checkpoints.load_best(path, model)
+    facts = runs.facts(path, config)
+    facts |= provenance.of_data(config.task, _kept(path).get("sha256", {}))
+    if precision != "float32":
+        facts |= _change(path, config, data_dir, model, precision)
+    return export_classifier(
+        model,
+        output,
+        labels=source.classes,
+        inputs=spec,
+        preprocess=preprocess,
+        precision=precision,
+        facts=facts,
+    )
+
+
+def _change(
+    path: epath.Path,
+    config: ml_collections.ConfigDict,
+    data_dir: str | None,
+    model: TrellisClassifier,
+    precision: str,
+) -> dict[str, str]:
+    experiment, measure = SequenceExperiment(config, data_dir, path), measure_of(config.task)
+    experiment.check(path)
+    texts = [
+        measure.text(_measured(measure, experiment.task(each).score("validation")))
+        for each in (model, inference_model(model, precision))
+    ]
+    return runs.change(f"validation {measure.name}", precision, *texts)
+
+
+def describe(measure: Measure, split: str, score: Score) -> str:
+    """Returns one line: what a split measures, and how much it is of."""
+    return f"{split} {measure.name}: {measure.told(_measured(measure, score), score.targets)}"
+
+
+def confusion(targets: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
+    """Returns how many of each class (rows) were taken for each class (columns)."""
+    matrix = np.zeros((classes, classes), int)
+    np.add.at(matrix, (targets, predictions), 1)
+    return matrix
+
+
+def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
+    """Draws a confusion matrix, its numbers in its squares; the diagonal has no colour."""
+    picture = figure.Figure(figsize=(8, 7), layout="constrained")
+    axes = picture.subplots()
+    errors = np.where(np.eye(len(classes), dtype=bool), 0, matrix)
+    image = axes.imshow(errors, cmap="Oranges")
+    for (row, column), count in np.ndenumerate(matrix):
+        weight = "bold" if row == column else "normal"
+        axes.text(
+            column, row, f"{count:,}" if count else "", ha="center", va="center", weight=weight
+        )
+    axes.set_xticks(range(len(classes)), classes, rotation=45 if len(classes[0]) > 1 else 0)
+    axes.set_yticks(range(len(classes)), classes)
+    right = np.trace(matrix) / matrix.sum()
+    axes.set(
+        xlabel="taken for", ylabel="class", title=f"test: {right:.2%} of {matrix.sum():,} right"
+    )
+    picture.colorbar(image, ax=axes, label="errors")
+    return picture
+
+
+def _measured(measure: Measure, score: Score) -> float:
+    return score.loss if score.accuracy is None or measure is not ACCURACY else 100 * score.accuracy
+
+
+def _kept(path: epath.Path) -> dict[str, Any]:
+    """Returns what a run kept of its data; raises WorkdirError where it is damaged."""
+    kept = read_kept(path / DATA, {"sha256": dict}) or {}
+    if kept and not _is_order(kept.get("permutation", "missing")):
+        raise WorkdirError(
+            f"{path / DATA} is damaged: `permutation` is neither null nor each of 0, ..., T - 1 "
+            f"once. {RESTORE}"
+        )
+    return kept
+
+
+def _is_order(value: Any) -> bool:
+    if not isinstance(value, list):
+        return value is None
+    numbers = all(type(each) is int for each in value)
+    return numbers and sorted(value) == list(range(len(value)))

@@ -1,0 +1,137 @@
+"""Labels, symbols or values of sequences as a task of the training loop."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from trainers.data import shuffling
+from trainers.data.sequences import SequenceData
+from trainers.tasks.measures import ACCURACY, measure_of
+
+
+class Score(NamedTuple):
+    """What a model has come to on examples.
+
+    Attributes:
+        loss: The mean cross entropy in nats, or squared error.
+        accuracy: The share of classes that were right; None for values.
+        targets: How many there were.
+        predictions: For each of them the class with the greatest logit; of values, empty.
+    """
+
+    loss: float
+    accuracy: float | None
+    targets: int
+    predictions: np.ndarray
+
+
+class SequenceModeling:
+    """The loop's `Task` for a model that maps `[B, T, p]` to logits or to values.
+
+    Args:
+        model: A model, built.
+        config: The run's config.
+        data: What it is trained on.
+
+    Raises:
+        ValueError: The batch size does not suit the data.
+    """
+
+    def __init__(
+        self, model: keras.Model, config: ml_collections.ConfigDict, data: SequenceData
+    ) -> None:
+        self.model = model
+        self._config = config
+        self._data = data
+        self._measure = measure_of(config.task)
+        self.unit = self._measure.counted
+        self._steps = shuffling.steps_per_epoch(len(data.train.inputs), config.data.batch_size)
+        self._outputs = tf.function(self._run, reduce_retracing=True)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in a pass over the training examples."""
+        return self._steps
+
+    def dataset(self, first_step: int) -> tf.data.Dataset:
+        """Returns the batches (inputs, targets) from a global step to the run's end."""
+        return shuffling.batches_dataset(
+            *self._data.train,
+            batch_size=self._config.data.batch_size,
+            seed=self._config.seed,
+            epochs=self._config.training.epochs,
+            first_step=first_step,
+        )
+
+    def initial_state(self) -> tuple[()]:
+        """Returns (): nothing is carried from batch to batch."""
+        return ()
+
+    def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
+        """Returns the loss summed over the targets, their number, (), and how many are right."""
+        inputs, targets = batch
+        outputs = self._run(inputs, training=True)
+        losses = _losses(targets, outputs)
+        right = {}
+        if targets.dtype.is_integer:
+            right["accuracy"] = tf.reduce_sum(tf.cast(_predicted(outputs) == targets, losses.dtype))
+        penalties = tf.add_n([tf.zeros([], losses.dtype), *self.model.losses])
+        count = tf.cast(tf.size(targets), losses.dtype)
+        return tf.reduce_sum(losses) + penalties * count, count, state, right
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the loss of the present weights on validation data, and the accuracy."""
+        score = self.score("validation")
+        accuracy = {} if score.accuracy is None else {"accuracy": score.accuracy}
+        return {"loss": score.loss, **accuracy}
+
+    def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Returns the task's measure first: percent that are right, or the loss by its name."""
+        accuracy = {"accuracy": 100 * metrics["accuracy"]} if "accuracy" in metrics else {}
+        if self._measure is ACCURACY:
+            return {**accuracy, "loss": metrics["loss"]}
+        return {self._measure.name: metrics["loss"], **accuracy}
+
+    def score(self, split: str) -> Score:
+        """Returns what the present weights have come to on a split, dropout off."""
+        inputs, targets = getattr(self._data, split)
+        size = self._config.evaluation.batch_size
+        outputs = np.concatenate(
+            [
+                self._outputs(tf.constant(inputs[first : first + size]), training=False)
+                for first in range(0, len(inputs), size)
+            ]
+        )
+        loss = float(np.mean(_losses(tf.constant(targets), outputs), dtype="float64"))
+        if targets.dtype != np.int32:
+            return Score(loss, None, targets.size, np.array([]))
+        predictions = np.asarray(_predicted(outputs))
+        return Score(loss, float(np.mean(predictions == targets)), targets.size, predictions)
+
+    def _run(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
+        return self.model(self._data.normalise(inputs), training=training)
+
+
+def check_replicas(examples: int, batch_size: int, replicas: int) -> None:
+    """Raises ValueError where replicas cannot share an epoch's batches, the last included."""
+    if batch_size % replicas or examples % batch_size % replicas:
+        raise ValueError(
+            f"`config.data.batch_size` must leave no rest that {replicas} replicas cannot share: "
+            f"of {examples:,} training sequences the last batch has {examples % batch_size}. "
+            f"Received: config.data.batch_size={batch_size}"
+        )
+
+
+def _losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Cross entropies of classes, squared errors of values: one for each target."""
+    if targets.dtype.is_integer:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
+    return tf.square(tf.squeeze(outputs, -1) - targets)
+
+
+def _predicted(outputs: tf.Tensor) -> tf.Tensor:
+    return tf.argmax(outputs, axis=-1, output_type=tf.int32)

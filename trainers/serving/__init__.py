@@ -1,0 +1,1 @@
+"""Served models: clients, and the page of `trainers.demo`."""

@@ -1,0 +1,162 @@
+"""An exported language model in this process, and what the page asks of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_trellis.export import versions
+from trainers.serving.writing import Asked, Sampling, generate
+
+__all__ = ["Scores", "ServedModel", "example", "score"]
+
+# What the page opens with: texts such as those that the tasks' models are trained on. In one, the
+# end of a sentence is not what its beginning lets one expect.
+_EXAMPLES = (
+    "the company said it expects to report a loss for the third quarter\n"
+    "the violin player sold his shares in a piano factory",
+    "the with statement is used to wrap the execution of a block with methods defined by a piano",
+    "The ship was built in the 19th century , and was named after the king of the piano .",
+)
+_MOST_UNKNOWN = 0.25  # the share of an example's tokens
+_WRITTEN = Sampling(max_length=24, temperature=1.0, top_k=40, top_p=1.0, seed=0)
+_ROW = re.compile(r"\| (.+?) \| (.*) \|")  # of a card's table, whose cells have \| for a bar
+_CARD = os.path.join("assets.extra", "model_card.md")
+
+_NEEDED = frozenset({"tokenize", "score", "prefill", "generate"})
+_ASSERTION = re.compile(r"assertion failed: \[(.*?)\](?: \[(.*)\])?\n", re.DOTALL)
+
+
+class Scores(NamedTuple):
+    """How surprising a text is.
+
+    Attributes:
+        words: the tokens, as the text has them.
+        known: of each, whether the vocabulary has it; else the model reads `<unk>`.
+        nll: of each as it is read, in nats.
+        separator: what stands between tokens of a line: a space, nothing between characters.
+    """
+
+    words: list[str]
+    known: list[bool]
+    nll: list[float]
+    separator: str
+
+
+class ServedModel:
+    """The newest version of an exported language model.
+
+    Args:
+        path: the model's folder.
+
+    Attributes:
+        name: the folder's name, and the version.
+        card: what the first table of its model card tells, by name.
+
+    Raises:
+        ValueError: it is no such folder, or what is in it is no language model.
+    """
+
+    def __init__(self, path: str) -> None:
+        version = versions.newest(path)
+        self.name = f"{os.path.basename(path.rstrip('/'))}, version {os.path.basename(version)}"
+        self.card = _card(os.path.join(version, _CARD))
+        try:
+            module = tf.saved_model.load(version)
+        except (OSError, tf.errors.OpError) as error:
+            line = str(error).partition("\n")[0]
+            raise ValueError(f"{version} cannot be loaded: {line}") from error
+        self._module = module  # signatures are functions of the variables that it keeps
+        missing = _NEEDED - {*module.signatures}
+        if missing:
+            raise ValueError(
+                f"{version} is no language model: it lacks the signatures "
+                f"{', '.join(sorted(missing))}, and has {', '.join(sorted(module.signatures))}"
+            )
+        if "words" not in module.signatures["score"].structured_outputs:
+            raise ValueError(f"{version} is of a version that tells no unknown words: export again")
+
+    def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
+        """Calls a signature.
+
+        Args:
+            signature: its name.
+            **inputs: by name, what can be made arrays of its dtypes.
+
+        Returns:
+            The outputs by name; texts are strings.
+
+        Raises:
+            ValueError: the model refuses the inputs; the message is the model's.
+        """
+        function = self._module.signatures[signature]
+        _, specs = function.structured_input_signature
+        tensors = {name: tf.constant(value, specs[name].dtype) for name, value in inputs.items()}
+        try:
+            outputs = function(**tensors)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(_refusal(error.message)) from error
+        return {name: _decoded(value.numpy()) for name, value in outputs.items()}
+
+
+def score(model: Asked, text: str) -> Scores:
+    """Returns how surprising each token of a text is.
+
+    Raises:
+        ValueError: the model cannot read the text, or has no numbers for it.
+    """
+    answer = model("score", text=[text])
+    words, tokens, nll = answer["words"][0], answer["tokens"][0], answer["nll"][0]
+    if not np.isfinite(nll).all():
+        raise ValueError("the model's probabilities are not finite: its weights are damaged")
+    # A space is a token where tokens are characters, and is none between words.
+    separator = "" if model("tokenize", text=[" "])["lengths"][0] else " "
+    return Scores(words.tolist(), (words == tokens).tolist(), nll.tolist(), separator)
+
+
+def example(model: Asked) -> str:
+    """Returns a text to show a model with: one that it knows the words of, or else its own."""
+    shares = {text: _unknown(model, text) for text in _EXAMPLES}
+    text = min(shares, key=shares.__getitem__)
+    if shares[text] <= _MOST_UNKNOWN:
+        return text
+    return "".join(generate(model, "", _WRITTEN)).strip()
+
+
+def _unknown(model: Asked, text: str) -> float:
+    """Returns the share of a text's tokens that the vocabulary does not have."""
+    try:
+        read = model("tokenize", text=[text])
+    except ValueError:  # it has no `<unk>`
+        return 1.0
+    return float(read["unknown"][0] / max(read["lengths"][0], 1))
+
+
+def _card(path: str) -> dict[str, str]:
+    """Returns the rows of a model card's first table; nothing where there is no card."""
+    try:
+        lines = tf.io.gfile.GFile(path).read().splitlines()
+    except (OSError, tf.errors.OpError):
+        return {}
+    begun = itertools.dropwhile(lambda line: not line.startswith("|"), lines)
+    table = itertools.takewhile(lambda line: line.startswith("|"), begun)
+    rows = filter(None, map(_ROW.fullmatch, table))
+    cells = ([cell.replace("\\|", "|") for cell in row.groups()] for row in rows)
+    return dict(cells)
+
+
+def _decoded(values: np.ndarray) -> np.ndarray:
+    if values.dtype != object:
+        return values
+    return np.vectorize(bytes.decode, otypes=[object])(values)
+
+
+def _refusal(message: str) -> str:
+    """Returns what an endpoint's check said, without where in the graph it stands."""
+    match = _ASSERTION.search(message)
+    return " ".join(filter(None, match.groups())) if match else message

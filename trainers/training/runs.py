@@ -1,0 +1,315 @@
+"""A run from its config to its result, whatever it trains."""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+import keras
+import ml_collections
+import tensorflow as tf
+from etils import epath
+from matplotlib import figure
+
+from trainers.data.files import UnreadableError, exists
+from trainers.tasks import config as configs
+from trainers.tasks import schema
+from trainers.tasks.measures import measure_of
+from trainers.training import checkpoints, loop, memory, optimizers, schedules, stopping
+from trainers.training.progress import save_picture
+from trainers.training.workdir import (
+    CONFIG,
+    RESULT,
+    NotKeptError,
+    Workdir,
+    WorkdirError,
+    check_epochs,
+    open_workdir,
+    read_config,
+    read_result,
+    refuse_other_run,
+)
+
+IMPORTED = "imported.json"  # in a folder of weights that were not trained there
+NEED_GPU = ("paper", "released")  # and what is called after them
+
+
+class Scores(NamedTuple):
+    """What a finished run has come to.
+
+    Attributes:
+        summary: it in words.
+        values: for each split and each protocol its numbers, by name.
+        pictures: by the names of their files.
+    """
+
+    summary: str
+    values: dict[str, dict[str, dict[str, Any]]]
+    pictures: Mapping[str, figure.Figure] = MappingProxyType({})
+
+
+class Experiment(Protocol):
+    """What a run trains and measures: data and a model for them."""
+
+    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+        """Returns the memory that training by a config takes, on these data."""
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError where that many replicas cannot share the batches."""
+
+    def build(self) -> keras.Model:
+        """Returns the model, built; under the strategy's scope."""
+
+    def task(self, model: keras.Model) -> loop.Task:
+        """Returns what the loop trains; under the strategy's scope."""
+
+    def keep(self, path: epath.Path) -> None:
+        """Binds the folder of a run to its data; raises WorkdirError where it has others."""
+
+    def introduction(self, model: keras.Model) -> str:
+        """Returns a line on the data and the model."""
+
+    def score(self, task: loop.Task, check: Callable[[], None]) -> Scores:
+        """Scores the model on validation data and, the only time, on test data.
+
+        Args:
+            task: what was trained.
+            check: to be called in between; raises where the run shall stop.
+        """
+
+
+def train(
+    load: Callable[[], Experiment],
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    distribute: str | None = None,
+) -> None:
+    """Trains a run to its end or an interruption; goes on where an earlier call stopped.
+
+    At the end the best model by validation loss is scored, and the test set is read, once. A signal
+    and an output that is closed end it after the step or the second of steps that is under way.
+
+    Args:
+        load: Returns what to train; called after the generators are seeded.
+        config: The run's config.
+        path: The run's folder.
+        distribute: "none", "mirrored"; None: "mirrored" where there is a GPU.
+
+    Raises:
+        ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
+        loop.NonFiniteLossError: The loss is NaN or infinite.
+        NotKeptError: What the run came to could not be written.
+        stopping.StoppedError: It was told to stop, and has saved what there was to save.
+    """
+    schema.check(config)
+    if exists(path / IMPORTED):
+        raise WorkdirError(
+            f"{path} holds imported weights, which training would replace; choose another --workdir"
+        )
+    signals = stopping.StopSignals()
+    with signals.output():
+        _train(load, config, path, distribute, signals)
+    signals.check()  # the output may have been closed at its last line
+
+
+def _train(
+    load: Callable[[], Experiment],
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    distribute: str | None,
+    signals: stopping.StopSignals,
+) -> None:
+    values, may_change = config.to_dict(), schema.may_change(config)
+    refuse_other_run(path, values, may_change)  # and again, once the folder is locked
+    loop.make_deterministic(config.seed)
+    gpus = tf.config.list_physical_devices("GPU")
+    strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
+    experiment = load()
+    experiment.check_replicas(strategy.num_replicas_in_sync)
+    signals.check()
+    # On GPUs the model is in their memory, of which TensorFlow tells nothing beforehand.
+    warning = None if gpus else memory.check_training(config, experiment.need)
+    with strategy.scope():
+        model = experiment.build()
+        optimizer = optimizer_of(config)
+        task = experiment.task(model)
+    schedule = schedules.Schedule(**config.schedule.to_dict())
+    with open_workdir(path, values, may_change=may_change) as folder:
+        experiment.keep(path)
+        if _tell_finished(folder, config):
+            return
+        print(f"{config.task}, preset {config.preset}, in {path}")
+        print(experiment.introduction(model), flush=True)
+        if warning:
+            print(warning, flush=True)
+        if not gpus:
+            _advise(config)
+        signals.check()
+        result = loop.train(
+            task,
+            optimizer,
+            schedule,
+            folder,
+            clip_norm=config.optimizer.clip_norm,
+            strategy=strategy,
+            signals=signals,
+            **config.training.to_dict(),
+        )
+        if not result.finished:
+            raise signals.error()
+        name = _take_best(path, model, result)
+        _finish(folder, name, experiment.score(task, signals.check), result, model)
+
+
+def load_config(path: epath.Path) -> ml_collections.ConfigDict:
+    """Returns the config of the run in a folder.
+
+    Raises:
+        WorkdirError: There is none, or it holds what no config may.
+    """
+    values = read_config(path)
+    try:
+        return configs.from_dict(values)
+    except ValueError as error:
+        raise WorkdirError(f"{path / CONFIG}: {error}") from error
+
+
+def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]:
+    """Returns what a model card tells of a run: its task, and what it has been measured by.
+
+    Raises:
+        UnreadableError: The run's result is damaged.
+    """
+    told = {"Task": config.task, "Preset": config.preset}
+    result, measure = read_result(path, {"scores": dict}), measure_of(config.task)
+    try:
+        for split, scores in (result["scores"] if result else {}).items():
+            score = scores["exact"]
+            value = score[measure.name]
+            if value is not None:  # it was finite
+                text = measure.told(value, measure.count(score))
+                told[f"{split.capitalize()} {measure.name}"] = text
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableError(
+            f"{path / RESULT} is damaged: its scores are not those of a run ({error!r})"
+        ) from error
+    return told
+
+
+def change(name: str, precision: str, before: str, after: str) -> dict[str, str]:
+    """Returns what a model card tells of weights in less precision, after what they change."""
+    return {f"{name.capitalize()} in {precision}": f"{after}, in float32 {before}"}
+
+
+def parameters(model: keras.Model) -> int:
+    """Returns the number of trainable parameters."""
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)
+
+
+def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
+    """Returns the optimizer of a config."""
+    settings = config.optimizer
+    arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
+    if settings.name == "sgd":
+        return optimizers.SGD(**arguments, averages=config.schedule.average)
+    return optimizers.Adam(**arguments)
+
+
+def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
+    """Prints the result of a run that has reached its last epoch; returns whether it has.
+
+    Raises:
+        WorkdirError: it has, and shall have fewer epochs, or other values in those it has.
+    """
+    result, epochs = folder.result(), config.training.epochs
+    former, _ = folder.pending.get("training.epochs", (epochs, epochs))
+    if result is None or result["epochs"] < max(former, epochs):
+        return False
+    _refuse_changes(folder, result["epochs"], epochs)
+    store = checkpoints.Checkpoints(folder.path / "checkpoints")
+    try:
+        checkpoints.load(store.folder / checkpoints.BEST)
+    except WorkdirError as error:
+        raise WorkdirError(
+            f"{folder.path} holds the result of a finished run, and not its trained weights: "
+            f"{error}. Bring them back from a backup, or choose another --workdir"
+        ) from error
+    print(f"{folder.path} holds a finished run; {_told_to_go_on(store)}")
+    print(result["summary"])
+    return True
+
+
+def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
+    if store.newest() is not None:
+        return "more --config.training.epochs would go on"
+    state = "can be read" if store.steps() else "is left"
+    return f"no checkpoint in {store.folder} {state}, to go on from"
+
+
+def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
+    """Raises WorkdirError where a finished run shall be another one."""
+    check_epochs(folder.path, done, epochs)
+    if fields := [field for field in folder.pending if field != "training.epochs"]:
+        told = ", ".join(f"`config.{field}`" for field in fields)
+        raise WorkdirError(
+            f"{folder.path} holds a finished run, in which {told} can change nothing any more; "
+            f"give the value that it had, or more --config.training.epochs than {done}"
+        )
+
+
+def _advise(config: ml_collections.ConfigDict) -> None:
+    if config.preset.startswith(NEED_GPU):
+        print(
+            f"there is no GPU here, and the preset {config.preset} is made for one; "
+            "--preset=small is made for a CPU",
+            flush=True,
+        )
+
+
+def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str:
+    """Sets the model to the best weights that there are; returns what to call them."""
+    weights = result.unsaved and result.unsaved.store.unwritten_best
+    if weights:
+        print("scoring the best weights from memory: they are not on disk", flush=True)
+        checkpoints.assign_variables("model", model.variables, weights)
+    else:
+        checkpoints.load_best(path, model)
+    if not result.lost_epoch:
+        return f"best of epoch {result.best_epoch}"
+    name = "last" if result.best_epoch == result.epochs else "best that is left"
+    return f"{name} of epoch {result.best_epoch}"
+
+
+def _finish(
+    folder: Workdir, name: str, scores: Scores, result: loop.Result, model: keras.Model
+) -> None:
+    """Prints and keeps what the weights `name` have come to."""
+    summary = f"{name}: {scores.summary}"
+    print(summary, flush=True)  # first: it may be that nothing can be written
+    if result.unsaved:
+        result.unsaved.save()
+    for file, picture in scores.pictures.items():
+        _keep_picture(picture, folder.path / file)
+    kept = {
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "parameters": parameters(model),
+        "cost": {name: None if math.isnan(v) else v for name, v in result.cost._asdict().items()},
+        "summary": summary,
+        "scores": scores.values,
+    }
+    try:
+        folder.finish(kept)
+    except (OSError, tf.errors.OpError) as error:
+        raise NotKeptError(
+            f"the run has not finished: the result is not kept in {folder.path} ({error}); "
+            "make room, and the same command scores again"
+        ) from error
+
+
+def _keep_picture(picture: figure.Figure, path: epath.Path) -> None:
+    """Writes a picture, or says that it cannot be: the result has its numbers."""
+    try:
+        save_picture(picture, path)
+    except OSError as error:
+        print(f"{path} cannot be written ({error}); going on without it", flush=True)
