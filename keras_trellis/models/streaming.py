@@ -32,7 +32,12 @@ class Streaming:
         """Returns the cache of no history, for `score`, `prefill` and `step`."""
         return self.trellis.get_initial_cache(batch_size)
 
-    def stream(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+    def stream(
+        self,
+        ids: tf.Tensor,
+        cache: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
         """Returns what the head gets at each step, `[B, T, output_units]`, and the new cache.
 
         Args:
@@ -43,7 +48,12 @@ class Streaming:
         ids, mask = self.checked_tokens("ids", ids, mask)
         return passes.stream(self, ids, cache, mask)
 
-    def prefill(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+    def prefill(
+        self,
+        ids: tf.Tensor,
+        cache: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
         """Reads a chunk of text at once.
 
         Args:
@@ -123,7 +133,12 @@ class Streaming:
             strip_prompt=strip_prompt,
         )
 
-    def checked_tokens(self, name: str, value: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+    def checked_tokens(
+        self,
+        name: str,
+        value: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
         """Returns tokens `[B, T]`, zeros where they are masked, and the mask.
 
         Raises:

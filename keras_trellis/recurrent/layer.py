@@ -128,7 +128,10 @@ class RecurrentLayer(keras.layers.Layer):
         return (*state, tf.zeros([batch_size, self.output_units], self.compute_dtype))
 
     def stream(
-        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None = None
+        self,
+        sequences: tf.Tensor,
+        cache: State,
+        mask: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, State]:
         """Continues sequences whose past is in `cache`; chunks equal one long pass.
 
@@ -187,7 +190,12 @@ class RecurrentLayer(keras.layers.Layer):
         return -len(tf.nest.flatten(cell.state_size)) if type(cell) in _CELLS else None
 
     def _run(
-        self, sequences: tf.Tensor, state: State, before: tf.Tensor, mask: Any, training: bool
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        before: tf.Tensor,
+        mask: Any,
+        training: bool,
     ) -> tuple[tf.Tensor, State]:
         """Runs the layers; a masked step has the output before it, first of all `before`."""
         if mask is None:
@@ -197,7 +205,11 @@ class RecurrentLayer(keras.layers.Layer):
         return masks.unpack(outputs, plan, before), state
 
     def _run_valid(
-        self, sequences: tf.Tensor, state: State, count: tf.Tensor | None, training: bool
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        count: tf.Tensor | None,
+        training: bool,
     ) -> tuple[tf.Tensor, State]:
         """Runs the layers over the first `count` steps of each row; None: over all."""
         if sequences.shape[1]:
@@ -211,7 +223,11 @@ class RecurrentLayer(keras.layers.Layer):
         return outputs[:, :time], tuple(kept)
 
     def _run_layers(
-        self, sequences: tf.Tensor, state: State, count: tf.Tensor | None, training: bool
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        count: tf.Tensor | None,
+        training: bool,
     ) -> tuple[tf.Tensor, State]:
         mask = None if count is None else tf.sequence_mask(count, tf.shape(sequences)[1])
         after: list[tf.Tensor] = []
@@ -232,7 +248,12 @@ class RecurrentLayer(keras.layers.Layer):
             yield layer, tf.nest.pack_sequence_as(structure, ahead[:size])
             del ahead[:size]
 
-    def _checked(self, name: str, given: Any, expected: Sequence[tf.Tensor]) -> State:
+    def _checked(
+        self,
+        name: str,
+        given: Any,
+        expected: Sequence[tf.Tensor],
+    ) -> State:
         """Returns the tensors of a state or a cache, in the compute dtype."""
         flat = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given)]
         wanted = [each.shape for each in expected]
