@@ -113,7 +113,7 @@ class RecurrentLayer(keras.layers.Layer):
         before = tf.zeros([batch, self.output_units], self.compute_dtype)
         outputs, state = self._run(sequences, state, before, mask, training)
         if not self.return_sequences:
-            outputs = masks.last_valid(outputs, None, before)
+            outputs = _last(outputs, before)
         return (outputs, *state) if self.return_state else outputs
 
     def get_initial_state(self, batch_size: int | tf.Tensor) -> list[tf.Tensor]:
@@ -152,7 +152,7 @@ class RecurrentLayer(keras.layers.Layer):
         state, before = (cache[:-1], cache[-1]) if place is None else (cache, cache[place])
         outputs, state = self._run(sequences, state, before, mask, training=False)
         if place is None:
-            state = (*state, masks.last_valid(outputs, None, before))
+            state = (*state, _last(outputs, before))
         return outputs, state
 
     def compute_output_shape(
@@ -336,6 +336,12 @@ def _output_units(layer: keras.layers.RNN) -> int:
     cell = layer.cell
     size = getattr(cell, "output_size", None)
     return tf.nest.flatten(cell.state_size)[0] if size is None else size
+
+
+def _last(outputs: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    """Returns the last of outputs `[B, T, C]`; where T is 0, the output before them."""
+    first = tf.expand_dims(before, 1)
+    return tf.concat([first, outputs[:, -1:]], axis=1)[:, -1]
 
 
 def _initial_state(layer: keras.layers.RNN, batch_size: Any) -> list[tf.Tensor]:
