@@ -33,7 +33,7 @@ from trainers.language import models
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
 from trainers.tasks.task import GeneratedTask, ImageTask
-from trainers.training import checkpoints, runs
+from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 FLAGS = flags.FLAGS
@@ -100,7 +100,7 @@ def _import() -> None:
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
-        weights = checkpoints.variable_arrays("model", model.variables)
+        weights = variables.arrays(variables.of_model(model))
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
             raise NotKeptError(f"the weights could not be written to {path}, which is removed")
     print(
