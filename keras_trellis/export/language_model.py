@@ -359,7 +359,7 @@ class LanguageModelEndpoints:
             if score:
                 scored = places + 1 < lengths[:, None]
                 targets = tf.where(scored, tf.gather(padded, places + 1, axis=1), 0)
-                each = model.head.nll(outputs, targets, model.embedding.embeddings)
+                each = model.head.plain_nll(outputs, targets, model.embedding.embeddings)
                 nll = nll.write(index, tf.transpose(tf.where(scored, each, 0)))
             return index + 1, after, outputs[:, -1], nll
 
