@@ -16,7 +16,7 @@ from tests.serving.served import Arrays
 
 
 def answer(name: str, model: keras.Model, signature: str, row: Mapping[str, Any]) -> Arrays:
-    """Returns what a row gets from a signature of one of `MODELS`, without padding."""
+    """Returns what a row gets from a signature of one of `KINDS`, without padding."""
     if name in models.VOCABULARIES:
         answers = _LanguageModel(model, models.VOCABULARIES[name])
         return getattr(answers, signature)(**row)

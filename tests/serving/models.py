@@ -1,19 +1,57 @@
-"""Small models, and what is exported of them: one for each kind of head, of text and of input."""
+"""The small models that tests export: the one place where tests make such models.
+
+The fixture `exports` has the folder of each: a test run exports it once, whichever worker asks
+first.
+
+    python -m tests.serving.models FOLDER NAME
+
+exports one to FOLDER/NAME, for a server other than the one that tests start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import filelock
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis import TrellisClassifier, TrellisLM, export, heads
 
 WORDS = [*"abcdefghij", "<unk>", "<eos>"]
 CHARACTERS = [*"abcd é", "日", "<eos>"]  # without <unk>
-VOCABULARIES = {"tied": WORDS, "mixture": WORDS, "adaptive": CHARACTERS}
 PERMUTATION = [3, 1, 4, 0, 5, 2]
+IMAGES = tf.TensorSpec([None, 2, 3, 2], tf.uint8, "images")
+LABELS = ["low", "mid", "high"]
+
+# Of the page's model: two tokens that a page must not obey, and a fact that it must not either.
+SCRIPT = "<script>document.title='taken'</script>"
+IMAGE = "<img/src=x/onerror=document.title='taken'>"
+FACTS = {"Trained on": "cats | mats", "Test perplexity": "12.34 (56 tokens)", "Made by": SCRIPT}
+PAGE_WORDS = ["<eos>", "the", "cat", "sat", "on", "mat", SCRIPT, IMAGE]
+
+
+def pixels(images: tf.Tensor) -> tf.Tensor:
+    """Makes sequences `[B, 6, 2]` of images."""
+    return tf.reshape(tf.cast(images, tf.float32) / 255, [tf.shape(images)[0], 6, 2])
+
+
+class Model(NamedTuple):
+    """A model, and how to export it.
+
+    Attributes:
+        make: makes it.
+        vocabulary: of a language model.
+        options: further arguments of the export.
+    """
+
+    make: Callable[[], keras.Model]
+    vocabulary: Sequence[str] | None = None
+    options: Mapping[str, Any] = {}
 
 
 def _language_model(size: int, **kwargs) -> TrellisLM:
@@ -38,6 +76,14 @@ def _mixture() -> TrellisLM:
     return _language_model(len(WORDS), head=head, **kwargs)
 
 
+def _of_random_weights(size: int, seed: int) -> TrellisLM:
+    model = TrellisLM(size, 8, 2, embedding_units=8)
+    random = np.random.default_rng(seed)
+    for variable in model.trainable_variables:  # large, so that answers differ
+        variable.assign(random.normal(size=variable.shape))
+    return model
+
+
 def _classifier(**kwargs) -> TrellisClassifier:
     keras.utils.set_random_seed(8)
     model = TrellisClassifier(3, 5, 3, **kwargs)
@@ -45,26 +91,60 @@ def _classifier(**kwargs) -> TrellisClassifier:
     return model
 
 
-MODELS: dict[str, Callable[[], keras.Model]] = {
-    "tied": lambda: _language_model(len(WORDS)),
-    "mixture": _mixture,
-    "adaptive": lambda: _language_model(len(CHARACTERS), head=heads.AdaptiveSoftmax([4, 6])),
-    "sequences": _classifier,
-    "images": lambda: _classifier(permutation=PERMUTATION),
+# One for each kind of head, of text and of input: these answer to every loader.
+KINDS = {
+    "tied": Model(lambda: _language_model(len(WORDS)), WORDS),
+    "mixture": Model(_mixture, WORDS),
+    "adaptive": Model(
+        lambda: _language_model(len(CHARACTERS), head=heads.AdaptiveSoftmax([4, 6])), CHARACTERS
+    ),
+    "sequences": Model(_classifier, options={"labels": LABELS}),
+    "images": Model(
+        lambda: _classifier(permutation=PERMUTATION),
+        options={"inputs": IMAGES, "preprocess": pixels},
+    ),
 }
-IMAGES = tf.TensorSpec([None, 2, 3, 2], tf.uint8, "images")
-LABELS = ["low", "mid", "high"]
+MODELS = {
+    **KINDS,
+    "words": Model(lambda: _language_model(9), ["<eos>", "<unk>", *"abcdef", "é"]),
+    "page": Model(lambda: _of_random_weights(8, seed=0), PAGE_WORDS, {"facts": FACTS}),
+    "page_characters": Model(
+        lambda: _of_random_weights(5, seed=1), ["<eos>", " ", "a", "b", "<unk>"], {"facts": FACTS}
+    ),
+}
+VOCABULARIES = {name: kind.vocabulary for name, kind in KINDS.items() if kind.vocabulary}
 
 
-def pixels(images: tf.Tensor) -> tf.Tensor:
-    """Makes sequences `[B, 6, 2]` of images."""
-    return tf.reshape(tf.cast(images, tf.float32) / 255, [tf.shape(images)[0], 6, 2])
+class Exports(Mapping[str, Path]):
+    """The folders of models' versions by name; a model is exported when it is first asked for.
+
+    Args:
+        folder: where to export, which processes may share.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> Path:
+        version = self._folder / name / "1"
+        with filelock.FileLock(self._folder / f"{name}.lock"):
+            if not version.exists():
+                _export(MODELS[name], version.parent)
+        return version
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODELS)
+
+    def __len__(self) -> int:
+        return len(MODELS)
 
 
-def export_model(name: str, model: keras.Model, folder: Path) -> Path:
-    """Exports a model of `MODELS` to a folder; returns the version's folder."""
-    if name == "sequences":
-        return Path(export.export_classifier(model, folder, labels=LABELS))
-    if name == "images":
-        return Path(export.export_classifier(model, folder, inputs=IMAGES, preprocess=pixels))
-    return Path(export.export_language_model(model, VOCABULARIES[name], folder))
+def _export(model: Model, folder: Path) -> None:
+    if model.vocabulary is None:
+        export.export_classifier(model.make(), folder, **model.options)
+    else:
+        export.export_language_model(model.make(), model.vocabulary, folder, **model.options)
+
+
+if __name__ == "__main__":
+    _export(MODELS[sys.argv[2]], Path(sys.argv[1]) / sys.argv[2])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.serving import models
-from tests.serving.served import Served, assert_row, cache_of, ragged, rows_of, sampling
+from tests.serving.served import assert_row, cache_of, ragged, rows_of, sampling
 
 V = len(models.WORDS)
 EOS = models.WORDS.index("<eos>")
@@ -15,13 +15,13 @@ PROMPTS = [[3, 1, 2], [EOS], [0, 7, 5, 4, 9], [6, 6]]
 
 
 @pytest.fixture(scope="module")
-def model(exports):
-    return Served(exports["tied"])
+def model(load):
+    return load("tied")
 
 
 @pytest.fixture(scope="module")
-def characters(exports):
-    return Served(exports["adaptive"])
+def characters(load):
+    return load("adaptive")
 
 
 @pytest.fixture(scope="module")

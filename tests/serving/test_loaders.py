@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tests.serving import models
 from tests.serving.keras_answers import answer, cache_arrays
-from tests.serving.served import Served, assert_row, ragged, rows_of, sampling
+from tests.serving.served import assert_row, ragged, rows_of, sampling
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {
@@ -149,9 +149,9 @@ CLI = Path(sys.executable).with_name("saved_model_cli")
 
 
 @pytest.fixture(scope="module")
-def specs(exports):
+def specs(load):
     """The shapes and dtypes of inputs, by model, signature and name."""
-    served = {name: Served(folder) for name, folder in exports.items()}
+    served = {name: load(name) for name in models.KINDS}
     return {
         name: {signature: model.inputs(signature) for signature in model.signatures()}
         for name, model in served.items()
@@ -171,7 +171,7 @@ def run_arguments(folder, signature, specs, request, scratch):
 
 def test_saved_model_cli(exports, specs, requests, expected, tmp_path):
     cases = [("tied", signature) for signature in requests["tied"]]
-    cases += [(name, "serving_default") for name in exports if name != "tied"]
+    cases += [(name, "serving_default") for name in models.KINDS if name != "tied"]
     places = [tmp_path / name / signature for name, signature in cases]
     commands = [
         run_arguments(
@@ -314,7 +314,8 @@ def test_c_program_says_what_is_wrong(exports, c_programs, arguments, message):
 
 def test_no_function_is_compiled_by_xla(exports):
     # A server has XLA switched off, unless it is told otherwise.
-    for folder in exports.values():
+    for name in models.KINDS:
+        folder = exports[name]
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             graph = tf.compat.v1.saved_model.load(session, ["serve"], str(folder)).graph_def
         nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
