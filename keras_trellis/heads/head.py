@@ -131,12 +131,8 @@ def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
         for axis in range(1, len(shape) - 1):
             if targets.shape[axis] == 1:
                 wanted[axis] = 1
-    known = tf.TensorShape([None if tf.is_tensor(size) else size for size in wanted])
-    if not known.is_compatible_with(targets.shape):
-        raise ValueError(
-            "`targets` must be of the shape of `features` without its last axis. "
-            f"Received: targets of shape {targets.shape}, features of shape {features.shape}"
-        )
+    expected = "of the shape of `features` without its last axis"
+    targets = inputs.with_known_shape("targets", targets, wanted, expected)
     # `tf.reshape` is a check without an assertion, which an export must not have.
     return tf.broadcast_to(tf.reshape(targets, wanted), shape)
 
