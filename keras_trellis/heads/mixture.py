@@ -21,8 +21,6 @@ from keras_trellis.heads.head import (
 
 __all__ = ["MixtureOfSoftmaxes"]
 
-_SEED_STREAM = 2000
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class MixtureOfSoftmaxes(Head):
@@ -149,8 +147,7 @@ class MixtureOfSoftmaxes(Head):
         latents = _dense(features, self.latent_kernel, self.latent_bias)
         *rows, steps, channels = tf.unstack(tf.shape(latents), num=latents.shape.rank)
         if training and self.latent_dropout:
-            # The generators of the model and its layer may start from the same seed.
-            seed = dropout.fold_in(dropout.next_seed(self.seed_generator), _SEED_STREAM)
+            seed = dropout.stream_seed(dropout.next_seed(self.seed_generator), "latents")
             shape = [*rows, 1, channels]
             latents *= dropout.dropout_mask(shape, self.latent_dropout, seed, latents.dtype)
         units = latents.shape[-1] // self.experts

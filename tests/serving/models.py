@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import TrellisClassifier, TrellisLM, export, heads
+from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM, export, heads
 
 WORDS = [*"abcdefghij", "<unk>", "<eos>"]
 CHARACTERS = [*"abcd é", "日", "<eos>"]  # without <unk>
@@ -54,30 +54,41 @@ class Model(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
-def _language_model(size: int, **kwargs) -> TrellisLM:
+def _wide() -> keras.initializers.Initializer:
     keras.utils.set_random_seed(7)
-    wide = keras.initializers.RandomNormal(stddev=0.3)  # so that answers differ
-    return TrellisLM(
-        size,
-        6,
-        3,
-        embedding_units=4,
-        dilation_rate=(1, 2),
-        kernel_initializer=wide,
-        recurrent_initializer=wide,
-        embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),
-        **kwargs,
-    )
+    return keras.initializers.RandomNormal(stddev=0.3)  # so that answers differ
+
+
+def _trellis(**kwargs) -> TrellisLayer:
+    wide = _wide()
+    settings = {"output_units": 4, "dilation_rate": (1, 2), **kwargs}
+    return TrellisLayer(6, 3, kernel_initializer=wide, recurrent_initializer=wide, **settings)
+
+
+def _language_model(size: int, layer: Any, **kwargs) -> TrellisLM:
+    keras.utils.set_random_seed(7)
+    embeddings = keras.initializers.RandomNormal(stddev=1.0)
+    return TrellisLM(size, layer, embedding_units=4, embeddings_initializer=embeddings, **kwargs)
 
 
 def _mixture() -> TrellisLM:
-    head = heads.MixtureOfSoftmaxes(2)
-    kwargs = {"gate": "gru", "output_units": 5, "weight_normalization": True}
-    return _language_model(len(WORDS), head=head, **kwargs)
+    layer = _trellis(gate="gru", output_units=5, weight_normalization=True)
+    return _language_model(len(WORDS), layer, head=heads.MixtureOfSoftmaxes(2))
+
+
+def _adaptive() -> TrellisLM:
+    head = heads.AdaptiveSoftmax([4, 6])
+    return _language_model(len(CHARACTERS), _trellis(), head=head)
+
+
+def _recurrent(layer: type[keras.layers.RNN], *units: int) -> TrellisLM:
+    keras.utils.set_random_seed(7)
+    return _language_model(len(WORDS), [layer(size) for size in units])
 
 
 def _of_random_weights(size: int, seed: int) -> TrellisLM:
-    model = TrellisLM(size, 8, 2, embedding_units=8)
+    layer = TrellisLayer(8, 2, output_units=8)
+    model = TrellisLM(size, layer, embedding_units=8)
     random = np.random.default_rng(seed)
     for variable in model.trainable_variables:  # large, so that answers differ
         variable.assign(random.normal(size=variable.shape))
@@ -86,18 +97,18 @@ def _of_random_weights(size: int, seed: int) -> TrellisLM:
 
 def _classifier(**kwargs) -> TrellisClassifier:
     keras.utils.set_random_seed(8)
-    model = TrellisClassifier(3, 5, 3, **kwargs)
+    model = TrellisClassifier(3, TrellisLayer(5, 3, output_units=3), **kwargs)
     model.build([None, None, 2])
     return model
 
 
-# One for each kind of head, of text and of input: these answer to every loader.
+# One for each kind of head, of layer, of text and of input: these answer to every loader.
 KINDS = {
-    "tied": Model(lambda: _language_model(len(WORDS)), WORDS),
+    "tied": Model(lambda: _language_model(len(WORDS), _trellis()), WORDS),
     "mixture": Model(_mixture, WORDS),
-    "adaptive": Model(
-        lambda: _language_model(len(CHARACTERS), head=heads.AdaptiveSoftmax([4, 6])), CHARACTERS
-    ),
+    "adaptive": Model(_adaptive, CHARACTERS),
+    "lstm": Model(lambda: _recurrent(keras.layers.LSTM, 5, 4), WORDS),
+    "gru": Model(lambda: _recurrent(keras.layers.GRU, 4), WORDS),
     "sequences": Model(_classifier, options={"labels": LABELS}),
     "images": Model(
         lambda: _classifier(permutation=PERMUTATION),
@@ -106,7 +117,7 @@ KINDS = {
 }
 MODELS = {
     **KINDS,
-    "words": Model(lambda: _language_model(9), ["<eos>", "<unk>", *"abcdef", "é"]),
+    "words": Model(lambda: _language_model(9, _trellis()), ["<eos>", "<unk>", *"abcdef", "é"]),
     "page": Model(lambda: _of_random_weights(8, seed=0), PAGE_WORDS, {"facts": FACTS}),
     "page_characters": Model(
         lambda: _of_random_weights(5, seed=1), ["<eos>", " ", "a", "b", "<unk>"], {"facts": FACTS}
