@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks import corpus
-from tools.build_files import ROOT
+from tests import ROOT
 from trainers.data import corpora
 
 

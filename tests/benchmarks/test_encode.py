@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from tools.build_files import ROOT
+from tests import ROOT
 
 
 def test_prints_what_it_measured(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import growth
 from benchmarks.workers import Reading
-from tools.build_files import ROOT
+from tests import ROOT
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.5])

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import heads
 from benchmarks.workers import Reading, Result
-from tools.build_files import ROOT
+from tests import ROOT
 
 
 def test_targets_follow_zipf():

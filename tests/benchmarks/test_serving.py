@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from benchmarks import generate, lstm, serving
 from benchmarks.workers import Reading, Result
-from tools.build_files import ROOT
+from tests import ROOT
 from trainers.language.baselines import LSTMLanguageModel
 
 

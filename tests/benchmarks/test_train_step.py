@@ -11,7 +11,7 @@ import pytest
 from benchmarks import contenders, train_step
 from benchmarks.sizes import Sizes
 from benchmarks.workers import Reading, Result
-from tools.build_files import ROOT
+from tests import ROOT
 
 TINY = (
     *("--batch_size=2", "--time_steps=5", "--input_units=3", "--units=4", "--depth=3"),
