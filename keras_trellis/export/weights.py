@@ -127,12 +127,14 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
         ValueError: `precision` is none of these.
     """
     layer, config = model.trellis, model.get_config()
-    config.update({name: 0.0 for name in config if name.endswith("dropout")}, dtype="float32")
+    parts = [config, config["trellis"]["config"]]
     if "head" in config:
-        config["head"]["config"]["dtype"] = "float32"
+        parts.append(config["head"]["config"])
+    for each in parts:
+        each.update({name: 0.0 for name in each if name.endswith("dropout")}, dtype="float32")
     folds = layer.weight_normalization and layer.groups == 1
     if folds:
-        config["weight_normalization"] = False
+        config["trellis"]["config"]["weight_normalization"] = False
     copy = type(model).from_config(config)
     copy.build((None, None, layer.kernel.shape[1]))
     weights = [each for each in model.weights if not (folds and _is_scale(each, layer))]

@@ -38,7 +38,8 @@ def blockwise_nll(
         ValueError: there are not as many targets as features.
     """
     rows = inputs.sizes(features)[:1]
-    targets = inputs.with_shape("targets", targets, rows, "[N], one for each of `features`")
+    expected = "[N], one for each of `features`"
+    targets = tf.reshape(inputs.with_known_shape("targets", targets, rows, expected), rows)
     zeros = tf.zeros_like(at_least_float32(features[:, 0]))
     ranges = (0, words.shape[0]), (0, tf.shape(features)[0])
     return add_blockwise_nll(features, zeros, words, bias, targets, *ranges)[1]

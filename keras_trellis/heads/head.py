@@ -119,8 +119,8 @@ def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
     shared = [axis for axis in between if targets.shape[axis] == 1]
     wanted = [1 if axis in shared else size for axis, size in enumerate(shape)]
     expected = "of the shape of `features` without its last axis"
-    targets = inputs.with_shape("targets", targets, wanted, expected)
-    return tf.broadcast_to(targets, shape)
+    targets = inputs.with_known_shape("targets", targets, wanted, expected)
+    return tf.broadcast_to(tf.reshape(targets, wanted), shape)
 
 
 def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:

@@ -43,7 +43,7 @@ def test_targets_share_the_axis_of_levels_and_no_other(shape):
         lambda features, targets: Uniform().nll(features, targets, None),
         input_signature=[tf.TensorSpec([None] * 3 + [E]), tf.TensorSpec(unknown, tf.int32)],
     )
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
         nll(features, targets)
 
 
