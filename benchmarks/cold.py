@@ -44,7 +44,7 @@ def measure(builds: Mapping[str, Build], setting: Any, *, rounds: int, threads: 
     """
     found: dict[str, list[dict[str, float]]] = {name: [] for name in builds}
     for name in [*builds] * rounds:
-        found[name].append(workers.alone(name, builds[name], setting, threads))
+        found[name].append(workers.once(name, builds[name], setting, threads).facts)
     return rows(found)
 
 

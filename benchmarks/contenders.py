@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import authors as released
+from benchmarks.report import Contenders
 from benchmarks.sizes import Sizes
 from benchmarks.workers import Contender
 
@@ -44,7 +45,7 @@ def _trellis(sizes: Sizes, **arguments: Any) -> Contender:
     )
 
     def kept(sequences: Any, training: bool) -> Any:
-        return layer.propagate(sequences, training=training, discard=sizes.discard)[0]
+        return layer(sequences, training=training, discard=sizes.discard)
 
     step = _keras_step(layer, kept, sizes)
     facts = sizes.trellis_facts(
@@ -271,7 +272,7 @@ def _products_facts(sizes: Sizes) -> dict[str, Any]:
 
 OURS = "trellis"
 CEILINGS = ("products_tensorflow", "products_torch")
-CONTENDERS = {
+CONTENDERS: Contenders = {
     OURS: ("keras_trellis.TrellisLayer", trellis),
     "trellis_recompute": ("TrellisLayer(recompute=True)", trellis_recompute),
     "lstm": ("keras.layers.LSTM", lstm),

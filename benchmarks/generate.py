@@ -8,6 +8,7 @@ too; no time depends on either. The authors' code has no cache: each token takes
 """
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -140,7 +141,7 @@ def authors(setting: Setting) -> Contender:
 
 
 OURS = "generate"
-CONTENDERS = {
+CONTENDERS: report.Contenders = {
     OURS: ("TrellisLM.generate", generate),
     "step": ("TrellisLM.step, token by token", step),
     "lstm": ("keras.layers.LSTM, token by token", lstm),
@@ -173,24 +174,19 @@ def same(ids: Sequence[Sequence[int]], ours: Sequence[Sequence[int]]) -> float:
 
 def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", "batch", "prompt", "tokens/s", "ms a token"),
-        *("time to ours: min, median, max", "same tokens"),
-    ]
-    return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
-
-
-def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    seconds = report.spread(each["seconds"])["median"]
-    return [
-        each["title"],
-        str(each["batch_size"]),
-        str(each["prompt"]),
-        f"{each['tokens_per_second']:,.0f}",
-        f"{1e3 * seconds / found['setting']['new_tokens']:.2f}",
-        report.spread_cell(each["time_to_ours"]),
-        "" if each["same"] is None else f"{each['same']:.1%}",
-    ]
+    new_tokens = found["setting"]["new_tokens"]
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "batch": lambda row: report.number(row["batch_size"]),
+        "prompt": lambda row: report.number(row["prompt"]),
+        "tokens/s": lambda row: report.number(row["tokens_per_second"]),
+        "ms a token": lambda row: report.number(
+            1e3 * statistics.median(row["seconds"]) / new_tokens, 2
+        ),
+        "time to ours: min, median, max": lambda row: report.spread_cell(row["time_to_ours"]),
+        "same tokens": lambda row: report.share(row["same"], 1),
+    }
+    return report.table(found["rows"], columns)
 
 
 def define_flags() -> None:
@@ -199,35 +195,32 @@ def define_flags() -> None:
     flags.DEFINE_list("prompt", ["16", "256"], "The lengths of the prompts, in tokens.")
     flags.DEFINE_integer("new_tokens", 64, "By which each prompt is continued.", lower_bound=1)
     exported.define_flags(units=512, depth=20)
-    report.define_only(list(CONTENDERS), OURS)
+    report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=5)
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
-    names = ("new_tokens", *exported.NAMES)
-    common = {name: FLAGS[name].value for name in names}
-    common |= {"threads": here["threads"], "reference_dir": FLAGS.reference_dir}
+    known = report.values(("new_tokens", *exported.NAMES))
     settings = [
-        Setting(batch_size, prompt, **common)
+        Setting(
+            batch_size,
+            prompt,
+            **known,
+            threads=here["threads"],
+            reference_dir=FLAGS.reference_dir,
+        )
         for batch_size in report.integers("batch_size")
         for prompt in report.integers("prompt")
     ]
-    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
-    each, left_out = workers.measure_each(
-        builds, settings, threads=here["threads"], rounds=FLAGS.rounds
-    )
-    rows = [
-        row(name, setting, results)
-        for setting, results in zip(settings, each, strict=True)
-        for name in results
-        if OURS in results
-    ]
-    found = {"setting": {name: common[name] for name in names}, **here, "rows": rows}
-    found["left_out"] = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
-    report.end(found, table)
-    return int(OURS in left_out)
+    each, left_out = report.compare_each(CONTENDERS, OURS, settings, here)
+    found = {"setting": known, **here, "left_out": left_out, "rows": []}
+    for setting, results in zip(settings, each, strict=True):
+        if OURS in results:
+            found["rows"] += [row(name, setting, results) for name in results]
+    report.end(found, table(found))
+    return int(CONTENDERS[OURS][0] in left_out)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
     python -m benchmarks.precisions --json=precisions.json
 
 A cold load is `tf.saved_model.load` and the first answer, in a process that has imported
-TensorFlow. What less precision costs in perplexity is not here, since the weights are random:
-`python -m trainers.export --precision=int8 --data_dir=TEXT` measures it on a trained model.
+TensorFlow. The weights are random, so this says nothing of perplexity:
+`python -m trainers.export --precision=int8 --data_dir=TEXT` measures that of a trained model.
 """
 
 import dataclasses
 import functools
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from benchmarks.workers import Contender, Reading, Result
 
 FLAGS = flags.FLAGS
 PRECISIONS = (FULL, "float16", "int8")
+SIGNATURES = ("step", "score")
 PROMPTS = (4, 16)  # rows and tokens, after which answers are compared
 
 
@@ -83,20 +85,15 @@ def _score(loaded: Any, tokens: int) -> Callable[[], Any]:
 
 
 def measure_cold(model: Model, rounds: int) -> dict[str, list[Result]]:
-    """Returns for each precision as many results of `cold`, taking turns, never two at a time.
+    """Returns for each precision as many results of `cold`; they take turns, one at a time.
 
     Raises:
         RuntimeError: an export could not be loaded.
     """
     found: dict[str, list[Result]] = {precision: [] for precision in PRECISIONS}
     for precision in PRECISIONS * rounds:
-        builds = {precision: functools.partial(cold, precision)}
-        results, left_out = workers.measure(
-            builds, model, threads=model.threads, warmup=0, rounds=1
-        )
-        if left_out:
-            raise RuntimeError(f"no load in {precision}: {left_out[precision]}")
-        found[precision].append(results[precision])
+        build = functools.partial(cold, precision)
+        found[precision].append(workers.once(precision, build, model, model.threads))
     return found
 
 
@@ -138,29 +135,32 @@ def _speed(results: dict[str, Result], precision: str) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
-    titles = (
-        *("weights in", "MiB", "export, s", "load, s", "load and first answer, s"),
-        *("`step`, ms a token", "to float32's: min, median, max"),
-        *("`score`, ms a token", "to float32's: min, median, max"),
-        "log-probabilities differ by at most",
-    )
-    return report.markdown(titles, [_cells(each, found["tokens"]) for each in found["rows"]])
+    columns: dict[str, Callable[[report.Row], str]] = {
+        "weights in": lambda row: row["precision"],
+        "MiB": lambda row: report.mebibytes(row["bytes"], 1),
+        "export, s": lambda row: report.number(row["export_seconds"], 1),
+        "load, s": lambda row: _median(row["load_seconds"]),
+        "load and first answer, s": lambda row: _median(row["cold_seconds"]),
+    }
+    for signature in SIGNATURES:
+        columns |= _speed_columns(signature, found["tokens"])
+    columns["log-probabilities differ by at most"] = lambda row: f"{row['difference']:.1e}"
+    return report.table(found["rows"], columns)
 
 
-def _cells(each: dict[str, Any], tokens: int) -> list[str]:
-    cells = [
-        each["precision"],
-        f"{each['bytes'] / 2**20:,.1f}",
-        f"{each['export_seconds']:.1f}",
-        *(
-            f"{report.spread(each[name])['median']:.2f}"
-            for name in ("load_seconds", "cold_seconds")
-        ),
-    ]
-    for speed in (each["step"], each["score"]):
-        cells.append(f"{1e3 * report.spread(speed['seconds'])['median'] / tokens:,.2f}")
-        cells.append(report.spread_cell(speed["time_to_full"]))
-    return [*cells, f"{each['difference']:.1e}"]
+def _median(times: Sequence[float]) -> str:
+    return report.number(statistics.median(times), 2)
+
+
+def _speed_columns(signature: str, tokens: int) -> report.Columns:
+    def a_token(row: report.Row) -> str:
+        return _median([1e3 * seconds / tokens for seconds in row[signature]["seconds"]])
+
+    def to_full(row: report.Row) -> str:
+        return report.spread_cell(row[signature]["time_to_full"])
+
+    ratio = f"`{signature}`'s time to float32's: min, median, max"
+    return {f"`{signature}`, ms a token": a_token, ratio: to_full}
 
 
 def define_flags() -> None:
@@ -177,7 +177,7 @@ def main(argv: Sequence[str]) -> int:
         written = exported.write(model, PRECISIONS)
         sizes = {precision: model.size(precision) for precision in PRECISIONS}
         colds = measure_cold(model, FLAGS.rounds)
-        settings = [Setting(model, name, FLAGS.tokens) for name in ("step", "score")]
+        settings = [Setting(model, name, FLAGS.tokens) for name in SIGNATURES]
         builds = {precision: functools.partial(warm, precision) for precision in PRECISIONS}
         each, left_out = workers.measure_each(
             builds, settings, threads=here["threads"], rounds=FLAGS.rounds
@@ -186,7 +186,7 @@ def main(argv: Sequence[str]) -> int:
     warms = {s.signature: results for s, results in zip(settings, each, strict=True)}
     measured = PRECISIONS if not left_out else ()
     found["rows"] = [row(name, sizes[name], written, colds, warms) for name in measured]
-    report.end(found, table)
+    report.end(found, table(found))
     return int(bool(left_out))
 
 

@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
     threads = here["threads"]
     with exported.from_flags(threads) as model:
         exported.write(model)
-        workers.alone("the LSTM", write_lstm, model, threads)
+        workers.once("the LSTM", write_lstm, model, threads)
         rows = cold.measure(CONTENDERS, model, rounds=FLAGS.rounds, threads=threads)
     found = {"setting": model.sizes(), **here, "left_out": {}, "rows": rows}
     report.end(found, cold.table(rows, READINGS))

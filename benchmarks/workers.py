@@ -161,8 +161,8 @@ def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
     )
 
 
-def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]:
-    """Runs a contender's one step in a process of its own, and returns its facts.
+def once(name: str, build: Build, setting: Any, threads: int) -> Result:
+    """Runs a contender's one step in a process of its own, and returns its result.
 
     Args:
         name: what an error calls it.
@@ -173,11 +173,10 @@ def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]
     Raises:
         RuntimeError: it failed.
     """
-    builds = {name: functools.partial(build)}
-    results, left_out = measure(builds, setting, threads=threads, warmup=0, rounds=1)
+    results, left_out = measure({name: build}, setting, threads=threads, warmup=0, rounds=1)
     if left_out:
         raise RuntimeError(f"{name}: {left_out[name]}")
-    return results[name].facts
+    return results[name]
 
 
 class _Worker:
