@@ -66,5 +66,5 @@ def table(rows: Sequence[report.Row], titles: Mapping[str, str]) -> str:
     return report.table(rows, columns)
 
 
-def _median(name: str, row: report.Row) -> str:
+def _median(name, row):
     return report.number(statistics.median(row[name]), 2)

@@ -59,7 +59,7 @@ def trellisnet(setting: Setting) -> Contender:
     return _ours(setting, "trellisnet")
 
 
-def _ours(setting: Setting, protocol: str) -> Contender:
+def _ours(setting, protocol):
     import numpy as np
 
     from keras_trellis import convert
@@ -76,11 +76,11 @@ def _ours(setting: Setting, protocol: str) -> Contender:
     evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])  # tracing is no part of it
     learned: dict[str, Any] = {}
 
-    def step() -> None:
+    def step():
         score = evaluator.score(protocol, setting.ids)
         learned.update(tokens=score.tokens, nll=score.nll)
 
-    def learn() -> dict[str, Any]:
+    def learn():
         if protocol != OURS:
             return learned
         # In one pass from the beginning: what every protocol must agree with.
@@ -102,7 +102,7 @@ def authors(setting: Setting) -> Contender:
     rows = rows.view(setting.batch_size, length)
     learned: dict[str, Any] = {}
 
-    def step() -> None:
+    def step():
         scored = [
             _window_nll(model, rows, start, setting)
             for start in range(0, length - 1, setting.window - setting.horizon)
@@ -117,7 +117,7 @@ def authors(setting: Setting) -> Contender:
     return Contender(step, {"parameters": parameters}, lambda: learned)
 
 
-def _window_nll(model: Any, rows: Any, start: int, setting: Setting) -> Any:
+def _window_nll(model, rows, start, setting):
     """Returns the nll [B, n] of a window's targets behind the horizon."""
     import torch
     from torch.nn import functional
@@ -160,10 +160,10 @@ def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
     targets = found["setting"]["tokens"] - 1
 
-    def seconds(row: report.Row) -> float:
+    def seconds(row):
         return statistics.median(row["seconds"])
 
-    def difference(row: report.Row) -> str:
+    def difference(row):
         if row["difference"] is None:
             return ""
         return f"{row['difference']:.1e} of {row['compared']:,}"

@@ -8,13 +8,12 @@ graph.
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from absl import app, flags
 
 from benchmarks import cold, report
-from benchmarks.cold import Stopwatch
 from benchmarks.workers import Contender
 
 FLAGS = flags.FLAGS
@@ -62,8 +61,8 @@ OURS = "TrellisLayer"
 CONTENDERS = {OURS: trellis, "keras.layers.LSTM": baseline}
 
 
-def _contender(setting: Setting, small: Callable[[], Any], layer: Callable[[], Any]) -> Contender:
-    def step(watch: Stopwatch) -> None:
+def _contender(setting, small, layer):
+    def step(watch):
         watch.time("epoch", _first_epoch(_model(small, 1)))
         model = _model(layer, CHANNELS)
         fit = functools.partial(_fit, model, setting)
@@ -78,7 +77,7 @@ def _contender(setting: Setting, small: Callable[[], Any], layer: Callable[[], A
     return cold.contender(step)
 
 
-def _model(layer: Callable[[], Any], channels: int) -> Any:
+def _model(layer, channels):
     import keras
 
     model = keras.Sequential([keras.Input([None, channels]), layer(), keras.layers.Dense(1)])
@@ -86,7 +85,7 @@ def _model(layer: Callable[[], Any], channels: int) -> Any:
     return model
 
 
-def _first_epoch(model: Any) -> Callable[[], Any]:
+def _first_epoch(model):
     """Returns what trains on 2,000 random walks, each with whether it ends above zero."""
     import numpy as np
 
@@ -95,14 +94,12 @@ def _first_epoch(model: Any) -> Callable[[], Any]:
     return lambda: model.fit(walks, ends, verbose=0)
 
 
-def _fit(
-    model: Any, setting: Setting, length: int, steps: int, *, known: bool = True
-) -> Callable[[], Any]:
+def _fit(model, setting, length, steps, *, known=True):
     """Returns what takes so many training steps, of a length that the graph knows or not."""
     import numpy as np
     import tensorflow as tf
 
-    def shape(length: int | None) -> tuple[list[int | None], list[int | None]]:
+    def shape(length):
         outputs = [length] if setting.return_sequences else []
         return [BATCH, length, CHANNELS], [BATCH, *outputs, 1]
 
@@ -114,12 +111,12 @@ def _fit(
     return lambda: model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
 
 
-def _gradients(layer: Any) -> Callable[[], Any]:
+def _gradients(layer):
     """Returns what traces a graph of a layer's gradients, and runs it once."""
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec([BATCH, None, CHANNELS])])
-    def gradients(sequences: tf.Tensor) -> Any:
+    def gradients(sequences):
         with tf.GradientTape() as tape:
             total = tf.reduce_sum(layer(sequences, training=True))
         return tape.gradient(total, [variable.value for variable in layer.trainable_variables])

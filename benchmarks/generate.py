@@ -53,13 +53,13 @@ def contender(step: Callable[[], Any], **facts: Any) -> Contender:
     """Returns a contender whose step returns the new ids [B, new_tokens], an array."""
     learned: dict[str, Any] = {}
 
-    def remember() -> None:
+    def remember():
         learned["ids"] = step().tolist()
 
     return Contender(remember, facts, lambda: learned)
 
 
-def _model(setting: Setting) -> Any:
+def _model(setting):
     from keras_trellis import convert
 
     return convert.language_model_from_torch(setting.arrays(), depth=setting.depth, dilation_rate=1)
@@ -96,7 +96,7 @@ def lstm(setting: Setting) -> Contender:
     layer = keras.layers.LSTM(setting.units, return_state=True)
     softmax = keras.layers.Dense(setting.vocabulary_size)
 
-    def read(ids: Any, state: Any) -> tuple[Any, Any]:
+    def read(ids, state):
         output, *state = layer(embedding(ids), initial_state=state)
         return softmax(output), state
 
@@ -108,7 +108,7 @@ def lstm(setting: Setting) -> Contender:
     return contender(lambda: _continued(lambda: prefill(ids, state), one, setting.new_tokens))
 
 
-def _continued(prefill: Callable, one: Callable, count: int) -> Any:
+def _continued(prefill, one, count):
     import numpy as np
 
     scores, memory = prefill()
@@ -128,7 +128,7 @@ def authors(setting: Setting) -> Contender:
     prompts = torch.tensor(setting.prompts()).long()
     reach = setting.depth + 1  # kernel size 2, dilation 1
 
-    def step() -> Any:
+    def step():
         ids = prompts
         for _ in range(setting.new_tokens):
             state = model.init_hidden(len(ids))

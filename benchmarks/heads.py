@@ -71,7 +71,7 @@ def adaptive(sizes: HeadSizes) -> Contender:
     return _contender(heads.AdaptiveSoftmax(sizes.cutoffs), sizes)
 
 
-def _contender(head: Any, sizes: HeadSizes) -> Contender:
+def _contender(head, sizes):
     import tensorflow as tf
 
     table_shape = (sizes.vocabulary_size, sizes.units)
@@ -81,7 +81,7 @@ def _contender(head: Any, sizes: HeadSizes) -> Contender:
     variables = [table, *(variable.value for variable in head.trainable_variables)]
 
     @tf.function
-    def step(features: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def step(features, targets):
         with tf.GradientTape() as tape:
             tape.watch(features)
             loss = tf.reduce_mean(head.nll(features, targets, table, training=True))

@@ -117,18 +117,18 @@ def sized(name: str, config: Any, data: Any) -> tuple[int, Any]:
     wanted = runs.parameters(model)
 
     @functools.cache
-    def built(units: int) -> Any:
+    def built(units):
         layer = _layer(name, units, data.train.targets.ndim == 2)
         return models.with_layer(layer, data)
 
-    def count(units: int) -> int:
+    def count(units):
         return runs.parameters(built(units))
 
     nearest = nearest_units(count, wanted)
     return nearest, built(nearest)
 
 
-def _layer(name: str, units: int, return_sequences: bool) -> Any:
+def _layer(name, units, return_sequences):
     """Returns a peer's layer; keras-tcn has kernel and dilations of the published TCN."""
     if name == "tcn":
         from tcn import TCN
@@ -175,7 +175,7 @@ def measure(
     """
     left_out: dict[str, str] = {}
 
-    def points() -> list[Point]:
+    def points():
         this = (config.task, budget)
         return [point for point in read(path) if (point.task, point.budget) == this]
 
@@ -194,7 +194,7 @@ def measure(
     return points(), left_out
 
 
-def _has(points: Iterable[Point], name: str, rate: float, seed: int) -> bool:
+def _has(points, name, rate, seed):
     return any((point.name, point.rate, point.seed) == (name, rate, seed) for point in points)
 
 
@@ -270,15 +270,15 @@ def table(found: dict[str, Any]) -> str:
     return report.table(found["rows"], columns)
 
 
-def _losses(row: report.Row) -> str:
+def _losses(row):
     return "{min:.1e}, **{median:.1e}**, {max:.1e}".format(**report.spread(row["losses"]))
 
 
-def _solved(row: report.Row) -> list[float]:
+def _solved(row):
     return [seconds for seconds in row["solved"] if seconds is not None]
 
 
-def _seconds_to_solution(row: report.Row) -> str:
+def _seconds_to_solution(row):
     return f"{statistics.median(_solved(row)):.0f}" if _solved(row) else ""
 
 
@@ -313,9 +313,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _draw_contender(
-    axes: Any, trainings: Sequence[Sequence[Point]], title: str, color: str
-) -> None:
+def _draw_contender(axes, trainings, title, color):
     import numpy as np
 
     if not trainings:

@@ -12,7 +12,7 @@ def units(model: Model) -> int:
     """Returns the units of the first of two layers; the second one has `embedding_units`."""
     embedding_units = model.embedding_units
 
-    def count(units: int) -> int:
+    def count(units):
         first = 4 * units * (embedding_units + units + 1)
         second = 4 * embedding_units * (units + embedding_units + 1)
         return model.head_weights + first + second
@@ -39,7 +39,7 @@ def continued(network: Any, ids: Any, cache: Any, count: Any) -> Any:
     """Returns the most probable tokens [B, count] after ids [B], from a loop in the graph."""
     import tensorflow as tf
 
-    def advance(index: Any, ids: Any, cache: Any, tokens: Any) -> tuple[Any, ...]:
+    def advance(index, ids, cache, tokens):
         scores, cache = network.step(ids, cache)
         ids = tf.argmax(scores, -1, tf.int32)
         return index + 1, ids, cache, tokens.write(index, ids)
@@ -58,7 +58,7 @@ def export(model: Model, path: str) -> None:
     specs = [tf.TensorSpec([None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "max_length")]
 
     @tf.function(input_signature=specs, autograph=False)
-    def generate(ids: tf.Tensor, max_length: tf.Tensor) -> dict[str, tf.Tensor]:
+    def generate(ids, max_length):
         cache = lstm.get_initial_cache(tf.shape(ids)[0])
         return {"ids": continued(lstm, ids, cache, max_length)}
 

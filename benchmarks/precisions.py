@@ -41,13 +41,13 @@ def cold(precision: str, model: Model) -> Contender:
 
     found: dict[str, Any] = {}
 
-    def step() -> None:
+    def step():
         start = time.perf_counter()
         found["loaded"] = model.load(precision)
         found["load_seconds"] = time.perf_counter() - start
         found["loaded"].signatures["serving_default"](text=tf.constant(["w1"]))
 
-    def learn() -> dict[str, Any]:
+    def learn():
         ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, model.vocabulary_size, tf.int32)
         lengths = tf.fill(PROMPTS[:1], PROMPTS[1])
         answer = found.pop("loaded").signatures["prefill"](ids=ids, lengths=lengths)
@@ -63,12 +63,12 @@ def warm(precision: str, setting: Setting) -> Contender:
     return Contender(ask(loaded, setting.tokens), {})
 
 
-def _steps(loaded: Any, tokens: int) -> Callable[[], Any]:
+def _steps(loaded, tokens):
     import tensorflow as tf
 
     one, ids = loaded.signatures["step"], tf.zeros([1], tf.int32)
 
-    def step() -> Any:
+    def step():
         log_probs, cache = exported.empty_cache(loaded, 1)
         for _ in range(tokens):
             log_probs, cache = exported.split(one(ids=ids, **cache))
@@ -77,7 +77,7 @@ def _steps(loaded: Any, tokens: int) -> Callable[[], Any]:
     return step
 
 
-def _score(loaded: Any, tokens: int) -> Callable[[], Any]:
+def _score(loaded, tokens):
     import tensorflow as tf
 
     text = tf.constant([" ".join(["w1"] * tokens)])
@@ -127,7 +127,7 @@ def row(
     }
 
 
-def _speed(results: dict[str, Result], precision: str) -> dict[str, Any]:
+def _speed(results, precision):
     readings: list[Reading] = results[precision].readings
     ratios = report.ratios(readings, results[FULL].readings)
     return {"seconds": report.seconds(readings), "time_to_full": ratios}
@@ -148,15 +148,15 @@ def table(found: dict[str, Any]) -> str:
     return report.table(found["rows"], columns)
 
 
-def _median(times: Sequence[float]) -> str:
+def _median(times):
     return report.number(statistics.median(times), 2)
 
 
-def _speed_columns(signature: str, tokens: int) -> report.Columns:
-    def a_token(row: report.Row) -> str:
+def _speed_columns(signature, tokens):
+    def a_token(row):
         return _median([1e3 * seconds / tokens for seconds in row[signature]["seconds"]])
 
-    def to_full(row: report.Row) -> str:
+    def to_full(row):
         return report.spread_cell(row[signature]["time_to_full"])
 
     ratio = f"`{signature}`'s time to float32's: min, median, max"

@@ -115,7 +115,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def _processor():
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text().splitlines():
@@ -125,7 +125,7 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _versions() -> dict[str, str]:
+def _versions():
     found = {}
     for name in ("tensorflow", "keras", "keras-tcn", "torch", "jax"):
         try:
@@ -169,12 +169,12 @@ def compare_each(
     return results, _by_title(left_out, contenders)
 
 
-def _selected(contenders: Contenders, ours: str) -> dict[str, Build]:
+def _selected(contenders, ours):
     wanted = {ours, *(FLAGS.only or contenders)}
     return {name: build for name, (_, build) in contenders.items() if name in wanted}
 
 
-def _by_title(left_out: Mapping[str, str], contenders: Contenders) -> dict[str, str]:
+def _by_title(left_out, contenders):
     return {contenders[name][0]: reason for name, reason in left_out.items()}
 
 

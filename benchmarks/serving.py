@@ -11,7 +11,7 @@ Keras LSTM of as many parameters, and the window of the receptive field again fo
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
@@ -78,7 +78,7 @@ def step(setting: Setting) -> Contender:
     one = loaded.signatures["step"]
     ids, cache = _begun(loaded, setting)
 
-    def read(ids: Any, cache: Any) -> tuple[Any, Any]:
+    def read(ids, cache):
         return exported.split(one(ids=ids, **cache))
 
     return _contender(lambda: _greedy(read, ids, cache, setting.new_tokens), setting.new_tokens)
@@ -99,7 +99,7 @@ def generate_signature(setting: Setting) -> Contender:
     )
 
 
-def _begun(loaded: Any, setting: Setting) -> tuple[Any, Any]:
+def _begun(loaded, setting):
     """Returns the prompts' last ids [B], and the cache of what stands before them."""
     import tensorflow as tf
 
@@ -109,7 +109,7 @@ def _begun(loaded: Any, setting: Setting) -> tuple[Any, Any]:
     return ids[:, -1], exported.cache_of(outputs)
 
 
-def _greedy(read: Callable, ids: Any, cache: Any, count: int) -> Any:
+def _greedy(read, ids, cache, count):
     """Returns the most probable tokens [B, count], each read before the next."""
     import tensorflow as tf
 
@@ -121,7 +121,7 @@ def _greedy(read: Callable, ids: Any, cache: Any, count: int) -> Any:
     return tf.stack(tokens, axis=1)
 
 
-def _contender(step: Callable[[], Any], tokens: int, **facts: Any) -> Contender:
+def _contender(step, tokens, **facts):
     """Returns a contender whose step returns ids [B, tokens], a tensor."""
     return generate.contender(lambda: step().numpy(), tokens=tokens, **facts)
 
@@ -151,7 +151,7 @@ def lstm_generate(setting: Setting) -> Contender:
     return _contender(lambda: continued(network, ids, cache, tf.constant(count)), count, **facts)
 
 
-def _lstm_begun(setting: Setting, network: Any) -> tuple[Any, Any, dict[str, int]]:
+def _lstm_begun(setting, network):
     """Returns the prompts' last ids [B], the cache of no tokens, and the facts."""
     import tensorflow as tf
 
@@ -173,17 +173,17 @@ def window_last(setting: Setting) -> Contender:
     return _window(setting, discard=setting.model.receptive_field - 1)
 
 
-def _window(setting: Setting, discard: int) -> Contender:
+def _window(setting, discard):
     import tensorflow as tf
 
     model, reach = setting.model.build(), setting.model.receptive_field
 
     @tf.function(autograph=False)
-    def predict(ids: tf.Tensor) -> tf.Tensor:
+    def predict(ids):
         outputs, *_ = model.trellis(model.embedding(ids), discard=discard)
         return model.head.log_probs(outputs[:, -1], model.embedding.embeddings)
 
-    def step() -> tf.Tensor:
+    def step():
         ids = tf.constant(setting.prompts())
         for _ in range(setting.windows):
             last = tf.argmax(predict(ids[:, -reach:]), -1, tf.int32)
@@ -220,7 +220,7 @@ def read_products(setting: Setting) -> Contender:
     return _reading(tf.matmul)
 
 
-def _reading(read: Callable) -> Contender:
+def _reading(read):
     import tensorflow as tf
 
     height, width = MATRIX
@@ -237,7 +237,7 @@ def products(setting: Setting) -> Contender:
     model, rows = setting.model, setting.batch_size
     units, levels = model.units, model.depth - 1
 
-    def normal(*shape: int) -> tf.Tensor:
+    def normal(*shape):
         return tf.random.stateless_normal(shape, (0, 0), stddev=shape[0] ** -0.5)
 
     present, past = normal(units, 4 * units), normal(units, 4 * units)
@@ -245,7 +245,7 @@ def products(setting: Setting) -> Contender:
     table = normal(model.vocabulary_size, model.embedding_units)
 
     @tf.function(autograph=False)
-    def multiply(state: tf.Tensor, pasts: tf.Tensor, inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def multiply(state, pasts, inputs):
         before = tf.matmul(pasts, past), tf.matmul(inputs, kernel)
         state = tf.while_loop(
             lambda level, _: level < levels,
@@ -306,12 +306,12 @@ def rows(setting: Setting, results: dict[str, Result]) -> list[dict[str, Any]]:
     ]
 
 
-def _a_token(result: Result) -> list[Reading]:
+def _a_token(result):
     tokens = result.facts["tokens"]
     return [each._replace(seconds=each.seconds / tokens) for each in result.readings]
 
 
-def _limit(setting: Setting, reads: Sequence[Result]) -> list[Reading]:
+def _limit(setting, reads):
     """Returns the time to read a token's weights, at the best rate of each round."""
     needed = 4 * setting.weights_read()
     rounds = zip(*(each.readings for each in reads), strict=True)
@@ -324,20 +324,20 @@ def _limit(setting: Setting, reads: Sequence[Result]) -> list[Reading]:
     ]
 
 
-def _of_limit(name: str, times: dict[str, list[Reading]]) -> float | None:
+def _of_limit(name, times):
     """Returns the limit's share of a time; None for what reads other weights, or some again."""
     if name not in (OURS, "generate", "products") or LIMIT not in times:
         return None
     return report.ratios(times[LIMIT], times[name])["median"]
 
 
-def _parameters(name: str, setting: Setting, results: dict[str, Result]) -> int | None:
+def _parameters(name, setting, results):
     if name in (LIMIT, "products"):
         return None
     return results[name].facts.get("parameters", setting.model.parameters)
 
 
-def _same(name: str, results: dict[str, Result]) -> float | None:
+def _same(name, results):
     """Returns the share of a contender's tokens that are those of `step`."""
     if name in LSTMS.values() or name not in results or "ids" not in results[name].facts:
         return None
@@ -378,7 +378,7 @@ def table(found: dict[str, Any]) -> str:
     return "\n\n".join(tables)
 
 
-def _seconds(row: report.Row) -> float:
+def _seconds(row):
     return statistics.median(row["seconds_a_token"])
 
 

@@ -7,14 +7,12 @@ two tokens by `generate`, as a server does when it starts. The sizes are those o
 of `ptb`, which is also that of `pydoc`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import app, flags
 
 from benchmarks import cold, exported, lstm, report, workers
-from benchmarks.cold import Stopwatch
 from benchmarks.exported import Model
 from benchmarks.workers import Contender
 
@@ -28,7 +26,7 @@ def trellis(model: Model) -> Contender:
     """The export, asked for tokens after an empty prompt's cache."""
     import tensorflow as tf
 
-    def ask(loaded: Any) -> Callable[[], Any]:
+    def ask(loaded):
         generate = loaded.signatures["generate"]
         specs = exported.cache_of(generate.structured_input_signature[1])
         cache = {name: tf.zeros([1, *each.shape[1:]], each.dtype) for name, each in specs.items()}
@@ -43,7 +41,7 @@ def baseline(model: Model) -> Contender:
     """The LSTM, asked for as many tokens."""
     import tensorflow as tf
 
-    def ask(loaded: Any) -> Callable[[], Any]:
+    def ask(loaded):
         request = {"ids": tf.zeros([1], tf.int32), "max_length": tf.constant(TOKENS)}
         return lambda: loaded.signatures["generate"](**request)
 
@@ -60,8 +58,8 @@ def lstm_path(model: Model) -> str:
     return str(Path(model.folder) / "lstm")
 
 
-def _contender(load: Callable[[], Any], ask: Callable[[Any], Callable[[], Any]]) -> Contender:
-    def step(watch: Stopwatch) -> None:
+def _contender(load, ask):
+    def step(watch):
         loaded = watch.time("load", load)
         call = ask(loaded)
         watch.time("generate", call)

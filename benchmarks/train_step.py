@@ -40,7 +40,7 @@ def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[s
     return found
 
 
-def _fastest_products(results: dict[str, Result]) -> list[float]:
+def _fastest_products(results):
     """Returns each round's rate of the faster of the libraries of products, in flop/s."""
     rates = [
         [results[name].facts["flops"] / each for each in report.seconds(results[name].readings)]
@@ -68,11 +68,11 @@ def table(found: dict[str, Any]) -> str:
     return report.table(found["rows"], columns)
 
 
-def _of_layer(row: report.Row, value: float | None) -> str:
+def _of_layer(row, value):
     return "" if row["name"] in CEILINGS else report.number(value)
 
 
-def _no_end(row: report.Row) -> str:
+def _no_end(row):
     return "" if row["name"] in CEILINGS else "no end"
 
 
@@ -92,7 +92,7 @@ def define_flags() -> None:
     report.define_flags(rounds=10, warmup=2)
 
 
-def _sizes(threads: int) -> Sizes:
+def _sizes(threads):
     if not 0 <= FLAGS.discard < FLAGS.time_steps:
         raise app.UsageError(
             f"`discard` must be from 0 to {FLAGS.time_steps - 1}, time_steps - 1. "
@@ -122,7 +122,7 @@ def in_dtypes(dtypes: Sequence[str]) -> report.Contenders:
     }
 
 
-def _title(title: str, dtype: str) -> str:
+def _title(title, dtype):
     return title if dtype == "float32" else f"{title}, {dtype}"
 
 

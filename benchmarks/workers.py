@@ -14,8 +14,7 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +84,7 @@ def measure(
     left_out: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def leaving_out(name: str) -> Iterator[None]:
+    def leaving_out(name):
         try:
             yield
         except LeftOutError as reason:
@@ -149,7 +148,7 @@ def measure_each(
     return results, left_out
 
 
-def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
+def _in_turn(build, settings):
     """Returns a contender that takes a step at one setting after another, again and again."""
     contenders = [build(setting) for setting in settings]
     turn = itertools.cycle(contenders)
@@ -210,7 +209,7 @@ class _Worker:
         self._process.join()
 
 
-def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> None:
+def _serve(connection, build, setting, threads):
     """Builds a contender, sends its facts, and answers the words "step" and "learn"."""
     limit_threads(threads)
     try:
@@ -232,7 +231,7 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
         connection.send(LeftOutError(textwrap.shorten(reason, 300)))
 
 
-def _read(step: Callable[[], Any], rest: int | None) -> Reading:
+def _read(step, rest):
     forget_peak()
     start = time.perf_counter()
     step()
