@@ -45,13 +45,13 @@ def main(argv: Sequence[str]) -> int:
     config = configs.load(FLAGS.task)
     options = config.get("corpus", {})
 
-    def load() -> corpora.Corpus:
+    def load():
         return corpora.load(FLAGS.task, FLAGS.data_dir, FLAGS.cache_dir, **options)
 
-    def length(corpus: corpora.Corpus) -> int:
+    def length(corpus):
         return len(corpus.train) + len(corpus.validation) + len(corpus.test)
 
-    def batches(ids: Any, count: int) -> int:
+    def batches(ids, count):
         cut = streams.contiguous_streams(ids, config.data.batch_size)
         windows = streams.Windows(cut.shape[1], config.data.window, config.data.horizon)
         drawn = itertools.islice(streams.windows_dataset(cut, windows), count)

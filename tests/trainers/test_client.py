@@ -20,8 +20,8 @@ import requests
 import tensorflow as tf
 from absl import flags
 
+from tests import ROOT
 from tests.serving import batching, model_server, models
-from tools.build_files import ROOT
 from trainers import client
 from trainers.serving import remote, writing
 
