@@ -17,9 +17,10 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import workers
-from trainers.data import corpora, streams
+from trainers.data import streams
 from trainers.tasks import config as configs
-from trainers.tasks import names
+from trainers.tasks import corpora, registry
+from trainers.tasks.task import LanguageTask
 from trainers.training import costs
 
 FLAGS = flags.FLAGS
@@ -44,13 +45,13 @@ def main(argv: Sequence[str]) -> int:
     config = configs.load(FLAGS.task)
     options = config.get("corpus", {})
 
-    def load() -> corpora.Corpus:
+    def load():
         return corpora.load(FLAGS.task, FLAGS.data_dir, FLAGS.cache_dir, **options)
 
-    def length(corpus: corpora.Corpus) -> int:
+    def length(corpus):
         return len(corpus.train) + len(corpus.validation) + len(corpus.test)
 
-    def batches(ids: Any, count: int) -> int:
+    def batches(ids, count):
         cut = streams.contiguous_streams(ids, config.data.batch_size)
         windows = streams.Windows(cut.shape[1], config.data.window, config.data.horizon)
         drawn = itertools.islice(streams.windows_dataset(cut, windows), count)
@@ -66,7 +67,12 @@ def main(argv: Sequence[str]) -> int:
 
 def define_flags() -> None:
     """Defines the command's flags."""
-    flags.DEFINE_enum("task", "wikitext103", names.LANGUAGE, "Whose corpus, and whose batches.")
+    flags.DEFINE_enum(
+        "task",
+        "wikitext103",
+        list(registry.of_kind(LanguageTask)),
+        "Whose corpus, and whose batches.",
+    )
     flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
     flags.DEFINE_string("cache_dir", None, "For the encoded ids.", required=True)
     flags.DEFINE_integer("steps", 1000, "Batches to draw.", lower_bound=1)

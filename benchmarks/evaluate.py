@@ -2,16 +2,16 @@
 
     python -m benchmarks.evaluate --data_dir=PTB --reference_dir=TRELLISNET --json=evaluate.json
 
-`exact` scores every target once, with its whole history. The authors' protocol scores a window at
-a time, of which the first outputs are discarded: here by this package, and by the authors' own
-network as their script runs it. All have the same random weights, which no time depends on.
+`exact` scores every target once, with its whole history. The authors' protocol scores one window at
+a time and discards the first outputs of each. This package runs it, and so does the authors' own
+network, as in their script. All have the same random weights; no time depends on them.
 """
 
 import collections
 import dataclasses
-import itertools
+import statistics
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
@@ -58,7 +58,7 @@ def trellisnet(setting: Setting) -> Contender:
     return _ours(setting, "trellisnet")
 
 
-def _ours(setting: Setting, protocol: str) -> Contender:
+def _ours(setting, protocol):
     import numpy as np
 
     from keras_trellis import convert
@@ -75,11 +75,11 @@ def _ours(setting: Setting, protocol: str) -> Contender:
     evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])  # tracing is no part of it
     learned: dict[str, Any] = {}
 
-    def step() -> None:
+    def step():
         score = evaluator.score(protocol, setting.ids)
         learned.update(tokens=score.tokens, nll=score.nll)
 
-    def learn() -> dict[str, Any]:
+    def learn():
         if protocol != OURS:
             return learned
         # In one pass from the beginning: what every protocol must agree with.
@@ -101,7 +101,7 @@ def authors(setting: Setting) -> Contender:
     rows = rows.view(setting.batch_size, length)
     learned: dict[str, Any] = {}
 
-    def step() -> None:
+    def step():
         scored = [
             _window_nll(model, rows, start, setting)
             for start in range(0, length - 1, setting.window - setting.horizon)
@@ -116,7 +116,7 @@ def authors(setting: Setting) -> Contender:
     return Contender(step, {"parameters": parameters}, lambda: learned)
 
 
-def _window_nll(model: Any, rows: Any, start: int, setting: Setting) -> Any:
+def _window_nll(model, rows, start, setting):
     """Returns the nll [B, n] of a window's targets behind the horizon."""
     import torch
     from torch.nn import functional
@@ -130,7 +130,7 @@ def _window_nll(model: Any, rows: Any, start: int, setting: Setting) -> Any:
 
 
 OURS = "exact"
-CONTENDERS: dict[str, tuple[str, Callable[[Setting], Contender]]] = {
+CONTENDERS: report.Contenders = {
     OURS: ("keras_trellis, `exact`", exact),
     "trellisnet": ("keras_trellis, the authors' protocol", trellisnet),
     "authors": ("the authors' code", authors),
@@ -157,26 +157,27 @@ def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", "seconds", "time to ours: min, median, max", "tokens scored", "of the corpus"),
-        *("tokens/s", "nats a token", "largest difference a token"),
-    ]
-    return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
+    targets = found["setting"]["tokens"] - 1
 
+    def seconds(row):
+        return statistics.median(row["seconds"])
 
-def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    seconds = report.spread(each["seconds"])["median"]
-    difference = each["difference"]
-    return [
-        each["title"],
-        f"{seconds:,.1f}",
-        report.spread_cell(each["time_to_ours"]),
-        f"{each['tokens']:,}",
-        f"{each['tokens'] / (found['setting']['tokens'] - 1):.2%}",
-        f"{each['tokens'] / seconds:,.0f}",
-        f"{each['mean']:.6f}",
-        "" if difference is None else f"{difference:.1e} of {each['compared']:,}",
-    ]
+    def difference(row):
+        if row["difference"] is None:
+            return ""
+        return f"{row['difference']:.1e} of {row['compared']:,}"
+
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "seconds": lambda row: report.number(seconds(row), 1),
+        "time to ours: min, median, max": lambda row: report.spread_cell(row["time_to_ours"]),
+        "tokens scored": lambda row: report.number(row["tokens"]),
+        "of the corpus": lambda row: report.share(row["tokens"] / targets, 2),
+        "tokens/s": lambda row: report.number(row["tokens"] / seconds(row)),
+        "nats a token": lambda row: report.number(row["mean"], 6),
+        "largest difference a token": difference,
+    }
+    return report.table(found["rows"], columns)
 
 
 def define_flags() -> None:
@@ -190,7 +191,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("horizon", 58, "Of a window: outputs without a score.", lower_bound=0)
     flags.DEFINE_integer("batch_size", 12, "Streams, and pieces of `exact`.", lower_bound=1)
     flags.DEFINE_integer("check", 1000, "Targets compared one by one.", lower_bound=1)
-    report.define_only(list(CONTENDERS), OURS)
+    report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=1, warmup=0)
 
 
@@ -201,10 +202,11 @@ def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
         files = text.find_files(data_dir, names, "leave out this benchmark")
     except ValueError as error:
         raise app.UsageError(str(error)) from error
-    train = itertools.chain.from_iterable(text.read_tokens(files["train"], names["train"]))
+    train, test = (
+        files[split].read_text().replace("\n", " <eos> ").split() for split in ("train", "test")
+    )
     vocabulary = Vocabulary.from_counts(collections.Counter(train))
-    test = itertools.chain.from_iterable(text.read_tokens(files["test"], names["test"]))
-    return vocabulary.encode(itertools.islice(test, tokens)), vocabulary.size
+    return vocabulary.encode(test[:tokens]), vocabulary.size
 
 
 def main(argv: Sequence[str]) -> int:
@@ -217,21 +219,14 @@ def main(argv: Sequence[str]) -> int:
         vocabulary_size=vocabulary_size,
         threads=here["threads"],
         reference_dir=FLAGS.reference_dir,
-        **{name: FLAGS[name].value for name in names},
+        **report.values(names),
     )
-    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
-    results, left_out = workers.measure(
-        builds, setting, threads=here["threads"], warmup=FLAGS.warmup, rounds=FLAGS.rounds
-    )
+    results, left_out = report.compare(CONTENDERS, OURS, setting, here)
     known = {name: getattr(setting, name) for name in (*names, "vocabulary_size")}
-    found = {
-        "setting": {**known, "tokens": len(ids)},
-        **here,
-        "rows": [row(name, results) for name in results] if OURS in results else [],
-        "left_out": {CONTENDERS[name][0]: reason for name, reason in left_out.items()},
-    }
-    report.end(found, table)
-    return int(OURS in left_out)
+    found = {"setting": {**known, "tokens": len(ids)}, **here, "left_out": left_out}
+    found["rows"] = [row(name, results) for name in results] if OURS in results else []
+    report.end(found, table(found))
+    return int(OURS not in results)
 
 
 if __name__ == "__main__":

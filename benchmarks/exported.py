@@ -140,19 +140,15 @@ def write(model: Model, precisions: Sequence[str] = (FULL,)) -> dict[str, Result
     Raises:
         RuntimeError: an export failed.
     """
-    results: dict[str, Result] = {}
-    for precision in precisions:
-        found, left_out = workers.measure(
-            {precision: functools.partial(export, precision)},
+    return {
+        precision: workers.once(
+            f"the export in {precision}",
+            functools.partial(export, precision),
             model,
-            threads=model.threads,
-            warmup=0,
-            rounds=1,
+            model.threads,
         )
-        if left_out:
-            raise RuntimeError(f"no export in {precision}: {left_out[precision]}")
-        results |= found
-    return results
+        for precision in precisions
+    }
 
 
 def export(precision: str, model: Model) -> Contender:
@@ -183,6 +179,6 @@ def define_flags(
 def from_flags(threads: int) -> Iterator[Model]:
     """Yields the model that the flags say, with a folder for as long as the context lasts."""
     with tempfile.TemporaryDirectory() as folder:
-        sizes = {name: FLAGS[name].value for name in NAMES}
         rate = report.integers("dilation_rate")
+        sizes = report.values(NAMES)
         yield Model(**sizes, threads=threads, folder=folder, dilation_rate=rate)

@@ -8,6 +8,7 @@ too; no time depends on either. The authors' code has no cache: each token takes
 """
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,13 +53,13 @@ def contender(step: Callable[[], Any], **facts: Any) -> Contender:
     """Returns a contender whose step returns the new ids [B, new_tokens], an array."""
     learned: dict[str, Any] = {}
 
-    def remember() -> None:
+    def remember():
         learned["ids"] = step().tolist()
 
     return Contender(remember, facts, lambda: learned)
 
 
-def _model(setting: Setting) -> Any:
+def _model(setting):
     from keras_trellis import convert
 
     return convert.language_model_from_torch(setting.arrays(), depth=setting.depth, dilation_rate=1)
@@ -95,7 +96,7 @@ def lstm(setting: Setting) -> Contender:
     layer = keras.layers.LSTM(setting.units, return_state=True)
     softmax = keras.layers.Dense(setting.vocabulary_size)
 
-    def read(ids: Any, state: Any) -> tuple[Any, Any]:
+    def read(ids, state):
         output, *state = layer(embedding(ids), initial_state=state)
         return softmax(output), state
 
@@ -107,7 +108,7 @@ def lstm(setting: Setting) -> Contender:
     return contender(lambda: _continued(lambda: prefill(ids, state), one, setting.new_tokens))
 
 
-def _continued(prefill: Callable, one: Callable, count: int) -> Any:
+def _continued(prefill, one, count):
     import numpy as np
 
     scores, memory = prefill()
@@ -127,7 +128,7 @@ def authors(setting: Setting) -> Contender:
     prompts = torch.tensor(setting.prompts()).long()
     reach = setting.depth + 1  # kernel size 2, dilation 1
 
-    def step() -> Any:
+    def step():
         ids = prompts
         for _ in range(setting.new_tokens):
             state = model.init_hidden(len(ids))
@@ -140,7 +141,7 @@ def authors(setting: Setting) -> Contender:
 
 
 OURS = "generate"
-CONTENDERS = {
+CONTENDERS: report.Contenders = {
     OURS: ("TrellisLM.generate", generate),
     "step": ("TrellisLM.step, token by token", step),
     "lstm": ("keras.layers.LSTM, token by token", lstm),
@@ -173,24 +174,19 @@ def same(ids: Sequence[Sequence[int]], ours: Sequence[Sequence[int]]) -> float:
 
 def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", "batch", "prompt", "tokens/s", "ms a token"),
-        *("time to ours: min, median, max", "same tokens"),
-    ]
-    return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
-
-
-def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    seconds = report.spread(each["seconds"])["median"]
-    return [
-        each["title"],
-        str(each["batch_size"]),
-        str(each["prompt"]),
-        f"{each['tokens_per_second']:,.0f}",
-        f"{1e3 * seconds / found['setting']['new_tokens']:.2f}",
-        report.spread_cell(each["time_to_ours"]),
-        "" if each["same"] is None else f"{each['same']:.1%}",
-    ]
+    new_tokens = found["setting"]["new_tokens"]
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "batch": lambda row: report.number(row["batch_size"]),
+        "prompt": lambda row: report.number(row["prompt"]),
+        "tokens/s": lambda row: report.number(row["tokens_per_second"]),
+        "ms a token": lambda row: report.number(
+            1e3 * statistics.median(row["seconds"]) / new_tokens, 2
+        ),
+        "time to ours: min, median, max": lambda row: report.spread_cell(row["time_to_ours"]),
+        "same tokens": lambda row: report.share(row["same"], 1),
+    }
+    return report.table(found["rows"], columns)
 
 
 def define_flags() -> None:
@@ -199,35 +195,32 @@ def define_flags() -> None:
     flags.DEFINE_list("prompt", ["16", "256"], "The lengths of the prompts, in tokens.")
     flags.DEFINE_integer("new_tokens", 64, "By which each prompt is continued.", lower_bound=1)
     exported.define_flags(units=512, depth=20)
-    report.define_only(list(CONTENDERS), OURS)
+    report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=5)
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
-    names = ("new_tokens", *exported.NAMES)
-    common = {name: FLAGS[name].value for name in names}
-    common |= {"threads": here["threads"], "reference_dir": FLAGS.reference_dir}
+    known = report.values(("new_tokens", *exported.NAMES))
     settings = [
-        Setting(batch_size, prompt, **common)
+        Setting(
+            batch_size,
+            prompt,
+            **known,
+            threads=here["threads"],
+            reference_dir=FLAGS.reference_dir,
+        )
         for batch_size in report.integers("batch_size")
         for prompt in report.integers("prompt")
     ]
-    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
-    each, left_out = workers.measure_each(
-        builds, settings, threads=here["threads"], rounds=FLAGS.rounds
-    )
-    rows = [
-        row(name, setting, results)
-        for setting, results in zip(settings, each, strict=True)
-        for name in results
-        if OURS in results
-    ]
-    found = {"setting": {name: common[name] for name in names}, **here, "rows": rows}
-    found["left_out"] = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
-    report.end(found, table)
-    return int(OURS in left_out)
+    each, left_out = report.compare_each(CONTENDERS, OURS, settings, here)
+    found = {"setting": known, **here, "left_out": left_out, "rows": []}
+    for setting, results in zip(settings, each, strict=True):
+        if OURS in results:
+            found["rows"] += [row(name, setting, results) for name in results]
+    report.end(found, table(found))
+    return int(CONTENDERS[OURS][0] in left_out)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from benchmarks.contenders import CONTENDERS, OURS
 from benchmarks.sizes import nearest_units
 from benchmarks.workers import Contender
 from trainers.tasks import config as configs
-from trainers.tasks.measures import measure_of
+from trainers.tasks import registry
 
 FLAGS = flags.FLAGS
 NAMES = (OURS, "lstm", "gru", "tcn")
@@ -72,8 +72,8 @@ class Point(NamedTuple):
 
 def contender(setting: Setting) -> Contender:
     """Returns the training as a single step, and its points as what that brings."""
-    from trainers.data import sequences
     from trainers.sequences.modeling import SequenceModeling
+    from trainers.tasks import sequences
     from trainers.training import loop, optimizers, runs
 
     config = for_time(setting.config, setting.seed)
@@ -117,18 +117,18 @@ def sized(name: str, config: Any, data: Any) -> tuple[int, Any]:
     wanted = runs.parameters(model)
 
     @functools.cache
-    def built(units: int) -> Any:
+    def built(units):
         layer = _layer(name, units, data.train.targets.ndim == 2)
         return models.with_layer(layer, data)
 
-    def count(units: int) -> int:
+    def count(units):
         return runs.parameters(built(units))
 
     nearest = nearest_units(count, wanted)
     return nearest, built(nearest)
 
 
-def _layer(name: str, units: int, return_sequences: bool) -> Any:
+def _layer(name, units, return_sequences):
     """Returns a peer's layer; keras-tcn has kernel and dilations of the published TCN."""
     if name == "tcn":
         from tcn import TCN
@@ -175,7 +175,7 @@ def measure(
     """
     left_out: dict[str, str] = {}
 
-    def points() -> list[Point]:
+    def points():
         this = (config.task, budget)
         return [point for point in read(path) if (point.task, point.budget) == this]
 
@@ -194,7 +194,7 @@ def measure(
     return points(), left_out
 
 
-def _has(points: Iterable[Point], name: str, rate: float, seed: int) -> bool:
+def _has(points, name, rate, seed):
     return any((point.name, point.rate, point.seed) == (name, rate, seed) for point in points)
 
 
@@ -257,25 +257,29 @@ def row(name: str, trainings: Sequence[Sequence[Point]]) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", "units", "parameters", "learning rate", "steps/s"),
-        *("least validation loss: min, median, max", "solved", "seconds to that"),
-    ]
-    return report.markdown(titles, [_cells(each) for each in found["rows"]])
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "units": lambda row: str(row["units"]),
+        "parameters": lambda row: report.number(row["parameters"]),
+        "learning rate": lambda row: f"{row['rate']:g}",
+        "steps/s": lambda row: report.number(row["steps_per_second"], 1),
+        "least validation loss: min, median, max": _losses,
+        "solved": lambda row: f"{len(_solved(row))} of {len(row['solved'])}",
+        "seconds to that": _seconds_to_solution,
+    }
+    return report.table(found["rows"], columns)
 
 
-def _cells(found: dict[str, Any]) -> list[str]:
-    solved = [seconds for seconds in found["solved"] if seconds is not None]
-    return [
-        found["title"],
-        f"{found['units']}",
-        f"{found['parameters']:,}",
-        f"{found['rate']:g}",
-        f"{found['steps_per_second']:,.1f}",
-        "{min:.1e}, **{median:.1e}**, {max:.1e}".format(**report.spread(found["losses"])),
-        f"{len(solved)} of {len(found['solved'])}",
-        f"{statistics.median(solved):.0f}" if solved else "",
-    ]
+def _losses(row):
+    return "{min:.1e}, **{median:.1e}**, {max:.1e}".format(**report.spread(row["losses"]))
+
+
+def _solved(row):
+    return [seconds for seconds in row["solved"] if seconds is not None]
+
+
+def _seconds_to_solution(row):
+    return f"{statistics.median(_solved(row)):.0f}" if _solved(row) else ""
 
 
 def memoryless(config: Any) -> float:
@@ -299,7 +303,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
         for index, name in enumerate(NAMES):
             _draw_contender(axes, chosen(of_task, name), CONTENDERS[name][0], f"C{index}")
         axes.axhline(memoryless(configs.load(task, "small")), color="gray", ls=":")
-        measure = measure_of(task).name.replace("_", " ")
+        measure = registry.get(task).measure.name.replace("_", " ")
         axes.set(yscale="log", title=task, xlabel="seconds of training", ylabel=measure)
         axes.grid(alpha=0.3)
     panels[0][0].legend(fontsize=8, frameon=False)
@@ -309,9 +313,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _draw_contender(
-    axes: Any, trainings: Sequence[Sequence[Point]], title: str, color: str
-) -> None:
+def _draw_contender(axes, trainings, title, color):
     import numpy as np
 
     if not trainings:
@@ -330,6 +332,7 @@ def define_flags() -> None:
     flags.DEFINE_string("csv", None, "A file for all points, to go on with.", required=True)
     flags.DEFINE_float("seconds", 30, "Of each training.", lower_bound=1e-3)
     flags.DEFINE_multi_float("rate", [2e-3, 1e-2], "Learning rates of the first round.")
+    flags.DEFINE_string("plot", None, "A file for a picture of all points in the CSV.")
     report.define_flags(rounds=3)
 
 
@@ -347,7 +350,10 @@ def main(argv: Sequence[str]) -> int:
     )
     rows = [row(name, trainings) for name in NAMES if (trainings := chosen(points, name))]
     missing = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
-    report.end({**here, "rows": rows, "left_out": missing}, table)
+    found = {**here, "rows": rows, "left_out": missing}
+    report.end(found, table(found))
+    if FLAGS.plot:
+        draw(read(path), Path(FLAGS.plot))
     return int(OURS in left_out)
 
 

@@ -3,12 +3,13 @@
     python -m benchmarks.precisions --json=precisions.json
 
 A cold load is `tf.saved_model.load` and the first answer, in a process that has imported
-TensorFlow. What less precision costs in perplexity is not here, since the weights are random:
-`python -m trainers.export --precision=int8 --data_dir=TEXT` measures it on a trained model.
+TensorFlow. The weights are random, so this says nothing of perplexity:
+`python -m trainers.export --precision=int8 --data_dir=TEXT` measures that of a trained model.
 """
 
 import dataclasses
 import functools
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from benchmarks.workers import Contender, Reading, Result
 
 FLAGS = flags.FLAGS
 PRECISIONS = (FULL, "float16", "int8")
+SIGNATURES = ("step", "score")
 PROMPTS = (4, 16)  # rows and tokens, after which answers are compared
 
 
@@ -39,13 +41,13 @@ def cold(precision: str, model: Model) -> Contender:
 
     found: dict[str, Any] = {}
 
-    def step() -> None:
+    def step():
         start = time.perf_counter()
         found["loaded"] = model.load(precision)
         found["load_seconds"] = time.perf_counter() - start
         found["loaded"].signatures["serving_default"](text=tf.constant(["w1"]))
 
-    def learn() -> dict[str, Any]:
+    def learn():
         ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, model.vocabulary_size, tf.int32)
         lengths = tf.fill(PROMPTS[:1], PROMPTS[1])
         answer = found.pop("loaded").signatures["prefill"](ids=ids, lengths=lengths)
@@ -61,12 +63,12 @@ def warm(precision: str, setting: Setting) -> Contender:
     return Contender(ask(loaded, setting.tokens), {})
 
 
-def _steps(loaded: Any, tokens: int) -> Callable[[], Any]:
+def _steps(loaded, tokens):
     import tensorflow as tf
 
     one, ids = loaded.signatures["step"], tf.zeros([1], tf.int32)
 
-    def step() -> Any:
+    def step():
         log_probs, cache = exported.empty_cache(loaded, 1)
         for _ in range(tokens):
             log_probs, cache = exported.split(one(ids=ids, **cache))
@@ -75,7 +77,7 @@ def _steps(loaded: Any, tokens: int) -> Callable[[], Any]:
     return step
 
 
-def _score(loaded: Any, tokens: int) -> Callable[[], Any]:
+def _score(loaded, tokens):
     import tensorflow as tf
 
     text = tf.constant([" ".join(["w1"] * tokens)])
@@ -83,20 +85,15 @@ def _score(loaded: Any, tokens: int) -> Callable[[], Any]:
 
 
 def measure_cold(model: Model, rounds: int) -> dict[str, list[Result]]:
-    """Returns for each precision as many results of `cold`, taking turns, never two at a time.
+    """Returns for each precision as many results of `cold`; they take turns, one at a time.
 
     Raises:
         RuntimeError: an export could not be loaded.
     """
     found: dict[str, list[Result]] = {precision: [] for precision in PRECISIONS}
     for precision in PRECISIONS * rounds:
-        builds = {precision: functools.partial(cold, precision)}
-        results, left_out = workers.measure(
-            builds, model, threads=model.threads, warmup=0, rounds=1
-        )
-        if left_out:
-            raise RuntimeError(f"no load in {precision}: {left_out[precision]}")
-        found[precision].append(results[precision])
+        build = functools.partial(cold, precision)
+        found[precision].append(workers.once(precision, build, model, model.threads))
     return found
 
 
@@ -130,7 +127,7 @@ def row(
     }
 
 
-def _speed(results: dict[str, Result], precision: str) -> dict[str, Any]:
+def _speed(results, precision):
     readings: list[Reading] = results[precision].readings
     ratios = report.ratios(readings, results[FULL].readings)
     return {"seconds": report.seconds(readings), "time_to_full": ratios}
@@ -138,29 +135,32 @@ def _speed(results: dict[str, Result], precision: str) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """Returns the result as a Markdown table."""
-    titles = (
-        *("weights in", "MiB", "export, s", "load, s", "load and first answer, s"),
-        *("`step`, ms a token", "to float32's: min, median, max"),
-        *("`score`, ms a token", "to float32's: min, median, max"),
-        "log-probabilities differ by at most",
-    )
-    return report.markdown(titles, [_cells(each, found["tokens"]) for each in found["rows"]])
+    columns: dict[str, Callable[[report.Row], str]] = {
+        "weights in": lambda row: row["precision"],
+        "MiB": lambda row: report.mebibytes(row["bytes"], 1),
+        "export, s": lambda row: report.number(row["export_seconds"], 1),
+        "load, s": lambda row: _median(row["load_seconds"]),
+        "load and first answer, s": lambda row: _median(row["cold_seconds"]),
+    }
+    for signature in SIGNATURES:
+        columns |= _speed_columns(signature, found["tokens"])
+    columns["log-probabilities differ by at most"] = lambda row: f"{row['difference']:.1e}"
+    return report.table(found["rows"], columns)
 
 
-def _cells(each: dict[str, Any], tokens: int) -> list[str]:
-    cells = [
-        each["precision"],
-        f"{each['bytes'] / 2**20:,.1f}",
-        f"{each['export_seconds']:.1f}",
-        *(
-            f"{report.spread(each[name])['median']:.2f}"
-            for name in ("load_seconds", "cold_seconds")
-        ),
-    ]
-    for speed in (each["step"], each["score"]):
-        cells.append(f"{1e3 * report.spread(speed['seconds'])['median'] / tokens:,.2f}")
-        cells.append(report.spread_cell(speed["time_to_full"]))
-    return [*cells, f"{each['difference']:.1e}"]
+def _median(times):
+    return report.number(statistics.median(times), 2)
+
+
+def _speed_columns(signature, tokens):
+    def a_token(row):
+        return _median([1e3 * seconds / tokens for seconds in row[signature]["seconds"]])
+
+    def to_full(row):
+        return report.spread_cell(row[signature]["time_to_full"])
+
+    ratio = f"`{signature}`'s time to float32's: min, median, max"
+    return {f"`{signature}`, ms a token": a_token, ratio: to_full}
 
 
 def define_flags() -> None:
@@ -177,7 +177,7 @@ def main(argv: Sequence[str]) -> int:
         written = exported.write(model, PRECISIONS)
         sizes = {precision: model.size(precision) for precision in PRECISIONS}
         colds = measure_cold(model, FLAGS.rounds)
-        settings = [Setting(model, name, FLAGS.tokens) for name in ("step", "score")]
+        settings = [Setting(model, name, FLAGS.tokens) for name in SIGNATURES]
         builds = {precision: functools.partial(warm, precision) for precision in PRECISIONS}
         each, left_out = workers.measure_each(
             builds, settings, threads=here["threads"], rounds=FLAGS.rounds
@@ -186,7 +186,7 @@ def main(argv: Sequence[str]) -> int:
     warms = {s.signature: results for s, results in zip(settings, each, strict=True)}
     measured = PRECISIONS if not left_out else ()
     found["rows"] = [row(name, sizes[name], written, colds, warms) for name in measured]
-    report.end(found, table)
+    report.end(found, table(found))
     return int(bool(left_out))
 
 

@@ -97,9 +97,7 @@ class Sizes:
             "parameters": parameters,
         }
 
-    def _trellis_flops(
-        self, input_weights: int, hidden_weights: int, needed: list[set[int]]
-    ) -> int:
+    def _trellis_flops(self, input_weights, hidden_weights, needed):
         injected: dict[int, set[int]] = {}
         for dilation, positions in zip(self.dilations(), needed, strict=True):
             injected.setdefault(dilation, set()).update(positions)

@@ -14,8 +14,7 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +84,7 @@ def measure(
     left_out: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def leaving_out(name: str) -> Iterator[None]:
+    def leaving_out(name):
         try:
             yield
         except LeftOutError as reason:
@@ -149,7 +148,7 @@ def measure_each(
     return results, left_out
 
 
-def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
+def _in_turn(build, settings):
     """Returns a contender that takes a step at one setting after another, again and again."""
     contenders = [build(setting) for setting in settings]
     turn = itertools.cycle(contenders)
@@ -161,8 +160,8 @@ def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
     )
 
 
-def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]:
-    """Runs a contender's one step in a process of its own, and returns its facts.
+def once(name: str, build: Build, setting: Any, threads: int) -> Result:
+    """Runs a contender's one step in a process of its own, and returns its result.
 
     Args:
         name: what an error calls it.
@@ -173,11 +172,10 @@ def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]
     Raises:
         RuntimeError: it failed.
     """
-    builds = {name: functools.partial(build)}
-    results, left_out = measure(builds, setting, threads=threads, warmup=0, rounds=1)
+    results, left_out = measure({name: build}, setting, threads=threads, warmup=0, rounds=1)
     if left_out:
         raise RuntimeError(f"{name}: {left_out[name]}")
-    return results[name].facts
+    return results[name]
 
 
 class _Worker:
@@ -211,7 +209,7 @@ class _Worker:
         self._process.join()
 
 
-def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> None:
+def _serve(connection, build, setting, threads):
     """Builds a contender, sends its facts, and answers the words "step" and "learn"."""
     limit_threads(threads)
     try:
@@ -233,7 +231,7 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
         connection.send(LeftOutError(textwrap.shorten(reason, 300)))
 
 
-def _read(step: Callable[[], Any], rest: int | None) -> Reading:
+def _read(step, rest):
     forget_peak()
     start = time.perf_counter()
     step()

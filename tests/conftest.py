@@ -7,6 +7,8 @@ import socket
 import hypothesis
 import pytest
 
+pytest_plugins = ["tests.workers"]
+
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -35,6 +37,17 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def exports(tmp_path_factory):
+    """The folders of the models of `tests.serving.models`, by name, which all workers share."""
+    from tests.serving import models  # here, as it imports TensorFlow
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exports"
+    folder.mkdir(exist_ok=True)
+    return models.Exports(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     return int(not all(each["good"] for each in found))
 
 
-def _begin_again() -> int:
+def _begin_again():
     """Runs this command with the library before it; comes back where there can be none."""
     folder = Path(tempfile.mkdtemp())
     library = shim.build(folder)
@@ -77,7 +77,7 @@ def _begin_again() -> int:
     os.execve(sys.executable, command, environment)
 
 
-def _findings(folder: Path, lanes: int, deadline: float) -> list[dict[str, Any]]:
+def _findings(folder, lanes, deadline):
     from benchmarks.faults import server  # TensorFlow, which the first process does without
 
     found = []
@@ -118,7 +118,7 @@ def table(result: dict[str, Any]) -> str:
     return report.markdown(titles, cells)
 
 
-def _cells(title: str, found: list[dict[str, Any]]) -> list[str]:
+def _cells(title, found):
     refused = sum(each["refused"] for each in found)
     counts = [len(found), refused, len(found) - refused]
     counts += [sum(bool(each[name]) for each in found) for name in ("different", "lost", "wrong")]

@@ -117,19 +117,19 @@ def every(kind: str, program: Program, profile: Profile, generator: random.Rando
     return list(dict.fromkeys(cases))  # what is drawn may be drawn twice
 
 
-def _kills(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _kills(program, profile, generator):
     for index in range(1000):
         yield f"{SIGNALS[index % len(SIGNALS)]}:{generator.randint(1, profile.calls)}"
 
 
-def _stops(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _stops(program, profile, generator):
     for each in profile.operations:
         if each.name not in _READING:
             for moment in ("before", "after"):
                 yield f"{moment}:{each.name}:{each.path}:{each.at}"
 
 
-def _errors(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _errors(program, profile, generator):
     for each in profile.operations:
         for number in ("EIO", *(_FULL if each.takes_space else ())):
             for long in ("once", "lasting"):
@@ -140,7 +140,7 @@ def _errors(program: Program, profile: Profile, generator: random.Random) -> Ite
             yield f"ENOSPC-large:{each.name}:{each.path}:{each.at}"
 
 
-def _damage(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _damage(program, profile, generator):
     for name, size in profile.files.items():
         if size and not _is_stray(name):
             yield from (f"flip:{name}:{generator.randrange(8 * size)}" for _ in range(40))
@@ -152,7 +152,7 @@ def _damage(program: Program, profile: Profile, generator: random.Random) -> Ite
         yield from (f"cut:{checkpoints}:{at}" for at in (0, 100, 1000))
 
 
-def _denied(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _denied(program, profile, generator):
     paths = {each.path: None for each in profile.operations}
     for path in paths:
         for operation in ("open", "openwrite", "unlink", "rename", "mkdir", "list"):
@@ -162,14 +162,14 @@ def _denied(program: Program, profile: Profile, generator: random.Random) -> Ite
         yield from (f"EACCES:{operations}:{folder}/*:0" for operations in _FOREIGN)
 
 
-def _pairs(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _pairs(program, profile, generator):
     for _ in range(100):
         delay = generator.uniform(0, profile.seconds)
         yield f"both:{delay:.3f}:0"
         yield f"killed:{delay:.3f}:{generator.randint(1, profile.calls)}"
 
 
-def _is_stray(name: str) -> bool:
+def _is_stray(name):
     base = Path(name).name
     text = name.startswith(f"{programs.TEXT}/")  # what is not ours, and may be any text
     return text or base in (*programs.STRAYS, *programs.STRAY_CHECKPOINTS)

@@ -100,7 +100,7 @@ def scalars(data: bytes) -> list[tuple[int, str, float]]:
     return found
 
 
-def _values(path: Path) -> Any:
+def _values(path):
     if path.name in {*STRAYS, *STRAY_CHECKPOINTS}:
         return path.read_bytes()
     if path.suffix == ".npz":
@@ -114,7 +114,7 @@ def _values(path: Path) -> Any:
     return path.read_bytes()
 
 
-def _arrays(path: Path) -> Any:
+def _arrays(path):
     try:
         with np.load(path, allow_pickle=False) as file:
             return {
@@ -126,7 +126,7 @@ def _arrays(path: Path) -> Any:
         return f"cannot be read: {error}"
 
 
-def _result(text: bytes) -> Any:
+def _result(text):
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
@@ -135,12 +135,12 @@ def _result(text: bytes) -> Any:
     return result
 
 
-def _rows(text: str) -> list[dict[str, str]]:
+def _rows(text):
     rows = csv.DictReader(io.StringIO(text))
     return [{k: v for k, v in row.items() if k and not _RATE.fullmatch(k)} for row in rows]
 
 
-def _without_repeated_versions(found: Values) -> Values:
+def _without_repeated_versions(found):
     """Leaves out versions of a model that equal the one before them.
 
     Who gives the command of an export again, after it was stopped when its version was complete,
@@ -159,12 +159,12 @@ def _without_repeated_versions(found: Values) -> Values:
     }
 
 
-def _plain(name: str) -> str:
+def _plain(name):
     """Returns a name without what is drawn or told by the clock."""
     return re.sub(r"[0-9a-f]{16,}", "*", name)
 
 
-def _where(expected: Any, actual: Any) -> str:
+def _where(expected, actual):
     """Returns a few words on where two values differ."""
     if isinstance(actual, str) and actual.startswith("cannot"):
         return f" ({actual})"

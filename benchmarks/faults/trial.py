@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.faults import cases, outcomes
 from benchmarks.faults.cases import Profile
-from benchmarks.faults.processes import Disturbance, Ended, Runner
+from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
 from trainers.cli.command import Status
 
@@ -143,7 +143,7 @@ class _Trial:
             self.finding.wrong.append("each of two processes was refused")
         self._finish()
 
-    def _finish(self) -> None:
+    def _finish(self):
         """Gives the command again, and compares."""
         again = self._runner.run(self._command)
         self._note(again)
@@ -155,7 +155,7 @@ class _Trial:
         if ends[0] != ends[1] and self._program is not EXPORT:  # that tells a version's number
             self.finding.different.append(f"it says {ends[1]} instead of {ends[0]}")
 
-    def _note(self, ended: Ended) -> None:
+    def _note(self, ended):
         finding = self.finding
         finding.seconds += ended.seconds
         self._said += ended.output + ended.errors
@@ -164,7 +164,7 @@ class _Trial:
         finding.messages.append(" | ".join([*ended.output.splitlines()[-3:], *lines[-3:]])[-800:])
         finding.refused |= ended.status in (Status.REFUSED, Status.NOT_KEPT)
 
-    def _check_end(self, ended: Ended, statuses: set[int]) -> None:
+    def _check_end(self, ended, statuses):
         """Checks that a command ended as it may, in a line where it did not succeed."""
         wrong = self.finding.wrong
         if ended.hung:
@@ -178,28 +178,28 @@ class _Trial:
         if len(lines) != int(due) and "Traceback" not in ended.errors:
             wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
 
-    def _crashes(self, how: str) -> set[int]:
+    def _crashes(self, how):
         """TensorFlow's own code fails where a SavedModel that it has just written is unreadable."""
         return {128 + signal.SIGSEGV} if self._program is EXPORT and how == "EIO-lasting" else set()
 
-    def _check_steps(self) -> None:
+    def _check_steps(self):
         """Checks that a checkpoint that was there is, or a later one."""
         step = outcomes.newest_step(self._folder)
         if step < self._step:
             self.finding.lost.append(f"steps {step + 1} to {self._step}")
 
-    def _check_kept(self, before: Mapping[str, str]) -> None:
+    def _check_kept(self, before):
         """Checks that what was there is, if under another name."""
         now = set(outcomes.contents(self._folder).values())
         names = [name for name, digest in before.items() if digest not in now]
         self.finding.lost += [name for name in names if not _LIVING.fullmatch(name)]
 
-    def _found(self, damaged: str = "") -> list[str]:
+    def _found(self, damaged=""):
         """Returns how what is there differs from what an undisturbed run leaves."""
         differing = outcomes.differences(self._profile.expected, outcomes.read(self._folder))
         return [each for each in differing if not self._may_differ(each, damaged)]
 
-    def _may_differ(self, difference: str, damaged: str) -> bool:
+    def _may_differ(self, difference, damaged):
         name, _, what = difference.partition(" ")
         if damaged and fnmatch.fnmatch(name, f"{damaged}*"):  # itself, or as it was set aside
             return True
@@ -217,7 +217,7 @@ class _Trial:
         return False
 
 
-def _damage(path: Path, how: str, at: int) -> None:
+def _damage(path, how, at):
     """Cuts a file at a byte, flips a bit of it, or removes it."""
     data = bytearray(path.read_bytes())
     if how == "gone":
@@ -230,7 +230,7 @@ def _damage(path: Path, how: str, at: int) -> None:
     path.write_bytes(data)
 
 
-def _statuses(how: str) -> set[int]:
+def _statuses(how):
     """Returns the exit statuses with which a command may end that is disturbed so."""
     if how in ("SIGKILL", "before", "after"):
         return {Status.DONE, 128 + signal.SIGKILL}

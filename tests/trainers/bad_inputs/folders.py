@@ -138,6 +138,8 @@ ROWS = (
         "run/config.json is damaged: it holds null, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": "null"}),
     damaged("lm", GENERATE,
         "run/config.json is damaged: it is not UTF-8. Bring it back from a backup, or choose another --workdir", **{"config.json": b"\xff\xfe"}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: its values do not fit its `checksum` (take that line out if you have edited it). Bring it back from a backup, or choose another --workdir", **{"config.json": changed(checksum="0")}),
     damaged("lm", GENERATE, "run/config.json: Is a directory", **{"config.json": folder}),
     damaged("lm", GENERATE,
         "run/config.json: unknown config.task 'ptbb'; did you mean 'ptb'?", **{"config.json": '{"task": "ptbb"}'}),
