@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from keras_trellis.models import continuation, inputs, passes
-from keras_trellis.models.sequence_layer import SequenceLayer
 
 __all__ = ["Streaming"]
 
@@ -22,7 +21,7 @@ class Streaming:
     """
 
     vocabulary_size: int
-    trellis: SequenceLayer
+    trellis: Any
 
     def get_initial_state(self, batch_size: int) -> Any:
         """Returns the state of no history: a list of zeros `[B, units]`."""
