@@ -26,7 +26,7 @@ from trainers.authors import clone as authors
 from trainers.authors import released
 from trainers.cli import command, run_flags
 from trainers.language import experiment, modeling, models
-from trainers.tasks import corpora, registry
+from trainers.tasks import corpora, registry, schema
 from trainers.tasks.task import LanguageTask
 from trainers.training import loop, runs
 
@@ -38,7 +38,7 @@ _THEIRS = frozenset(
     {
         *released.TOLD,
         *released.UNTOLD,
-        "kind",
+        "layer",
         "head",
         "initial_deviation",
         "embeddings_initializer",
@@ -113,15 +113,15 @@ def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.
     """
     config = ml_collections.ConfigDict(config.to_dict())
     released.check_kind(config)
-    head = config.model.get("head") or {}
-    for group in (config.model, head):
+    for group in (config.model, config.model.mixture):
         for name in group:
             if name.endswith("dropout"):
                 group[name] = 0.0
-    if "epsilon" in head:
-        head["epsilon"] = 1e-8
+    config.model.mixture.epsilon = 1e-8
+    defaults = schema.Model(units=config.model.units)
     for name, value in config.model.items():
-        if name not in _THEIRS and not name.endswith("dropout"):
+        other = name not in _THEIRS and not hasattr(value, "items")
+        if other and value != getattr(defaults, name):
             raise ValueError(
                 f"`config.model.{name}` is nothing that the authors' code has. Received: "
                 f"config.model.{name}={value}"
@@ -179,7 +179,7 @@ class Ours:
 
     def _computed(self, batch: Any, state: Any) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
         ids, _ = batch
-        outputs, (hidden, cell), _ = self.model.trellis.propagate(
+        outputs, hidden, cell = self.model.trellis(
             self.model.embedding(ids),
             initial_state=state or None,
             discard=self._config.data.horizon,

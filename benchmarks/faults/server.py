@@ -21,10 +21,10 @@ from etils import epath
 from benchmarks.faults import cases, processes, quick, trial
 from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.trial import Finding
+from trainers.cli import config_flags
 
 # What the commands import, so that their processes need not.
 from trainers.sequences import experiment as sequence_runs  # noqa: F401
-from trainers.tasks import config
 
 
 def findings(
@@ -124,7 +124,7 @@ def _warm_up(folder):
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.run_functions_eagerly(True)
     values = flags.FlagValues()
-    config.define_flag(["", *quick.flags()], values)
+    config_flags.define_flag(["", *quick.flags()], values)
     values(["", *quick.flags()], known_only=True)
     with tempfile.TemporaryDirectory(dir=folder) as run, contextlib.redirect_stdout(io.StringIO()):
         sequence_runs.train(values.config, epath.Path(run), None, "none")

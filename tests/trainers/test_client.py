@@ -30,7 +30,7 @@ VOCABULARY = models.MODELS[NAME].vocabulary
 SAMPLING = writing.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
 
 
-PAGE = ROOT / "docs" / "serving.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "serving.md"
 SERVER = os.environ.get("TRELLIS_SERVER")
 
 

@@ -183,7 +183,7 @@ def test_each_task_is_compared_as_their_code_is(task, preset):
     model = verify.comparable(configs.load(task, preset), 1).model
     assert model.untrained_input_id == -1
     if task == "ptb_mos":
-        assert model.head.epsilon == 1e-8 and model.head.latent_dropout == 0.0
+        assert model.mixture.epsilon == 1e-8 and model.mixture.latent_dropout == 0.0
 
 
 def test_what_the_authors_have_not_is_refused():

@@ -89,7 +89,8 @@ def with_told_sizes(
         ValueError: A size given contradicts the shapes, or `UNTOLD` are not given where the preset
             is none of this model; or the values do not go together.
     """
-    told = {name: model.get_config()[name] for name in TOLD if name in config.model}
+    sizes = {**model.trellis.get_config(), **model.get_config()}
+    told = {name: sizes[name] for name in TOLD if name in sizes}
     for name, value in told.items():
         if f"model.{name}" in given and config.model[name] != value:
             raise ValueError(
@@ -109,7 +110,7 @@ def with_told_sizes(
         )
     config = config.copy_and_resolve_references()
     config.model.update(told)
-    beyond = config.model.get("auxiliary_every", 0) > config.model.depth
+    beyond = config.model.auxiliary_every > config.model.depth
     if beyond and not given & set(_AUXILIARY):
         config.model.auxiliary_weight = 0.0
     schema.check(config)
