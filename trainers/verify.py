@@ -252,12 +252,12 @@ def summary(found: Sequence[Difference]) -> str:
 
 def main(argv: list[str]) -> int:
     """Compares, and prints; returns the exit status."""
-    return command.run(argv, _verify)
+    return command.exit_status(argv, _verify)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, _check_flags)
+    return command.parse(argv, _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:
@@ -308,4 +308,4 @@ def float64() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

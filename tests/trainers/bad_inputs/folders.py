@@ -6,7 +6,7 @@
 
 import json
 
-from tests.trainers.bad_inputs.row import Row, fifo, folder, link, texts
+from tests.trainers.bad_inputs.row import NO_FLAGS, Row, fifo, folder, link, texts
 from trainers.tasks import config as configs
 
 TRAIN = "--task=text --data_dir=text"
@@ -116,6 +116,26 @@ ROWS = (
         "--task=ptb is not that of the run in run, text; leave out --task, or choose another --workdir", run()),
     Row("lm", f"{GENERATE} --preset=paper",
         "--preset=paper is not that of the run in run, small; leave out --preset, or choose another --workdir", run()),
+    # evaluate and generate, which take any run
+    Row("evaluate", NO_FLAGS, "--task is missing; expected one of ptb, {any}"),
+    Row("evaluate", "--workdir=run", "run holds no run: config.json is missing; train one there first"),
+    Row("evaluate", "--workdir=run --task=ptb",
+        "--task=ptb is not that of the run in run, text; leave out --task, or choose another --workdir", run()),
+    Row("evaluate", "--workdir=run --config.model.depth=3",
+        "--config.model.depth has no use here: --workdir says which run", run()),
+    Row("evaluate", "--workdir=run --cache_size=3",
+        "--cache_size, --cache_theta, --cache_lambda go together; missing: --cache_theta, --cache_lambda", run()),
+    Row("evaluate", "--workdir=run --protocol=exact",
+        "--protocol is for language models. Received: a run of permuted_mnist", run(**PIXEL_RUN)),
+    Row("evaluate", "--workdir=run --mode=train", "unknown flag --mode; --help lists those that there are", run()),
+    Row("generate", NO_FLAGS, "--task is missing; expected one of ptb, {any}"),
+    Row("generate", "--workdir=run", "run holds no run: config.json is missing; train one there first"),
+    Row("generate", "--workdir=run --top_p=2",
+        "--top_p must be a number above 0 and at most 1. Received: --top_p=2.0", run()),
+    Row("generate", "--workdir=run --data_dir=text",
+        "--data_dir has no use here: the run holds its vocabulary", run()),
+    Row("generate", "--workdir=run",
+        "run must hold a language model. Received: a run of permuted_mnist", run(**PIXEL_RUN)),
     # what is lost or damaged
     damaged("lm", GENERATE,
         "run has no trained weights yet: vocabulary.txt is missing", **{"vocabulary.txt": None}),
