@@ -21,11 +21,13 @@ def units(model: Model) -> int:
 
 
 def network(model: Model) -> Any:
-    """Returns the `LSTMLanguageModel`."""
-    from trainers.language.baselines import LSTMLanguageModel
+    """Returns the language model over two of Keras's LSTM layers."""
+    import keras
 
-    size, embedding_units = model.vocabulary_size, model.embedding_units
-    return LSTMLanguageModel(size, units(model), 2, embedding_units=embedding_units)
+    from keras_trellis import TrellisLM
+
+    layers = [keras.layers.LSTM(each) for each in (units(model), model.embedding_units)]
+    return TrellisLM(model.vocabulary_size, layers, embedding_units=model.embedding_units)
 
 
 def read(network: Any, ids: Any, states: Any) -> tuple[Any, Any]:
@@ -56,7 +58,7 @@ def export(model: Model, path: str) -> None:
     lstm = network(model)
 
     def generate(ids: tf.Tensor, max_length: tf.Tensor) -> dict[str, tf.Tensor]:
-        states = lstm.get_initial_state(tf.shape(ids)[0])
+        states = lstm.get_initial_cache(tf.shape(ids)[0])
         return {"ids": continued(lstm, ids, states, max_length)}
 
     specs = [tf.TensorSpec([None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "max_length")]

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_trellis import arguments
 from keras_trellis.core import gates, kernels, masks
 from keras_trellis.core.convolution import pad_left
-from keras_trellis.core.dropout import Rate, dropout_mask, fold_in, generator_for, next_seed
+from keras_trellis.core.dropout import Rate, dropout_mask, generator_for, next_seed, stream_seed
 from keras_trellis.core.receptive_field import receptive_field
 from keras_trellis.engine import streaming
 from keras_trellis.engine.level import hidden_kernel
@@ -60,7 +60,7 @@ class TrellisLayer(keras.layers.Layer):
     | `dropout` | input dropout | `dropouti` |
     | `recurrent_dropout` | hidden dropout | `dropouth` |
     | `weight_dropout` | weight dropout | `wdrop` |
-    | `auxiliary_every` (of `propagate`) | auxiliary frequency | `aux_frequency` |
+    | `auxiliary_every` (of `call`) | auxiliary frequency | `aux_frequency` |
     | `initial_state`, returned states | history | `hidden` ("repackaging") |
 
     Two kinds of memory must not be mixed up. The *state* is the paper's history: h and c of the
@@ -328,6 +328,8 @@ class TrellisLayer(keras.layers.Layer):
         initial_state: Sequence[tf.Tensor] | None = None,
         mask: tf.Tensor | None = None,
         training: bool = False,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
     ) -> Any:
         """Runs the network, as `keras.layers.LSTM` does.
 
@@ -339,47 +341,106 @@ class TrellisLayer(keras.layers.Layer):
             mask: bool [B, T] or [B, T, 1], true at the valid steps.
             training: whether dropout is applied, and XLA may compile parts of a large network. A
                 training loop of your own has to pass it, as for every Keras layer; `fit` does.
+            auxiliary_every: n returns the outputs after the levels i with i % n == n - 1 too,
+                for deep supervision (paper, section 5.1). Needs `return_sequences`.
+            discard: how many of the first outputs to leave out, 0 to T. Needs `return_sequences`.
+                Keras attaches the mask of all T steps to the outputs: pass `mask[:, discard:]`
+                to the layers that follow.
 
         Returns:
-            [B, T, output_units], or [B, output_units] of the last step without
-            `return_sequences`; with `return_state` a tuple of it and the states.
+            The outputs [B, T - discard, output_units], or [B, output_units] of the last step
+            without `return_sequences`. A tuple, where more is asked for: the outputs; with
+            `return_state` the states, each [B, units]; with `auxiliary_every` the auxiliary outputs
+            [B, M, T - discard, output_units], M = depth // auxiliary_every.
+
+        Raises:
+            ValueError: if an argument does not fit the layer or the sequences.
         """
+        self._check_selection(auxiliary_every, discard)
         self._refuse_ragged_backwards(sequences)
         sequences, mask = masks.dense(sequences, mask)
         mask = None if mask is None else masks.flat(mask)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
+        auxiliary = None
         if self.stateful:
             outputs, states = self._go_on(sequences, initial_state, mask, training)
-        else:
-            outputs, states = self._run(
+            outputs = outputs[:, arguments.discard(discard, sequences.shape[1]) :]
+        elif self.return_sequences:
+            outputs, states, further = self.propagate(
                 sequences,
-                initial_state,
-                mask,
-                training,
-                stops=[self.depth],
-                # Of the last output alone, a level computes only the steps that it depends on.
-                kept=None if self.return_sequences or mask is not None else 1,
+                initial_state=initial_state,
+                mask=mask,
+                training=training,
+                auxiliary_every=auxiliary_every,
+                discard=discard,
+            )
+            auxiliary = None if auxiliary_every is None else further
+        else:
+            # Of the last output alone, a level computes only the steps that it depends on.
+            kept = None if mask is not None else 1
+            outputs, states = self._run(
+                sequences, initial_state, mask, training, stops=[self.depth], kept=kept
             )
         if mask is not None and self.zero_output_for_mask:
-            outputs = masks.zero_masked(outputs, mask)
+            outputs = masks.zero_masked(outputs, mask[:, discard:])
+            if auxiliary is not None:
+                auxiliary = tf.where(mask[:, None, discard:, None], auxiliary, 0)
         if not self.return_sequences:
             outputs = masks.last_valid(
                 outputs, None, tf.zeros_like(states[0][:, : outputs.shape[-1]])
             )
-        return (outputs, *states) if self.return_state else outputs
+        results = (outputs, *(states if self.return_state else ()))
+        results += () if auxiliary is None else (auxiliary,)
+        return results if len(results) > 1 else outputs
+
+    def _check_selection(self, auxiliary_every: int | None, discard: int) -> None:
+        if not self.return_sequences and (auxiliary_every is not None or discard):
+            raise ValueError(
+                "`auxiliary_every` and `discard` need `return_sequences=True`. Received: "
+                f"auxiliary_every={auxiliary_every!r}, discard={discard!r}"
+            )
+        if self.stateful and auxiliary_every is not None:
+            raise ValueError(
+                "`auxiliary_every` must be None with `stateful=True`. "
+                f"Received: auxiliary_every={auxiliary_every!r}"
+            )
 
     def compute_output_shape(
-        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
+        self,
+        sequences_shape: Sequence[int | None],
+        initial_state_shape: Any = None,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
     ) -> Any:
         """Returns the shape of what `call` returns."""
         batch, time = sequences_shape[:2]
-        steps = (time,) if self.return_sequences else ()
-        shape = (batch, *steps, self.output_units)
-        if not self.return_state:
-            return shape
-        return (shape, *[(batch, self.units)] * self.gate.states)
+        steps = () if not self.return_sequences else (None if time is None else time - discard,)
+        shapes = [(batch, *steps, self.output_units)]
+        if self.return_state:
+            shapes += [(batch, self.units)] * self.gate.states
+        if auxiliary_every is not None:
+            shapes += [(batch, self.depth // auxiliary_every, *steps, self.output_units)]
+        return tuple(shapes) if len(shapes) > 1 else shapes[0]
+
+    def compute_output_spec(
+        self,
+        sequences: keras.KerasTensor,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool = False,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
+    ) -> Any:
+        """Returns what stands for the results of `call` in a functional model."""
+        self._check_selection(auxiliary_every, discard)
+        shapes = self.compute_output_shape(
+            sequences.shape, auxiliary_every=auxiliary_every, discard=discard
+        )
+        if not isinstance(shapes[0], tuple):
+            return keras.KerasTensor(shapes, dtype=self.compute_dtype)
+        return tuple(keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
 
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         """Returns the mask of what `call` returns: the sequences' own, none for states.
@@ -640,18 +701,18 @@ class TrellisLayer(keras.layers.Layer):
 
     def _draw_parameters(self, batch_size: tf.Tensor, training: bool) -> Parameters:
         """Computes the kernels and draws the masks of one call."""
-        rates = (self.weight_dropout, self.weight_dropout, self.dropout, self.recurrent_dropout)
-        dropped = training and any(rates)
-        seed = next_seed(self.seed_generator) if dropped else None
+        rates = (self.dropout, self.recurrent_dropout, self.weight_dropout)
+        seed = next_seed(self.seed_generator) if training and any(rates) else None
 
-        def mask(index: int, shape: Sequence[Any], dtype: Any) -> tf.Tensor | None:
-            if not dropped or not rates[index]:
+        def mask(name: str, rate: float, shape: Sequence[Any], dtype: Any) -> tf.Tensor | None:
+            if seed is None or not rate:
                 return None
-            return dropout_mask(shape, rates[index], fold_in(seed, index), dtype)
+            return dropout_mask(shape, rate, stream_seed(seed, name), dtype)
 
-        def finish(kernel: tf.Tensor, index: int, scale: Any) -> tf.Tensor:
+        def finish(kernel: tf.Tensor, name: str, scale: Any) -> tf.Tensor:
             taps, inputs, outputs = kernel.shape
-            kernel_mask = mask(index, (max(taps - 1, 1), inputs, outputs), kernel.dtype)
+            shape = (max(taps - 1, 1), inputs, outputs)
+            kernel_mask = mask(name, self.weight_dropout, shape, kernel.dtype)
             # With groups the input kernel has no past tap to drop, whatever its size.
             if kernel_mask is not None and (self.groups == 1 or taps == self.kernel_size):
                 kernel = kernels.drop_past_taps(kernel, kernel_mask)
@@ -661,21 +722,25 @@ class TrellisLayer(keras.layers.Layer):
 
         normalized = self.weight_normalization
         kernel = finish(
-            tf.convert_to_tensor(self.kernel), 0, self.kernel_scale if normalized else None
+            tf.convert_to_tensor(self.kernel), "kernel", self.kernel_scale if normalized else None
         )
         if self.groups > 1:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
         recurrent_kernel = finish(
-            self._hidden_direction(), 1, self.recurrent_scale if normalized else None
+            self._hidden_direction(),
+            "recurrent_kernel",
+            self.recurrent_scale if normalized else None,
         )
         dtype = tf.as_dtype(self.compute_dtype)
         return Parameters(
             kernel=tf.cast(kernel, dtype),
             hidden=hidden_kernel(
-                recurrent_kernel, dtype, mask(3, (batch_size, 1, self.units), dtype)
+                recurrent_kernel,
+                dtype,
+                mask("states", self.recurrent_dropout, (batch_size, 1, self.units), dtype),
             ),
             bias=tf.cast(self.bias, dtype) if self.use_bias else None,
-            input_mask=mask(2, (batch_size, 1, self._input_units), dtype),
+            input_mask=mask("inputs", self.dropout, (batch_size, 1, self._input_units), dtype),
         )
 
     # Streaming

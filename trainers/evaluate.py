@@ -17,7 +17,8 @@ from trainers.cli import command, run_flags
 from trainers.language import adaptation, evaluation
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
-from trainers.tasks import names
+from trainers.tasks import registry
+from trainers.tasks.task import LanguageTask
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
@@ -64,7 +65,7 @@ def _check_flags(argv: list[str]) -> None:
 
 def _evaluate() -> None:
     path, config = run_flags.trained_run()
-    if config.task in names.LANGUAGE:
+    if isinstance(registry.get(config.task), LanguageTask):
         language_model(path)
         return
     for name in OF_LANGUAGE:

@@ -8,7 +8,8 @@ from etils import epath
 
 from trainers.cli import command, flag_errors, run_flags
 from trainers.language import experiment
-from trainers.tasks import names
+from trainers.tasks import registry
+from trainers.tasks.task import LanguageTask
 
 FLAGS = flags.FLAGS
 _MOST = 2**31 - 1  # of 32 bits
@@ -55,7 +56,7 @@ def check_language_flags() -> None:
 
 def _generate() -> None:
     path, config = run_flags.trained_run()
-    if config.task not in names.LANGUAGE:
+    if not isinstance(registry.get(config.task), LanguageTask):
         raise ValueError(f"{path} must hold a language model. Received: a run of {config.task}")
     continuation(path)
 

@@ -6,6 +6,7 @@ or under XLA: the generator is named (Philox), since TensorFlow's default differ
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +56,14 @@ def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
     if replica is None or replica.num_replicas_in_sync == 1:
         return seed
     return fold_in(seed, replica.replica_id_in_sync_group)
+
+
+def stream_seed(seed: tf.Tensor, name: str) -> tf.Tensor:
+    """Returns the seed [2] of the random stream `name` among those that derive from `seed` [2].
+
+    The name is hashed the same way in every process. Give each use a name of its own.
+    """
+    return fold_in(seed, zlib.crc32(name.encode()) >> 1)  # an int32
 
 
 def fold_in(seed: tf.Tensor, data: int | tf.Tensor) -> tf.Tensor:

@@ -2,8 +2,7 @@
 
 Where a shape or a value is known, the error is a ValueError; in a graph where it is not,
 `tf.errors.InvalidArgumentError` with the same message. XLA leaves assertions out: there a wrong
-shape fails at a reshape, and a wrong id makes NaN. In a graph for inference nothing is asserted, as
-an export checks its requests itself.
+shape fails at a reshape, and a wrong id makes NaN.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-
-from keras_trellis.engine.tracing import is_for_inference
 
 Sizes = Sequence["int | tf.Tensor | None"]
 
@@ -65,13 +62,9 @@ def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tenso
     Raises:
         ValueError: it is not of this shape.
     """
-    tensor = tf.convert_to_tensor(tensor)
-    message = f"`{name}` must be {expected}. Received: {name} of shape"
-    static = tf.TensorShape([None if tf.is_tensor(size) else size for size in wanted])
-    if not tensor.shape.is_compatible_with(static):
-        instead = "" if set(static) == {None} else f" instead of {_text(static)}"
-        raise ValueError(f"{message} {_text(tensor.shape)}{instead}")
-    if is_for_inference() or _is_known(tensor, wanted):
+    tensor = with_known_shape(name, tensor, wanted, expected)
+    message, static = _message(name, expected), _static(wanted)
+    if _is_known(tensor, wanted):
         return tensor
     found = tf.shape(tensor)
     numbers = tf.stack([-1 if size is None else size for size in wanted])
@@ -84,14 +77,25 @@ def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tenso
     return tensor
 
 
+def with_known_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tensor:
+    """As `with_shape`, but checks only the sizes that are known; so it adds nothing to a graph.
+
+    Raises:
+        ValueError: a size that is known is another one.
+    """
+    tensor, static = tf.convert_to_tensor(tensor), _static(wanted)
+    if not tensor.shape.is_compatible_with(static):
+        instead = "" if set(static) == {None} else f" instead of {_text(static)}"
+        raise ValueError(f"{_message(name, expected)} {_text(tensor.shape)}{instead}")
+    return tensor
+
+
 def within(name: str, ids: tf.Tensor, size: int, what: str = "the vocabulary") -> tf.Tensor:
     """Returns integers, which are in [0, size).
 
     Raises:
         ValueError: one is not.
     """
-    if is_for_inference():
-        return ids
     least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     holds = (least >= 0) & (most < size)
     message = f"`{name}` must be in [0, {size}), {what}. Received: {name} from"
@@ -109,6 +113,95 @@ def require(holds: tf.Tensor, message: str, value: tf.Tensor) -> None:
         _assertion(holds, message, value)
     elif not holds:
         raise ValueError(f"{message} {value}")
+
+
+def next_tokens(name: str, targets: tf.Tensor, ids_name: str, ids: tf.Tensor) -> tf.Tensor:
+    """Returns targets as integers; their shape must be that of the ids."""
+    return with_shape(
+        name,
+        integers(name, targets),
+        sizes(ids),
+        f"of the shape of `{ids_name}`, the token after each of them: of a text, text[:, :-1] and "
+        "text[:, 1:]",
+    )
+
+
+def begun(name: str, ids: tf.Tensor) -> tf.Tensor:
+    """Returns ids `[B, T]`, which must have a step at least."""
+    if ids.shape[1] == 0:
+        raise ValueError(
+            f"`{name}` must have at least one token a row. "
+            f"Received: {name} of shape {tuple(ids.shape)}"
+        )
+    return ids
+
+
+def where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
+    """Zeros where the mask says so: what stands in padding, be it -1, must reach nothing."""
+    return values if mask is None else tf.where(tf.cast(mask, tf.bool), values, 0)
+
+
+def scored(
+    targets: Any,
+    ids: tf.Tensor,
+    mask: Any,
+    sample_weight: Any,
+    size: int,
+    *,
+    dtype: tf.DType,
+    names: tuple[str, str] = ("targets", "ids"),
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the targets of a loss, 0 where they are not scored, and their weights.
+
+    Args:
+        targets: integers `[B, T]`.
+        ids: `[B, T]`.
+        mask: None, or booleans `[B, T]`.
+        sample_weight: None, or weights `[B]` or `[B, T]`.
+        size: the number of tokens.
+        dtype: of the weights.
+        names: what to call targets and ids.
+
+    Returns:
+        the targets, and their weights, both `[B, T]`.
+
+    Raises:
+        ValueError: targets or weights have another shape, or a target is outside of the vocabulary.
+    """
+    targets = next_tokens(names[0], targets, names[1], ids)
+    weights = where_valid(mask, _position_weights(sample_weight, ids, names[1], dtype))
+    targets = where_valid(weights != 0, targets)
+    return within(names[0], targets, size), weights
+
+
+def _position_weights(
+    sample_weight: Any, ids: tf.Tensor, ids_name: str, dtype: tf.DType
+) -> tf.Tensor:
+    """Returns how much each position counts, `[B, T]`."""
+    rows, steps = sizes(ids)
+    ones = tf.ones([rows, steps], dtype)
+    if sample_weight is None:
+        return ones
+    weights = tf.cast(sample_weight, dtype)
+    expected = f"of shape [B], or of that of `{ids_name}`, [B, T]"
+    if weights.shape.rank in (0, 1):
+        weights = with_shape("sample_weight", weights, [rows], expected)
+    if weights.shape.rank in (1, None):  # Keras makes one graph for all ranks
+        weights = tf.reshape(weights, [rows, -1])
+    columns = sizes(weights)[1]
+    if tf.is_tensor(columns):
+        columns = tf.where(columns == 1, 1, steps)
+    elif columns != 1:
+        columns = steps
+    return ones * with_shape("sample_weight", weights, [rows, columns], expected)
+
+
+def _message(name: str, expected: str) -> str:
+    return f"`{name}` must be {expected}. Received: {name} of shape"
+
+
+def _static(wanted: Sizes) -> tf.TensorShape:
+    return tf.TensorShape([None if tf.is_tensor(size) else size for size in wanted])
 
 
 def _assertion(holds: tf.Tensor, *data: Any) -> tf.Operation:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks import corpus
 from tools.build_files import ROOT
-from trainers.data import corpora
+from trainers.tasks import corpora
 
 
 def _run(*arguments):

@@ -4,14 +4,15 @@ import json
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from benchmarks import generate, lstm, serving
 from benchmarks.workers import Reading, Result
+from keras_trellis import TrellisLM
 from tools.build_files import ROOT
-from trainers.language.baselines import LSTMLanguageModel
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,8 @@ def test_no_lstm_comes_nearer_to_the_parameters(setting):
     facts, model = contender.facts, setting.model
 
     def distance(units):
-        network = LSTMLanguageModel(11, units, 2, embedding_units=6)
+        layers = [keras.layers.LSTM(each) for each in (units, 6)]
+        network = TrellisLM(11, layers, embedding_units=6)
         return abs(network.count_params() - model.parameters)
 
     nearest = abs(facts["parameters"] - model.parameters)

@@ -291,6 +291,47 @@ def test_call_is_propagate(gate):
 
 
 @pytest.mark.parametrize("masked", [False, True])
+def test_a_call_returns_what_propagate_does(masked):
+    layer = make(return_state=True, output_units=4, zero_output_for_mask=masked)
+    x, state = draw_inputs(), draw_state()
+    mask = np.array([[1, 0, 1, 1, 0], [1, 1, 0, 0, 1]], bool) if masked else None
+    call = dict(initial_state=state, mask=mask, auxiliary_every=2, discard=2)
+    outputs, states, auxiliary = layer.propagate(x, **call)
+    if masked:
+        outputs, auxiliary = outputs * mask[:, 2:, None], auxiliary * mask[:, None, 2:, None]
+    assert_close(layer(x, **call), (outputs, *states, auxiliary))
+    alone = make(output_units=4, zero_output_for_mask=masked)
+    assert_close(alone(x, **call), (outputs, auxiliary))
+    assert_close(alone(x, **call | {"auxiliary_every": None}), outputs)
+
+
+def test_auxiliary_outputs_and_discarded_ones_in_a_functional_model():
+    layer = make(return_state=True, output_units=4)
+    inputs = keras.Input([5, P])
+    results = layer(inputs, auxiliary_every=2, discard=3)
+    model = keras.Model(inputs, results)
+    x = draw_inputs()
+    got = model(x)
+    assert [each.shape for each in results] == [(None, *each.shape[1:]) for each in got]
+    assert_close(got, layer(x, auxiliary_every=2, discard=3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call", "message"),
+    [
+        ({"return_sequences": False}, {"discard": 1}, "need `return_sequences=True`"),
+        ({"return_sequences": False}, {"auxiliary_every": 1}, "need `return_sequences=True`"),
+        ({"stateful": True}, {"auxiliary_every": 1}, "must be None with `stateful=True`"),
+        ({"stateful": True}, {"discard": 6}, "at most the number of steps, 5"),
+    ],
+)
+def test_a_call_refuses_what_the_layer_cannot_return(arguments, call, message):
+    layer = make(batch=2, **arguments)
+    with pytest.raises(ValueError, match=message):
+        layer(draw_inputs(), **call)
+
+
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("go_backwards", [False, True])
 def test_the_last_output_alone_has_the_gradient_that_it_has_among_all(masked, go_backwards):
     x, state = tf.constant(draw_inputs(steps=12)), [*map(tf.constant, draw_state("lstm"))]

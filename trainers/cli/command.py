@@ -13,8 +13,8 @@ from typing import NoReturn
 import tensorflow as tf
 from absl import app, flags, logging
 
-from trainers.cli import devices, flag_errors, terminal
-from trainers.tasks import config as configs
+from trainers.cli import config_flags, devices, flag_errors, terminal
+from trainers.tasks import registry
 from trainers.training import stopping
 from trainers.training.workdir import NotKeptError, WorkdirError
 
@@ -115,7 +115,7 @@ def parse(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
         # First, for `--task` and `--preset` may be in a file.
         argv = _with_flags_of_files(argv)
         # Only a command that names a task has the fields of its config.
-        rest = configs.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
+        rest = config_flags.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
         flag_errors.check_paths()
         check(argv)
     except stopping.OutputError:  # of --help
@@ -136,7 +136,7 @@ def require(*names: str) -> None:
     """Raises ValueError if one of these flags is not given."""
     for name in names:
         if not flags.FLAGS[name].value:
-            expected = f"; expected one of {', '.join(configs.TASKS)}" if name == "task" else ""
+            expected = f"; expected one of {', '.join(registry.TASKS)}" if name == "task" else ""
             raise ValueError(f"--{name} is missing{expected}")
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, run_flags
+from trainers.cli import command, config_flags, run_flags
 from trainers.data import files
-from trainers.tasks import config as configs
-from trainers.tasks import names, schema
+from trainers.tasks import names, registry, schema
 from trainers.training import runs
 from trainers.training.loop import NonFiniteLossError
 
@@ -36,7 +35,7 @@ def check_flags(
 
     Args:
         argv: The command line.
-        program: The command's name, one of `names.PROGRAMS`.
+        program: The command's name, as in `Task.program`.
         modes: The command's modes.
         modes_of: For each of its own flags, the modes that the flag is for.
 
@@ -50,7 +49,7 @@ def check_flags(
     if FLAGS.mode == _TRAIN:
         command.require("task")
         schema.check(FLAGS.config)
-    elif fields := configs.overridden(argv):
+    elif fields := config_flags.overridden(argv):
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
         )
@@ -72,7 +71,7 @@ def _check_mode(modes_of: Mapping[str, tuple[str, ...]]) -> None:
 
 def _check_task(program: str, task: str) -> None:
     """Raises ValueError if another command trains the task."""
-    (other,) = (each for each, tasks in names.PROGRAMS.items() if task in tasks)
+    other = registry.get(task).program
     if other != program:
         raise ValueError(f"--task={task} is one of python -m {other}, not of {program}")
 

@@ -7,13 +7,13 @@ import ml_collections
 from absl import flags
 from etils import epath
 
-from trainers.cli import command
-from trainers.tasks import config as configs
+from trainers.cli import command, config_flags
+from trainers.tasks import registry
 from trainers.training import runs
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("task", None, f"The task: one of {', '.join(configs.TASKS)}.")
+flags.DEFINE_string("task", None, f"The task: one of {', '.join(registry.TASKS)}.")
 flags.DEFINE_string("preset", None, "The preset of the task. Default: the task's first preset.")
 flags.DEFINE_string("data_dir", None, "The folder of the task's data files.")
 flags.DEFINE_string("workdir", None, "The folder of the run. Default: runs/TASK-PRESET.")
@@ -47,7 +47,7 @@ def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:
 
 def parse(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
     """Parses the command line of a command that takes a run as it is; as `command.parse`."""
-    if fields := configs.overridden(argv):
+    if fields := config_flags.overridden(argv):
         message = f"--config.{fields[0]} has no use here: --workdir says which run"
         sys.exit(command.fail(message, command.Status.REFUSED))
     return command.parse(argv, check)
