@@ -52,8 +52,6 @@ ROWS = (
     Row("export", "--workdir=run --output=models",
         "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 ({any}", run(**{"vocabulary.txt": b"\xff"})),
     Row("export", "--workdir=run --output=models",
-        "`config.model.kind` must be 'trellis' to be served. Received: config.model.kind='lstm', in run", run(**{"config.json": of("ptb", "small_lstm")})),
-    Row("export", "--workdir=run --output=models",
         "what is served classifies images, seq_mnist, permuted_mnist, seq_cifar10. Received: a run of adding, in run", run(**{"config.json": of("adding", "small")})),
     Row("demo", "--model=models --port=0",
         "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none"),

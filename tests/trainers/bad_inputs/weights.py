@@ -124,7 +124,7 @@ ROWS = (
     weights(
         "`config.model.depth` must be an integer of at least 1 and below 2**31. Received: config.model.depth=0", GOOD, IMPORT.replace("5", "0")),
     weights(
-        "`config.model.kind` must be that of the preset, which has a config.model.activation_weight. Received: config.model.kind='lstm'", GOOD, f"{IMPORT} --config.model.kind=lstm"),
+        "`config.model.layer` must be 'trellis', as the authors' network is. Received: config.model.layer='lstm'", GOOD, f"{IMPORT} --config.model.layer=lstm"),
     weights(
         "--data_dir must be a folder of ptb.train.txt, ptb.valid.txt, ptb.test.txt (or no --data_dir, so that they are downloaded). Received: --data_dir=text, which lacks ptb.train.txt, ptb.valid.txt, ptb.test.txt", GOOD, IMPORT.replace("text", "ptb", 1)),
     weights(
@@ -181,7 +181,7 @@ ROWS = (
     Row("verify", "--task=adding --reference_dir=clone",
         "--task must be one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text. Received: --task=adding"),
     Row("verify", "--task=ptb --preset=small_lstm --reference_dir=clone",
-        "`config.model.kind` must be 'trellis', as the authors' network is. Received: config.model.kind='lstm'"),
+        "`config.model.layer` must be 'trellis', as the authors' network is. Received: config.model.layer='lstm'"),
     Row("verify", "--task=ptb --preset=paper_inject_every_2 --reference_dir=clone",
-        "`config.model.inject_every` is nothing that the authors' code has. Received: config.model.inject_every=2"),
+        "`config.model.inject_every` must be 1, for the authors' code has nothing else. Received: config.model.inject_every=2"),
 )
