@@ -20,7 +20,6 @@ import requests
 import tensorflow as tf
 from absl import flags
 
-from tests import ROOT
 from tests.serving import batching, model_server, models
 from trainers import client
 from trainers.serving import remote, writing
