@@ -127,7 +127,8 @@ def _keras_step(layer, kept, sizes):
     variables = [variable.value for variable in layer.trainable_variables]
 
     def loss_of(sequences, training):
-        return tf.reduce_mean(tf.square(tf.cast(kept(sequences, training), tf.float32)))
+        outputs = tf.cast(kept(sequences, training), tf.float32)
+        return tf.reduce_mean(tf.square(outputs))
 
     @tf.function
     def forward(sequences):
@@ -248,9 +249,9 @@ def products_torch(sizes: Sizes) -> Contender:
 
     def level():
         forward = taps @ kernel
-        return (
-            (forward,) if sizes.mode == "forward" else (forward, blocks @ kernel.T, taps.T @ blocks)
-        )
+        if sizes.mode == "forward":
+            return (forward,)
+        return forward, blocks @ kernel.T, taps.T @ blocks
 
     return Contender(lambda: [level() for _ in range(PRODUCTS)], _products_facts(sizes))
 
@@ -261,7 +262,8 @@ def factors(sizes: Sizes) -> list:
 
     rows, inner, columns = sizes.product_shape()
     shapes = [(rows, inner), (inner, columns), (rows, columns)]
-    return [np.random.default_rng(0).normal(size=shape).astype("float32") for shape in shapes]
+    random = np.random.default_rng(0)
+    return [random.normal(size=shape).astype("float32") for shape in shapes]
 
 
 def _products_facts(sizes):

@@ -51,8 +51,9 @@ def main(argv: Sequence[str]) -> int:
         return len(corpus.train) + len(corpus.validation) + len(corpus.test)
 
     def batches(ids, count):
-        cut = streams.contiguous_streams(ids, config.data.batch_size)
-        windows = streams.Windows(cut.shape[1], config.data.window, config.data.horizon)
+        data = config.data
+        cut = streams.contiguous_streams(ids, data.batch_size)
+        windows = streams.Windows(cut.shape[1], data.window, data.horizon)
         drawn = itertools.islice(streams.windows_dataset(cut, windows), count)
         return sum(ids.shape[0] * ids.shape[1] for ids, _ in drawn)
 

@@ -18,8 +18,8 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import authors as released
-from benchmarks import report, workers
-from benchmarks.workers import Contender
+from benchmarks import report
+from benchmarks.workers import Contender, Facts, Results
 from trainers.data import text
 from trainers.data.vocabulary import Vocabulary
 
@@ -42,7 +42,7 @@ class Setting:
     threads: int
     reference_dir: str | None
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> Facts:
         """Returns the weights, by the authors' names."""
         return released.language_model_arrays(
             self.vocabulary_size, self.embedding_units, self.units
@@ -74,7 +74,7 @@ def _ours(setting, protocol):
     )
     evaluator = Evaluator(model, data, settings)
     evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])  # tracing is no part of it
-    learned: dict[str, Any] = {}
+    learned: Facts = {}
 
     def step():
         score = evaluator.score(protocol, setting.ids)
@@ -100,16 +100,16 @@ def authors(setting: Setting) -> Contender:
     length = len(setting.ids) // setting.batch_size
     rows = torch.tensor(setting.ids[: length * setting.batch_size]).long()
     rows = rows.view(setting.batch_size, length)
-    learned: dict[str, Any] = {}
+    learned: Facts = {}
 
     def step():
-        scored = [
-            _window_nll(model, rows, start, setting)
-            for start in range(0, length - 1, setting.window - setting.horizon)
-            if start + setting.horizon < length - 1
-        ]
+        scored = []
+        for start in range(0, length - 1, setting.window - setting.horizon):
+            if start + setting.horizon < length - 1:
+                scored.append(_window_nll(model, rows, start, setting))
         nll = torch.cat(scored, dim=1)
-        learned.update(tokens=nll.numel(), nll=nll.double().sum().item())
+        learned["tokens"] = nll.numel()
+        learned["nll"] = nll.double().sum().item()
         # Each row's first `horizon` targets are the ones that nothing scores.
         learned["first"] = [None] * setting.horizon + nll[0].tolist()
 
@@ -124,7 +124,9 @@ def _window_nll(model, rows, start, setting):
 
     stop = min(start + setting.window, rows.shape[1] - 1)
     with torch.no_grad():
-        (_, _, logits), _, _ = model(rows[:, start:stop], model.init_hidden(len(rows)))
+        state = model.init_hidden(len(rows))
+        outputs, _, _ = model(rows[:, start:stop], state)
+        _, _, logits = outputs
         targets = rows[:, start + setting.horizon + 1 : stop + 1]
         kept = logits[:, setting.horizon :].transpose(1, 2)
         return functional.cross_entropy(kept, targets, reduction="none")
@@ -138,12 +140,13 @@ CONTENDERS: report.Contenders = {
 }
 
 
-def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
+def row(name: str, results: Results) -> Facts:
     """Returns a contender's row; `difference` is the largest from ours of a target's nll."""
     facts, readings = results[name]
     ours = results[OURS].facts["first"]
     theirs = facts.get("first", ()) if name != OURS else ()
-    both = [(a, b) for a, b in zip(theirs, ours, strict=False) if a is not None]
+    pairs = zip(theirs, ours, strict=False)
+    differences = [abs(a - b) for a, b in pairs if a is not None]
     return {
         **{key: value for key, value in facts.items() if key != "first"},
         "name": name,
@@ -151,12 +154,12 @@ def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
         "seconds": report.seconds(readings),
         "time_to_ours": report.ratios(readings, results[OURS].readings),
         "mean": facts["nll"] / facts["tokens"],
-        "difference": max((abs(a - b) for a, b in both), default=None),
-        "compared": len(both),
+        "difference": max(differences, default=None),
+        "compared": len(differences),
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     targets = found["setting"]["tokens"] - 1
 

@@ -80,7 +80,8 @@ def _contender(setting, small, layer):
 def _model(layer, channels):
     import keras
 
-    model = keras.Sequential([keras.Input([None, channels]), layer(), keras.layers.Dense(1)])
+    inputs = keras.Input([None, channels])
+    model = keras.Sequential([inputs, layer(), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
 
@@ -89,7 +90,8 @@ def _first_epoch(model):
     """Returns what trains on 2,000 random walks, each with whether it ends above zero."""
     import numpy as np
 
-    walks = np.random.default_rng(0).choice([-1.0, 1.0], (2000, 30, 1))
+    random = np.random.default_rng(0)
+    walks = random.choice([-1.0, 1.0], (2000, 30, 1))
     ends = walks.sum(axis=(1, 2)) > 0
     return lambda: model.fit(walks, ends, verbose=0)
 

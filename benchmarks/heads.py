@@ -17,7 +17,7 @@ from absl import app, flags
 
 from benchmarks import report
 from benchmarks.contenders import RATE
-from benchmarks.workers import Contender, Result
+from benchmarks.workers import Contender, Facts, Results
 
 FLAGS = flags.FLAGS
 
@@ -44,9 +44,9 @@ class HeadSizes:
         import numpy as np
 
         weights = 1 / np.arange(1, self.vocabulary_size + 1)
-        drawn = np.random.default_rng(1).choice(
-            self.vocabulary_size, self.positions, p=weights / weights.sum()
-        )
+        random = np.random.default_rng(1)
+        shares = weights / weights.sum()
+        drawn = random.choice(self.vocabulary_size, self.positions, p=shares)
         return drawn.astype(np.int32)
 
 
@@ -77,7 +77,8 @@ def _contender(head, sizes):
     table_shape = (sizes.vocabulary_size, sizes.units)
     head.build((None, sizes.units), table_shape)
     table = tf.Variable(tf.random.stateless_uniform(table_shape, (0, 0), -0.1, 0.1))
-    features, targets = tf.constant(sizes.features()), tf.constant(sizes.targets())
+    features = tf.constant(sizes.features())
+    targets = tf.constant(sizes.targets())
     variables = [table, *(variable.value for variable in head.trainable_variables)]
 
     @tf.function
@@ -103,7 +104,7 @@ HEADS: report.Contenders = {
 }
 
 
-def row(name: str, results: dict[str, Result]) -> dict[str, Any]:
+def row(name: str, results: Results) -> Facts:
     """Returns a head's row."""
     facts, readings = results[name]
     found = {"name": name, "title": HEADS[name][0], **facts, "seconds": report.seconds(readings)}
@@ -116,7 +117,7 @@ def row(name: str, results: dict[str, Result]) -> dict[str, Any]:
     return found
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     positions = found["sizes"]["positions"]
     columns: report.Columns = {

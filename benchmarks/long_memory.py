@@ -29,7 +29,7 @@ from absl import app, flags
 from benchmarks import report, workers
 from benchmarks.contenders import CONTENDERS, OURS
 from benchmarks.sizes import nearest_units
-from benchmarks.workers import Contender
+from benchmarks.workers import Contender, Facts
 from trainers.tasks import config as configs
 from trainers.tasks.measures import measure_of
 
@@ -195,16 +195,18 @@ def measure(
 
 
 def _has(points, name, rate, seed):
-    return any((point.name, point.rate, point.seed) == (name, rate, seed) for point in points)
+    wanted = (name, rate, seed)
+    return any((point.name, point.rate, point.seed) == wanted for point in points)
 
 
 def best_rate(points: Iterable[Point], name: str) -> float | None:
     """Returns the rate of a contender's least validation loss; None where it has no training."""
-    mine = [point for point in points if point.name == name and math.isfinite(point.loss)]
-    return min(mine, key=lambda point: point.loss).rate if mine else None
+    mine = [point for point in points if point.name == name]
+    finite = [point for point in mine if math.isfinite(point.loss)]
+    return min(finite, key=lambda point: point.loss).rate if finite else None
 
 
-def append(path: Path, setting: Setting, facts: dict[str, Any]) -> None:
+def append(path: Path, setting: Setting, facts: Facts) -> None:
     """Writes a training's points below those that the CSV has."""
     begun = path.exists()
     sizes = (facts["units"], facts["parameters"], setting.rate, setting.seed, setting.budget)
@@ -238,7 +240,7 @@ def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
     return [[point for point in mine if point.seed == seed] for seed in seeds]
 
 
-def row(name: str, trainings: Sequence[Sequence[Point]]) -> dict[str, Any]:
+def row(name: str, trainings: Sequence[Sequence[Point]]) -> Facts:
     """Returns what a contender's trainings of one task have come to."""
     lasts = [training[-1] for training in trainings]
     solved = [
@@ -255,7 +257,7 @@ def row(name: str, trainings: Sequence[Sequence[Point]]) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     columns: report.Columns = {
         "": lambda row: row["title"],
@@ -297,7 +299,8 @@ def draw(points: Sequence[Point], path: Path) -> None:
     from matplotlib import pyplot
 
     tasks = list(dict.fromkeys(point.task for point in points))
-    figure, panels = pyplot.subplots(1, len(tasks), figsize=(5 * len(tasks), 3.8), squeeze=False)
+    size = (5 * len(tasks), 3.8)
+    figure, panels = pyplot.subplots(1, len(tasks), figsize=size, squeeze=False)
     for axes, task in zip(panels[0], tasks, strict=True):
         of_task = [point for point in points if point.task == task]
         for index, name in enumerate(NAMES):
@@ -318,12 +321,16 @@ def _draw_contender(axes, trainings, title, color):
 
     if not trainings:
         return
-    curves = [[(point.seconds, point.loss) for point in each] for each in trainings]
-    for curve in curves:
-        axes.plot(*zip(*curve, strict=True), color=color, lw=0.6, alpha=0.6)
-    seconds = np.linspace(0, min(curve[-1][0] for curve in curves), 4 * EVALUATIONS)
-    losses = [np.interp(seconds, *zip(*curve, strict=True)) for curve in curves]
-    axes.plot(seconds, np.median(losses, axis=0), color=color, lw=2, label=title)
+    until = min(training[-1].seconds for training in trainings)
+    grid = np.linspace(0, until, 4 * EVALUATIONS)
+    on_grid = []
+    for training in trainings:
+        seconds = [point.seconds for point in training]
+        losses = [point.loss for point in training]
+        axes.plot(seconds, losses, color=color, lw=0.6, alpha=0.6)
+        on_grid.append(np.interp(grid, seconds, losses))
+    median = np.median(on_grid, axis=0)
+    axes.plot(grid, median, color=color, lw=2, label=title)
 
 
 def define_flags() -> None:
@@ -348,7 +355,11 @@ def main(argv: Sequence[str]) -> int:
         threads=here["threads"],
         path=path,
     )
-    rows = [row(name, trainings) for name in NAMES if (trainings := chosen(points, name))]
+    rows = []
+    for name in NAMES:
+        trainings = chosen(points, name)
+        if trainings:
+            rows.append(row(name, trainings))
     missing = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
     found = {**here, "rows": rows, "left_out": missing}
     report.end(found, table(found))

@@ -18,7 +18,7 @@ from absl import app, flags
 
 from benchmarks import exported, generate, lstm, report, workers
 from benchmarks.exported import Model
-from benchmarks.workers import Contender, Reading, Result
+from benchmarks.workers import Contender, Facts, Reading, Results
 
 FLAGS = flags.FLAGS
 MATRIX = (1024, 8192)
@@ -92,11 +92,14 @@ def generate_signature(setting: Setting) -> Contender:
     continued = loaded.signatures["generate"]
     ids, cache = _begun(loaded, setting)
 
-    settings = exported.sampling(setting.batch_size, setting.new_tokens, temperature=0.0)
-    settings["lengths"] = tf.ones([setting.batch_size], tf.int32)
-    return _contender(
-        lambda: continued(ids=ids[:, None], **settings, **cache)["ids"], setting.new_tokens
-    )
+    request = exported.sampling(setting.batch_size, setting.new_tokens, temperature=0.0)
+    request["lengths"] = tf.ones([setting.batch_size], tf.int32)
+    request["ids"] = ids[:, None]
+
+    def step():
+        return continued(**request, **cache)["ids"]
+
+    return _contender(step, setting.new_tokens)
 
 
 def _begun(loaded, setting):
@@ -224,10 +227,18 @@ def _reading(read):
     import tensorflow as tf
 
     height, width = MATRIX
-    row, matrices = tf.ones([1, height]), [tf.ones([height, width]) for _ in range(MATRICES)]
-    whole = tf.function(lambda row, matrices: tf.add_n([read(row, each) for each in matrices]))
+    row = tf.ones([1, height])
+    matrices = [tf.ones([height, width]) for _ in range(MATRICES)]
+
+    @tf.function
+    def whole(row, matrices):
+        return tf.add_n([read(row, matrix) for matrix in matrices])
+
+    def step():
+        return [whole(row, matrices).numpy() for _ in range(PASSES)]
+
     size = 4 * height * width * MATRICES * PASSES
-    return Contender(lambda: [whole(row, matrices).numpy() for _ in range(PASSES)], {"bytes": size})
+    return Contender(step, {"bytes": size})
 
 
 def products(setting: Setting) -> Contender:
@@ -260,7 +271,11 @@ def products(setting: Setting) -> Contender:
         normal(rows * levels, units),
         normal(rows, 2 * model.embedding_units),
     )
-    return Contender(lambda: [each.numpy() for each in multiply(*given)], {"tokens": 1})
+
+    def step():
+        return [product.numpy() for product in multiply(*given)]
+
+    return Contender(step, {"tokens": 1})
 
 
 OURS = "step"
@@ -282,13 +297,17 @@ CONTENDERS: report.Contenders = {
 LSTMS = {OURS: "lstm", "generate": "lstm_generate"}
 
 
-def rows(setting: Setting, results: dict[str, Result]) -> list[dict[str, Any]]:
+def rows(setting: Setting, results: Results) -> list[Facts]:
     """Returns the rows of a batch size; nothing if `step` is left out."""
     if OURS not in results:
         return []
-    times = {name: _a_token(result) for name, result in results.items() if name not in READS}
     titles = {name: title for name, (title, _) in CONTENDERS.items()}
-    if reads := [results[name] for name in READS if name in results]:
+    times = {}
+    for name in results:
+        if name not in READS:
+            times[name] = _a_token(results[name])
+    reads = [results[name] for name in READS if name in results]
+    if reads:
         times[LIMIT] = _limit(setting, reads)
         titles[LIMIT] = f"reading {4 * setting.weights_read() / 1e6:,.0f} MB of weights"
     return [
@@ -314,14 +333,11 @@ def _a_token(result):
 def _limit(setting, reads):
     """Returns the time to read a token's weights, at the best rate of each round."""
     needed = 4 * setting.weights_read()
-    rounds = zip(*(each.readings for each in reads), strict=True)
-    sizes = [each.facts["bytes"] for each in reads]
-    return [
-        Reading(
-            min(needed * one.seconds / size for one, size in zip(each, sizes, strict=True)), None
-        )
-        for each in rounds
-    ]
+    times = []
+    for result in reads:
+        share = needed / result.facts["bytes"]
+        times.append([share * reading.seconds for reading in result.readings])
+    return [Reading(min(each), None) for each in zip(*times, strict=True)]
 
 
 def _of_limit(name, times):
@@ -344,19 +360,17 @@ def _same(name, results):
     return generate.same(results[name].facts["ids"], results[OURS].facts["ids"])
 
 
-def beside_lstms(size: int, results: dict[str, Result]) -> list[dict[str, Any]]:
+def beside_lstms(size: int, results: Results) -> list[Facts]:
     """Returns the time of `step` and of `generate` over that of the LSTM which does the same."""
-    return [
-        {
-            "title": f"batch {size}: {CONTENDERS[name][0]}",
-            **report.ratios(_a_token(results[name]), _a_token(results[other])),
-        }
-        for name, other in LSTMS.items()
-        if name in results and other in results
-    ]
+    found = []
+    for name, other in LSTMS.items():
+        if name in results and other in results:
+            ratios = report.ratios(_a_token(results[name]), _a_token(results[other]))
+            found.append({"title": f"batch {size}: {CONTENDERS[name][0]}", **ratios})
+    return found
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as Markdown tables."""
     columns: report.Columns = {
         "": lambda row: row["title"],

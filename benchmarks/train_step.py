@@ -10,19 +10,18 @@ import dataclasses
 import functools
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from absl import app, flags
 
 from benchmarks import report
 from benchmarks.contenders import CEILINGS, CONTENDERS, OURS
 from benchmarks.sizes import DTYPES, MODES, Sizes
-from benchmarks.workers import Build, Contender, Result
+from benchmarks.workers import Build, Contender, Facts, Results
 
 FLAGS = flags.FLAGS
 
 
-def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[str, Any]:
+def row(name: str, results: Results, dtype: str = "float32") -> Facts:
     """Returns a contender's row; the results are those of its dtype."""
     facts, readings = results[name]
     times = report.seconds(readings)
@@ -31,8 +30,9 @@ def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[s
     found["gflops_per_second"] = facts["flops"] / statistics.median(times) / 1e9
     fastest = _fastest_products(results)
     if fastest:
-        share = [facts["flops"] / s / rate for s, rate in zip(times, fastest, strict=True)]
-        found["share_of_products"] = statistics.median(share)
+        pairs = zip(times, fastest, strict=True)
+        shares = [facts["flops"] / seconds / rate for seconds, rate in pairs]
+        found["share_of_products"] = statistics.median(shares)
     if name not in CEILINGS:
         if OURS in results:
             found["time_to_ours"] = report.ratios(readings, results[OURS].readings)
@@ -42,15 +42,15 @@ def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[s
 
 def _fastest_products(results):
     """Returns each round's rate of the faster of the libraries of products, in flop/s."""
-    rates = [
-        [results[name].facts["flops"] / each for each in report.seconds(results[name].readings)]
-        for name in CEILINGS
-        if name in results
-    ]
+    rates = []
+    for name in CEILINGS:
+        if name in results:
+            flops = results[name].facts["flops"]
+            rates.append([flops / each.seconds for each in results[name].readings])
     return [max(each) for each in zip(*rates, strict=True)]
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     sizes = found["sizes"]
     tokens = sizes["batch_size"] * (sizes["time_steps"] - sizes["discard"])

@@ -161,7 +161,8 @@ class _Trial:
         self._said += ended.output + ended.errors
         finding.statuses.append(ended.status)
         lines = [line for line in ended.errors.splitlines() if not _LOGGED.fullmatch(line)]
-        finding.messages.append(" | ".join([*ended.output.splitlines()[-3:], *lines[-3:]])[-800:])
+        last = [*ended.output.splitlines()[-3:], *lines[-3:]]
+        finding.messages.append(" | ".join(last)[-800:])
         finding.refused |= ended.status in (Status.REFUSED, Status.NOT_KEPT)
 
     def _check_end(self, ended, statuses):
