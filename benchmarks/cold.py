@@ -42,14 +42,14 @@ def measure(builds: Mapping[str, Build], setting: Any, *, rounds: int, threads: 
     Raises:
         RuntimeError: one of them failed.
     """
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in builds}
+    found: dict[str, list[Facts]] = {name: [] for name in builds}
     for name in [*builds] * rounds:
         result = workers.once(name, builds[name], setting, threads)
         found[name].append(result.facts)
     return rows(found)
 
 
-def rows(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Facts]:
+def rows(found: Mapping[str, Sequence[Facts]]) -> list[Facts]:
     """Returns the readings of each contender as its row."""
     rows = []
     for name, readings in found.items():

@@ -48,7 +48,8 @@ def main(argv: Sequence[str]) -> int:
         return corpora.load(FLAGS.task, FLAGS.data_dir, FLAGS.cache_dir, **options)
 
     def length(corpus):
-        return len(corpus.train) + len(corpus.validation) + len(corpus.test)
+        splits = (corpus.train, corpus.validation, corpus.test)
+        return sum(map(len, splits))
 
     def batches(ids, count):
         data = config.data

@@ -42,7 +42,7 @@ class Setting:
     threads: int
     reference_dir: str | None
 
-    def arrays(self) -> Facts:
+    def arrays(self) -> dict[str, Any]:
         """Returns the weights, by the authors' names."""
         return released.language_model_arrays(
             self.vocabulary_size, self.embedding_units, self.units
@@ -68,9 +68,15 @@ def _ours(setting, protocol):
     model = convert.language_model_from_torch(
         setting.arrays(), depth=setting.depth, dilation_rate=1
     )
-    data = types.SimpleNamespace(window=setting.window, horizon=setting.horizon, history="zero")
+    data = types.SimpleNamespace(
+        window=setting.window,
+        horizon=setting.horizon,
+        history="zero",
+    )
     settings = types.SimpleNamespace(
-        batch_size=setting.batch_size, exact_batch_size=setting.batch_size, exact_chunk=128
+        batch_size=setting.batch_size,
+        exact_batch_size=setting.batch_size,
+        exact_chunk=128,
     )
     evaluator = Evaluator(model, data, settings)
     evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])  # tracing is no part of it
@@ -85,7 +91,8 @@ def _ours(setting, protocol):
             return learned
         # In one pass from the beginning: what every protocol must agree with.
         ids = np.asarray(setting.ids[None, : setting.check + 1])
-        nll, _ = model.score(ids[:, :-1], ids[:, 1:])
+        inputs, targets = ids[:, :-1], ids[:, 1:]
+        nll, _ = model.score(inputs, targets)
         return {**learned, "first": nll[0].numpy().tolist()}
 
     return Contender(step, {"parameters": model.count_params()}, learn)
@@ -98,8 +105,8 @@ def authors(setting: Setting) -> Contender:
 
     torch.set_num_threads(setting.threads)
     length = len(setting.ids) // setting.batch_size
-    rows = torch.tensor(setting.ids[: length * setting.batch_size]).long()
-    rows = rows.view(setting.batch_size, length)
+    whole = setting.ids[: length * setting.batch_size]
+    rows = torch.tensor(whole).long().view(setting.batch_size, length)
     learned: Facts = {}
 
     def step():
@@ -206,10 +213,13 @@ def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
         files = text.find_files(data_dir, names, "leave out this benchmark")
     except ValueError as error:
         raise app.UsageError(str(error)) from error
-    train = itertools.chain.from_iterable(text.read_tokens(files["train"], names["train"]))
-    vocabulary = Vocabulary.from_counts(collections.Counter(train))
-    test = itertools.chain.from_iterable(text.read_tokens(files["test"], names["test"]))
-    return vocabulary.encode(itertools.islice(test, tokens)), vocabulary.size
+
+    def words(split):
+        return itertools.chain.from_iterable(text.read_tokens(files[split], names[split]))
+
+    vocabulary = Vocabulary.from_counts(collections.Counter(words("train")))
+    ids = vocabulary.encode(itertools.islice(words("test"), tokens))
+    return ids, vocabulary.size
 
 
 def main(argv: Sequence[str]) -> int:
@@ -226,8 +236,10 @@ def main(argv: Sequence[str]) -> int:
     )
     results, left_out = report.compare(CONTENDERS, OURS, setting, here)
     known = {name: getattr(setting, name) for name in (*names, "vocabulary_size")}
-    found = {"setting": {**known, "tokens": len(ids)}, **here, "left_out": left_out}
-    found["rows"] = [row(name, results) for name in results] if OURS in results else []
+    known["tokens"] = len(ids)
+    found = {"setting": known, **here, "left_out": left_out, "rows": []}
+    if OURS in results:
+        found["rows"] = [row(name, results) for name in results]
     report.end(found, table(found))
     return int(OURS not in results)
 

@@ -13,10 +13,11 @@ from absl import flags
 
 from benchmarks import authors as released
 from benchmarks import report, workers
-from benchmarks.workers import Contender, Facts, Results
+from benchmarks.workers import Contender, Results
 
 FLAGS = flags.FLAGS
 FULL = "float32"
+Tensors = dict[str, Any]  # by their names in a signature
 NAMES = ("vocabulary_size", "units", "embedding_units", "depth")
 
 
@@ -61,7 +62,7 @@ class Model:
         """The number of all weights."""
         return self.head_weights + self.input_weights + 2 * self.tap_weights + 4 * self.units
 
-    def arrays(self) -> Facts:
+    def arrays(self) -> dict[str, Any]:
         """Returns the weights, by the authors' names."""
         return released.language_model_arrays(
             self.vocabulary_size, self.embedding_units, self.units
@@ -95,7 +96,7 @@ class Model:
         return tf.saved_model.load(str(self.path(precision) / "1"))
 
 
-def empty_cache(loaded: Any, batch_size: int) -> tuple[Any, Facts]:
+def empty_cache(loaded: Any, batch_size: int) -> tuple[Any, Tensors]:
     """Returns the log-probabilities [B, V] before the first token, and the cache of no tokens."""
     import tensorflow as tf
 
@@ -104,17 +105,17 @@ def empty_cache(loaded: Any, batch_size: int) -> tuple[Any, Facts]:
     return split(loaded.signatures["prefill"](ids=ids, lengths=lengths))
 
 
-def split(outputs: Facts) -> tuple[Any, Facts]:
+def split(outputs: Tensors) -> tuple[Any, Tensors]:
     """Returns the log-probabilities of `prefill` or `step`, and the cache."""
     return outputs["log_probs"], cache_of(outputs)
 
 
-def cache_of(outputs: Facts) -> Facts:
+def cache_of(outputs: Tensors) -> Tensors:
     """Returns what of a signature's outputs is the cache."""
     return {name: value for name, value in outputs.items() if name.startswith("cache_")}
 
 
-def sampling(batch_size: int, max_length: int, temperature: float) -> Facts:
+def sampling(batch_size: int, max_length: int, temperature: float) -> Tensors:
     """Returns inputs of `generate`: all but ids, their lengths and the cache."""
     import tensorflow as tf
 

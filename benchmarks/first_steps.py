@@ -106,7 +106,8 @@ def _fit(model, setting, length, steps, *, known=True):
         return [BATCH, length, CHANNELS], [BATCH, *outputs, 1]
 
     batch = tuple(np.ones(each, np.float32) for each in shape(length))
-    specs = tuple(tf.TensorSpec(each) for each in shape(length if known else None))
+    shapes = shape(length if known else None)
+    specs = tuple(tf.TensorSpec(each) for each in shapes)
     batches = tf.data.Dataset.from_generator(
         lambda: itertools.repeat(batch, steps), output_signature=specs
     )
@@ -117,7 +118,9 @@ def _gradients(layer):
     """Returns what traces a graph of a layer's gradients, and runs it once."""
     import tensorflow as tf
 
-    @tf.function(input_signature=[tf.TensorSpec([BATCH, None, CHANNELS])])
+    spec = tf.TensorSpec([BATCH, None, CHANNELS])
+
+    @tf.function(input_signature=[spec])
     def gradients(sequences):
         with tf.GradientTape() as tape:
             total = tf.reduce_sum(layer(sequences, training=True))
@@ -138,8 +141,14 @@ def main(argv: Sequence[str]) -> int:
     here = report.begin(argv)
     setting = Setting(FLAGS.return_sequences)
     rows = cold.measure(CONTENDERS, setting, rounds=FLAGS.rounds, threads=here["threads"])
-    sizes = {"batch_size": BATCH, "time_steps": LENGTH, "units": UNITS, "depth": DEPTH}
-    found = {"setting": {**sizes, **setting._asdict()}, **here, "left_out": {}, "rows": rows}
+    sizes = {
+        "batch_size": BATCH,
+        "time_steps": LENGTH,
+        "units": UNITS,
+        "depth": DEPTH,
+        **setting._asdict(),
+    }
+    found = {"setting": sizes, **here, "left_out": {}, "rows": rows}
     report.end(found, cold.table(rows, READINGS))
     return 0
 

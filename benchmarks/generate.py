@@ -40,9 +40,10 @@ class Setting:
         import numpy as np
 
         shape = (self.batch_size, self.prompt)
-        return np.random.default_rng(0).integers(self.vocabulary_size, size=shape, dtype=np.int32)
+        random = np.random.default_rng(0)
+        return random.integers(self.vocabulary_size, size=shape, dtype=np.int32)
 
-    def arrays(self) -> Facts:
+    def arrays(self) -> dict[str, Any]:
         """Returns the weights, by the authors' names."""
         return released.language_model_arrays(
             self.vocabulary_size, self.embedding_units, self.units
@@ -81,10 +82,16 @@ def step(setting: Setting) -> Contender:
     import tensorflow as tf
 
     model = _model(setting)
-    prefill, one = tf.function(model.prefill), tf.function(model.step)
+    prefill = tf.function(model.prefill)
+    one = tf.function(model.step)
     cache = model.get_initial_cache(setting.batch_size)
     ids = tf.constant(setting.prompts())
-    return contender(lambda: _continued(lambda: prefill(ids, cache), one, setting.new_tokens))
+
+    def continued():
+        scores, read = prefill(ids, cache)
+        return _continued(scores, read, one, setting.new_tokens)
+
+    return contender(continued)
 
 
 def lstm(setting: Setting) -> Contender:
@@ -105,16 +112,20 @@ def lstm(setting: Setting) -> Contender:
     ids = tf.constant(setting.prompts())
     state = [tf.zeros([setting.batch_size, setting.units])] * 2
     read(ids[:, :1], state)  # builds the layers
-    return contender(lambda: _continued(lambda: prefill(ids, state), one, setting.new_tokens))
+
+    def step():
+        scores, read = prefill(ids, state)
+        return _continued(scores, read, one, setting.new_tokens)
+
+    return contender(step)
 
 
-def _continued(prefill, one, count):
+def _continued(scores, cache, one, count):
     import numpy as np
 
     def likeliest(scores):
         return np.argmax(scores.numpy(), -1).astype(np.int32)
 
-    scores, cache = prefill()
     tokens = [likeliest(scores)]
     while len(tokens) < count:
         scores, cache = one(tokens[-1], cache)

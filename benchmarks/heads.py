@@ -76,7 +76,8 @@ def _contender(head, sizes):
 
     table_shape = (sizes.vocabulary_size, sizes.units)
     head.build((None, sizes.units), table_shape)
-    table = tf.Variable(tf.random.stateless_uniform(table_shape, (0, 0), -0.1, 0.1))
+    words = tf.random.stateless_uniform(table_shape, (0, 0), -0.1, 0.1)
+    table = tf.Variable(words)
     features = tf.constant(sizes.features())
     targets = tf.constant(sizes.targets())
     variables = [table, *(variable.value for variable in head.trainable_variables)]
@@ -85,7 +86,8 @@ def _contender(head, sizes):
     def step(features, targets):
         with tf.GradientTape() as tape:
             tape.watch(features)
-            loss = tf.reduce_mean(head.nll(features, targets, table, training=True))
+            nll = head.nll(features, targets, table, training=True)
+            loss = tf.reduce_mean(nll)
         below, *gradients = tape.gradient(loss, [features, *variables])
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(RATE * gradient)
@@ -107,8 +109,13 @@ HEADS: report.Contenders = {
 def row(name: str, results: Results) -> Facts:
     """Returns a head's row."""
     facts, readings = results[name]
-    found = {"name": name, "title": HEADS[name][0], **facts, "seconds": report.seconds(readings)}
-    found["peak_bytes"] = report.peak(readings)
+    found = {
+        "name": name,
+        "title": HEADS[name][0],
+        **facts,
+        "seconds": report.seconds(readings),
+        "peak_bytes": report.peak(readings),
+    }
     if FULL in results:
         full = results[FULL].readings
         found["time_to_full"] = report.ratios(readings, full)

@@ -85,9 +85,11 @@ def contender(setting: Setting) -> Contender:
     trainer = loop.Trainer(task, adam, clip_norm=config.optimizer.clip_norm)
     facts = {"units": units, "parameters": runs.parameters(model)}
     curve: list[tuple[float, int, float]] = []
-    return Contender(
-        lambda: curve.extend(train(trainer, setting.budget)), facts, lambda: {"curve": curve}
-    )
+
+    def step():
+        curve.extend(train(trainer, setting.budget))
+
+    return Contender(step, facts, lambda: {"curve": curve})
 
 
 def for_time(config: Any, seed: int) -> Any:
@@ -225,10 +227,11 @@ def read(path: Path) -> list[Point]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         kinds = Point.__annotations__
-        return [
-            Point(**{name: kinds[name](value) for name, value in row.items()})
-            for row in csv.DictReader(file)
-        ]
+        points = []
+        for row in csv.DictReader(file):
+            values = {name: kinds[name](value) for name, value in row.items()}
+            points.append(Point(**values))
+    return points
 
 
 def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
@@ -237,24 +240,29 @@ def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
     rate = best_rate(points, name)
     mine = [point for point in points if point.name == name and point.rate == rate]
     seeds = sorted({point.seed for point in mine})
-    return [[point for point in mine if point.seed == seed] for seed in seeds]
+    trainings = []
+    for seed in seeds:
+        trainings.append([point for point in mine if point.seed == seed])
+    return trainings
 
 
 def row(name: str, trainings: Sequence[Sequence[Point]]) -> Facts:
     """Returns what a contender's trainings of one task have come to."""
     lasts = [training[-1] for training in trainings]
-    solved = [
-        next((point.seconds for point in training if point.loss < SOLVED), None)
-        for training in trainings
-    ]
+    rates = [(last.steps - CALL) / last.seconds for last in lasts]
     return {
         "name": name,
         "title": CONTENDERS[name][0],
         **{field: getattr(lasts[0], field) for field in ("units", "parameters", "rate")},
-        "steps_per_second": statistics.median((last.steps - CALL) / last.seconds for last in lasts),
+        "steps_per_second": statistics.median(rates),
         "losses": [min(point.loss for point in training) for training in trainings],
-        "solved": solved,
+        "solved": [_first_solution(training) for training in trainings],
     }
+
+
+def _first_solution(training):
+    """Returns the seconds after which a training had solved its task; None if it never did."""
+    return next((point.seconds for point in training if point.loss < SOLVED), None)
 
 
 def table(found: Facts) -> str:

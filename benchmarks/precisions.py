@@ -47,7 +47,8 @@ def cold(precision: str, model: Model) -> Contender:
         found["loaded"].signatures["serving_default"](text=tf.constant(["w1"]))
 
     def learn():
-        ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, model.vocabulary_size, tf.int32)
+        words = model.vocabulary_size
+        ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, words, tf.int32)
         lengths = tf.fill(PROMPTS[:1], PROMPTS[1])
         answer = found.pop("loaded").signatures["prefill"](ids=ids, lengths=lengths)
         return {**found, "log_probs": answer["log_probs"].numpy()}
@@ -65,7 +66,8 @@ def warm(precision: str, setting: Setting) -> Contender:
 def _steps(loaded, tokens):
     import tensorflow as tf
 
-    one, ids = loaded.signatures["step"], tf.zeros([1], tf.int32)
+    one = loaded.signatures["step"]
+    ids = tf.zeros([1], tf.int32)
 
     def step():
         log_probs, cache = exported.empty_cache(loaded, 1)
@@ -92,7 +94,8 @@ def measure_cold(model: Model, rounds: int) -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = {precision: [] for precision in PRECISIONS}
     for precision in PRECISIONS * rounds:
         build = functools.partial(cold, precision)
-        found[precision].append(workers.once(precision, build, model, model.threads))
+        result = workers.once(precision, build, model, model.threads)
+        found[precision].append(result)
     return found
 
 

@@ -193,8 +193,11 @@ def end(found: Facts, text: str) -> None:
 
 def table(rows: Sequence[Row], columns: Columns) -> str:
     """Returns a Markdown table without the columns that are empty, the first one to the left."""
-    cells = {title: [show(row) for row in rows] for title, show in columns.items()}
-    filled = {title: column for title, column in cells.items() if any(column)}
+    filled = {}
+    for title, show in columns.items():
+        column = [show(row) for row in rows]
+        if any(column):
+            filled[title] = column
     rule = ["---", *["---:"] * (len(filled) - 1)]
     lines = [[*filled], rule, *zip(*filled.values(), strict=True)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -230,7 +233,11 @@ def spread_cell(found: Mapping[str, float] | None) -> str:
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Returns the least, the median and the greatest."""
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
+    return {
+        "min": min(values),
+        "median": statistics.median(values),
+        "max": max(values),
+    }
 
 
 def ratios(readings: Sequence[Reading], others: Sequence[Reading]) -> dict[str, float]:

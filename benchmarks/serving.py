@@ -81,7 +81,8 @@ def step(setting: Setting) -> Contender:
     def read(ids, cache):
         return exported.split(one(ids=ids, **cache))
 
-    return _contender(lambda: _greedy(read, ids, cache, setting.new_tokens), setting.new_tokens)
+    count = setting.new_tokens
+    return _contender(lambda: _greedy(read, ids, cache, count), count)
 
 
 def generate_signature(setting: Setting) -> Contender:
@@ -139,19 +140,23 @@ def lstm_step(setting: Setting) -> Contender:
     network = lstm.network(setting.model)
     read = tf.function(network.step, autograph=False)
     ids, cache, facts = _lstm_begun(setting, network)
-    return _contender(
-        lambda: _greedy(read, ids, cache, setting.new_tokens), setting.new_tokens, **facts
-    )
+    count = setting.new_tokens
+    return _contender(lambda: _greedy(read, ids, cache, count), count, **facts)
 
 
 def lstm_generate(setting: Setting) -> Contender:
     """The same, whose loop is in the graph."""
     import tensorflow as tf
 
-    network, count = lstm.network(setting.model), setting.new_tokens
+    network = lstm.network(setting.model)
     continued = tf.function(lstm.continued, autograph=False)
     ids, cache, facts = _lstm_begun(setting, network)
-    return _contender(lambda: continued(network, ids, cache, tf.constant(count)), count, **facts)
+    count = tf.constant(setting.new_tokens)
+
+    def step():
+        return continued(network, ids, cache, count)
+
+    return _contender(step, setting.new_tokens, **facts)
 
 
 def _lstm_begun(setting, network):
@@ -189,7 +194,8 @@ def _window(setting, discard):
     def step():
         ids = tf.constant(setting.prompts())
         for _ in range(setting.windows):
-            last = tf.argmax(predict(ids[:, -reach:]), -1, tf.int32)
+            scores = predict(ids[:, -reach:])
+            last = tf.argmax(scores, -1, tf.int32)
             ids = tf.concat([ids, last[:, None]], axis=1)
         return ids[:, reach:]
 
@@ -251,7 +257,8 @@ def products(setting: Setting) -> Contender:
     def normal(*shape):
         return tf.random.stateless_normal(shape, (0, 0), stddev=shape[0] ** -0.5)
 
-    present, past = normal(units, 4 * units), normal(units, 4 * units)
+    present = normal(units, 4 * units)
+    past = normal(units, 4 * units)
     kernel = normal(2 * model.embedding_units, 4 * units)
     table = normal(model.vocabulary_size, model.embedding_units)
 
@@ -355,9 +362,12 @@ def _parameters(name, setting, results):
 
 def _same(name, results):
     """Returns the share of a contender's tokens that are those of `step`."""
-    if name in LSTMS.values() or name not in results or "ids" not in results[name].facts:
+    if name in LSTMS.values() or name not in results:
         return None
-    return generate.same(results[name].facts["ids"], results[OURS].facts["ids"])
+    ids = results[name].facts.get("ids")
+    if ids is None:
+        return None
+    return generate.same(ids, results[OURS].facts["ids"])
 
 
 def beside_lstms(size: int, results: Results) -> list[Facts]:
@@ -365,7 +375,8 @@ def beside_lstms(size: int, results: Results) -> list[Facts]:
     found = []
     for name, other in LSTMS.items():
         if name in results and other in results:
-            ratios = report.ratios(_a_token(results[name]), _a_token(results[other]))
+            ours = _a_token(results[name])
+            ratios = report.ratios(ours, _a_token(results[other]))
             found.append({"title": f"batch {size}: {CONTENDERS[name][0]}", **ratios})
     return found
 

@@ -52,11 +52,13 @@ class Sizes:
         import numpy as np
 
         shape = (self.batch_size, self.time_steps, self.input_units)
-        return np.random.default_rng(0).normal(size=shape).astype("float32")
+        random = np.random.default_rng(0)
+        return random.normal(size=shape).astype("float32")
 
     def dilations(self) -> list[int]:
         """Returns each level's dilation."""
-        return list(itertools.islice(itertools.cycle(self.dilation_rate), self.depth))
+        endless = itertools.cycle(self.dilation_rate)
+        return list(itertools.islice(endless, self.depth))
 
     def receptive_field(self) -> int:
         """Returns `keras_trellis.receptive_field`, without TensorFlow in the peers' processes."""
@@ -110,7 +112,8 @@ class Sizes:
 
     def product_shape(self) -> tuple[int, int, int]:
         """Returns rows, inner size and columns of a level's hidden product."""
-        return self.batch_size * self.time_steps, self.kernel_size * self.units, 4 * self.units
+        rows = self.batch_size * self.time_steps
+        return rows, self.kernel_size * self.units, 4 * self.units
 
     def product_flops(self) -> int:
         """Returns the work of a level's hidden product and, in training, its two gradients."""

@@ -77,7 +77,12 @@ CONTENDERS = {OURS: trellis, "keras.layers.LSTM": baseline}
 
 def define_flags() -> None:
     """Defines the flags."""
-    exported.define_flags(units=256, depth=6, embedding_units=200, dilation_rate=("1", "3", "9"))
+    exported.define_flags(
+        units=256,
+        depth=6,
+        embedding_units=200,
+        dilation_rate=("1", "3", "9"),
+    )
     report.define_flags(rounds=5)
 
 

@@ -26,7 +26,13 @@ def row(name: str, results: Results, dtype: str = "float32") -> Facts:
     facts, readings = results[name]
     times = report.seconds(readings)
     title = _title(CONTENDERS[name][0], dtype)
-    found = {"name": name, "title": title, "dtype": dtype, **facts, "seconds": times}
+    found = {
+        "name": name,
+        "title": title,
+        "dtype": dtype,
+        **facts,
+        "seconds": times,
+    }
     found["gflops_per_second"] = facts["flops"] / statistics.median(times) / 1e9
     fastest = _fastest_products(results)
     if fastest:
@@ -115,11 +121,12 @@ def in_dtype(build: Build, dtype: str, sizes: Sizes) -> Contender:
 
 def in_dtypes(dtypes: Sequence[str]) -> report.Contenders:
     """Returns every contender in each dtype, under the name and the dtype."""
-    return {
-        f"{name} {dtype}": (_title(title, dtype), functools.partial(in_dtype, build, dtype))
-        for dtype in dtypes
-        for name, (title, build) in CONTENDERS.items()
-    }
+    found = {}
+    for dtype in dtypes:
+        for name, (title, build) in CONTENDERS.items():
+            built = functools.partial(in_dtype, build, dtype)
+            found[f"{name} {dtype}"] = (_title(title, dtype), built)
+    return found
 
 
 def _title(title, dtype):
@@ -137,8 +144,10 @@ def main(argv: Sequence[str]) -> int:
     found = {"sizes": dataclasses.asdict(sizes), **here, "left_out": left_out, "rows": []}
     for dtype in dtypes:
         # A row is set beside ours and the products of its own dtype.
-        of = {name: results.get(f"{name} {dtype}") for name in CONTENDERS}
-        of = {name: result for name, result in of.items() if result}
+        of = {}
+        for name in CONTENDERS:
+            if f"{name} {dtype}" in results:
+                of[name] = results[f"{name} {dtype}"]
         found["rows"] += [row(name, of, dtype) for name in of]
     report.end(found, table(found))
     return int(f"{OURS} {dtypes[0]}" not in results)

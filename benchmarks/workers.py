@@ -176,7 +176,8 @@ def once(name: str, build: Build, setting: Any, threads: int) -> Result:
     Raises:
         RuntimeError: it failed.
     """
-    results, left_out = measure({name: build}, setting, threads=threads, warmup=0, rounds=1)
+    builds = {name: build}
+    results, left_out = measure(builds, setting, threads=threads, warmup=0, rounds=1)
     if left_out:
         raise RuntimeError(f"{name}: {left_out[name]}")
     return results[name]

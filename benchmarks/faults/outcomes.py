@@ -4,6 +4,7 @@ Left out is what no two runs have alike: seconds, rates, memory, names that hold
 """
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -127,9 +128,10 @@ def _arrays(path):
             arrays = {name: file[name] for name in file.files if name not in _MEASURED}
     except Exception as error:
         return f"cannot be read: {error}"
-    return {
-        name: (str(array.dtype), array.shape, array.tobytes()) for name, array in arrays.items()
-    }
+    found = {}
+    for name, array in arrays.items():
+        found[name] = (str(array.dtype), array.shape, array.tobytes())
+    return found
 
 
 def _result(text):
@@ -180,7 +182,8 @@ def _where(expected, actual):
     if isinstance(actual, str) and actual.startswith("cannot"):
         return f" ({actual})"
     if isinstance(expected, dict) and isinstance(actual, dict):
-        keys = [key for key in {**expected, **actual} if expected.get(key) != actual.get(key)]
+        both = {**expected, **actual}
+        keys = [key for key in both if expected.get(key) != actual.get(key)]
         return f" ({', '.join(map(str, keys[:4]))})"
     if isinstance(expected, list) and isinstance(actual, list):
         fewer = [row for row in expected if row not in actual]
