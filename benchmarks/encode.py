@@ -17,9 +17,10 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import workers
-from trainers.data import corpora, streams
+from trainers.data import streams
 from trainers.tasks import config as configs
-from trainers.tasks import names
+from trainers.tasks import corpora, registry
+from trainers.tasks.task import LanguageTask
 from trainers.training import costs
 
 FLAGS = flags.FLAGS
@@ -68,7 +69,12 @@ def main(argv: Sequence[str]) -> int:
 
 def define_flags() -> None:
     """Defines the command's flags."""
-    flags.DEFINE_enum("task", "wikitext103", names.LANGUAGE, "Whose corpus, and whose batches.")
+    flags.DEFINE_enum(
+        "task",
+        "wikitext103",
+        list(registry.of_kind(LanguageTask)),
+        "Whose corpus, and whose batches.",
+    )
     flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
     flags.DEFINE_string("cache_dir", None, "For the encoded ids.", required=True)
     flags.DEFINE_integer("steps", 1000, "Batches to draw.", lower_bound=1)

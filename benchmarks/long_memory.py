@@ -31,7 +31,7 @@ from benchmarks.contenders import CONTENDERS, OURS
 from benchmarks.sizes import nearest_units
 from benchmarks.workers import Contender, Facts
 from trainers.tasks import config as configs
-from trainers.tasks.measures import measure_of
+from trainers.tasks import registry
 
 FLAGS = flags.FLAGS
 NAMES = (OURS, "lstm", "gru", "tcn")
@@ -72,8 +72,8 @@ class Point(NamedTuple):
 
 def contender(setting: Setting) -> Contender:
     """Returns the training as a single step, and its points as what that brings."""
-    from trainers.data import sequences
     from trainers.sequences.modeling import SequenceModeling
+    from trainers.tasks import sequences
     from trainers.training import loop, optimizers, runs
 
     config = for_time(setting.config, setting.seed)
@@ -314,7 +314,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
         for index, name in enumerate(NAMES):
             _draw_contender(axes, chosen(of_task, name), CONTENDERS[name][0], f"C{index}")
         axes.axhline(memoryless(configs.load(task, "small")), color="gray", ls=":")
-        measure = measure_of(task).name.replace("_", " ")
+        measure = registry.get(task).measure.name.replace("_", " ")
         axes.set(yscale="log", title=task, xlabel="seconds of training", ylabel=measure)
         axes.grid(alpha=0.3)
     panels[0][0].legend(fontsize=8, frameon=False)

@@ -39,6 +39,17 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("suite")
 
 
+@pytest.fixture(scope="session")
+def exports(tmp_path_factory):
+    """The folders of the models of `tests.serving.models`, by name, which all workers share."""
+    from tests.serving import models  # here, as it imports TensorFlow
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exports"
+    folder.mkdir(exist_ok=True)
+    return models.Exports(folder)
+
+
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch):
     """Refuses connections beyond this machine, so that no test comes to depend on one."""

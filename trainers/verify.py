@@ -25,9 +25,9 @@ from keras_trellis import TrellisLM
 from trainers.authors import clone as authors
 from trainers.authors import released
 from trainers.cli import command, run_flags
-from trainers.data import corpora
-from trainers.language import experiment, modeling
-from trainers.tasks.names import LANGUAGE
+from trainers.language import experiment, modeling, models
+from trainers.tasks import corpora, registry
+from trainers.tasks.task import LanguageTask
 from trainers.training import loop, runs
 
 FLAGS = flags.FLAGS
@@ -147,7 +147,7 @@ class Ours:
         corpus: corpora.Corpus,
     ):
         self._config = config
-        self.model = modeling.build(config, corpus.vocabulary.size)
+        self.model = models.build(config, corpus.vocabulary.size)
         released.give_weights(self.model, released.model_of(weights, config))
         self.task = modeling.LanguageModeling(self.model, config, corpus.train, corpus.validation)
         optimizer = runs.optimizer_of(config)
@@ -263,10 +263,9 @@ def parse_flags(argv: list[str]) -> list[str]:
 def _check_flags(argv: list[str]) -> None:
     del argv
     command.require("task", "reference_dir")
-    if FLAGS.task not in LANGUAGE:
-        raise ValueError(
-            f"--task must be one of {', '.join(LANGUAGE)}. Received: --task={FLAGS.task}"
-        )
+    known = registry.of_kind(LanguageTask)
+    if FLAGS.task not in known:
+        raise ValueError(f"--task must be one of {', '.join(known)}. Received: --task={FLAGS.task}")
     if FLAGS.workdir is not None:
         raise ValueError(f"--workdir has no use here. Received: --workdir={FLAGS.workdir}")
 

@@ -8,7 +8,8 @@ It records how far it has come after every few words, where the trainers wait fo
 from absl import flags
 
 from trainers.cli import command, run_flags
-from trainers.data import corpora, encoding, text
+from trainers.data import encoding, text
+from trainers.tasks import corpora
 
 FLAGS = flags.FLAGS
 

@@ -18,6 +18,8 @@ __all__ = [
     "Standardize",
     "Tokenizer",
     "check_vocabulary",
+    "split_characters",
+    "split_words",
 ]
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -25,8 +27,9 @@ EOS, UNKNOWN = "<eos>", "<unk>"
 Standardize = Callable[[tf.Tensor], tf.Tensor]
 """Strings `[B]` to strings `[B]`, in a graph: what makes text like that which a model knows."""
 
+_ASCII = r"\t\f\r \x0b"
 BLANKS = (
-    r"\t\f\r \x0b\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}"
+    rf"{_ASCII}\x1c-\x1f\x{{85}}\x{{a0}}\x{{1680}}\x{{2000}}-\x{{200a}}"
     r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 )
 """What Python's `str.split` splits at, but for the line break, as a class of RE2 has it.
@@ -34,7 +37,8 @@ BLANKS = (
 RE2's own class of white space is ASCII; a server splits as training did.
 """
 
-_SPACES = rf"[\n{BLANKS}]+"
+# `tf.strings.split` splits at ASCII's white space, of which these are the rest.
+_OTHER_BLANKS = f"[{BLANKS.removeprefix(_ASCII)}]"
 
 
 class Encoded(NamedTuple):
@@ -105,7 +109,8 @@ class Tokenizer(tf.Module):
         """
         # Here, so that every word of the answer is UTF-8: clients decode it.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-        words = self._split(self._standardize(text))
+        split = split_characters if self._of_characters else split_words
+        words = split(self._standardize(text))
         ids = tf.cast(self._ids.lookup(words.flat_values), tf.int32)
         missing = ids < 0
         if self.unknown_id is None:
@@ -118,15 +123,6 @@ class Tokenizer(tf.Module):
         unknown = tf.reduce_sum(words.with_flat_values(tf.cast(missing, tf.int32)), axis=1)
         ids = words.with_flat_values(ids).to_tensor()
         return Encoded(ids, tf.cast(words.row_lengths(), tf.int32), words.to_tensor(), unknown)
-
-    def _split(self, text: tf.Tensor) -> tf.RaggedTensor:
-        if self._of_characters:
-            words = tf.strings.unicode_split(text, "UTF-8")
-            return words.with_flat_values(
-                tf.where(words.flat_values == "\n", EOS, words.flat_values)
-            )
-        text = tf.strings.regex_replace(text, "\n", f" {EOS} ")
-        return tf.strings.split(tf.strings.regex_replace(text, _SPACES, " "))
 
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the token of each id; an empty string for what is none."""
@@ -148,6 +144,19 @@ class Tokenizer(tf.Module):
             begins = (previous == self.eos_id) | (ids == self.eos_id) | (ids < 0)
             tokens = tf.strings.join([tf.where(begins, "", " "), tokens])
         return tf.strings.reduce_join(tokens, axis=1)
+
+
+def split_words(text: tf.Tensor) -> tf.RaggedTensor:
+    """Splits texts `[B]` at white space; the end of each line, also of a blank one, is `<eos>`."""
+    text = tf.strings.regex_replace(text, "\n", f" {EOS} ")
+    return tf.strings.split(tf.strings.regex_replace(text, _OTHER_BLANKS, " "))
+
+
+def split_characters(text: tf.Tensor) -> tf.RaggedTensor:
+    """Splits texts `[B]` in characters, spaces among them; the end of each line is `<eos>`."""
+    characters = tf.strings.unicode_split(text, "UTF-8")
+    values = characters.flat_values
+    return characters.with_flat_values(tf.where(values == "\n", EOS, values))
 
 
 def check_vocabulary(tokens: Sequence[str], size: int) -> list[str]:

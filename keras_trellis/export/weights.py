@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_trellis.core import kernels
-from keras_trellis.layer import TrellisLayer
 
 __all__ = ["PRECISIONS", "Weights", "inference_model"]
 
@@ -114,12 +113,12 @@ def _quantized(value: tf.Tensor, by_row: bool) -> tuple[tf.Tensor, tf.Tensor]:
 def inference_model(model: keras.Model, precision: str = "float32") -> keras.Model:
     """Returns the model whose answers an export gives.
 
-    It computes in float32, whatever the model's policy, with weights rounded to `precision`. Weight
-    normalisation is carried out, so that no call has to do it again; where the kernels have groups
-    it stays.
+    It computes in float32, whatever the model's policy, with weights rounded to `precision`. The
+    kernels of a trellis network without groups have their weight normalisation carried out, so that
+    no call does it again.
 
     Args:
-        model: a `TrellisLM` or a `TrellisClassifier`, built.
+        model: a `TrellisLM` or a `TrellisClassifier` over any sequence layer, built.
         precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
             `Weights`.
 
@@ -127,33 +126,41 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
         ValueError: `precision` is none of these.
     """
     layer, config = model.trellis, model.get_config()
-    parts = [config, config["trellis"]["config"]]
-    if "head" in config:
-        parts.append(config["head"]["config"])
-    for each in parts:
-        each.update({name: 0.0 for name in each if name.endswith("dropout")}, dtype="float32")
-    folds = layer.weight_normalization and layer.groups == 1
+    _set_for_inference(config)
+    # Only a trellis network normalises its kernels.
+    folds = getattr(layer, "weight_normalization", False) and layer.groups == 1
     if folds:
         config["trellis"]["config"]["weight_normalization"] = False
     copy = type(model).from_config(config)
-    copy.build((None, None, layer.kernel.shape[1]))
-    weights = [each for each in model.weights if not (folds and _is_scale(each, layer))]
-    for variable, original in zip(copy.weights, weights, strict=True):
-        variable.assign(tf.cast(_folded(original, layer) if folds else original, tf.float32))
+    copy.build_from_config(model.get_build_config())
+    values = _folded(model.weights, layer) if folds else model.weights
+    for variable, value in zip(copy.weights, values, strict=True):
+        variable.assign(tf.cast(value, tf.float32))
     for variable, stored in zip(copy.weights, Weights(copy, precision).stored, strict=True):
         variable.assign(stored.read())
     return copy
 
 
-def _is_scale(variable: keras.Variable, layer: TrellisLayer) -> bool:
-    return variable is layer.kernel_scale or variable is layer.recurrent_scale
+def _set_for_inference(config: dict[str, Any]) -> None:
+    """Sets rates of dropout to 0 and policies to float32, in a config and the configs in it."""
+    for name, value in config.items():
+        if name == "dtype":
+            config[name] = "float32"
+        elif name.endswith("dropout"):
+            config[name] = 0.0
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, dict):
+                _set_for_inference(part)
 
 
-def _folded(variable: keras.Variable, layer: TrellisLayer) -> Any:
-    """Returns a weight with its normalisation carried out, where it has one."""
-    if variable is layer.kernel:
-        return kernels.weight_normalized(tf.convert_to_tensor(variable), layer.kernel_scale.value)
-    if variable is layer.recurrent_kernel:
-        scale = layer.recurrent_scale.value
-        return kernels.weight_normalized(tf.convert_to_tensor(variable), scale)
-    return variable
+def _folded(weights: Iterable[keras.Variable], layer: Any) -> Iterator[Any]:
+    """Yields a model's weights with the normalisation of its layer carried out."""
+    for variable in weights:
+        if variable is layer.kernel_scale or variable is layer.recurrent_scale:
+            continue
+        if variable is layer.kernel:
+            yield kernels.weight_normalized(variable.value, layer.kernel_scale.value)
+        elif variable is layer.recurrent_kernel:
+            yield kernels.weight_normalized(variable.value, layer.recurrent_scale.value)
+        else:
+            yield variable

@@ -141,10 +141,43 @@ def where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
     return values if mask is None else tf.where(tf.cast(mask, tf.bool), values, 0)
 
 
-def position_weights(
+def scored(
+    targets: Any,
+    ids: tf.Tensor,
+    mask: Any,
+    sample_weight: Any,
+    size: int,
+    *,
+    dtype: tf.DType,
+    names: tuple[str, str] = ("targets", "ids"),
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the targets of a loss, 0 where they are not scored, and their weights.
+
+    Args:
+        targets: integers `[B, T]`.
+        ids: `[B, T]`.
+        mask: None, or booleans `[B, T]`.
+        sample_weight: None, or weights `[B]` or `[B, T]`.
+        size: the number of tokens.
+        dtype: of the weights.
+        names: what to call targets and ids.
+
+    Returns:
+        the targets, and their weights, both `[B, T]`.
+
+    Raises:
+        ValueError: targets or weights have another shape, or a target is outside of the vocabulary.
+    """
+    targets = next_tokens(names[0], targets, names[1], ids)
+    weights = where_valid(mask, _position_weights(sample_weight, ids, names[1], dtype))
+    targets = where_valid(weights != 0, targets)
+    return within(names[0], targets, size), weights
+
+
+def _position_weights(
     sample_weight: Any, ids: tf.Tensor, ids_name: str, dtype: tf.DType
 ) -> tf.Tensor:
-    """How much each position counts, `[B, T]`."""
+    """Returns how much each position counts, `[B, T]`."""
     rows, steps = sizes(ids)
     ones = tf.ones([rows, steps], dtype)
     if sample_weight is None:
@@ -153,7 +186,7 @@ def position_weights(
     expected = f"of shape [B], or of that of `{ids_name}`, [B, T]"
     if weights.shape.rank in (0, 1):
         weights = with_shape("sample_weight", weights, [rows], expected)
-    if weights.shape.rank in (1, None):  # Keras makes one graph for all ranks, and tells none
+    if weights.shape.rank in (1, None):  # Keras makes one graph for all ranks
         weights = tf.reshape(weights, [rows, -1])
     columns = sizes(weights)[1]
     if tf.is_tensor(columns):

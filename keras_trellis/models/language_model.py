@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,16 +11,17 @@ import tensorflow as tf
 
 from keras_trellis import arguments, heads
 from keras_trellis.core import dropout
-from keras_trellis.models import continuation, inputs, legacy, losses, passes, sequence_layer
+from keras_trellis.models import inputs, legacy, losses, passes, sequence_layer
 from keras_trellis.models.losses import LossTerms
 from keras_trellis.models.own_loss import OwnLoss
 from keras_trellis.models.sequence_layer import SequenceLayer
+from keras_trellis.models.streaming import Streaming
 
 __all__ = ["LossTerms", "TrellisLM"]
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
-class TrellisLM(OwnLoss):
+class TrellisLM(Streaming, OwnLoss):
     """A language model over token ids: embedding, sequence layer, softmax.
 
     As a Keras model it maps ids `[B, T]` to logits `[B, T, V]` for the token after each.
@@ -267,105 +268,6 @@ class TrellisLM(OwnLoss):
             outputs, after = found.raw, found.state
         return inputs.where_valid(mask, passes.nll(self, outputs, targets)), after
 
-    def get_initial_state(self, batch_size: int) -> Any:
-        """Returns the state of no history: a list of zeros `[B, units]`."""
-        return self.trellis.get_initial_state(batch_size)
-
-    def get_initial_cache(self, batch_size: int) -> Any:
-        """Returns the cache of no history, for `score`, `prefill` and `step`."""
-        return self.trellis.get_initial_cache(batch_size)
-
-    def stream(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
-        """Returns what the head gets at each step, `[B, T, output_units]`, and the new cache.
-
-        Args:
-            ids: integers `[B, T]`.
-            cache: from `get_initial_cache`, or of what came before.
-            mask: None, or booleans `[B, T]`; masked steps are skipped.
-        """
-        ids, mask = self.checked_tokens("ids", ids, mask)
-        return passes.stream(self, ids, cache, mask)
-
-    def prefill(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
-        """Reads a chunk of text at once.
-
-        Args:
-            ids: integers `[B, T]`, T >= 1.
-            cache: from `get_initial_cache`, or of what came before.
-            mask: None, or booleans `[B, T]` with at least one True a row: False is padding.
-
-        Returns:
-            log-probabilities `[B, V]` of the token after the last valid one of each row, and the
-            new cache.
-        """
-        ids, mask = self.checked_tokens("ids", ids, mask)
-        return passes.prefill(self, inputs.begun("ids", ids), cache, mask)
-
-    def step(self, ids: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
-        """Reads one token a row, at a cost that does not grow with the text.
-
-        Args:
-            ids: integers `[B]`.
-            cache: of what came before.
-
-        Returns:
-            log-probabilities `[B, V]` of the next token, and the new cache.
-        """
-        ids = inputs.with_shape("ids", inputs.integers("ids", ids), [None], "of shape [B]")
-        return passes.step(self, inputs.within("ids", ids, self.vocabulary_size), cache)
-
-    def generate(
-        self,
-        ids: tf.Tensor,
-        max_length: int,
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop_token_ids: int | Collection[int] | tf.Tensor | None = None,
-        forbidden_ids: int | Collection[int] | tf.Tensor | None = None,
-        strip_prompt: bool = False,
-    ) -> tf.Tensor:
-        """Continues prompts of equal length.
-
-        The same arguments and seed give the same text; a row's text does not depend on the rows
-        after it.
-
-        Args:
-            ids: integers `[B, T]`, T >= 1, the prompts.
-            max_length: length of the result, the prompt included.
-            temperature: divides the log-probabilities; 0 takes the most probable token each time.
-            top_k: None, or from how many of the most probable tokens to choose.
-            top_p: None, or choose from the fewest tokens that have this probability together, in
-                (0, 1].
-            seed: None (at random), or an integer.
-            stop_token_ids: tokens that end a row: what follows is filled with that token. None, an
-                integer, or a sequence, a set, an array or a tensor of them.
-            forbidden_ids: tokens that are never drawn, such as that of unknown words; None: none.
-                `top_k` and `top_p` choose from the others, whose probabilities keep their
-                proportions.
-            strip_prompt: whether to return the continuation alone.
-
-        Returns:
-            ids `[B, max_length]`, or `[B, max_length - T]`, int32 whatever the dtype of `ids`.
-
-        Raises:
-            ValueError: an argument out of range, an empty prompt or one longer than `max_length`.
-        """
-        return continuation.continued(
-            self,
-            ids,
-            max_length,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-            stop_token_ids=stop_token_ids,
-            forbidden_ids=forbidden_ids,
-            strip_prompt=strip_prompt,
-        )
-
     def own_loss(self, data: Any, training: bool) -> tuple[LossTerms, LossTerms, tf.Tensor]:
         """Returns the sums of the loss terms of a batch, their weights, and the logits.
 
@@ -413,32 +315,9 @@ class TrellisLM(OwnLoss):
             config = legacy.composed(config, "vocabulary_size", set())
         return super().from_config(dict(config), custom_objects)
 
-    def checked_tokens(self, name: str, value: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
-        """Returns tokens `[B, T]`, zeros where they are masked, and the mask.
-
-        Raises:
-            ValueError: they are no tokens of the vocabulary, or the mask does not fit.
-        """
-        ids = inputs.with_shape(name, inputs.integers(name, value), [None, None], "of shape [B, T]")
-        if mask is not None:
-            mask = inputs.with_shape("mask", mask, inputs.sizes(ids), f"of the shape of `{name}`")
-        return inputs.within(name, inputs.where_valid(mask, ids), self.vocabulary_size), mask
-
-    def _scored(
-        self,
-        targets: Any,
-        ids: tf.Tensor,
-        mask: Any,
-        sample_weight: Any,
-        names: tuple[str, str] = ("targets", "ids"),
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the targets, 0 where they are not scored, and their weights, both `[B, T]`."""
-        targets = inputs.next_tokens(names[0], targets, names[1], ids)
+    def _scored(self, *given: Any, names: tuple[str, str] = ("targets", "ids")) -> Any:
         dtype = tf.float64 if self.compute_dtype == "float64" else tf.float32
-        weights = inputs.position_weights(sample_weight, ids, names[1], dtype)
-        weights = inputs.where_valid(mask, weights)
-        targets = inputs.where_valid(weights != 0, targets)
-        return inputs.within(names[0], targets, self.vocabulary_size), weights
+        return inputs.scored(*given, self.vocabulary_size, dtype=dtype, names=names)
 
     def _training_features(self, ids: tf.Tensor, **how: Any) -> passes.Features:
         every = self.auxiliary_every if self.auxiliary_weight else None

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.recurrent.layer import RecurrentLayer, is_recurrent
+from keras_trellis.recurrent.layer import RecurrentLayer, deserialized, is_recurrent, serialized
 
 __all__ = ["Pass", "SequenceLayer", "auxiliary_levels", "prepared", "run", "serialized"]
 
@@ -40,12 +40,17 @@ class SequenceLayer(Protocol):
         receptive_field: the number of time steps that an output depends on; None: all of them.
         return_sequences: whether a call returns the output of each time step; a model sets it.
         return_state: whether a call returns the state too; a model sets it.
+        built: whether the variables are made.
     """
 
+    built: bool
     output_units: int
     receptive_field: int | None
     return_sequences: bool
     return_state: bool
+
+    def build(self, sequences_shape: Any) -> None:
+        """Creates the variables for sequences `[B, T, p]`."""
 
     def __call__(
         self, sequences: Any, initial_state: Any = None, mask: Any = None, training: bool = False
@@ -97,9 +102,9 @@ def prepared(value: Any, model: str, *, returns_all: bool) -> Any:
     Raises:
         ValueError: `value` is no such layer, or has an argument without meaning in a model.
     """
-    layer = keras.saving.deserialize_keras_object(value) if isinstance(value, dict) else value
+    layer = deserialized(value)
     if is_recurrent(layer):
-        layer = RecurrentLayer(layer)
+        layer = RecurrentLayer(layer, name="trellis")
     if not isinstance(layer, keras.layers.Layer) or not all(hasattr(layer, n) for n in _NEEDED):
         raise ValueError(
             "`trellis` must be a sequence layer, such as keras_trellis.TrellisLayer or "
@@ -160,13 +165,6 @@ def auxiliary_levels(layer: Any, every: int | None, weight: float) -> int | None
             f"keras_trellis.TrellisLayer. Received: auxiliary_weight={weight!r}, trellis={layer!r}"
         )
     return arguments.at_most("auxiliary_every", every, "depth", layer.depth)
-
-
-def serialized(layer: keras.layers.Layer) -> dict[str, Any]:
-    """Returns a part of a model for the model's config."""
-    config = keras.saving.serialize_keras_object(layer)
-    config.pop("build_config", None)  # the model builds its parts, for its own sizes
-    return config
 
 
 def _takes(layer: Any, argument: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from keras_trellis.core import masks
 
-__all__ = ["RecurrentLayer", "is_recurrent"]
+__all__ = ["RecurrentLayer", "deserialized", "is_recurrent", "serialized"]
 
 State = tuple[tf.Tensor, ...]
 
@@ -58,7 +59,7 @@ class RecurrentLayer(keras.layers.Layer):
         return_state: bool = False,
         **kwargs: Any,
     ) -> None:
-        layers = [_deserialized(each) for each in _listed(layers)]
+        layers = [deserialized(each) for each in _listed(layers)]
         _check(layers)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = layers[0].dtype_policy
@@ -172,11 +173,8 @@ class RecurrentLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
-        for each in layers:
-            each.pop("build_config", None)  # this layer builds them
         config = {
-            "layers": layers,
+            "layers": [serialized(layer) for layer in self.layers],
             "return_sequences": self.return_sequences,
             "return_state": self.return_state,
         }
@@ -256,12 +254,33 @@ def is_recurrent(value: Any) -> bool:
     return isinstance(value, keras.layers.RNN)
 
 
+def deserialized(value: Any) -> Any:
+    """Returns the layer of a config that `serialized` made; what is no dictionary is returned."""
+    if not isinstance(value, dict):
+        return value
+    # Keras takes the cell out of the config that it reads.
+    return keras.saving.deserialize_keras_object(copy.deepcopy(value))
+
+
+def serialized(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Returns a part of a layer or a model for its config.
+
+    Without the shapes that the part was built for: what it is part of builds it.
+    """
+    return _without_shapes(keras.saving.serialize_keras_object(layer))
+
+
+def _without_shapes(config: Any) -> Any:
+    if isinstance(config, dict):
+        kept = {name: value for name, value in config.items() if name != "build_config"}
+        return {name: _without_shapes(value) for name, value in kept.items()}
+    if isinstance(config, (list, tuple)):
+        return [_without_shapes(each) for each in config]
+    return config
+
+
 def _listed(layers: Any) -> list[Any]:
     return list(layers) if isinstance(layers, (list, tuple)) else [layers]
-
-
-def _deserialized(layer: Any) -> Any:
-    return keras.saving.deserialize_keras_object(layer) if isinstance(layer, dict) else layer
 
 
 def _check(layers: list[Any]) -> None:
@@ -270,16 +289,21 @@ def _check(layers: list[Any]) -> None:
             "`layers` must be a keras.layers.LSTM, GRU, SimpleRNN or RNN, or a list of them. "
             f"Received: layers={layers!r}"
         )
-    first = layers[0].dtype_policy
     for layer in layers:
-        if layer.dtype_policy != first:
-            raise ValueError(
-                "`layers` must have one dtype policy. Received: "
-                f"{first.name} and {layer.dtype_policy.name}"
-            )
+        _check_dtype(layers[0].dtype_policy, layer)
         for name in _MEANINGLESS:
             if getattr(layer, name, False):
                 raise ValueError(f"`layers` must have {name}=False. Received: {layer!r}")
+
+
+def _check_dtype(policy: keras.DTypePolicy, layer: keras.layers.RNN) -> None:
+    # `RNN([cell, cell], dtype=...)` leaves the stack of cells with the default policy.
+    for part in (layer, layer.cell, *_cells(layer)):
+        if getattr(part, "dtype_policy", policy) != policy:
+            raise ValueError(
+                "`layers` and their cells must have one dtype policy. "
+                f"Received: {policy.name} and {part.dtype_policy.name} of {part!r}"
+            )
 
 
 def _cells(layer: keras.layers.RNN) -> Sequence[Any]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks import corpus
 from tests.benchmarks.commands import run
-from trainers.data import corpora
+from trainers.tasks import corpora
 
 
 def test_has_the_tokens_and_words_asked_for(tmp_path):

@@ -18,12 +18,15 @@ import tensorflow as tf
 
 from tests.serving import models
 from tests.serving.keras_answers import answer, cache_arrays
-from tests.serving.served import Served, assert_row, ragged, rows_of, sampling
+from tests.serving.served import assert_row, ragged, rows_of, sampling
 
 ROOT = Path(__file__).parents[2]
+OF_WORDS = ["a b zz c\nd", "", " j i"]
 TEXTS = {
     "tied": ["a b zz c\nd qwfp zxcv <unk>", "", " j i"],
-    "mixture": ["a b zz c\nd", "", " j i"],
+    "mixture": OF_WORDS,
+    "lstm": OF_WORDS,
+    "gru": OF_WORDS,
     "adaptive": ["ab é日\nc", "", "da"],
 }
 ROWS = [[3, 1, 7, 5, 4], [2], [0, 6]]
@@ -49,7 +52,7 @@ def language_model_requests(name, model):
     ]
     step = {key: np.stack([each[key] for each in caches]) for key in caches[0]}
     del step["log_probs"]
-    empty = cache_arrays(model.get_initial_cache(3))
+    empty = cache_arrays(model.get_initial_cache(3), [0] * 3)
     return {
         **{signature: texts for signature in names},
         "score_ids": prompts,
@@ -149,9 +152,9 @@ CLI = Path(sys.executable).with_name("saved_model_cli")
 
 
 @pytest.fixture(scope="module")
-def specs(exports):
+def specs(load):
     """The shapes and dtypes of inputs, by model, signature and name."""
-    served = {name: Served(folder) for name, folder in exports.items()}
+    served = {name: load(name) for name in models.KINDS}
     return {
         name: {signature: model.inputs(signature) for signature in model.signatures()}
         for name, model in served.items()
@@ -171,7 +174,7 @@ def run_arguments(folder, signature, specs, request, scratch):
 
 def test_saved_model_cli(exports, specs, requests, expected, tmp_path):
     cases = [("tied", signature) for signature in requests["tied"]]
-    cases += [(name, "serving_default") for name in exports if name != "tied"]
+    cases += [(name, "serving_default") for name in models.KINDS if name != "tied"]
     places = [tmp_path / name / signature for name, signature in cases]
     commands = [
         run_arguments(
@@ -199,8 +202,8 @@ def test_the_console_script(exports, requests, expected):
 
 
 def test_tfsm_layer(exports, specs, requests, expected):
-    cases = [("tied", signature) for signature in requests["tied"]]
-    for name, signature in [*cases, ("sequences", "serve")]:
+    cases = [("tied", signature) for signature in ("tokenize", "score_ids", "step", "generate")]
+    for name, signature in [*cases, ("lstm", "generate"), ("sequences", "serve")]:
         layer = keras.layers.TFSMLayer(str(exports[name]), call_endpoint=signature)
         request = {
             key: tf.constant(requests[name][signature][key], spec.dtype)
@@ -279,13 +282,16 @@ def assert_told(actual, expected):
 @pytest.mark.parametrize("name", ["tied", "adaptive"])  # words, characters
 def test_c_program_with_a_language_model(exports, keras_models, c_programs, name):
     texts, length = TEXTS[name], 3
+    model = keras_models[name]
+    expected = [
+        expected_of_text(name, model, text.encode(), row, length) for row, text in enumerate(texts)
+    ]
     for batch in (texts, texts[:1]):
         printed = run(c_programs / "language_model", exports[name], str(length), *batch)
         rows = told(printed)
         assert len(rows) == len(batch)
-        for row, text in enumerate(batch):
-            wanted = expected_of_text(name, keras_models[name], text.encode(), row, length)
-            assert_told(rows[row], wanted)
+        for row in range(len(batch)):
+            assert_told(rows[row], dict(expected[row]))
 
 
 def test_c_program_with_a_classifier(exports, requests, expected, c_programs):
@@ -314,7 +320,8 @@ def test_c_program_says_what_is_wrong(exports, c_programs, arguments, message):
 
 def test_no_function_is_compiled_by_xla(exports):
     # A server has XLA switched off, unless it is told otherwise.
-    for folder in exports.values():
+    for name in models.KINDS:
+        folder = exports[name]
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             graph = tf.compat.v1.saved_model.load(session, ["serve"], str(folder)).graph_def
         nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]

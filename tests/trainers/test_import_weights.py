@@ -15,11 +15,12 @@ from keras_trellis import convert
 from tests.trainers import mnist_files, torch_pickles
 from trainers import import_weights, lm, pixels
 from trainers.authors import released
-from trainers.data import corpora, images
+from trainers.data import images
 from trainers.language import experiment as language_runs
-from trainers.language import modeling
+from trainers.language import models
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import config as configs
+from trainers.tasks import corpora
 from trainers.training import checkpoints, runs, stopping
 from trainers.training.workdir import WorkdirError
 
@@ -221,7 +222,7 @@ def test_sizes_that_are_not_told_or_contradict_are_named(
 
 def test_a_kind_that_the_authors_have_not_is_refused(run_import):
     error = run_import("--preset=small_lstm", task="ptb", status=2)
-    assert "`config.model.kind` must be 'trellis'" in error
+    assert "`config.model.layer` must be 'trellis'" in error
 
 
 @pytest.mark.parametrize(("task", "field"), [("wikitext103", "order"), ("ptb_char", "form")])
@@ -250,9 +251,9 @@ def test_a_mixture_has_as_many_experts_as_its_config():
     source = released.model_of(state_dict() | mixture, config)
     config = released.with_told_sizes(config, source, {"model.depth", "model.dilation_rate"})
     with pytest.raises(ValueError, match="weights of the shapes .* `--config.model` fields"):
-        released.give_weights(modeling.build(config, WORDS), source)
+        released.give_weights(models.build(config, WORDS), source)
     config.model.head.experts = 2
-    built = modeling.build(config, WORDS)
+    built = models.build(config, WORDS)
     released.give_weights(built, source)
     ids = random.integers(0, WORDS, (2, 9))
     (expected, _), (found, _) = (
@@ -349,12 +350,14 @@ def test_pixel_models_classify_as_converted_ones_do(
     model = convert.classifier_from_torch(
         arrays, depth=3, dilation_rate=(1, 2, 4), permutation=order
     )
-    found = images.load("mnist", digits)
-    logits = model(images.normalise("mnist", found.test.pixels))
+    found = images.load(images.MNIST, digits)
+    logits = model(images.normalise(images.MNIST, found.test.pixels))
     path = epath.Path(tmp_path / "run")
     run = sequence_runs.SequenceExperiment(runs.load_config(path), str(digits), path).build()
     checkpoints.load_best(path, run)
-    np.testing.assert_allclose(run(images.normalise("mnist", found.test.pixels)), logits, rtol=1e-5)
+    np.testing.assert_allclose(
+        run(images.normalise(images.MNIST, found.test.pixels)), logits, rtol=1e-5
+    )
     right = 100 * np.mean(np.argmax(logits, -1) == found.test.labels)
     evaluated = call(pixels, "--mode=evaluate", f"--data_dir={digits}")
     assert f"test accuracy: {right:.2f} %" in evaluated

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
 from trainers import verify
-from trainers.data import corpora
-from trainers.language import modeling
+from trainers.language import models
 from trainers.tasks import config as configs
+from trainers.tasks import corpora
 
 SIZES = {
     "units": 6,
@@ -87,7 +87,7 @@ class StandIn:
     """
 
     def __init__(self, config, corpus):
-        model = modeling.build(config, corpus.vocabulary.size)
+        model = models.build(config, corpus.vocabulary.size)
         self._weights = in_their_names(model.trainable_variables, model)
         self._ours = verify.Ours(config, self._weights, corpus)
         self._steps = 0
@@ -192,7 +192,7 @@ def test_what_the_authors_have_not_is_refused():
         config.model.groups = 2
     with pytest.raises(ValueError, match="`config.model.groups` is nothing .* Received: .*=2"):
         verify.comparable(config, 1)
-    with pytest.raises(ValueError, match="`config.model.kind` must be 'trellis'"):
+    with pytest.raises(ValueError, match="`config.model.layer` must be 'trellis'"):
         verify.comparable(configs.load("ptb", "small_lstm"), 1)
 
 

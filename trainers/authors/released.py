@@ -27,9 +27,9 @@ def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict
     """
     check_kind(config)
     untold = {name: config.model[name] for name in UNTOLD}
-    if (head := config.model.get("head")) and head.kind == "adaptive":
+    if config.model.head == "adaptive":
         _check_split_softmax(arrays)
-        untold["cutoffs"] = head.cutoffs
+        untold["cutoffs"] = config.model.adaptive.cutoffs
     return convert.language_model_from_torch(arrays, **untold)
 
 
@@ -64,10 +64,10 @@ def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
 
 def check_kind(config: ml_collections.ConfigDict) -> None:
     """Raises ValueError where a config's model is no trellis network, as all the authors' are."""
-    if config.model.kind != "trellis":
+    if config.model.layer != "trellis":
         raise ValueError(
-            "`config.model.kind` must be 'trellis', as the authors' network is. "
-            f"Received: config.model.kind={config.model.kind!r}"
+            "`config.model.layer` must be 'trellis', as the authors' network is. "
+            f"Received: config.model.layer={config.model.layer!r}"
         )
 
 

@@ -13,8 +13,8 @@ from typing import NoReturn
 import tensorflow as tf
 from absl import app, flags, logging
 
-from trainers.cli import flag_errors, terminal
-from trainers.tasks import config as configs
+from trainers.cli import config_flags, flag_errors, terminal
+from trainers.tasks import registry
 from trainers.training import stopping
 from trainers.training.workdir import NotKeptError, WorkdirError
 
@@ -94,7 +94,7 @@ def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str
         # Those of --flagfile among them, which decide on task and preset as any others do.
         argv = _with_flags_of_files(argv)
         # Only what names a task has the fields of its config.
-        rest = configs.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
+        rest = config_flags.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
         flag_errors.check_paths()
         check(argv)
     except stopping.OutputError:  # of --help
@@ -115,7 +115,7 @@ def require(*names: str) -> None:
     """Raises ValueError where one of these flags is not given."""
     for name in names:
         if not flags.FLAGS[name].value:
-            expected = f"; expected one of {', '.join(configs.TASKS)}" if name == "task" else ""
+            expected = f"; expected one of {', '.join(registry.TASKS)}" if name == "task" else ""
             raise ValueError(f"--{name} is missing{expected}")
 
 

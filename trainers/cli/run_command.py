@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, run_flags
+from trainers.cli import command, config_flags, run_flags
 from trainers.data import files
-from trainers.tasks import config as configs
-from trainers.tasks import names, schema
+from trainers.tasks import names, registry, schema
 from trainers.training import runs
 from trainers.training.loop import NonFiniteLossError
 
@@ -49,7 +48,7 @@ def parse_flags(
 
     Args:
         argv: The command line.
-        program: The command's name, one of `names.PROGRAMS`.
+        program: The command's name, as in `Task.program`.
         modes: Its modes.
         applies: For each flag of its own the modes that it applies to.
     """
@@ -106,7 +105,7 @@ def _check_flags(argv: list[str], applies: Mapping[str, Sequence[str]]) -> None:
             raise ValueError(
                 f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
             )
-    if FLAGS.mode != "train" and (fields := configs.overridden(argv)):
+    if FLAGS.mode != "train" and (fields := config_flags.overridden(argv)):
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
         )
@@ -141,6 +140,6 @@ def _refuse_cluster(text: str | None) -> None:
 
 def _check_task(program: str, task: str) -> None:
     """Raises ValueError where another program trains the task."""
-    (other,) = (each for each, tasks in names.PROGRAMS.items() if task in tasks)
+    other = registry.get(task).program
     if other != program:
         raise ValueError(f"--task={task} is one of python -m {other}, not of {program}")

@@ -13,9 +13,8 @@ from matplotlib import figure
 
 from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
-from trainers.tasks import schema
-from trainers.tasks.measures import measure_of
-from trainers.training import checkpoints, loop, memory, optimizers, schedules, stopping
+from trainers.tasks import registry, schema
+from trainers.training import checkpoints, loop, memory, optimizers, schedules, stopping, variables
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
     CONFIG,
@@ -128,7 +127,11 @@ def _train(
     experiment.check_replicas(strategy.num_replicas_in_sync)
     signals.check()
     # On GPUs the model is in their memory, of which TensorFlow tells nothing beforehand.
-    warning = None if gpus else memory.check_training(config, experiment.need)
+    warning = (
+        None
+        if gpus
+        else memory.check_training(config, experiment.need, lambda: configs.presets(config.task))
+    )
     with strategy.scope():
         model = experiment.build()
         optimizer = optimizer_of(config)
@@ -181,7 +184,7 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
         UnreadableError: The run's result is damaged.
     """
     told = {"Task": config.task, "Preset": config.preset}
-    result, measure = read_result(path, {"scores": dict}), measure_of(config.task)
+    result, measure = read_result(path, {"scores": dict}), registry.get(config.task).measure
     try:
         for split, scores in (result["scores"] if result else {}).items():
             score = scores["exact"]
@@ -271,7 +274,7 @@ def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str
     weights = result.unsaved and result.unsaved.store.unwritten_best
     if weights:
         print("scoring the best weights from memory: they are not on disk", flush=True)
-        checkpoints.assign_variables("model", model.variables, weights)
+        variables.assign(variables.of_model(model), weights)
     else:
         checkpoints.load_best(path, model)
     if not result.lost_epoch:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.trainers.data import shared_data
-from trainers.data import corpora, penn_treebank
-from trainers.tasks import names
+from trainers.data import penn_treebank
+from trainers.tasks import corpora, registry
 
 FILES = {"train.txt": "a b a\n\nc a\n", "valid.txt": "b a\n", "test.txt": "c\nnew a\n"}
 
@@ -174,10 +174,6 @@ def test_unknown_task(task, hint):
         corpora.load(task)
 
 
-def test_every_task_has_a_corpus_and_no_other():
-    assert set(corpora.SOURCES) == set(names.LANGUAGE)
-
-
 def test_text_without_a_folder(tmp_path):
     with pytest.raises(
         ValueError, match="must be a folder of train.txt, valid.*Received: no --data_dir"
@@ -234,11 +230,11 @@ def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
     ],
 )
 def test_text_of_the_users_has_the_words_of_the_task(task, text, tokens):
-    assert corpora.tokens_of(task, text) == tokens.split()
+    assert registry.language(task).tokens_of(text) == tokens.split()
 
 
 def test_characters_of_the_users():
-    assert corpora.tokens_of("ptb_char", "It 3\nb") == ["i", "t", " ", "N", "<eos>", "b"]
+    assert registry.language("ptb_char").tokens_of("It 3\nb") == ["i", "t", " ", "N", "<eos>", "b"]
 
 
 def test_ptb_without_network_is_told_with_ways_out(tmp_path):

@@ -1,4 +1,6 @@
-"""Texts in the graph against what the tasks do to them in Python."""
+"""Texts in the graph against what the definitions say, written out in Python."""
+
+import re
 
 import hypothesis
 import hypothesis.strategies as st
@@ -6,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis.export.tokenizer import Tokenizer
-from trainers.data import corpora
-from trainers.data.vocabulary import split_characters, split_tokens
-from trainers.tasks import standardize
+from trainers.tasks import registry
 
 TASKS = ("ptb", "ptb_char", "pydoc")
+NUMBER = re.compile(r"[+-]?\d[\d.,]*")
+TOKEN = re.compile(r"[^\W\d]\w*(?:['-][a-z]+)*|(?P<number>\d+(?:\.\d+)*\w*)|([^\w\s])\2*")
+PLAIN_QUOTES = str.maketrans("‘’“”", "''\"\"")
 PIECES = st.sampled_from(
     ["N", "the", "The", "A's", "do", "n't", "12", "+3.5", "4,000.", "7th", "$5", "x2", "N's"]
     + [
@@ -36,18 +39,31 @@ PIECES = st.sampled_from(
 )
 
 
-def tokens(task, text):
-    """The tokens of a text as a server has them."""
-    ready = standardize.of_task(task)(tf.constant([text])).numpy()[0].decode()
-    return (split_characters if task == "ptb_char" else split_tokens)(ready)
+def penn_treebank(line):
+    return ["N" if w == "N" or NUMBER.fullmatch(w) else w.lower() for w in line.split()]
 
 
-@pytest.mark.parametrize("task", TASKS)
+def pydoc(line):
+    matches = TOKEN.finditer(line.translate(PLAIN_QUOTES).lower())
+    return ["N" if match["number"] else match.group() for match in matches]
+
+
+def written_out(task, text):
+    """The tokens of a text, in Python."""
+    words = {"pydoc": pydoc, "text": str.split}.get(task, penn_treebank)
+    lines = [words(line) for line in text.split("\n")]
+    if task == "ptb_char":
+        characters = "\n".join(" ".join(line) for line in lines)
+        return ["<eos>" if each == "\n" else each for each in characters]
+    return lines[0] + [token for line in lines[1:] for token in ("<eos>", *line)]
+
+
+@pytest.mark.parametrize("task", [*TASKS, "text"])
 @hypothesis.given(pieces=st.lists(PIECES, max_size=12))
 @hypothesis.settings(max_examples=150, deadline=None)
 def test_the_graph_does_what_python_does(task, pieces):
     text = "".join(pieces)
-    assert tokens(task, text) == corpora.tokens_of(task, text)
+    assert registry.language(task).tokens_of(text) == written_out(task, text)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +73,7 @@ def tokenizers(tmp_path_factory):
     for task in TASKS:
         (folder / task).mkdir()
         vocabulary = [*tokens, " "] if task == "ptb_char" else tokens
-        made[task] = Tokenizer(vocabulary, folder / task, standardize.of_task(task))
+        made[task] = Tokenizer(vocabulary, folder / task, registry.language(task).standardize)
     return made
 
 
@@ -71,7 +87,7 @@ def tokenizers(tmp_path_factory):
 def test_whatever_bytes_a_client_sends(tokenizers, task, texts):
     encoded = tokenizers[task].encode(tf.constant(texts, tf.string))
     for row, text in enumerate(texts):
-        words = corpora.tokens_of(task, text.decode(errors="replace"))
+        words = written_out(task, text.decode(errors="replace"))
         assert encoded.lengths[row] == len(words)
         told = encoded.words[row, : len(words)].numpy()
         assert [word.decode() for word in told] == words
@@ -82,10 +98,12 @@ def test_whatever_bytes_a_client_sends(tokenizers, task, texts):
 @pytest.mark.parametrize("task", TASKS)
 def test_rows_of_a_batch_stand_for_themselves(task):
     texts = ["The 3 N", "", "x\n"]
-    together = standardize.of_task(task)(tf.constant(texts)).numpy()
-    alone = [standardize.of_task(task)(tf.constant([text])).numpy()[0] for text in texts]
+    standardize = registry.language(task).standardize
+    together = standardize(tf.constant(texts)).numpy()
+    alone = [standardize(tf.constant([text])).numpy()[0] for text in texts]
     assert list(together) == alone
 
 
 def test_other_tasks_take_texts_as_they_are():
-    assert standardize.of_task("wikitext2") is None and standardize.of_task("text") is None
+    for task in ("wikitext2", "text"):
+        assert registry.language(task).standardize is None
