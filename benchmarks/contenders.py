@@ -62,7 +62,8 @@ def lstm(sizes: Sizes) -> Contender:
     import keras
 
     _set_policy(sizes)
-    return _keras(keras.layers.LSTM(sizes.units, return_sequences=True), sizes, None)
+    layer = keras.layers.LSTM(sizes.units, return_sequences=True)
+    return _keras(layer, sizes, None)
 
 
 def gru(sizes: Sizes) -> Contender:
@@ -70,7 +71,8 @@ def gru(sizes: Sizes) -> Contender:
     import keras
 
     _set_policy(sizes)
-    return _keras(keras.layers.GRU(sizes.units, return_sequences=True), sizes, None)
+    layer = keras.layers.GRU(sizes.units, return_sequences=True)
+    return _keras(layer, sizes, None)
 
 
 def tcn(sizes: Sizes) -> Contender:
@@ -127,7 +129,8 @@ def _keras_step(layer, kept, sizes):
     variables = [variable.value for variable in layer.trainable_variables]
 
     def loss_of(sequences, training):
-        return tf.reduce_mean(tf.square(tf.cast(kept(sequences, training), tf.float32)))
+        outputs = tf.cast(kept(sequences, training), tf.float32)
+        return tf.reduce_mean(tf.square(outputs))
 
     @tf.function
     def forward(sequences):
@@ -184,13 +187,15 @@ def _authors(sizes, wrap):
         net.full_conv.weight2.numel(),
         sum(parameter.numel() for parameter in net.parameters()),
     )
-    return Contender(_torch_step(wrap(net), list(net.parameters()), sizes), facts)
+    step = _torch_step(wrap(net), list(net.parameters()), sizes)
+    return Contender(step, facts)
 
 
 def _torch_step(net, parameters, sizes):
     import torch
 
-    sequences = torch.tensor(sizes.input().transpose(0, 2, 1), requires_grad=True)
+    channels_first = sizes.input().transpose(0, 2, 1)
+    sequences = torch.tensor(channels_first, requires_grad=True)
     state = torch.zeros(sizes.batch_size, sizes.units, 1)
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     lower = sizes.dtype == "bfloat16"
@@ -198,7 +203,8 @@ def _torch_step(net, parameters, sizes):
     def loss_of():
         with torch.autocast("cpu", torch.bfloat16, enabled=lower):
             outputs, _, _ = net(sequences, (state, state), aux=False)
-        return outputs[:, sizes.discard :].float().square().mean()
+        kept = outputs[:, sizes.discard :]
+        return kept.float().square().mean()
 
     def train():
         optimizer.zero_grad()
@@ -235,7 +241,7 @@ def products_tensorflow(sizes: Sizes) -> Contender:
             tf.matmul(taps, blocks, transpose_a=True),
         )
 
-    return Contender(lambda: [level() for _ in range(PRODUCTS)], _products_facts(sizes))
+    return _products(level, sizes)
 
 
 def products_torch(sizes: Sizes) -> Contender:
@@ -248,11 +254,11 @@ def products_torch(sizes: Sizes) -> Contender:
 
     def level():
         forward = taps @ kernel
-        return (
-            (forward,) if sizes.mode == "forward" else (forward, blocks @ kernel.T, taps.T @ blocks)
-        )
+        if sizes.mode == "forward":
+            return (forward,)
+        return forward, blocks @ kernel.T, taps.T @ blocks
 
-    return Contender(lambda: [level() for _ in range(PRODUCTS)], _products_facts(sizes))
+    return _products(level, sizes)
 
 
 def factors(sizes: Sizes) -> list:
@@ -260,12 +266,21 @@ def factors(sizes: Sizes) -> list:
     import numpy as np
 
     rows, inner, columns = sizes.product_shape()
-    shapes = [(rows, inner), (inner, columns), (rows, columns)]
-    return [np.random.default_rng(0).normal(size=shape).astype("float32") for shape in shapes]
+    shapes = [
+        (rows, inner),
+        (inner, columns),
+        (rows, columns),
+    ]
+    random = np.random.default_rng(0)
+    return [random.normal(size=shape).astype("float32") for shape in shapes]
 
 
-def _products_facts(sizes):
-    return {"flops": PRODUCTS * sizes.product_flops()}
+def _products(level, sizes):
+    def step():
+        for _ in range(PRODUCTS):
+            level()
+
+    return Contender(step, {"flops": PRODUCTS * sizes.product_flops()})
 
 
 OURS = "trellis"

@@ -49,11 +49,13 @@ def main(argv: Sequence[str]) -> int:
         return corpora.load(FLAGS.task, FLAGS.data_dir, FLAGS.cache_dir, **options)
 
     def length(corpus):
-        return len(corpus.train) + len(corpus.validation) + len(corpus.test)
+        splits = (corpus.train, corpus.validation, corpus.test)
+        return sum(map(len, splits))
 
     def batches(ids, count):
-        cut = streams.contiguous_streams(ids, config.data.batch_size)
-        windows = streams.Windows(cut.shape[1], config.data.window, config.data.horizon)
+        data = config.data
+        cut = streams.contiguous_streams(ids, data.batch_size)
+        windows = streams.Windows(cut.shape[1], data.window, data.horizon)
         drawn = itertools.islice(streams.windows_dataset(cut, windows), count)
         return sum(ids.shape[0] * ids.shape[1] for ids, _ in drawn)
 

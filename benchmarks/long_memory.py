@@ -29,7 +29,7 @@ from absl import app, flags
 from benchmarks import report, workers
 from benchmarks.contenders import CONTENDERS, OURS
 from benchmarks.sizes import nearest_units
-from benchmarks.workers import Contender
+from benchmarks.workers import Contender, Facts
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 
@@ -85,9 +85,11 @@ def contender(setting: Setting) -> Contender:
     trainer = loop.Trainer(task, adam, clip_norm=config.optimizer.clip_norm)
     facts = {"units": units, "parameters": runs.parameters(model)}
     curve: list[tuple[float, int, float]] = []
-    return Contender(
-        lambda: curve.extend(train(trainer, setting.budget)), facts, lambda: {"curve": curve}
-    )
+
+    def step():
+        curve.extend(train(trainer, setting.budget))
+
+    return Contender(step, facts, lambda: {"curve": curve})
 
 
 def for_time(config: Any, seed: int) -> Any:
@@ -195,16 +197,18 @@ def measure(
 
 
 def _has(points, name, rate, seed):
-    return any((point.name, point.rate, point.seed) == (name, rate, seed) for point in points)
+    wanted = (name, rate, seed)
+    return any((point.name, point.rate, point.seed) == wanted for point in points)
 
 
 def best_rate(points: Iterable[Point], name: str) -> float | None:
     """Returns the rate of a contender's least validation loss; None where it has no training."""
-    mine = [point for point in points if point.name == name and math.isfinite(point.loss)]
-    return min(mine, key=lambda point: point.loss).rate if mine else None
+    mine = [point for point in points if point.name == name]
+    finite = [point for point in mine if math.isfinite(point.loss)]
+    return min(finite, key=lambda point: point.loss).rate if finite else None
 
 
-def append(path: Path, setting: Setting, facts: dict[str, Any]) -> None:
+def append(path: Path, setting: Setting, facts: Facts) -> None:
     """Writes a training's points below those that the CSV has."""
     begun = path.exists()
     sizes = (facts["units"], facts["parameters"], setting.rate, setting.seed, setting.budget)
@@ -223,10 +227,11 @@ def read(path: Path) -> list[Point]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         kinds = Point.__annotations__
-        return [
-            Point(**{name: kinds[name](value) for name, value in row.items()})
-            for row in csv.DictReader(file)
-        ]
+        points = []
+        for row in csv.DictReader(file):
+            values = {name: kinds[name](value) for name, value in row.items()}
+            points.append(Point(**values))
+    return points
 
 
 def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
@@ -235,27 +240,32 @@ def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
     rate = best_rate(points, name)
     mine = [point for point in points if point.name == name and point.rate == rate]
     seeds = sorted({point.seed for point in mine})
-    return [[point for point in mine if point.seed == seed] for seed in seeds]
+    trainings = []
+    for seed in seeds:
+        trainings.append([point for point in mine if point.seed == seed])
+    return trainings
 
 
-def row(name: str, trainings: Sequence[Sequence[Point]]) -> dict[str, Any]:
+def row(name: str, trainings: Sequence[Sequence[Point]]) -> Facts:
     """Returns what a contender's trainings of one task have come to."""
     lasts = [training[-1] for training in trainings]
-    solved = [
-        next((point.seconds for point in training if point.loss < SOLVED), None)
-        for training in trainings
-    ]
+    rates = [(last.steps - CALL) / last.seconds for last in lasts]
     return {
         "name": name,
         "title": CONTENDERS[name][0],
         **{field: getattr(lasts[0], field) for field in ("units", "parameters", "rate")},
-        "steps_per_second": statistics.median((last.steps - CALL) / last.seconds for last in lasts),
+        "steps_per_second": statistics.median(rates),
         "losses": [min(point.loss for point in training) for training in trainings],
-        "solved": solved,
+        "solved": [_first_solution(training) for training in trainings],
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def _first_solution(training):
+    """Returns the seconds after which a training had solved its task; None if it never did."""
+    return next((point.seconds for point in training if point.loss < SOLVED), None)
+
+
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     columns: report.Columns = {
         "": lambda row: row["title"],
@@ -297,7 +307,8 @@ def draw(points: Sequence[Point], path: Path) -> None:
     from matplotlib import pyplot
 
     tasks = list(dict.fromkeys(point.task for point in points))
-    figure, panels = pyplot.subplots(1, len(tasks), figsize=(5 * len(tasks), 3.8), squeeze=False)
+    size = (5 * len(tasks), 3.8)
+    figure, panels = pyplot.subplots(1, len(tasks), figsize=size, squeeze=False)
     for axes, task in zip(panels[0], tasks, strict=True):
         of_task = [point for point in points if point.task == task]
         for index, name in enumerate(NAMES):
@@ -318,12 +329,16 @@ def _draw_contender(axes, trainings, title, color):
 
     if not trainings:
         return
-    curves = [[(point.seconds, point.loss) for point in each] for each in trainings]
-    for curve in curves:
-        axes.plot(*zip(*curve, strict=True), color=color, lw=0.6, alpha=0.6)
-    seconds = np.linspace(0, min(curve[-1][0] for curve in curves), 4 * EVALUATIONS)
-    losses = [np.interp(seconds, *zip(*curve, strict=True)) for curve in curves]
-    axes.plot(seconds, np.median(losses, axis=0), color=color, lw=2, label=title)
+    until = min(training[-1].seconds for training in trainings)
+    grid = np.linspace(0, until, 4 * EVALUATIONS)
+    on_grid = []
+    for training in trainings:
+        seconds = [point.seconds for point in training]
+        losses = [point.loss for point in training]
+        axes.plot(seconds, losses, color=color, lw=0.6, alpha=0.6)
+        on_grid.append(np.interp(grid, seconds, losses))
+    median = np.median(on_grid, axis=0)
+    axes.plot(grid, median, color=color, lw=2, label=title)
 
 
 def define_flags() -> None:
@@ -348,7 +363,11 @@ def main(argv: Sequence[str]) -> int:
         threads=here["threads"],
         path=path,
     )
-    rows = [row(name, trainings) for name in NAMES if (trainings := chosen(points, name))]
+    rows = []
+    for name in NAMES:
+        trainings = chosen(points, name)
+        if trainings:
+            rows.append(row(name, trainings))
     missing = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
     found = {**here, "rows": rows, "left_out": missing}
     report.end(found, table(found))

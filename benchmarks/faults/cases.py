@@ -20,7 +20,14 @@ from benchmarks.faults.programs import PROGRAMS, Program, Templates
 from benchmarks.faults.shim import Action, Fault
 
 # How many cases of each there are beside the others'.
-KINDS = {"kills": 3, "stops": 2, "errors": 9, "damage": 4, "denied": 2, "pairs": 1}
+KINDS = {
+    "kills": 3,
+    "stops": 2,
+    "errors": 9,
+    "damage": 4,
+    "denied": 2,
+    "pairs": 1,
+}
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 _FULL = ("ENOSPC", "EDQUOT")  # what an operation that takes space may fail with, beside EIO
 FITS = 4096  # bytes of a file that a disk still takes: a result, but no checkpoint
@@ -75,8 +82,11 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
         programs.PreparationError: it fails.
     """
     folder = templates.copy(program, place / "folder")
-    files = {name: (folder / name).stat().st_size for name in outcomes.contents(folder)}
-    strays = {name: value for name, value in outcomes.read(folder).items() if _is_stray(name)}
+    files = {}
+    for name in outcomes.contents(folder):
+        files[name] = (folder / name).stat().st_size
+    before = outcomes.read(folder)
+    strays = {name: before[name] for name in before if _is_stray(name)}
     log = place / "operations"
     ended = runner.run(program.command(folder), Disturbance(log=log))
     if ended.status:

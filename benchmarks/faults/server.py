@@ -57,7 +57,8 @@ def findings(
     needed = {case.split(":")[1] for case in given} or PROGRAMS
     for name in needed:
         templates.make(PROGRAMS[name], runners[0])
-        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], folder / "profile")
+        place = folder / "profile"
+        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], place)
     gc.collect()
     gc.freeze()  # so that children share what they only read
 
@@ -73,7 +74,8 @@ def findings(
             runner=runner,
             place=folder / f"lane{lane}",
         )
-        receivers.append(_begin(itertools.islice(chosen(), lane, None, lanes), trying, deadline))
+        mine = itertools.islice(chosen(), lane, None, lanes)
+        receivers.append(_begin(mine, trying, deadline))
     yield from _received(receivers)
 
 

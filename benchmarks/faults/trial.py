@@ -127,14 +127,16 @@ class _Trial:
             self._check_kept(self._before)
             return
         if told and ("/checkpoints/" in name or name.endswith(".csv")):
-            self._check_kept({key: self._before[key] for key in self._before if key == name})
+            before = self._before
+            self._check_kept({key: before[key] for key in before if key == name})
         self.finding.different += self._found(name)
 
     def paired(self, how: str, delay: str, call: str) -> None:
         """Two processes, one of which may be killed: neither disturbs the other."""
         first = Disturbance(call=int(call), signal=signal.SIGKILL)
         second = Disturbance(delay=float(delay))
-        ends = self._runner.together([(self._command, first), (self._command, second)])
+        pair = [(self._command, first), (self._command, second)]
+        ends = self._runner.together(pair)
         allowed = {Status.DONE, Status.REFUSED}
         for ended, statuses in zip(ends, (_statuses("SIGKILL"), allowed), strict=True):
             self._note(ended)
@@ -151,7 +153,8 @@ class _Trial:
         if again.status:
             self.finding.wrong.append("the command does not go on")
         self.finding.different += self._found()
-        ends = [output.splitlines()[-1:] for output in (self._profile.output, again.output)]
+        outputs = (self._profile.output, again.output)
+        ends = [output.splitlines()[-1:] for output in outputs]
         if ends[0] != ends[1] and self._program is not EXPORT:  # that tells a version's number
             self.finding.different.append(f"it says {ends[1]} instead of {ends[0]}")
 
@@ -160,8 +163,10 @@ class _Trial:
         finding.seconds += ended.seconds
         self._said += ended.output + ended.errors
         finding.statuses.append(ended.status)
-        lines = [line for line in ended.errors.splitlines() if not _LOGGED.fullmatch(line)]
-        finding.messages.append(" | ".join([*ended.output.splitlines()[-3:], *lines[-3:]])[-800:])
+        errors = ended.errors.splitlines()
+        lines = [line for line in errors if not _LOGGED.fullmatch(line)]
+        last = [*ended.output.splitlines()[-3:], *lines[-3:]]
+        finding.messages.append(" | ".join(last)[-800:])
         finding.refused |= ended.status in (Status.REFUSED, Status.NOT_KEPT)
 
     def _check_end(self, ended, statuses):
@@ -173,14 +178,17 @@ class _Trial:
             wrong.append(f"a traceback: {ended.errors.strip().splitlines()[-1][:200]}")
         if ended.status not in statuses:
             wrong.append(f"exit status {ended.status}")
-        lines = [line for line in ended.errors.splitlines() if line.startswith("error: ")]
+        errors = ended.errors.splitlines()
+        lines = [line for line in errors if line.startswith("error: ")]
         due = ended.status in (Status.REFUSED, Status.NOT_FINITE, Status.NOT_KEPT)
         if len(lines) != int(due) and "Traceback" not in ended.errors:
             wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
 
     def _crashes(self, how):
         """TensorFlow's own code fails where a SavedModel that it has just written is unreadable."""
-        return {128 + signal.SIGSEGV} if self._program is EXPORT and how == "EIO-lasting" else set()
+        if self._program is EXPORT and how == "EIO-lasting":
+            return {128 + signal.SIGSEGV}
+        return set()
 
     def _check_steps(self):
         """Checks that a checkpoint that was there is, or a later one."""
@@ -196,7 +204,8 @@ class _Trial:
 
     def _found(self, damaged=""):
         """Returns how what is there differs from what an undisturbed run leaves."""
-        differing = outcomes.differences(self._profile.expected, outcomes.read(self._folder))
+        left = outcomes.read(self._folder)
+        differing = outcomes.differences(self._profile.expected, left)
         return [each for each in differing if not self._may_differ(each, damaged)]
 
     def _may_differ(self, difference, damaged):
