@@ -155,17 +155,6 @@ class RecurrentLayer(keras.layers.Layer):
             state = (*state, _last(outputs, before))
         return outputs, state
 
-    def compute_output_shape(
-        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
-    ) -> Any:
-        """Returns the shape of what `call` returns."""
-        batch, time = sequences_shape[:2]
-        steps = (time,) if self.return_sequences else ()
-        shape = (batch, *steps, self.output_units)
-        if not self.return_state:
-            return shape
-        return (shape, *[(batch, *each.shape[1:]) for each in self.get_initial_state(1)])
-
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         """Returns the mask of what `call` returns: the sequences' own, none for states."""
         first = mask[0] if isinstance(mask, (list, tuple)) else mask
