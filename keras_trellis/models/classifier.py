@@ -107,11 +107,11 @@ class TrellisClassifier(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """The loss given to `compile`; without one, the cross entropy of integer labels.
+        """Returns the loss given to `compile`, or else the cross entropy of integer labels.
 
         Raises:
-            ValueError: without a loss, labels or weights are not one for each sequence, or a label
-                is not of one of the classes.
+            ValueError: `compile` was given no loss, and there is not one label and one weight for
+                each sequence, or a label is not one of the classes.
         """
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
@@ -209,7 +209,7 @@ def _one_a_row(
     what: str,
 ) -> tf.Tensor:
     """Returns numbers `[B]` of `[B]` or `[B, 1]`."""
-    if values.shape.rank is None:  # Keras makes one graph for all ranks, and tells none
+    if values.shape.rank is None:  # Keras makes one graph for all ranks
         values = tf.reshape(values, [-1])
     wanted = [rows, 1] if values.shape.rank == 2 else [rows]
     expected = f"{what} of shape [B], one for each sequence"
@@ -223,7 +223,7 @@ def _drop(
     seed: tf.Tensor | None,
     stream: str,
 ) -> tf.Tensor:
-    """Drops elements, where a rate and a seed say so."""
+    """Drops elements; without a seed or a rate, none."""
     if seed is None or not rate:
         return values
     seed = dropout.stream_seed(seed, stream)
@@ -231,7 +231,7 @@ def _drop(
 
 
 def _permutation(value: Any) -> tuple[int, ...] | None:
-    """Returns a permutation as a tuple, None as it is."""
+    """Returns a permutation as a tuple; None stays None."""
     if value is None:
         return None
     try:

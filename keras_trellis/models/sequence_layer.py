@@ -63,7 +63,7 @@ class SequenceLayer(Protocol):
 
         Returns:
             outputs `[B, T, output_units]`, and the tensors of the state; a masked step has the
-            output before it, and zeros where there is none.
+            output before it; before the first valid step, zeros.
         """
 
     def get_initial_state(self, batch_size: Any) -> Sequence[tf.Tensor]:

@@ -1,4 +1,4 @@
-"""What a language model does a chunk or a token at a time: it reads, and it writes."""
+"""How a language model reads and writes a chunk or a token at a time."""
 
 from __future__ import annotations
 

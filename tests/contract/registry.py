@@ -25,7 +25,7 @@ VOCABULARY = 11
 
 
 class Outputs(NamedTuple):
-    """What a run gives: tensors [B, T, ...] and, where the mask has a last valid step, [B, ...]."""
+    """The results of a run: tensors [B, T, ...], and tensors [B, ...] of the last valid step."""
 
     steps: list[tf.Tensor]
     rows: list[tf.Tensor] = []
@@ -36,16 +36,16 @@ class Entry:
     """How a test runs one public class.
 
     Attributes:
-        cls: the class that the entry stands for.
+        cls: the public class.
         make: builds it under a dtype policy; the variables are randomised afterwards.
         draw: (generator, batch, steps) -> inputs, an array [B, T, ...].
-        padding: what may stand at masked steps without reaching anything.
+        padding: a value at masked steps that must reach nothing.
         run: (object, inputs, mask or None) -> Outputs.
         get_initial_cache: (object, batch) -> cache.
         stream: (object, inputs, cache, mask or None) -> (the steps of Outputs, as many of the
             first as streaming has; cache).
         as_model: object -> a keras.Model over inputs of unknown sizes, for saving and predicting;
-            None for what is no model by itself.
+            None for what cannot be a model.
         least_batch: the least number of rows. Keras's LSTM takes no batch without a row.
     """
 
