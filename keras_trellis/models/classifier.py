@@ -13,7 +13,7 @@ from keras_trellis import arguments
 from keras_trellis.core import dropout, masks
 from keras_trellis.core.dropout import Rate, generator_for
 from keras_trellis.models import inputs, legacy, sequence_layer
-from keras_trellis.models.sequence_layer import SequenceLayer
+from keras_trellis.models.sequence_layer import ModelLayer
 
 __all__ = ["TrellisClassifier"]
 
@@ -69,7 +69,7 @@ class TrellisClassifier(keras.Model):
     def __init__(
         self,
         classes: int,
-        trellis: SequenceLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
+        trellis: ModelLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
         *,
         dropout: float = 0.0,
         output_dropout: float = 0.0,

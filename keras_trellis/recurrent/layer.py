@@ -187,10 +187,10 @@ class RecurrentLayer(keras.layers.Layer):
         training: bool,
     ) -> tuple[tf.Tensor, State]:
         """Runs the layers; a masked step has the output before it, first of all `before`."""
-        if mask is None:
-            return self._run_valid(sequences, state, None, training)
-        plan = masks.packing(masks.flat(mask))
-        outputs, state = self._run_valid(masks.pack(sequences, plan), state, plan.count, training)
+        plan = masks.packing(None if mask is None else masks.flat(mask))
+        packed = masks.pack(sequences, plan)
+        count = None if plan is None else plan.count
+        outputs, state = self._run_valid(packed, state, count, training)
         return masks.unpack(outputs, plan, before), state
 
     def _run_valid(

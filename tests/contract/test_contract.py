@@ -117,6 +117,14 @@ def weighted_sum(values, seed):
     return tf.reduce_sum(flat * tf.sin(places + (1.0 + seed)))
 
 
+@only(lambda entry: entry.plain is not None)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_fast_form_is_the_plain_one(entry, built, inputs, masked):
+    mask = tf.constant(MASK) if masked else None
+    inputs = tf.constant(spoil(entry, inputs, MASK) if masked else inputs)
+    assert_close(entry.run(built, inputs, mask), entry.plain(built, inputs, mask))
+
+
 def test_eager_and_graphs_of_known_sizes_agree(entry, built, graph, inputs):
     inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
     expected = run_with_gradients(entry, built, inputs, mask)

@@ -159,8 +159,9 @@ def test_bad_layers(model, layer, message):
 
 
 def test_a_layer_without_inner_levels_has_no_auxiliary_loss():
+    arguments = {"embedding_units": E, "auxiliary_every": 1, "auxiliary_weight": 0.1}
+    with pytest.raises(ValueError, match="`auxiliary_every` must be None.*Equilibrium"):
+        TrellisLM(V, EquilibriumTrellisLayer(E), **arguments)
     message = r"outputs of inner levels.*Received: auxiliary_weight=0.1, trellis=<RecurrentLayer"
     with pytest.raises(ValueError, match=message):
-        TrellisLM(
-            V, keras.layers.LSTM(E), embedding_units=E, auxiliary_every=1, auxiliary_weight=0.1
-        )
+        TrellisLM(V, keras.layers.LSTM(E), **arguments)
