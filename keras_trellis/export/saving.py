@@ -22,7 +22,7 @@ _CARD = "model_card.md"
 
 
 class Signature(NamedTuple):
-    """What a server is asked.
+    """A function that a server calls.
 
     Attributes:
         function: takes the inputs by name, and returns the outputs by name.

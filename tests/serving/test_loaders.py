@@ -30,6 +30,7 @@ TEXTS = {
     "adaptive": ["ab é日\nc", "", "da"],
 }
 ROWS = [[3, 1, 7, 5, 4], [2], [0, 6]]
+ONE_OF_EACH = ("tokenize", "score_ids", "step", "generate")  # kinds of inputs: text, ids, caches
 
 
 def language_model_requests(name, model):
@@ -173,7 +174,7 @@ def run_arguments(folder, signature, specs, request, scratch):
 
 
 def test_saved_model_cli(exports, specs, requests, expected, tmp_path):
-    cases = [("tied", signature) for signature in requests["tied"]]
+    cases = [("tied", signature) for signature in ONE_OF_EACH]
     cases += [(name, "serving_default") for name in models.KINDS if name != "tied"]
     places = [tmp_path / name / signature for name, signature in cases]
     commands = [
@@ -202,7 +203,7 @@ def test_the_console_script(exports, requests, expected):
 
 
 def test_tfsm_layer(exports, specs, requests, expected):
-    cases = [("tied", signature) for signature in ("tokenize", "score_ids", "step", "generate")]
+    cases = [("tied", signature) for signature in ONE_OF_EACH]
     for name, signature in [*cases, ("lstm", "generate"), ("sequences", "serve")]:
         layer = keras.layers.TFSMLayer(str(exports[name]), call_endpoint=signature)
         request = {
@@ -318,8 +319,8 @@ def test_c_program_says_what_is_wrong(exports, c_programs, arguments, message):
     assert done.returncode == 1 and message in done.stderr.decode()
 
 
-def test_no_function_is_compiled_by_xla(exports):
-    # A server has XLA switched off, unless it is told otherwise.
+def test_a_graph_has_plain_operations_alone(exports):
+    """A server has XLA switched off by default, and a SavedModel holds no custom gradients."""
     for name in models.KINDS:
         folder = exports[name]
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -328,3 +329,4 @@ def test_no_function_is_compiled_by_xla(exports):
         assert nodes
         for each in [*nodes, *graph.library.function]:
             assert not each.attr["_XlaMustCompile"].b, each
+            assert "_gradient_op_type" not in each.attr, each
