@@ -112,7 +112,8 @@ def solve(
     """
 
     def advance(count: tf.Tensor, loop: _Loop) -> tuple[tf.Tensor, _Loop]:
-        loop = _observe(loop, function(loop.iterate), tolerance, reverse)
+        after = tf.ensure_shape(function(loop.iterate), guess.shape)
+        loop = _observe(loop, after, tolerance, reverse)
         following = tf.cond(
             tf.equal(count % _PERIOD, _PERIOD - 1),
             lambda: _extrapolate(loop, reverse),
