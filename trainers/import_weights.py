@@ -33,7 +33,7 @@ from trainers.language import models
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
 from trainers.tasks.task import GeneratedTask, ImageTask
-from trainers.training import checkpoints, runs
+from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 FLAGS = flags.FLAGS
@@ -67,7 +67,7 @@ class _Imported(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Imports the weights; returns the exit status."""
-    return command.run(argv, _import)
+    return command.exit_status(argv, _import)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -75,7 +75,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     # Before the others, of which the last one counts; tasks that are not the authors' have none.
     theirs = config_flags.last_value(argv, "task") not in registry.of_kind(GeneratedTask)
     preset = ["--preset=released"] if theirs else []
-    return command.parse_flags([argv[0], *preset, *argv[1:]], _check_flags)
+    return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:
@@ -100,7 +100,7 @@ def _import() -> None:
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
-        weights = checkpoints.variable_arrays("model", model.variables)
+        weights = variables.arrays(variables.of_model(model))
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
             raise NotKeptError(f"the weights could not be written to {path}, which is removed")
     print(
@@ -214,4 +214,4 @@ def _check_numbering(config: ml_collections.ConfigDict) -> None:
 
 
 if __name__ == "__main__":
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

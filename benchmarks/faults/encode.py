@@ -20,17 +20,17 @@ BYTES = 64  # of text at once, and between two records
 def main(argv: list[str]) -> int:
     """Encodes the text; returns the exit status."""
     text._BLOCK_BYTES = encoding._SAVE_BYTES = BYTES
-    return command.run(argv, _encode)
+    return command.exit_status(argv, _encode)
 
 
-def _encode() -> None:
+def _encode():
     corpus = corpora.load("text", FLAGS.data_dir)
     print(f"{corpus.vocabulary.size} words, {len(corpus.train)} tokens")
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda _: command.require("data_dir"))
+    return command.parse(argv, lambda _: command.require("data_dir"))
 
 
 if __name__ == "__main__":

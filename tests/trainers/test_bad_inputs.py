@@ -23,7 +23,7 @@ ROWS = [
 ]
 SECONDS = 20  # a row that waits for a pipe would wait for ever
 COMMANDS = (
-    *("lm", "pixels", "export", "import_weights", "verify"),
+    *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
     *("report", "parameters", "client", "demo"),
 )
 MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}

@@ -19,7 +19,7 @@ from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import config as configs
 from trainers.tasks import provenance, registry
 from trainers.tasks.task import GeneratedTask
-from trainers.training import checkpoints, runs
+from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import open_workdir
 
 SIZES = {"units": 12, "depth": 3, "output_units": 8, "embedding_units": 8}
@@ -38,7 +38,7 @@ def save_weights(path, model):
     rng = np.random.default_rng(0)
     for variable in model.trainable_variables:
         variable.assign(rng.normal(size=variable.shape))
-    arrays = checkpoints.variable_arrays("model", model.variables)
+    arrays = variables.arrays(variables.of_model(model))
     assert checkpoints.Checkpoints(path / "checkpoints").save_best(arrays)
 
 

@@ -125,7 +125,7 @@ SPLIT = {
             "wikitext103",
             state_dict(normalized=True) | SPLIT,
             (3, 7),
-            ("--config.data.window=9", "--config.model.head.cutoffs=(3,7)"),
+            ("--config.data.window=9", "--config.model.adaptive.cutoffs=(3,7)"),
         ),
     ],
 )
@@ -252,7 +252,7 @@ def test_a_mixture_has_as_many_experts_as_its_config():
     config = released.with_told_sizes(config, source, {"model.depth", "model.dilation_rate"})
     with pytest.raises(ValueError, match="weights of the shapes .* `--config.model` fields"):
         released.give_weights(models.build(config, WORDS), source)
-    config.model.head.experts = 2
+    config.model.mixture.experts = 2
     built = models.build(config, WORDS)
     released.give_weights(built, source)
     ids = random.integers(0, WORDS, (2, 9))

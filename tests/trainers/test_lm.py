@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl.testing import flagsaver
 from etils import epath
 
-from trainers import lm, pixels, report
+from trainers import evaluate, generate, lm, pixels, report
 from trainers.language import experiment as language_runs
 from trainers.training import loop
 
@@ -69,11 +69,13 @@ def call(environment, monkeypatch, capsys):
     monkeypatch.setenv("HOME", environment["HOME"])
     monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
 
-    def call(*arguments, status=0):
+    def call(*arguments, status=0, program=lm):
         saved = flagsaver.save_flag_values()
         try:
-            lm.parse_flags(["lm", *map(str, arguments)])
-            assert lm.main(["lm"]) == status
+            program.parse_flags(["program", *map(str, arguments)])
+            assert program.main(["program"]) == status
+        except SystemExit as exit_:
+            assert exit_.code == status
         finally:
             flagsaver.restore_flag_values(saved)
         output = call.output = capsys.readouterr()
@@ -183,6 +185,10 @@ def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, call):
     text = call(*sampling, "--prompt=w1 w2")
     assert text.startswith("w1 w2")
     assert set(text.split()) <= {f"w{word}" for word in range(30)}
+    place = (f"--workdir={workdir}", f"--data_dir={corpus}")
+    assert call(*place, program=evaluate) == evaluated
+    own = (f"--workdir={workdir}", "--seed=3", "--max_length=12", "--prompt=w1 w2")
+    assert call(*own, program=generate) == text
 
 
 def test_no_unknown_word_is_written(trained, call):

@@ -1,6 +1,7 @@
 """The authors' state dicts and our models: which sizes they tell, and whose variable is which."""
 
 from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 import keras
 import ml_collections
@@ -89,8 +90,10 @@ def with_told_sizes(
         ValueError: A size given contradicts the shapes, or `UNTOLD` are not given where the preset
             is none of this model; or the values do not go together.
     """
-    sizes = {**model.trellis.get_config(), **model.get_config()}
-    told = {name: sizes[name] for name in TOLD if name in sizes}
+    trellis: Any = model.trellis
+    sizes = {**trellis.get_config(), **model.get_config()}
+    # None: the preset has no such size of its own, as a classifier has no word vectors.
+    told = {name: sizes[name] for name in TOLD if config.model[name] is not None}
     for name, value in told.items():
         if f"model.{name}" in given and config.model[name] != value:
             raise ValueError(

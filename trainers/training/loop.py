@@ -16,7 +16,15 @@ import numpy as np
 import tensorflow as tf
 
 from trainers.data.files import exists
-from trainers.training import checkpoints, costs, optimizers, progress, schedules, stopping
+from trainers.training import (
+    checkpoints,
+    costs,
+    optimizers,
+    progress,
+    schedules,
+    stopping,
+    variables,
+)
 from trainers.training.stopping import StopSignals
 from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, check_epochs
 
@@ -256,11 +264,11 @@ class Trainer:
         return dict(zip(names, columns, strict=True)), state
 
     def _replica_step(self, batch, state):
-        variables = self.task.model.trainable_variables
+        trained = self.task.model.trainable_variables
         with tf.GradientTape() as tape:
             loss, weight, state, metrics = self.task.loss(batch, state)
         gradients = tape.gradient(
-            loss, [v.value for v in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            loss, [v.value for v in trained], unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         # Dense, as torch's are: the norm is that of the summed rows of an embedding, and weight
         # decay and Adam's moments move every row.
@@ -468,8 +476,8 @@ class _Run:
         """Evaluates, and saves; raises StoppedError, with nothing changed, where a signal came."""
         began = time.monotonic()
         epoch = len(self.losses) + 1
-        variables = self.task.model.trainable_variables
-        with self.trainer.optimizer.evaluation_weights(variables):
+        trained = self.task.model.trainable_variables
+        with self.trainer.optimizer.evaluation_weights(trained):
             with signals.at_once():
                 validation = self.task.evaluate()
             loss = validation["loss"]
@@ -553,7 +561,7 @@ class _Run:
         state = tf.nest.flatten(self.trainer.gather(self.state))
         return {
             **self._weights(),
-            **checkpoints.variable_arrays("optimizer", self.trainer.optimizer.variables),
+            **variables.arrays(self._optimizer_variables()),
             **{f"state/{i}": tensor.numpy() for i, tensor in enumerate(state)},
             **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
             **{f"interval/{name}": np.float64(v) for name, v in self.interval_means.sums.items()},
@@ -564,7 +572,10 @@ class _Run:
         }
 
     def _weights(self) -> dict[str, np.ndarray]:
-        return checkpoints.variable_arrays("model", self.task.model.variables)
+        return variables.arrays(variables.of_model(self.task.model))
+
+    def _optimizer_variables(self) -> dict[str, keras.Variable]:
+        return variables.of_optimizer(self.trainer.optimizer, self.task.model)
 
     def _check_replicas(self, replicas: int) -> None:
         """Each replica draws masks of its own: on another number of them it is another run."""
@@ -603,8 +614,8 @@ class _Run:
             cost = self._take(step, arrays)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise WorkdirError(
-                f"the checkpoint of step {step} in {self.checkpoints.folder} is whole, and none of "
-                f"this model ({error}); choose another --workdir"
+                f"the checkpoint of step {step} in {self.checkpoints.folder} is not one of "
+                f"this model: {error}; choose another --workdir"
             ) from error
         self._find_best()
         return cost
@@ -613,11 +624,11 @@ class _Run:
         """Sets everything to a checkpoint; returns its cost."""
         self.step = step
         self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
-        checkpoints.assign_variables("model", self.task.model.variables, arrays)
-        checkpoints.assign_variables("optimizer", self.trainer.optimizer.variables, arrays)
+        variables.assign(variables.of_model(self.task.model), arrays)
+        variables.assign(self._optimizer_variables(), arrays)
         former = self.task.initial_state()
         state = [
-            tf.convert_to_tensor(checkpoints.as_dtype(arrays[f"state/{i}"], tensor.dtype))
+            tf.convert_to_tensor(variables.as_dtype(arrays[f"state/{i}"], tensor.dtype))
             for i, tensor in enumerate(tf.nest.flatten(former))
         ]
         self.state = self.trainer.spread(tf.nest.pack_sequence_as(former, state))

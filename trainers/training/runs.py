@@ -14,7 +14,7 @@ from matplotlib import figure
 from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.training import checkpoints, loop, memory, optimizers, schedules, stopping
+from trainers.training import checkpoints, loop, memory, optimizers, schedules, stopping, variables
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
     CONFIG,
@@ -274,7 +274,7 @@ def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str
     weights = result.unsaved and result.unsaved.store.unwritten_best
     if weights:
         print("scoring the best weights from memory: they are not on disk", flush=True)
-        checkpoints.assign_variables("model", model.variables, weights)
+        variables.assign(variables.of_model(model), weights)
     else:
         checkpoints.load_best(path, model)
     if not result.lost_epoch:

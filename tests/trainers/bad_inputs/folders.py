@@ -6,7 +6,7 @@
 
 import json
 
-from tests.trainers.bad_inputs.row import TASKS, Row, fifo, folder, link, texts
+from tests.trainers.bad_inputs.row import NO_FLAGS, TASKS, Row, fifo, folder, link, texts
 from trainers.tasks import config as configs
 
 TRAIN = "--task=text --data_dir=text"
@@ -92,9 +92,9 @@ ROWS = (
     Row("lm", f"{TRAIN} --config.model.units=300 --workdir=run",
         "run belongs to another run, whose config differs (model.units: 256 there, 300 here); go on with that run's values, or choose another folder", texts() | run()),
     Row("lm", f"{TRAIN} --preset=paper --workdir=run",
-        "run belongs to another run, whose config differs (data.batch_size: 8 there, 16 here; {any}); go on with that run's values, or choose another folder", texts() | run()),
+        "run belongs to another run, whose config differs ({any}); go on with that run's values, or choose another folder", texts() | run()),
     Row("pixels", "--task=adding --preset=small --workdir=run",
-        "run belongs to another run, whose config differs (data.batch_size: 8 there, 32 here; {any}); go on with that run's values, or choose another folder", texts() | run()),
+        "run belongs to another run, whose config differs ({any}); go on with that run's values, or choose another folder", texts() | run()),
     Row("lm", f"{TRAIN} --workdir=run",
         "run holds imported weights, which training would replace; choose another --workdir", texts() | run(**{"imported.json": "{}"})),
     # where none is
@@ -116,6 +116,26 @@ ROWS = (
         "--task=ptb is not that of the run in run, text; leave out --task, or choose another --workdir", run()),
     Row("lm", f"{GENERATE} --preset=paper",
         "--preset=paper is not that of the run in run, small; leave out --preset, or choose another --workdir", run()),
+    # evaluate and generate, which take any run
+    Row("evaluate", NO_FLAGS, "--task is missing; expected one of ptb, {any}"),
+    Row("evaluate", "--workdir=run", "run holds no run: config.json is missing; train one there first"),
+    Row("evaluate", "--workdir=run --task=ptb",
+        "--task=ptb is not that of the run in run, text; leave out --task, or choose another --workdir", run()),
+    Row("evaluate", "--workdir=run --config.model.depth=3",
+        "--config.model.depth has no use here: --workdir says which run", run()),
+    Row("evaluate", "--workdir=run --cache_size=3",
+        "--cache_size, --cache_theta, --cache_lambda go together; missing: --cache_theta, --cache_lambda", run()),
+    Row("evaluate", "--workdir=run --protocol=exact",
+        "--protocol is for language models. Received: a run of permuted_mnist", run(**PIXEL_RUN)),
+    Row("evaluate", "--workdir=run --mode=train", "unknown flag --mode; --help lists those that there are", run()),
+    Row("generate", NO_FLAGS, "--task is missing; expected one of ptb, {any}"),
+    Row("generate", "--workdir=run", "run holds no run: config.json is missing; train one there first"),
+    Row("generate", "--workdir=run --top_p=2",
+        "--top_p must be a number above 0 and at most 1. Received: --top_p=2.0", run()),
+    Row("generate", "--workdir=run --data_dir=text",
+        "--data_dir has no use here: the run holds its vocabulary", run()),
+    Row("generate", "--workdir=run",
+        "run must hold a language model. Received: a run of permuted_mnist", run(**PIXEL_RUN)),
     # what is lost or damaged
     damaged("lm", GENERATE,
         "run has no trained weights yet: vocabulary.txt is missing", **{"vocabulary.txt": None}),
@@ -138,11 +158,13 @@ ROWS = (
         "run/config.json is damaged: it holds null, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": "null"}),
     damaged("lm", GENERATE,
         "run/config.json is damaged: it is not UTF-8. Bring it back from a backup, or choose another --workdir", **{"config.json": b"\xff\xfe"}),
+    damaged("lm", GENERATE,
+        "run/config.json is damaged: its values do not fit its `checksum` (take that line out if you have edited it). Bring it back from a backup, or choose another --workdir", **{"config.json": changed(checksum="0")}),
     damaged("lm", GENERATE, "run/config.json: Is a directory", **{"config.json": folder}),
     damaged("lm", GENERATE,
         "run/config.json: unknown config.task 'ptbb'; did you mean 'ptb'?", **{"config.json": '{"task": "ptbb"}'}),
     damaged("lm", GENERATE,
-        "run/config.json: unknown config field 'data.history'; did you mean 'data.validation'?", **{"config.json": changed(task="seq_mnist")}),
+        "run/config.json: `config.data.validation` is missing; it must be an integer of at least 1 and below 2**31", **{"config.json": changed(task="seq_mnist")}),
     damaged("lm", GENERATE,
         "run/config.json: unknown config field 'model'; did you mean 'model.head'?", **{"config.json": changed(model=3)}),
     damaged("lm", GENERATE,

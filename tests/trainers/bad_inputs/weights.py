@@ -183,5 +183,5 @@ ROWS = (
     Row("verify", "--task=ptb --preset=small_lstm --reference_dir=clone",
         "`config.model.layer` must be 'trellis', as the authors' network is. Received: config.model.layer='lstm'"),
     Row("verify", "--task=ptb --preset=paper_inject_every_2 --reference_dir=clone",
-        "`config.model.inject_every` is nothing that the authors' code has. Received: config.model.inject_every=2"),
+        "`config.model.inject_every` must be 1, for the authors' code has nothing else. Received: config.model.inject_every=2"),
 )

@@ -66,9 +66,7 @@ def assert_same(found, expected):
 
 
 def rate_of(arrays):
-    """The learning rate in a checkpoint: Keras's own variables come first, then the rate."""
-    values = [array for name, array in arrays.items() if name.startswith("optimizer/")]
-    return next(float(each) for each in values if each.shape == () and each.dtype == "float64")
+    return float(arrays["optimizer/learning_rate"])
 
 
 @pytest.fixture(scope="module")
