@@ -53,7 +53,7 @@ def language_model_arrays(vocabulary_size: int, embedding_units: int, units: int
 
     random = np.random.default_rng(0)
 
-    def normal(deviation: float, *shape: int) -> Any:
+    def normal(deviation, *shape):
         return (deviation * random.standard_normal(shape)).astype("float32")
 
     table = normal(0.1, vocabulary_size, embedding_units)

@@ -53,16 +53,21 @@ def draw(tokens: int, words: int, seed: int, *, every_word: bool) -> Iterator[np
         every_word: Whether each rank shall occur; `tokens` must leave room for that.
     """
     random = np.random.default_rng(seed)
-    cumulative = np.cumsum(1.0 / (np.arange(words) + 1 + _SHIFT))
-    missing = random.permutation(words) if every_word else np.empty(0, np.int64)
+    shifted = np.arange(words) + 1 + _SHIFT
+    cumulative = np.cumsum(1.0 / shifted)
+    missing = np.empty(0, np.int64)
+    if every_word:
+        missing = random.permutation(words)
     places = tokens - 1  # the last token is a line break
     for start in range(0, tokens, _BLOCK):
         count = min(_BLOCK, tokens - start)
-        ranks = np.searchsorted(cumulative, random.random(count) * cumulative[-1], side="right")
+        drawn = random.random(count) * cumulative[-1]
+        ranks = np.searchsorted(cumulative, drawn, side="right")
         # Each block has its share of all words, at places of their own.
         stop = min(start + count, places)
         share = missing[words * start // places : words * stop // places]
-        ranks[random.choice(count - 1, len(share), replace=False)] = share
+        chosen = random.choice(count - 1, len(share), replace=False)
+        ranks[chosen] = share
         if start + count == tokens:
             ranks[-1] = _LINE_BREAK
         yield ranks

@@ -45,15 +45,17 @@ def main(argv: Sequence[str]) -> int:
     config = configs.load(FLAGS.task)
     options = config.get("corpus", {})
 
-    def load() -> corpora.Corpus:
+    def load():
         return corpora.load(FLAGS.task, FLAGS.data_dir, FLAGS.cache_dir, **options)
 
-    def length(corpus: corpora.Corpus) -> int:
-        return len(corpus.train) + len(corpus.validation) + len(corpus.test)
+    def length(corpus):
+        splits = (corpus.train, corpus.validation, corpus.test)
+        return sum(map(len, splits))
 
-    def batches(ids: Any, count: int) -> int:
-        cut = streams.contiguous_streams(ids, config.data.batch_size)
-        windows = streams.Windows(cut.shape[1], config.data.window, config.data.horizon)
+    def batches(ids, count):
+        data = config.data
+        cut = streams.contiguous_streams(ids, data.batch_size)
+        windows = streams.Windows(cut.shape[1], data.window, data.horizon)
         drawn = itertools.islice(streams.windows_dataset(cut, windows), count)
         return sum(ids.shape[0] * ids.shape[1] for ids, _ in drawn)
 

@@ -29,7 +29,7 @@ from absl import app, flags
 from benchmarks import report, workers
 from benchmarks.contenders import CONTENDERS, OURS
 from benchmarks.sizes import nearest_units
-from benchmarks.workers import Contender
+from benchmarks.workers import Contender, Facts
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 
@@ -85,9 +85,11 @@ def contender(setting: Setting) -> Contender:
     trainer = loop.Trainer(task, adam, clip_norm=config.optimizer.clip_norm)
     facts = {"units": units, "parameters": runs.parameters(model)}
     curve: list[tuple[float, int, float]] = []
-    return Contender(
-        lambda: curve.extend(train(trainer, setting.budget)), facts, lambda: {"curve": curve}
-    )
+
+    def step():
+        curve.extend(train(trainer, setting.budget))
+
+    return Contender(step, facts, lambda: {"curve": curve})
 
 
 def for_time(config: Any, seed: int) -> Any:
@@ -117,18 +119,18 @@ def sized(name: str, config: Any, data: Any) -> tuple[int, Any]:
     wanted = runs.parameters(model)
 
     @functools.cache
-    def built(units: int) -> Any:
+    def built(units):
         layer = _layer(name, units, data.train.targets.ndim == 2)
         return models.with_layer(layer, data)
 
-    def count(units: int) -> int:
+    def count(units):
         return runs.parameters(built(units))
 
     nearest = nearest_units(count, wanted)
     return nearest, built(nearest)
 
 
-def _layer(name: str, units: int, return_sequences: bool) -> Any:
+def _layer(name, units, return_sequences):
     """Returns a peer's layer; keras-tcn has kernel and dilations of the published TCN."""
     if name == "tcn":
         from tcn import TCN
@@ -175,7 +177,7 @@ def measure(
     """
     left_out: dict[str, str] = {}
 
-    def points() -> list[Point]:
+    def points():
         this = (config.task, budget)
         return [point for point in read(path) if (point.task, point.budget) == this]
 
@@ -194,17 +196,19 @@ def measure(
     return points(), left_out
 
 
-def _has(points: Iterable[Point], name: str, rate: float, seed: int) -> bool:
-    return any((point.name, point.rate, point.seed) == (name, rate, seed) for point in points)
+def _has(points, name, rate, seed):
+    wanted = (name, rate, seed)
+    return any((point.name, point.rate, point.seed) == wanted for point in points)
 
 
 def best_rate(points: Iterable[Point], name: str) -> float | None:
     """Returns the rate of a contender's least validation loss; None where it has no training."""
-    mine = [point for point in points if point.name == name and math.isfinite(point.loss)]
-    return min(mine, key=lambda point: point.loss).rate if mine else None
+    mine = [point for point in points if point.name == name]
+    finite = [point for point in mine if math.isfinite(point.loss)]
+    return min(finite, key=lambda point: point.loss).rate if finite else None
 
 
-def append(path: Path, setting: Setting, facts: dict[str, Any]) -> None:
+def append(path: Path, setting: Setting, facts: Facts) -> None:
     """Writes a training's points below those that the CSV has."""
     begun = path.exists()
     sizes = (facts["units"], facts["parameters"], setting.rate, setting.seed, setting.budget)
@@ -223,10 +227,11 @@ def read(path: Path) -> list[Point]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         kinds = Point.__annotations__
-        return [
-            Point(**{name: kinds[name](value) for name, value in row.items()})
-            for row in csv.DictReader(file)
-        ]
+        points = []
+        for row in csv.DictReader(file):
+            values = {name: kinds[name](value) for name, value in row.items()}
+            points.append(Point(**values))
+    return points
 
 
 def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
@@ -235,47 +240,56 @@ def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
     rate = best_rate(points, name)
     mine = [point for point in points if point.name == name and point.rate == rate]
     seeds = sorted({point.seed for point in mine})
-    return [[point for point in mine if point.seed == seed] for seed in seeds]
+    trainings = []
+    for seed in seeds:
+        trainings.append([point for point in mine if point.seed == seed])
+    return trainings
 
 
-def row(name: str, trainings: Sequence[Sequence[Point]]) -> dict[str, Any]:
+def row(name: str, trainings: Sequence[Sequence[Point]]) -> Facts:
     """Returns what a contender's trainings of one task have come to."""
     lasts = [training[-1] for training in trainings]
-    solved = [
-        next((point.seconds for point in training if point.loss < SOLVED), None)
-        for training in trainings
-    ]
+    rates = [(last.steps - CALL) / last.seconds for last in lasts]
     return {
         "name": name,
         "title": CONTENDERS[name][0],
         **{field: getattr(lasts[0], field) for field in ("units", "parameters", "rate")},
-        "steps_per_second": statistics.median((last.steps - CALL) / last.seconds for last in lasts),
+        "steps_per_second": statistics.median(rates),
         "losses": [min(point.loss for point in training) for training in trainings],
-        "solved": solved,
+        "solved": [_first_solution(training) for training in trainings],
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def _first_solution(training):
+    """Returns the seconds after which a training had solved its task; None if it never did."""
+    return next((point.seconds for point in training if point.loss < SOLVED), None)
+
+
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", "units", "parameters", "learning rate", "steps/s"),
-        *("least validation loss: min, median, max", "solved", "seconds to that"),
-    ]
-    return report.markdown(titles, [_cells(each) for each in found["rows"]])
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "units": lambda row: str(row["units"]),
+        "parameters": lambda row: report.number(row["parameters"]),
+        "learning rate": lambda row: f"{row['rate']:g}",
+        "steps/s": lambda row: report.number(row["steps_per_second"], 1),
+        "least validation loss: min, median, max": _losses,
+        "solved": lambda row: f"{len(_solved(row))} of {len(row['solved'])}",
+        "seconds to that": _seconds_to_solution,
+    }
+    return report.table(found["rows"], columns)
 
 
-def _cells(found: dict[str, Any]) -> list[str]:
-    solved = [seconds for seconds in found["solved"] if seconds is not None]
-    return [
-        found["title"],
-        f"{found['units']}",
-        f"{found['parameters']:,}",
-        f"{found['rate']:g}",
-        f"{found['steps_per_second']:,.1f}",
-        "{min:.1e}, **{median:.1e}**, {max:.1e}".format(**report.spread(found["losses"])),
-        f"{len(solved)} of {len(found['solved'])}",
-        f"{statistics.median(solved):.0f}" if solved else "",
-    ]
+def _losses(row):
+    return "{min:.1e}, **{median:.1e}**, {max:.1e}".format(**report.spread(row["losses"]))
+
+
+def _solved(row):
+    return [seconds for seconds in row["solved"] if seconds is not None]
+
+
+def _seconds_to_solution(row):
+    return f"{statistics.median(_solved(row)):.0f}" if _solved(row) else ""
 
 
 def memoryless(config: Any) -> float:
@@ -293,7 +307,8 @@ def draw(points: Sequence[Point], path: Path) -> None:
     from matplotlib import pyplot
 
     tasks = list(dict.fromkeys(point.task for point in points))
-    figure, panels = pyplot.subplots(1, len(tasks), figsize=(5 * len(tasks), 3.8), squeeze=False)
+    size = (5 * len(tasks), 3.8)
+    figure, panels = pyplot.subplots(1, len(tasks), figsize=size, squeeze=False)
     for axes, task in zip(panels[0], tasks, strict=True):
         of_task = [point for point in points if point.task == task]
         for index, name in enumerate(NAMES):
@@ -309,19 +324,21 @@ def draw(points: Sequence[Point], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _draw_contender(
-    axes: Any, trainings: Sequence[Sequence[Point]], title: str, color: str
-) -> None:
+def _draw_contender(axes, trainings, title, color):
     import numpy as np
 
     if not trainings:
         return
-    curves = [[(point.seconds, point.loss) for point in each] for each in trainings]
-    for curve in curves:
-        axes.plot(*zip(*curve, strict=True), color=color, lw=0.6, alpha=0.6)
-    seconds = np.linspace(0, min(curve[-1][0] for curve in curves), 4 * EVALUATIONS)
-    losses = [np.interp(seconds, *zip(*curve, strict=True)) for curve in curves]
-    axes.plot(seconds, np.median(losses, axis=0), color=color, lw=2, label=title)
+    until = min(training[-1].seconds for training in trainings)
+    grid = np.linspace(0, until, 4 * EVALUATIONS)
+    on_grid = []
+    for training in trainings:
+        seconds = [point.seconds for point in training]
+        losses = [point.loss for point in training]
+        axes.plot(seconds, losses, color=color, lw=0.6, alpha=0.6)
+        on_grid.append(np.interp(grid, seconds, losses))
+    median = np.median(on_grid, axis=0)
+    axes.plot(grid, median, color=color, lw=2, label=title)
 
 
 def define_flags() -> None:
@@ -330,6 +347,7 @@ def define_flags() -> None:
     flags.DEFINE_string("csv", None, "A file for all points, to go on with.", required=True)
     flags.DEFINE_float("seconds", 30, "Of each training.", lower_bound=1e-3)
     flags.DEFINE_multi_float("rate", [2e-3, 1e-2], "Learning rates of the first round.")
+    flags.DEFINE_string("plot", None, "A file for a picture of all points in the CSV.")
     report.define_flags(rounds=3)
 
 
@@ -345,9 +363,16 @@ def main(argv: Sequence[str]) -> int:
         threads=here["threads"],
         path=path,
     )
-    rows = [row(name, trainings) for name in NAMES if (trainings := chosen(points, name))]
+    rows = []
+    for name in NAMES:
+        trainings = chosen(points, name)
+        if trainings:
+            rows.append(row(name, trainings))
     missing = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
-    report.end({**here, "rows": rows, "left_out": missing}, table)
+    found = {**here, "rows": rows, "left_out": missing}
+    report.end(found, table(found))
+    if FLAGS.plot:
+        draw(read(path), Path(FLAGS.plot))
     return int(OURS in left_out)
 
 

@@ -14,12 +14,14 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainers.training import costs
+
+# Numbers by name, of a contender or of a row; they pickle.
+Facts = dict[str, Any]
 
 
 class Contender(NamedTuple):
@@ -34,8 +36,8 @@ class Contender(NamedTuple):
     """
 
     step: Callable[[], Any]
-    facts: dict[str, Any]
-    learn: Callable[[], dict[str, Any]] = dict
+    facts: Facts
+    learn: Callable[[], Facts] = dict
     memory: bool = True
 
 
@@ -53,8 +55,11 @@ class Reading(NamedTuple):
 class Result(NamedTuple):
     """A contender's facts, and its readings by round."""
 
-    facts: dict[str, Any]
+    facts: Facts
     readings: list[Reading]
+
+
+Results = dict[str, Result]
 
 
 class LeftOutError(Exception):
@@ -67,7 +72,7 @@ Build = Callable[[Any], Contender]
 
 def measure(
     builds: Mapping[str, Build], setting: Any, *, threads: int, warmup: int, rounds: int
-) -> tuple[dict[str, Result], dict[str, str]]:
+) -> tuple[Results, dict[str, str]]:
     """Runs contenders in turn.
 
     Args:
@@ -81,11 +86,11 @@ def measure(
         The results, and for each contender that cannot run the reason.
     """
     workers = {name: _Worker(build, setting, threads) for name, build in builds.items()}
-    results: dict[str, Result] = {}
+    results: Results = {}
     left_out: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def leaving_out(name: str) -> Iterator[None]:
+    def leaving_out(name):
         try:
             yield
         except LeftOutError as reason:
@@ -106,10 +111,9 @@ def measure(
         with leaving_out(name):
             results[name].facts.update(workers[name].receive("learn"))
             workers[name].stop()
-    counted = {
-        name: result._replace(readings=result.readings[warmup:]) for name, result in results.items()
-    }
-    return counted, left_out
+    for result in results.values():
+        del result.readings[:warmup]
+    return results, left_out
 
 
 def measure_each(
@@ -118,7 +122,7 @@ def measure_each(
     *,
     threads: int,
     rounds: int,
-) -> tuple[list[dict[str, Result]], dict[str, str]]:
+) -> tuple[list[Results], dict[str, str]]:
     """Runs contenders in turn at several settings, each contender in one process for all of them.
 
     The first pass through the settings does not count. There is no memory in the readings: a
@@ -141,7 +145,7 @@ def measure_each(
         warmup=0,
         rounds=(1 + rounds) * count,
     )
-    results: list[dict[str, Result]] = [{} for _ in settings]
+    results: list[Results] = [{} for _ in settings]
     for name, (facts, readings) in found.items():
         for index in range(count):
             counted = readings[count + index :: count]
@@ -149,20 +153,19 @@ def measure_each(
     return results, left_out
 
 
-def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
+def _in_turn(build, settings):
     """Returns a contender that takes a step at one setting after another, again and again."""
     contenders = [build(setting) for setting in settings]
     turn = itertools.cycle(contenders)
-    return Contender(
-        lambda: next(turn).step(),
-        {},
-        lambda: {"each": [{**each.facts, **each.learn()} for each in contenders]},
-        memory=False,
-    )
+
+    def learn():
+        return {"each": [{**each.facts, **each.learn()} for each in contenders]}
+
+    return Contender(lambda: next(turn).step(), {}, learn, memory=False)
 
 
-def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]:
-    """Runs a contender's one step in a process of its own, and returns its facts.
+def once(name: str, build: Build, setting: Any, threads: int) -> Result:
+    """Runs a contender's one step in a process of its own, and returns its result.
 
     Args:
         name: what an error calls it.
@@ -173,11 +176,11 @@ def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]
     Raises:
         RuntimeError: it failed.
     """
-    builds = {name: functools.partial(build)}
+    builds = {name: build}
     results, left_out = measure(builds, setting, threads=threads, warmup=0, rounds=1)
     if left_out:
         raise RuntimeError(f"{name}: {left_out[name]}")
-    return results[name].facts
+    return results[name]
 
 
 class _Worker:
@@ -211,7 +214,7 @@ class _Worker:
         self._process.join()
 
 
-def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> None:
+def _serve(connection, build, setting, threads):
     """Builds a contender, sends its facts, and answers the words "step" and "learn"."""
     limit_threads(threads)
     try:
@@ -233,13 +236,15 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
         connection.send(LeftOutError(textwrap.shorten(reason, 300)))
 
 
-def _read(step: Callable[[], Any], rest: int | None) -> Reading:
+def _read(step, rest):
     forget_peak()
     start = time.perf_counter()
     step()
     seconds = time.perf_counter() - start
     peak = costs.resident("VmHWM")
-    return Reading(seconds, None if peak is None or rest is None else max(peak - rest, 0))
+    if peak is None or rest is None:
+        return Reading(seconds, None)
+    return Reading(seconds, max(peak - rest, 0))
 
 
 def limit_threads(threads: int) -> None:

@@ -7,6 +7,8 @@ import socket
 import hypothesis
 import pytest
 
+pytest_plugins = ["tests.workers"]
+
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -11,6 +11,7 @@ that repeats it; then the exit status is 1.
 
 import collections
 import dataclasses
+import functools
 import os
 import shlex
 import shutil
@@ -60,11 +61,11 @@ def main(argv: Sequence[str]) -> int:
             print(told(each))
     seconds = time.monotonic() - began
     result = {**here, "seed": FLAGS.seed, "seconds": seconds, "cases": found, "left_out": {}}
-    report.end(result, table)
+    report.end(result, table(result))
     return int(not all(each["good"] for each in found))
 
 
-def _begin_again() -> int:
+def _begin_again():
     """Runs this command with the library before it; comes back where there can be none."""
     folder = Path(tempfile.mkdtemp())
     library = shim.build(folder)
@@ -77,7 +78,7 @@ def _begin_again() -> int:
     os.execve(sys.executable, command, environment)
 
 
-def _findings(folder: Path, lanes: int, deadline: float) -> list[dict[str, Any]]:
+def _findings(folder, lanes, deadline):
     from benchmarks.faults import server  # TensorFlow, which the first process does without
 
     found = []
@@ -109,20 +110,34 @@ def told(finding: dict[str, Any]) -> str:
 
 def table(result: dict[str, Any]) -> str:
     """Returns the result as a Markdown table, a row for each kind."""
-    titles = ("", "cases", "refused with a line", "went on", "different", "lost", "wrong")
     by_kind = collections.defaultdict(list)
     for each in result["cases"]:
-        by_kind[each["case"].partition(":")[0]].append(each)
-    rows = [(KINDS[kind], by_kind[kind]) for kind in KINDS if kind in by_kind]
-    cells = [_cells(title, found) for title, found in [*rows, ("all", result["cases"])]]
-    return report.markdown(titles, cells)
+        kind, _, _ = each["case"].partition(":")
+        by_kind[kind].append(each)
+    rows = [_row(KINDS[kind], by_kind[kind]) for kind in KINDS if kind in by_kind]
+    rows.append(_row("all", result["cases"]))
+    counts = ("cases", "refused with a line", "went on", "different", "lost", "wrong")
+    columns = {"": lambda row: row[""]}
+    for name in counts:
+        columns[name] = functools.partial(_count, name)
+    return report.table(rows, columns)
 
 
-def _cells(title: str, found: list[dict[str, Any]]) -> list[str]:
+def _row(title, found):
     refused = sum(each["refused"] for each in found)
-    counts = [len(found), refused, len(found) - refused]
-    counts += [sum(bool(each[name]) for each in found) for name in ("different", "lost", "wrong")]
-    return [title, *(f"{count:,}" for count in counts)]
+    row = {
+        "": title,
+        "cases": len(found),
+        "refused with a line": refused,
+        "went on": len(found) - refused,
+    }
+    for name in ("different", "lost", "wrong"):
+        row[name] = sum(bool(each[name]) for each in found)
+    return row
+
+
+def _count(name, row):
+    return report.number(row[name])
 
 
 def define_flags() -> None:

@@ -20,7 +20,14 @@ from benchmarks.faults.programs import PROGRAMS, Program, Templates
 from benchmarks.faults.shim import Action, Fault
 
 # How many cases of each there are beside the others'.
-KINDS = {"kills": 3, "stops": 2, "errors": 9, "damage": 4, "denied": 2, "pairs": 1}
+KINDS = {
+    "kills": 3,
+    "stops": 2,
+    "errors": 9,
+    "damage": 4,
+    "denied": 2,
+    "pairs": 1,
+}
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 _FULL = ("ENOSPC", "EDQUOT")  # what an operation that takes space may fail with, beside EIO
 FITS = 4096  # bytes of a file that a disk still takes: a result, but no checkpoint
@@ -75,8 +82,11 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
         programs.PreparationError: it fails.
     """
     folder = templates.copy(program, place / "folder")
-    files = {name: (folder / name).stat().st_size for name in outcomes.contents(folder)}
-    strays = {name: value for name, value in outcomes.read(folder).items() if _is_stray(name)}
+    files = {}
+    for name in outcomes.contents(folder):
+        files[name] = (folder / name).stat().st_size
+    before = outcomes.read(folder)
+    strays = {name: before[name] for name in before if _is_stray(name)}
     log = place / "operations"
     ended = runner.run(program.command(folder), Disturbance(log=log))
     if ended.status:
@@ -117,19 +127,19 @@ def every(kind: str, program: Program, profile: Profile, generator: random.Rando
     return list(dict.fromkeys(cases))  # what is drawn may be drawn twice
 
 
-def _kills(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _kills(program, profile, generator):
     for index in range(1000):
         yield f"{SIGNALS[index % len(SIGNALS)]}:{generator.randint(1, profile.calls)}"
 
 
-def _stops(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _stops(program, profile, generator):
     for each in profile.operations:
         if each.name not in _READING:
             for moment in ("before", "after"):
                 yield f"{moment}:{each.name}:{each.path}:{each.at}"
 
 
-def _errors(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _errors(program, profile, generator):
     for each in profile.operations:
         for number in ("EIO", *(_FULL if each.takes_space else ())):
             for long in ("once", "lasting"):
@@ -140,7 +150,7 @@ def _errors(program: Program, profile: Profile, generator: random.Random) -> Ite
             yield f"ENOSPC-large:{each.name}:{each.path}:{each.at}"
 
 
-def _damage(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _damage(program, profile, generator):
     for name, size in profile.files.items():
         if size and not _is_stray(name):
             yield from (f"flip:{name}:{generator.randrange(8 * size)}" for _ in range(40))
@@ -152,7 +162,7 @@ def _damage(program: Program, profile: Profile, generator: random.Random) -> Ite
         yield from (f"cut:{checkpoints}:{at}" for at in (0, 100, 1000))
 
 
-def _denied(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _denied(program, profile, generator):
     paths = {each.path: None for each in profile.operations}
     for path in paths:
         for operation in ("open", "openwrite", "unlink", "rename", "mkdir", "list"):
@@ -162,14 +172,14 @@ def _denied(program: Program, profile: Profile, generator: random.Random) -> Ite
         yield from (f"EACCES:{operations}:{folder}/*:0" for operations in _FOREIGN)
 
 
-def _pairs(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _pairs(program, profile, generator):
     for _ in range(100):
         delay = generator.uniform(0, profile.seconds)
         yield f"both:{delay:.3f}:0"
         yield f"killed:{delay:.3f}:{generator.randint(1, profile.calls)}"
 
 
-def _is_stray(name: str) -> bool:
+def _is_stray(name):
     base = Path(name).name
     text = name.startswith(f"{programs.TEXT}/")  # what is not ours, and may be any text
     return text or base in (*programs.STRAYS, *programs.STRAY_CHECKPOINTS)

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     return command.exit_status(argv, _encode)
 
 
-def _encode() -> None:
+def _encode():
     corpus = corpora.load("text", FLAGS.data_dir)
     print(f"{corpus.vocabulary.size} words, {len(corpus.train)} tokens")
 

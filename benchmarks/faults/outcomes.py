@@ -75,11 +75,12 @@ def newest_step(folder: Path) -> int:
 
 def contents(folder: Path) -> dict[str, str]:
     """Returns a digest of each file by name."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def scalars(data: bytes) -> list[tuple[int, str, float]]:
@@ -92,15 +93,22 @@ def scalars(data: bytes) -> list[tuple[int, str, float]]:
             break
         start += size + 16
         try:
-            event = tf.compat.v1.Event.FromString(record)
-            values = {each.tag: float(tf.make_ndarray(each.tensor)) for each in event.summary.value}
+            found += _scalars_of(tf.compat.v1.Event.FromString(record))
         except (message.DecodeError, TypeError, ValueError):
             break
-        found += [(event.step, tag, each) for tag, each in values.items() if not _RATE.match(tag)]
     return found
 
 
-def _values(path: Path) -> Any:
+def _scalars_of(event):
+    scalars = []
+    for each in event.summary.value:
+        value = float(tf.make_ndarray(each.tensor))
+        if not _RATE.match(each.tag):
+            scalars.append((event.step, each.tag, value))
+    return scalars
+
+
+def _values(path):
     if path.name in {*STRAYS, *STRAY_CHECKPOINTS}:
         return path.read_bytes()
     if path.suffix == ".npz":
@@ -114,19 +122,19 @@ def _values(path: Path) -> Any:
     return path.read_bytes()
 
 
-def _arrays(path: Path) -> Any:
+def _arrays(path):
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {
-                name: (str(file[name].dtype), file[name].shape, file[name].tobytes())
-                for name in file.files
-                if name not in _MEASURED
-            }
+            arrays = {name: file[name] for name in file.files if name not in _MEASURED}
     except Exception as error:
         return f"cannot be read: {error}"
+    found = {}
+    for name, array in arrays.items():
+        found[name] = (str(array.dtype), array.shape, array.tobytes())
+    return found
 
 
-def _result(text: bytes) -> Any:
+def _result(text):
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
@@ -135,12 +143,16 @@ def _result(text: bytes) -> Any:
     return result
 
 
-def _rows(text: str) -> list[dict[str, str]]:
+def _rows(text):
     rows = csv.DictReader(io.StringIO(text))
-    return [{k: v for k, v in row.items() if k and not _RATE.fullmatch(k)} for row in rows]
+    found = []
+    for row in rows:
+        kept = [name for name in row if name and not _RATE.fullmatch(name)]
+        found.append({name: row[name] for name in kept})
+    return found
 
 
-def _without_repeated_versions(found: Values) -> Values:
+def _without_repeated_versions(found):
     """Leaves out versions of a model that equal the one before them.
 
     Who gives the command of an export again, after it was stopped when its version was complete,
@@ -148,28 +160,30 @@ def _without_repeated_versions(found: Values) -> Values:
     """
     versions: dict[int, Values] = {}
     for name, value in found.items():
-        if match := _VERSION.match(name):
-            versions.setdefault(int(match[1]), {})[name.removeprefix(match[0])] = value
-    repeated = [number for number in versions if versions[number] == versions.get(number - 1)]
-    kept = [number for number in repeated if number <= _EXPORTED]
-    return {
-        name: value
-        for name, value in found.items()
-        if not (match := _VERSION.match(name)) or int(match[1]) not in {*repeated} - {*kept}
-    }
+        match = _VERSION.match(name)
+        if match:
+            files = versions.setdefault(int(match[1]), {})
+            files[name.removeprefix(match[0])] = value
+    kept = dict(found)
+    for number, files in versions.items():
+        if number > _EXPORTED and files == versions.get(number - 1):
+            for name in files:
+                del kept[f"models/{number}/{name}"]
+    return kept
 
 
-def _plain(name: str) -> str:
+def _plain(name):
     """Returns a name without what is drawn or told by the clock."""
     return re.sub(r"[0-9a-f]{16,}", "*", name)
 
 
-def _where(expected: Any, actual: Any) -> str:
+def _where(expected, actual):
     """Returns a few words on where two values differ."""
     if isinstance(actual, str) and actual.startswith("cannot"):
         return f" ({actual})"
     if isinstance(expected, dict) and isinstance(actual, dict):
-        keys = [key for key in {**expected, **actual} if expected.get(key) != actual.get(key)]
+        both = {**expected, **actual}
+        keys = [key for key in both if expected.get(key) != actual.get(key)]
         return f" ({', '.join(map(str, keys[:4]))})"
     if isinstance(expected, list) and isinstance(actual, list):
         fewer = [row for row in expected if row not in actual]

@@ -22,8 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -149,7 +148,7 @@ class Forker:
         return self._connection.recv()
 
 
-def _fork_when_asked(connection: Connection) -> None:
+def _fork_when_asked(connection):
     while True:
         connection.send(_run_here(connection.recv()))
 
@@ -175,20 +174,18 @@ class Runner:
         return self._forker.run(commands) if graphs else _run_here(commands)
 
 
-def _run_here(commands: Sequence[tuple[Command, Disturbance]]) -> list[Ended]:
+def _run_here(commands):
     children = [_Child(*each) for each in commands]
     return [child.wait() for child in children]
 
 
-def _drained(stream: int) -> str:
+def _drained(stream):
     with os.fdopen(stream, "rb") as file:
         file.seek(0)
         return file.read().decode(errors="replace")
 
 
-def _become(
-    command: Command, disturbance: Disturbance, streams: Sequence[int], facts: mmap.mmap
-) -> None:
+def _become(command, disturbance, streams, facts):
     """Makes this process the command; it ends here."""
     time.sleep(disturbance.delay)
     for number, stream in enumerate(streams, start=1):
@@ -216,11 +213,11 @@ def _become(
     os._exit(status)
 
 
-def _is_ours(name: str) -> bool:
+def _is_ours(name):
     return "benchmarks" in flags.FLAGS.find_module_defining_flag(name, "")
 
 
-def _main(module: str, disturbance: Disturbance) -> None:
+def _main(module, disturbance):
     if disturbance.call or disturbance.log:
         shim.count_calls(disturbance.call, disturbance.signal)
     try:
@@ -229,7 +226,7 @@ def _main(module: str, disturbance: Disturbance) -> None:
         shim.stop_counting()
 
 
-def _status_of(main: Callable[[], None]) -> int:
+def _status_of(main):
     """Returns the status with which Python ends after a `main`."""
     try:
         main()

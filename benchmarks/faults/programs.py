@@ -65,11 +65,11 @@ class PreparationError(Exception):
     """A command failed with nothing to disturb it."""
 
 
-def _nothing(runner: Runner, folder: Path) -> None:
+def _nothing(runner, folder):
     del runner, folder
 
 
-def _half_run(runner: Runner, folder: Path) -> None:
+def _half_run(runner, folder):
     """A run that was killed after its second epoch, and what a user has put beside it."""
     ended = runner.run(TRAIN.command(folder), Disturbance(_HALF))
     if ended.status != 128 + signal.SIGKILL:
@@ -77,19 +77,19 @@ def _half_run(runner: Runner, folder: Path) -> None:
     _add_strays(folder / RUN)
 
 
-def _finished_run(runner: Runner, folder: Path) -> None:
+def _finished_run(runner, folder):
     _finish(runner, TRAIN, folder)
     _add_strays(folder / RUN)
 
 
-def _exported_run(runner: Runner, folder: Path) -> None:
+def _exported_run(runner, folder):
     """A finished run, and a model's folder that has a version already."""
     _finish(runner, TRAIN, folder)
     _finish(runner, EXPORT, folder)
     (folder / MODELS / "notes.txt").write_text("mine\n")
 
 
-def _text(runner: Runner, folder: Path) -> None:
+def _text(runner, folder):
     """A text of ten words, drawn at random, with a line break after each sixth."""
     del runner
     generator = random.Random(0)
@@ -100,12 +100,12 @@ def _text(runner: Runner, folder: Path) -> None:
         (folder / TEXT / f"{split}.txt").write_text("\n".join(lines) + "\n")
 
 
-def _encoded_text(runner: Runner, folder: Path) -> None:
+def _encoded_text(runner, folder):
     _text(runner, folder)
     _finish(runner, ENCODE, folder)
 
 
-def _half_encoded_text(runner: Runner, folder: Path) -> None:
+def _half_encoded_text(runner, folder):
     """A text whose encoding was killed after its tenth record."""
     _text(runner, folder)
     fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", "*/progress.json", at=10)
@@ -114,7 +114,7 @@ def _half_encoded_text(runner: Runner, folder: Path) -> None:
         raise PreparationError(f"no tenth record: {ended}")
 
 
-def _half_text_run(runner: Runner, folder: Path) -> None:
+def _half_text_run(runner, folder):
     _text(runner, folder)
     fault = dataclasses.replace(_HALF, path=f"{RUN}/checkpoints/step-*", at=2)
     ended = runner.run(LANGUAGE.command(folder), Disturbance(fault))
@@ -122,13 +122,13 @@ def _half_text_run(runner: Runner, folder: Path) -> None:
         raise PreparationError(f"no second checkpoint: {ended}")
 
 
-def _finish(runner: Runner, program: Program, folder: Path) -> None:
+def _finish(runner, program, folder):
     ended = runner.run(program.command(folder))
     if ended.status:
         raise PreparationError(f"{program.name} failed: {ended}")
 
 
-def _add_strays(run: Path) -> None:
+def _add_strays(run):
     for name in STRAYS:
         (run / name).write_text("mine\n")
     for name in STRAY_CHECKPOINTS:

@@ -5,7 +5,6 @@ run. The model is a small one of its own, and batches are arrays, since what Ten
 build a network and a pipeline takes longer than all that is asked about here.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -46,7 +45,7 @@ class Model(keras.Model):
         super().__init__()
         generator = np.random.default_rng(seed)
 
-        def weight(*shape: int) -> keras.Variable:
+        def weight(*shape):
             values = generator.normal(size=shape, scale=0.3)
             first = tf.constant(values, "float32")
             return self.add_weight(shape=shape, initializer=lambda *_, **__: first)
@@ -71,7 +70,7 @@ class Task(SequenceModeling):
     def dataset(self, first_step: int) -> Any:
         return self._batches(first_step)
 
-    def _batches(self, step: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    def _batches(self, step):
         inputs, targets = self._data.train
         size = self._config.data.batch_size
         while True:
@@ -107,7 +106,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
     spec = tf.TensorSpec([None, config.data.steps, 2], tf.float32, "inputs")
     example = {"inputs": tf.zeros([1, config.data.steps, 2])}
 
-    def answer(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def answer(inputs):
         features = tf.reshape(inputs, [tf.shape(inputs)[0], -1])
         return {"sums": tf.matmul(tf.matmul(features, model.hidden), model.output_weights)}
 
@@ -123,10 +122,10 @@ def install() -> None:
     _draw_plainly()
 
 
-def _draw_plainly() -> None:
+def _draw_plainly():
     """Has pictures be files of a few bytes, for drawing them takes longer than all else."""
 
-    def savefig(self: figure.Figure, file: Any, **_: Any) -> None:
+    def savefig(self, file, **_):
         file.write(f"{len(self.axes)} axes\n".encode())
 
     figure.Figure.savefig = savefig

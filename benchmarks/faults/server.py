@@ -10,7 +10,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import connection
 from pathlib import Path
 
@@ -21,10 +21,10 @@ from etils import epath
 from benchmarks.faults import cases, processes, quick, trial
 from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.trial import Finding
+from trainers.cli import config_flags
 
 # What the commands import, so that their processes need not.
 from trainers.sequences import experiment as sequence_runs  # noqa: F401
-from trainers.tasks import config
 
 
 def findings(
@@ -57,11 +57,12 @@ def findings(
     needed = {case.split(":")[1] for case in given} or PROGRAMS
     for name in needed:
         templates.make(PROGRAMS[name], runners[0])
-        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], folder / "profile")
+        place = folder / "profile"
+        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], place)
     gc.collect()
     gc.freeze()  # so that children share what they only read
 
-    def chosen() -> Iterator[str]:
+    def chosen():
         return iter(given) if given else cases.drawn(profiles, list(kinds), seed, most)
 
     receivers = []
@@ -73,13 +74,12 @@ def findings(
             runner=runner,
             place=folder / f"lane{lane}",
         )
-        receivers.append(_begin(itertools.islice(chosen(), lane, None, lanes), trying, deadline))
+        mine = itertools.islice(chosen(), lane, None, lanes)
+        receivers.append(_begin(mine, trying, deadline))
     yield from _received(receivers)
 
 
-def _begin(
-    mine: Iterator[str], trying: Callable[[str], Finding], deadline: float
-) -> connection.Connection:
+def _begin(mine, trying, deadline):
     """Begins a process that tries cases; returns where its findings are received."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -88,7 +88,7 @@ def _begin(
     return receiver
 
 
-def _received(receivers: list[connection.Connection]) -> Iterator[Finding]:
+def _received(receivers):
     while receivers:
         for each in connection.wait(receivers):
             try:
@@ -98,11 +98,11 @@ def _received(receivers: list[connection.Connection]) -> Iterator[Finding]:
 
 
 def _lane(
-    mine: Iterator[str],
-    trying: Callable[[str], Finding],
-    deadline: float,
-    sender: connection.Connection,
-) -> None:
+    mine,
+    trying,
+    deadline,
+    sender,
+):
     """Tries one case after another."""
     for case in mine:
         if time.monotonic() > deadline:
@@ -115,7 +115,7 @@ def _lane(
     sender.close()
 
 
-def _warm_up(folder: Path) -> None:
+def _warm_up(folder):
     """Trains once in this process: what TensorFlow and Python prepare, children then have.
 
     Functions run op by op: to trace them would take longer than all steps of these runs. With one
@@ -126,7 +126,7 @@ def _warm_up(folder: Path) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.run_functions_eagerly(True)
     values = flags.FlagValues()
-    config.define_flag(["", *quick.flags()], values)
+    config_flags.define_flag(["", *quick.flags()], values)
     values(["", *quick.flags()], known_only=True)
     with tempfile.TemporaryDirectory(dir=folder) as run, contextlib.redirect_stdout(io.StringIO()):
         sequence_runs.train(values.config, epath.Path(run), None, "none")

@@ -63,7 +63,11 @@ def require_names(names: frozenset[str], arrays: Arrays) -> None:
         )
 
 
-def require_shape(name: str, array: np.ndarray, shape: Sequence[int | None]) -> None:
+def require_shape(
+    name: str,
+    array: np.ndarray,
+    shape: Sequence[int | None],
+) -> None:
     """Raises ValueError unless an array has this shape; None stands for any size."""
     fits = len(array.shape) == len(shape)
     for size, wanted in zip(array.shape, shape, strict=False):
@@ -74,7 +78,12 @@ def require_shape(name: str, array: np.ndarray, shape: Sequence[int | None]) -> 
         )
 
 
-def require_equal(name: str, array: np.ndarray, other: str, value: np.ndarray) -> None:
+def require_equal(
+    name: str,
+    array: np.ndarray,
+    other: str,
+    value: np.ndarray,
+) -> None:
     """Raises ValueError unless two arrays are equal."""
     if not np.array_equal(array, value):
         raise ValueError(

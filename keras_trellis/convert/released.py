@@ -15,8 +15,7 @@ script's criterion. A model of pixel sequences has the network as `network.0.mod
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from keras_trellis.convert.arrays import (
 )
 from keras_trellis.convert.released_heads import head_of, head_weights, names_of_head
 from keras_trellis.layer import TrellisLayer
+from keras_trellis.models import legacy
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
 
@@ -41,7 +41,6 @@ _PLAIN = frozenset({"weight1", "weight2", "bias2"})
 _NORMALIZED = frozenset({"weight1_g", "weight1_v", "weight2_g", "weight2_v", "bias2"})
 _LANGUAGE_MODEL = frozenset({"encoder.weight", "decoder.weight", "decoder.bias"})
 _CLASSIFIER = frozenset({"linear.weight", "linear.bias"})
-_OF_EVERY_MODEL = frozenset({"name", "trainable"})
 
 
 def layer_from_torch(
@@ -129,7 +128,7 @@ def language_model_from_torch(
     head = head_of(of_head, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype)
     features = of_head["prior_kernel"].shape[0] if "prior_kernel" in of_head else table.shape[1]
     kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
-    of_layer, of_model = _arguments(kwargs, TrellisLM)
+    of_layer, of_model = legacy.split(TrellisLM, kwargs)
     layer = TrellisLayer(
         **_sizes(weights),
         depth=depth,
@@ -185,7 +184,7 @@ def classifier_from_torch(
     require_shape("linear.weight", matrix, (None, None))
     classes, features = matrix.shape
     require_shape("linear.bias", bias, (classes,))
-    of_layer, of_model = _arguments(kwargs, TrellisClassifier)
+    of_layer, of_model = legacy.split(TrellisClassifier, kwargs)
     layer = TrellisLayer(
         **_sizes(weights),
         depth=depth,
@@ -200,19 +199,6 @@ def classifier_from_torch(
     _assign(layer, weights)
     _assign(model.dense, {"kernel": matrix.T, "bias": bias})
     return model
-
-
-def _arguments(
-    given: Mapping[str, Any],
-    model: Callable[..., Any],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the layer's and the model's arguments; both get the seed."""
-    own = _OF_EVERY_MODEL | inspect.signature(model).parameters.keys()
-    of_model = {name: value for name, value in given.items() if name in own}
-    of_layer = {name: value for name, value in given.items() if name not in own}
-    if "seed" in given:
-        of_layer["seed"] = given["seed"]
-    return of_layer, of_model
 
 
 def _layer_weights(arrays: Arrays) -> dict[str, np.ndarray]:

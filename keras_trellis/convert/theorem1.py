@@ -122,7 +122,11 @@ def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
     layer.bias.assign(np.stack([each.bias for each in weights], axis=1).ravel())
 
 
-def _widened(blocks: _Blocks, inputs: int, units: int) -> _Blocks:
+def _widened(
+    blocks: _Blocks,
+    inputs: int,
+    units: int,
+) -> _Blocks:
     """Puts channels in front that nothing enters and that enter nothing."""
 
     def widened(weight: np.ndarray, *sizes: int) -> np.ndarray:
@@ -218,7 +222,11 @@ def _blocks_of(layer: RNN) -> _Blocks:
     return _Blocks(kernel, recurrent, bias)
 
 
-def _gru_blocks(layer: keras.layers.GRU, kernel: np.ndarray, recurrent: np.ndarray) -> _Blocks:
+def _gru_blocks(
+    layer: keras.layers.GRU,
+    kernel: np.ndarray,
+    recurrent: np.ndarray,
+) -> _Blocks:
     """Splits z, r, h of a `reset_after` GRU into u, r, a (of the input), b (of the recurrence)."""
     bias = np.zeros((2, 3, layer.units), kernel.dtype)
     if layer.use_bias:

@@ -65,7 +65,7 @@ class TrellisClassifier(keras.Model):
     dropout = Rate()
     output_dropout = Rate()
 
-    @legacy.accepts_layer_arguments("classes", {"dropout"})
+    @legacy.accepts_layer_arguments
     def __init__(
         self,
         classes: int,
@@ -131,7 +131,12 @@ class TrellisClassifier(keras.Model):
         penalties = [tf.cast(each, tf.float32) / replicas for each in self.losses]
         return tf.add_n([cross_entropy(y, y_pred, sample_weight), *penalties])
 
-    def call(self, sequences: tf.Tensor, mask: Any = None, training: bool = False) -> tf.Tensor:
+    def call(
+        self,
+        sequences: tf.Tensor,
+        mask: Any = None,
+        training: bool = False,
+    ) -> tf.Tensor:
         """Returns the logits of each sequence's label.
 
         Args:
@@ -180,7 +185,7 @@ class TrellisClassifier(keras.Model):
     ) -> TrellisClassifier:
         """Makes a model of its config, also of one that 0.1 saved."""
         if "trellis" not in config:
-            config = legacy.composed(config, "classes", {"dropout"})
+            config = legacy.composed(cls, config)
         return super().from_config(dict(config), custom_objects)
 
     def _ordered(self, steps: tf.Tensor) -> tf.Tensor:
@@ -197,7 +202,12 @@ class TrellisClassifier(keras.Model):
         return tf.gather(steps, self.permutation, axis=1)
 
 
-def _one_a_row(name: str, values: tf.Tensor, rows: Any, what: str) -> tf.Tensor:
+def _one_a_row(
+    name: str,
+    values: tf.Tensor,
+    rows: Any,
+    what: str,
+) -> tf.Tensor:
     """Returns numbers `[B]` of `[B]` or `[B, 1]`."""
     if values.shape.rank is None:  # Keras makes one graph for all ranks, and tells none
         values = tf.reshape(values, [-1])
@@ -207,7 +217,12 @@ def _one_a_row(name: str, values: tf.Tensor, rows: Any, what: str) -> tf.Tensor:
     return tf.reshape(values, [-1])
 
 
-def _drop(values: tf.Tensor, rate: float, seed: tf.Tensor | None, stream: str) -> tf.Tensor:
+def _drop(
+    values: tf.Tensor,
+    rate: float,
+    seed: tf.Tensor | None,
+    stream: str,
+) -> tf.Tensor:
     """Drops elements, where a rate and a seed say so."""
     if seed is None or not rate:
         return values

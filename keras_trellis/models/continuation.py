@@ -61,7 +61,11 @@ def _graph(model: Any) -> Any:
 
 
 def _continue(
-    model: Any, ids: tf.Tensor, steps: tf.Tensor, seeds: tf.Tensor, **settings: Any
+    model: Any,
+    ids: tf.Tensor,
+    steps: tf.Tensor,
+    seeds: tf.Tensor,
+    **settings: Any,
 ) -> tf.Tensor:
     cache = model.get_initial_cache(tf.shape(ids)[0])
     log_probs, cache = passes.prefill(model, ids, cache)

@@ -50,7 +50,12 @@ def sizes(tensor: tf.Tensor) -> list[Any]:
     return [found[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
 
 
-def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tensor:
+def with_shape(
+    name: str,
+    tensor: Any,
+    wanted: Sizes,
+    expected: str,
+) -> tf.Tensor:
     """Returns a tensor, which is of the shape that is wanted.
 
     Args:
@@ -77,7 +82,12 @@ def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tenso
     return tensor
 
 
-def with_known_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tensor:
+def with_known_shape(
+    name: str,
+    tensor: Any,
+    wanted: Sizes,
+    expected: str,
+) -> tf.Tensor:
     """As `with_shape`, but checks only the sizes that are known; so it adds nothing to a graph.
 
     Raises:
@@ -90,7 +100,12 @@ def with_known_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf
     return tensor
 
 
-def within(name: str, ids: tf.Tensor, size: int, what: str = "the vocabulary") -> tf.Tensor:
+def within(
+    name: str,
+    ids: tf.Tensor,
+    size: int,
+    what: str = "the vocabulary",
+) -> tf.Tensor:
     """Returns integers, which are in [0, size).
 
     Raises:
@@ -107,7 +122,11 @@ def within(name: str, ids: tf.Tensor, size: int, what: str = "the vocabulary") -
         return tf.identity(ids)
 
 
-def require(holds: tf.Tensor, message: str, value: tf.Tensor) -> None:
+def require(
+    holds: tf.Tensor,
+    message: str,
+    value: tf.Tensor,
+) -> None:
     """Raises an error with a message and a value where something does not hold."""
     if not tf.executing_eagerly():
         _assertion(holds, message, value)
@@ -115,7 +134,12 @@ def require(holds: tf.Tensor, message: str, value: tf.Tensor) -> None:
         raise ValueError(f"{message} {value}")
 
 
-def next_tokens(name: str, targets: tf.Tensor, ids_name: str, ids: tf.Tensor) -> tf.Tensor:
+def next_tokens(
+    name: str,
+    targets: tf.Tensor,
+    ids_name: str,
+    ids: tf.Tensor,
+) -> tf.Tensor:
     """Returns targets as integers; their shape must be that of the ids."""
     return with_shape(
         name,
@@ -142,40 +166,42 @@ def where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
 
 
 def scored(
+    model: Any,
     targets: Any,
     ids: tf.Tensor,
     mask: Any,
     sample_weight: Any,
-    size: int,
-    *,
-    dtype: tf.DType,
     names: tuple[str, str] = ("targets", "ids"),
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the targets of a loss, 0 where they are not scored, and their weights.
 
     Args:
+        model: the language model.
         targets: integers `[B, T]`.
         ids: `[B, T]`.
         mask: None, or booleans `[B, T]`.
         sample_weight: None, or weights `[B]` or `[B, T]`.
-        size: the number of tokens.
-        dtype: of the weights.
-        names: what to call targets and ids.
+        names: what to call targets and ids in errors.
 
     Returns:
-        the targets, and their weights, both `[B, T]`.
+        the targets, and their weights in at least float32, both `[B, T]`.
 
     Raises:
         ValueError: targets or weights have another shape, or a target is outside of the vocabulary.
     """
+    dtype = tf.float64 if model.compute_dtype == "float64" else tf.float32
     targets = next_tokens(names[0], targets, names[1], ids)
-    weights = where_valid(mask, _position_weights(sample_weight, ids, names[1], dtype))
+    weights = _position_weights(sample_weight, ids, names[1], dtype)
+    weights = where_valid(mask, weights)
     targets = where_valid(weights != 0, targets)
-    return within(names[0], targets, size), weights
+    return within(names[0], targets, model.vocabulary_size), weights
 
 
 def _position_weights(
-    sample_weight: Any, ids: tf.Tensor, ids_name: str, dtype: tf.DType
+    sample_weight: Any,
+    ids: tf.Tensor,
+    ids_name: str,
+    dtype: tf.DType,
 ) -> tf.Tensor:
     """Returns how much each position counts, `[B, T]`."""
     rows, steps = sizes(ids)

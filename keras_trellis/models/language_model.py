@@ -41,10 +41,9 @@ class TrellisLM(Streaming, OwnLoss):
     `[B, 1, channels]` for all steps, and for the auxiliary outputs one a level. The layer has its
     own dropout. The softmax uses the table undropped.
 
-    Ids and targets must lie in [0, vocabulary_size), and targets have the shape of the ids; else
-    there is an error. XLA leaves assertions out: there an id outside makes everything NaN that
-    depends on it. Where `mask` is False or a weight is 0, the position is not scored, and its
-    target may be anything; so may masked ids.
+    Ids and targets must lie in [0, vocabulary_size). XLA leaves this check out: there an id outside
+    makes everything NaN that depends on it. A position is not scored where `mask` is False or its
+    weight is 0; its target, and a masked id, may be anything.
 
     Args:
         vocabulary_size: V, the number of tokens.
@@ -55,8 +54,7 @@ class TrellisLM(Streaming, OwnLoss):
             `stateful`, `go_backwards` or `zero_output_for_mask`.
         embedding_units: E, the size of a word vector. The tied and the adaptive softmax need as
             many output channels of the layer.
-        head: `"tied"` or a `keras_trellis.heads.Head`; one given as an object keeps its dtype, and
-            belongs to this model alone.
+        head: `"tied"`, or a `keras_trellis.heads.Head` that belongs to this model alone.
         embedding_dropout: fraction of the vocabulary to drop from the embedding table.
         output_dropout: fraction of the output channels to drop.
         auxiliary_every: f: the outputs after level i join the loss where i mod f = f - 1,
@@ -66,8 +64,8 @@ class TrellisLM(Streaming, OwnLoss):
         temporal_weight: weight of the temporal term (TAR: beta).
         embeddings_initializer: of the table; None: uniform in [-0.1, 0.1], the paper's.
         untrained_input_id: a token whose word vector learns as a target only: no gradient reaches
-            it through the input. The released code does so, by way of torch's `padding_idx=-1`,
-            to the last word of the vocabulary. A negative id counts from the end.
+            it through the input. In the released code torch's `padding_idx=-1` does so to the last
+            word. A negative id counts from the end.
         seed: integer that the model's dropout masks derive from; None: drawn at random.
         **kwargs: `name`, `dtype`, `trainable` of every Keras model. For one release, the arguments
             of 0.1 too: `TrellisLM(10_000, 1400, depth=55, ...)` makes a `TrellisLayer`.
@@ -82,7 +80,7 @@ class TrellisLM(Streaming, OwnLoss):
     embedding_dropout = dropout.Rate()
     output_dropout = dropout.Rate()
 
-    @legacy.accepts_layer_arguments("vocabulary_size", set())
+    @legacy.accepts_layer_arguments
     def __init__(
         self,
         vocabulary_size: int,
@@ -159,12 +157,17 @@ class TrellisLM(Streaming, OwnLoss):
         """How many tokens, the present one included, a prediction depends on; None: all."""
         return self.trellis.receptive_field
 
-    def call(self, ids: tf.Tensor, mask: Any = None, training: bool = False) -> tf.Tensor:
+    def call(
+        self,
+        ids: tf.Tensor,
+        mask: Any = None,
+        training: bool = False,
+    ) -> tf.Tensor:
         """Returns the logits of the next token at each position.
 
         Args:
-            ids: integers `[B, T]`; floats are cast, as `keras.layers.Embedding` does, because Keras
-                itself calls with floats when it builds metrics under a distribution strategy.
+            ids: integers `[B, T]`. Floats are cast: Keras itself calls with floats when it builds
+                metrics under a distribution strategy.
             mask: None, or booleans `[B, T]`: False is skipped, as in `keras.layers.LSTM`.
             training: whether to drop.
 
@@ -218,9 +221,15 @@ class TrellisLM(Streaming, OwnLoss):
                 f"`discard` must leave some of the {ids.shape[1]} positions to score. "
                 f"Received: discard={discard}"
             )
-        targets, weights = self._scored(targets, ids, mask, sample_weight)
-        found = self._training_features(
-            ids, initial_state=initial_state, mask=mask, training=training, discard=discard
+        targets, weights = inputs.scored(self, targets, ids, mask, sample_weight)
+        found = passes.features(
+            self,
+            ids,
+            initial_state=initial_state,
+            mask=mask,
+            training=training,
+            auxiliary_every=self.auxiliary_every if self.auxiliary_weight else None,
+            discard=discard,
         )
         targets, weights = targets[:, discard:], weights[:, discard:]
         terms, totals = losses.sums(self, found, targets, weights, training)
@@ -269,11 +278,7 @@ class TrellisLM(Streaming, OwnLoss):
         return inputs.where_valid(mask, passes.nll(self, outputs, targets)), after
 
     def own_loss(self, data: Any, training: bool) -> tuple[LossTerms, LossTerms, tf.Tensor]:
-        """Returns the sums of the loss terms of a batch, their weights, and the logits.
-
-        Raises:
-            ValueError: as `loss_terms`, or the batch has no targets.
-        """
+        """Returns the sums of the loss terms of a batch, their weights, and the logits."""
         ids, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if targets is None:
             raise ValueError(
@@ -281,8 +286,9 @@ class TrellisLM(Streaming, OwnLoss):
                 "next token at each position: fit(ids, targets). Received: y=None"
             )
         ids, _ = self.checked_tokens("x", ids)
-        targets, weights = self._scored(targets, ids, None, sample_weight, names=("y", "x"))
-        found = self._training_features(ids, training=training)
+        targets, weights = inputs.scored(self, targets, ids, None, sample_weight, ("y", "x"))
+        every = self.auxiliary_every if self.auxiliary_weight else None
+        found = passes.features(self, ids, training=training, auxiliary_every=every)
         terms, totals = losses.sums(self, found, targets, weights, training)
         return terms, totals, passes.logits(self, found.dropped, training)
 
@@ -312,19 +318,15 @@ class TrellisLM(Streaming, OwnLoss):
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> TrellisLM:
         """Makes a model of its config, also of one that 0.1 saved."""
         if "trellis" not in config:
-            config = legacy.composed(config, "vocabulary_size", set())
+            config = legacy.composed(cls, config)
         return super().from_config(dict(config), custom_objects)
 
-    def _scored(self, *given: Any, names: tuple[str, str] = ("targets", "ids")) -> Any:
-        dtype = tf.float64 if self.compute_dtype == "float64" else tf.float32
-        return inputs.scored(*given, self.vocabulary_size, dtype=dtype, names=names)
 
-    def _training_features(self, ids: tf.Tensor, **how: Any) -> passes.Features:
-        every = self.auxiliary_every if self.auxiliary_weight else None
-        return passes.features(self, ids, auxiliary_every=every, **how)
-
-
-def _token(name: str, value: Any, vocabulary_size: int) -> int | None:
+def _token(
+    name: str,
+    value: Any,
+    vocabulary_size: int,
+) -> int | None:
     """Returns an id of the vocabulary; a negative one counts from the end, None stays."""
     if value is None:
         return None

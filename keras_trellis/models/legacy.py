@@ -12,76 +12,83 @@ from typing import Any
 from keras_trellis import arguments
 from keras_trellis.layer import TrellisLayer
 
-__all__ = ["accepts_layer_arguments", "composed"]
+__all__ = ["accepts_layer_arguments", "composed", "split"]
 
-_OF_EVERY_LAYER = {"name", "dtype", "trainable", "kwargs", "self"}
-_OF_THE_LAYER = {*inspect.signature(TrellisLayer.__init__).parameters, "activity_regularizer"}
-_FIXED = ("return_sequences", "return_state", "stateful", "go_backwards", "zero_output_for_mask")
+_OF_EVERY_MODEL = {"name", "dtype", "trainable"}
+_FIXED = (
+    "return_sequences",
+    "return_state",
+    "stateful",
+    "go_backwards",
+    "zero_output_for_mask",
+)
 
 
-def accepts_layer_arguments(size: str, of_model: set[str]) -> Callable:
+def accepts_layer_arguments(constructor: Callable) -> Callable:
     """Decorates a model's constructor so that it takes the arguments of 0.1 for one release.
 
-    Args:
-        size: the first argument: how many channels the layer's output has by default is this one,
-            or `embedding_units` where the model has it.
-        of_model: arguments of the model that the layer has, too, and does not get.
+    These are the constructor's first argument, `units` and `depth`, and those of the layer by name.
     """
+    size = list(inspect.signature(constructor).parameters)[1]
 
-    def decorate(constructor: Callable) -> Callable:
-        @functools.wraps(constructor)
-        def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-            given = [*args[1:2], kwargs.get("units")]
-            if len(args) < 3 and not any(isinstance(each, numbers.Integral) for each in given):
-                return constructor(self, *args, **kwargs)
-            kwargs = {**dict(zip((size, "units", "depth"), args, strict=False)), **kwargs}
-            _warn(type(self).__name__, kwargs[size], _of_layer(kwargs, size, of_model))
-            return constructor(self, **composed(kwargs, size, of_model))
+    @functools.wraps(constructor)
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        units = [*args[1:2], kwargs.get("units")]
+        is_old = len(args) >= 3 or any(isinstance(each, numbers.Integral) for each in units)
+        if is_old:
+            named = zip((size, "units", "depth"), args, strict=False)
+            args, kwargs = (), composed(type(self), {**dict(named), **kwargs})
+            _warn(type(self).__name__, kwargs[size], kwargs["trellis"])
+        constructor(self, *args, **kwargs)
 
-        return construct
-
-    return decorate
+    return construct
 
 
-def composed(config: Mapping[str, Any], size: str, of_model: set[str]) -> dict[str, Any]:
+def composed(model: type, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a model of 0.1 with a layer in the place of the layer's arguments.
 
     Args:
+        model: the class of the model.
         config: the arguments, or the config of a model that 0.1 saved.
-        size: see `accepts_layer_arguments`.
-        of_model: see `accepts_layer_arguments`.
 
     Raises:
-        ValueError: an argument of the layer has no meaning in a model.
+        ValueError: an argument of the layer is out of range, or has no meaning in a model.
     """
+    of_layer, of_model = split(model, config)
     for name in _FIXED:
-        if name in config:
+        if name in of_layer:
             raise ValueError(
                 f"`{name}` is an argument of TrellisLayer that a model sets itself. "
                 f"Received: {name}={config[name]!r}"
             )
-    of_layer = _of_layer(config, size, of_model)
-    shared = {name: config[name] for name in ("dtype", "seed") if name in config}
-    layer = TrellisLayer(**{**of_layer, **shared, "name": "trellis"})
-    own = {name: value for name, value in config.items() if name not in of_layer}
-    return {**own, "trellis": layer}
-
-
-def _of_layer(config: Mapping[str, Any], size: str, of_model: set[str]) -> dict[str, Any]:
-    """Returns the arguments that belong to the layer alone."""
-    names = _OF_THE_LAYER - _OF_EVERY_LAYER - of_model - {"seed"}
-    of_layer = {name: value for name, value in config.items() if name in names}
     if of_layer.get("output_units") is None:
-        followed = "embedding_units" if "embedding_units" in config else size
+        followed = "embedding_units" if "embedding_units" in config else "classes"
         of_layer["output_units"] = arguments.positive(followed, config[followed])
-    return of_layer
+    layer = TrellisLayer(**of_layer, dtype=config.get("dtype"), name="trellis")
+    return {**of_model, "trellis": layer}
 
 
-def _warn(model: str, size: Any, of_layer: Mapping[str, Any]) -> None:
-    given = ", ".join(f"{name}={value!r}" for name, value in of_layer.items())
+def split(model: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the arguments of a model's layer and those of the model; both get the seed."""
+    own = _OF_EVERY_MODEL | inspect.signature(model.__init__).parameters.keys()  # type: ignore
+    of_layer, of_model = {}, {}
+    for name, value in given.items():
+        if name in own:
+            of_model[name] = value
+        if name not in own or name == "seed":
+            of_layer[name] = value
+    return of_layer, of_model
+
+
+def _warn(model: str, size: Any, layer: TrellisLayer) -> None:
+    defaults = TrellisLayer(1, 1).get_config()
+    given = [f"{layer.units}", f"depth={layer.depth}"]
+    for name, value in layer.get_config().items():
+        if name not in ("name", "units", "depth", "dtype") and value != defaults[name]:
+            given.append(f"{name}={value!r}")
     warnings.warn(
         f"{model} takes a layer in the place of the layer's arguments, which work for one release "
-        f"more. Write {model}({size!r}, TrellisLayer({given}), ...)",
+        f"more. Write {model}({size!r}, TrellisLayer({', '.join(given)}), ...)",
         DeprecationWarning,
         stacklevel=3,
     )

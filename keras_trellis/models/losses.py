@@ -31,7 +31,11 @@ class LossTerms(NamedTuple):
 
 
 def sums(
-    model: Any, features: Features, targets: tf.Tensor, weights: tf.Tensor, training: bool
+    model: Any,
+    features: Features,
+    targets: tf.Tensor,
+    weights: tf.Tensor,
+    training: bool,
 ) -> tuple[LossTerms, LossTerms]:
     """Returns the terms as weighted sums over positions, and the sums of those weights.
 

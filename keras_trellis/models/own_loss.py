@@ -58,7 +58,12 @@ class OwnLoss(keras.Model):
         penalties = [heads.at_least_float32(penalty) / replicas for penalty in self.losses]
         return tf.add_n([*losses.means(sums, weights), *penalties]), logits
 
-    def _reported(self, data: Any, loss: tf.Tensor, logits: tf.Tensor) -> dict[str, Any]:
+    def _reported(
+        self,
+        data: Any,
+        loss: tf.Tensor,
+        logits: tf.Tensor,
+    ) -> dict[str, Any]:
         """Updates the metrics and returns them."""
         ids, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         for metric in self.metrics:

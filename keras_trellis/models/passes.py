@@ -42,7 +42,11 @@ class Features(NamedTuple):
     state: tuple[tf.Tensor, ...]
 
 
-def embed(model: Any, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
+def embed(
+    model: Any,
+    ids: tf.Tensor,
+    training: bool = False,
+) -> tf.Tensor:
     """Returns the word vectors `[B, T, E]`, in training without the words that are dropped.
 
     An id outside of the vocabulary has NaN: under XLA and on an accelerator, a lookup outside of
@@ -93,24 +97,42 @@ def features(
     return Features(raw, _drop(model, raw, training), auxiliary, state)
 
 
-def stream(model: Any, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+def stream(
+    model: Any,
+    ids: tf.Tensor,
+    cache: Any,
+    mask: Any = None,
+) -> tuple[tf.Tensor, Any]:
     """Returns what the head gets for ids `[B, T]`, `[B, T, output_units]`, and the next cache."""
     return model.trellis.stream(embed(model, ids), cache, mask=mask)
 
 
-def prefill(model: Any, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+def prefill(
+    model: Any,
+    ids: tf.Tensor,
+    cache: Any,
+    mask: Any = None,
+) -> tuple[tf.Tensor, Any]:
     """Returns the log-probabilities `[B, V]` after ids `[B, T]`, T >= 1, and the next cache."""
     outputs, cache = stream(model, ids, cache, mask)
     # A masked step has the output of the valid one before it: the last one fits every row.
     return log_probs(model, outputs[:, -1]), cache
 
 
-def step(model: Any, ids: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
+def step(
+    model: Any,
+    ids: tf.Tensor,
+    cache: Any,
+) -> tuple[tf.Tensor, Any]:
     """Returns the log-probabilities `[B, V]` after one id a row, `[B]`, and the next cache."""
     return prefill(model, ids[:, None], cache)
 
 
-def logits(model: Any, outputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+def logits(
+    model: Any,
+    outputs: tf.Tensor,
+    training: bool = False,
+) -> tf.Tensor:
     """Returns the logits `[..., V]` for outputs `[..., output_units]`."""
     return model.head.logits(outputs, model.embedding.embeddings, training=training)
 
@@ -120,12 +142,21 @@ def log_probs(model: Any, outputs: tf.Tensor) -> tf.Tensor:
     return model.head.log_probs(outputs, model.embedding.embeddings)
 
 
-def nll(model: Any, outputs: tf.Tensor, targets: tf.Tensor, training: bool = False) -> tf.Tensor:
+def nll(
+    model: Any,
+    outputs: tf.Tensor,
+    targets: tf.Tensor,
+    training: bool = False,
+) -> tf.Tensor:
     """Returns the negative log-likelihood of each target, in nats; see `Head.nll`."""
     return model.head.nll(outputs, targets, model.embedding.embeddings, training=training)
 
 
-def _drop(model: Any, outputs: tf.Tensor, training: bool) -> tf.Tensor:
+def _drop(
+    model: Any,
+    outputs: tf.Tensor,
+    training: bool,
+) -> tf.Tensor:
     """Variational dropout of `[..., T, E]`: one mask for all steps."""
     if not (training and model.output_dropout):
         return outputs
@@ -134,6 +165,12 @@ def _drop(model: Any, outputs: tf.Tensor, training: bool) -> tf.Tensor:
     return outputs * _mask(model, "outputs", shape, model.output_dropout, outputs.dtype)
 
 
-def _mask(model: Any, name: str, shape: Any, rate: float, dtype: tf.DType) -> tf.Tensor:
+def _mask(
+    model: Any,
+    name: str,
+    shape: Any,
+    rate: float,
+    dtype: tf.DType,
+) -> tf.Tensor:
     seed = dropout.stream_seed(dropout.next_seed(model.seed_generator), name)
     return dropout.dropout_mask(shape, rate, seed, dtype)

@@ -53,7 +53,11 @@ class SequenceLayer(Protocol):
         """Creates the variables for sequences `[B, T, p]`."""
 
     def __call__(
-        self, sequences: Any, initial_state: Any = None, mask: Any = None, training: bool = False
+        self,
+        sequences: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool = False,
     ) -> Any:
         """Runs sequences `[B, T, p]`; a masked step is skipped, wherever it is.
 
@@ -68,7 +72,12 @@ class SequenceLayer(Protocol):
     def get_initial_cache(self, batch_size: Any) -> Any:
         """Returns the cache of no history: a nest of tensors `[B, ...]`."""
 
-    def stream(self, sequences: Any, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+    def stream(
+        self,
+        sequences: Any,
+        cache: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
         """Continues sequences exactly: chunks equal one pass.
 
         Returns:
@@ -91,7 +100,12 @@ class Pass(NamedTuple):
     auxiliary: tf.Tensor | None
 
 
-def prepared(value: Any, model: str, *, returns_all: bool) -> Any:
+def prepared(
+    value: Any,
+    model: str,
+    *,
+    returns_all: bool,
+) -> Any:
     """Returns the layer of a model, which sets what the layer returns.
 
     Args:
@@ -146,7 +160,11 @@ def run(
     return Pass(outputs[:, discard:], tuple(state), auxiliary)
 
 
-def auxiliary_levels(layer: Any, every: int | None, weight: float) -> int | None:
+def auxiliary_levels(
+    layer: Any,
+    every: int | None,
+    weight: float,
+) -> int | None:
     """Returns `auxiliary_every` of a model.
 
     Raises:

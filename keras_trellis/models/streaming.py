@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from keras_trellis.models import continuation, inputs, passes
-from keras_trellis.models.sequence_layer import SequenceLayer
 
 __all__ = ["Streaming"]
 
@@ -22,7 +21,7 @@ class Streaming:
     """
 
     vocabulary_size: int
-    trellis: SequenceLayer
+    trellis: Any
 
     def get_initial_state(self, batch_size: int) -> Any:
         """Returns the state of no history: a list of zeros `[B, units]`."""
@@ -32,7 +31,12 @@ class Streaming:
         """Returns the cache of no history, for `score`, `prefill` and `step`."""
         return self.trellis.get_initial_cache(batch_size)
 
-    def stream(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+    def stream(
+        self,
+        ids: tf.Tensor,
+        cache: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
         """Returns what the head gets at each step, `[B, T, output_units]`, and the new cache.
 
         Args:
@@ -43,7 +47,12 @@ class Streaming:
         ids, mask = self.checked_tokens("ids", ids, mask)
         return passes.stream(self, ids, cache, mask)
 
-    def prefill(self, ids: tf.Tensor, cache: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+    def prefill(
+        self,
+        ids: tf.Tensor,
+        cache: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
         """Reads a chunk of text at once.
 
         Args:
@@ -123,7 +132,12 @@ class Streaming:
             strip_prompt=strip_prompt,
         )
 
-    def checked_tokens(self, name: str, value: Any, mask: Any = None) -> tuple[tf.Tensor, Any]:
+    def checked_tokens(
+        self,
+        name: str,
+        value: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
         """Returns tokens `[B, T]`, zeros where they are masked, and the mask.
 
         Raises:

@@ -113,7 +113,7 @@ class RecurrentLayer(keras.layers.Layer):
         before = tf.zeros([batch, self.output_units], self.compute_dtype)
         outputs, state = self._run(sequences, state, before, mask, training)
         if not self.return_sequences:
-            outputs = masks.last_valid(outputs, None, before)
+            outputs = _last(outputs, before)
         return (outputs, *state) if self.return_state else outputs
 
     def get_initial_state(self, batch_size: int | tf.Tensor) -> list[tf.Tensor]:
@@ -128,7 +128,10 @@ class RecurrentLayer(keras.layers.Layer):
         return (*state, tf.zeros([batch_size, self.output_units], self.compute_dtype))
 
     def stream(
-        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None = None
+        self,
+        sequences: tf.Tensor,
+        cache: State,
+        mask: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, State]:
         """Continues sequences whose past is in `cache`; chunks equal one long pass.
 
@@ -149,7 +152,7 @@ class RecurrentLayer(keras.layers.Layer):
         state, before = (cache[:-1], cache[-1]) if place is None else (cache, cache[place])
         outputs, state = self._run(sequences, state, before, mask, training=False)
         if place is None:
-            state = (*state, masks.last_valid(outputs, None, before))
+            state = (*state, _last(outputs, before))
         return outputs, state
 
     def compute_output_shape(
@@ -187,7 +190,12 @@ class RecurrentLayer(keras.layers.Layer):
         return -len(tf.nest.flatten(cell.state_size)) if type(cell) in _CELLS else None
 
     def _run(
-        self, sequences: tf.Tensor, state: State, before: tf.Tensor, mask: Any, training: bool
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        before: tf.Tensor,
+        mask: Any,
+        training: bool,
     ) -> tuple[tf.Tensor, State]:
         """Runs the layers; a masked step has the output before it, first of all `before`."""
         if mask is None:
@@ -197,7 +205,11 @@ class RecurrentLayer(keras.layers.Layer):
         return masks.unpack(outputs, plan, before), state
 
     def _run_valid(
-        self, sequences: tf.Tensor, state: State, count: tf.Tensor | None, training: bool
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        count: tf.Tensor | None,
+        training: bool,
     ) -> tuple[tf.Tensor, State]:
         """Runs the layers over the first `count` steps of each row; None: over all."""
         if sequences.shape[1]:
@@ -211,7 +223,11 @@ class RecurrentLayer(keras.layers.Layer):
         return outputs[:, :time], tuple(kept)
 
     def _run_layers(
-        self, sequences: tf.Tensor, state: State, count: tf.Tensor | None, training: bool
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        count: tf.Tensor | None,
+        training: bool,
     ) -> tuple[tf.Tensor, State]:
         mask = None if count is None else tf.sequence_mask(count, tf.shape(sequences)[1])
         after: list[tf.Tensor] = []
@@ -232,7 +248,12 @@ class RecurrentLayer(keras.layers.Layer):
             yield layer, tf.nest.pack_sequence_as(structure, ahead[:size])
             del ahead[:size]
 
-    def _checked(self, name: str, given: Any, expected: Sequence[tf.Tensor]) -> State:
+    def _checked(
+        self,
+        name: str,
+        given: Any,
+        expected: Sequence[tf.Tensor],
+    ) -> State:
         """Returns the tensors of a state or a cache, in the compute dtype."""
         flat = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given)]
         wanted = [each.shape for each in expected]
@@ -315,6 +336,12 @@ def _output_units(layer: keras.layers.RNN) -> int:
     cell = layer.cell
     size = getattr(cell, "output_size", None)
     return tf.nest.flatten(cell.state_size)[0] if size is None else size
+
+
+def _last(outputs: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    """Returns the last of outputs `[B, T, C]`; where T is 0, the output before them."""
+    first = tf.expand_dims(before, 1)
+    return tf.concat([first, outputs[:, -1:]], axis=1)[:, -1]
 
 
 def _initial_state(layer: keras.layers.RNN, batch_size: Any) -> list[tf.Tensor]:

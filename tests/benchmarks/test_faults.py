@@ -19,7 +19,7 @@ from benchmarks.faults.__main__ import KINDS, table, told
 from benchmarks.faults.processes import Ended
 from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.shim import Action, Fault
-from tools.build_files import ROOT
+from tests import ROOT
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None or sys.platform != "linux",

@@ -277,17 +277,16 @@ def test_each_layer_is_trained_scored_adapted_sampled_from_and_exported(
     chosen = f"--config.model.layer={layer}"
     output = call("--task=text", *SMALL, chosen, *model, *short, *place)
     assert "warning" not in output and "exact" in output.splitlines()[-1]
-    evaluated = call("--mode=evaluate", *place)
-    assert "; ".join(evaluated.splitlines()) in output
     adapted = call("--mode=evaluate", *place, *ADAPTATIONS["dynamic"], *ADAPTATIONS["cache"])
-    assert len(re.findall(r"adapted [\d.]+ \(549 tokens\)", adapted)) == 2
+    for line in adapted.splitlines():
+        static, _ = re.findall(r"[\d.]+ \(549 tokens\)", line)
+        assert f"exact {static}" in output and ", adapted " in line
     arguments = ("--mode=generate", place[0], "--prompt=w1", "--max_length=5", "--temperature=0")
     text = call(*arguments)
     assert text.startswith("w1")
     folder = language_runs.export(epath.Path(workdir), str(tmp_path / "served"), "float32")
-    served = tf.saved_model.load(folder).signatures
-    (score,) = served["score"](text=tf.constant(["w1 w2"]))["nll"].numpy().sum(-1, keepdims=True)
-    assert np.isfinite(score).all()
+    generate = tf.saved_model.load(folder).signatures["generate"]
+    assert generate.structured_input_signature
 
 
 def test_a_run_of_release_0_1_goes_on(trained, corpus, call, tmp_path):

@@ -113,7 +113,7 @@ def with_told_sizes(
         )
     config = config.copy_and_resolve_references()
     config.model.update(told)
-    beyond = config.model.get("auxiliary_every", 0) > config.model.depth
+    beyond = config.model.auxiliary_every > config.model.depth
     if beyond and not given & set(_AUXILIARY):
         config.model.auxiliary_weight = 0.0
     schema.check(config)

@@ -143,6 +143,7 @@ class Recurrent:
                     width,
                     recurrent_dropout=model.recurrent_dropout,
                     seed=None if seed is None else seed + number,
+                    name=f"layer_{number}",
                     **settings,
                 )
                 for number, width in enumerate(_widths(model, outputs), 1)

@@ -261,6 +261,7 @@ def check_fields(config: Mapping[str, Any]) -> None:
             range. The message has one line.
     """
     table, values = fields(config), flatten(config)
+    _check_known(values, table)
     for name, field in table.items():
         if name not in values:
             raise ValueError(f"`config.{name}` is missing; it must be {field.expected}")
@@ -273,11 +274,16 @@ def check_values(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
     Raises:
         ValueError: One is not in the table, or not what it may be.
     """
+    _check_known(values, table)
     for name, value in values.items():
-        if name not in table:
-            raise ValueError(unknown("config field", name, table))
         if not table[name].allows(value):
             raise ValueError(_message(values, name, table[name].expected))
+
+
+def _check_known(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
+    for name in values:
+        if name not in table:
+            raise ValueError(unknown("config field", name, table))
 
 
 def _check_language(values: Mapping[str, Any]) -> None:

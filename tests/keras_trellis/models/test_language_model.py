@@ -650,18 +650,18 @@ def train(devices):
     with strategy.scope():
         head = keras_trellis.heads.AdaptiveSoftmax((4, 7), dtype="float64")
         layer = keras_trellis.TrellisLayer(
-            8, 4, output_units=5, dtype="float64", kernel_regularizer=keras.regularizers.L2(0.1))
+            8, 2, output_units=5, dtype="float64", kernel_regularizer=keras.regularizers.L2(0.1))
         model = keras_trellis.TrellisLM(
             13, layer, embedding_units=5, auxiliary_every=2, auxiliary_weight=0.3,
             activation_weight=2.0, temporal_weight=1.0, dtype="float64", head=head)
         rng = np.random.default_rng(0)
         for variable in model.trainable_variables:
             variable.assign(0.5 * rng.normal(size=variable.shape))
-        model.compile(keras.optimizers.SGD(0.2), metrics=["sparse_categorical_accuracy"])
+        model.compile(keras.optimizers.SGD(0.2))
     text = rng.integers(0, 13, (8, 8))
     weight = rng.integers(0, 2, (8, 7))
     data = tf.data.Dataset.from_tensor_slices((text[:, :-1], text[:, 1:], weight)).batch(4)
-    history = model.fit(data, epochs=2, verbose=0).history
+    history = model.fit(data, verbose=0).history
     return history, model.evaluate(data, verbose=0, return_dict=True), model.get_weights()
 
 one, two = train(["CPU:0"]), train(["CPU:0", "CPU:1"])

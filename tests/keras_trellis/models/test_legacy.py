@@ -10,7 +10,7 @@ IDS = np.arange(8).reshape(2, 4)
 
 def test_a_language_model_takes_the_arguments_of_its_layer_for_one_release():
     written = (
-        r"TrellisLM\(9, TrellisLayer\(units=4, depth=2, recurrent_dropout=0.1, output_units=3\)"
+        r"TrellisLM\(9, TrellisLayer\(4, depth=2, output_units=3, recurrent_dropout=0.1, seed=1\)"
     )
     with pytest.warns(DeprecationWarning, match=written) as warned:
         old = TrellisLM(9, 4, depth=2, embedding_units=3, recurrent_dropout=0.1, seed=1)
@@ -39,6 +39,7 @@ def test_sizes_that_follow_others_and_errors_of_the_old_call():
         ({"embedding_units": 0}, "`embedding_units`.*0"),
         ({"output_units": 2}, "output_units=2, embedding_units=3"),
         ({"dropout": 1.2}, "`dropout`.*1.2"),
+        ({"activation": "relu"}, "`activation` .* belongs to the gate"),
         ({"return_state": False}, "`return_state` is an argument of TrellisLayer that a model"),
     ):
         with pytest.raises(ValueError, match=message):

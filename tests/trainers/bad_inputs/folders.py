@@ -6,7 +6,7 @@
 
 import json
 
-from tests.trainers.bad_inputs.row import NO_FLAGS, Row, fifo, folder, link, texts
+from tests.trainers.bad_inputs.row import NO_FLAGS, TASKS, Row, fifo, folder, link, texts
 from trainers.tasks import config as configs
 
 TRAIN = "--task=text --data_dir=text"
@@ -104,7 +104,7 @@ ROWS = (
     Row("lm", f"{GENERATE} --workdir=text/train.txt",
         "text/train.txt holds no run: config.json is missing; train one there first", texts()),
     Row("lm", "--mode=generate",
-        "--task is missing; expected one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding"),
+        f"--task is missing; expected one of {TASKS}"),
     Row("lm", "--mode=generate --task=text",
         "runs/text-small holds no run: config.json is missing; train one there first"),
     Row("lm", "--mode=evaluate --workdir=", "--workdir must not be empty. Received: --workdir="),
@@ -153,7 +153,7 @@ ROWS = (
     damaged("lm", GENERATE,
         "run/config.json is damaged: it holds a list, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": "[]"}),
     damaged("lm", GENERATE,
-        "run/config.json: `config.task` is missing; it must be one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding", **{"config.json": "{}"}),
+        f"run/config.json: `config.task` is missing; it must be one of {TASKS}", **{"config.json": "{}"}),
     damaged("lm", GENERATE,
         "run/config.json is damaged: it holds null, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": "null"}),
     damaged("lm", GENERATE,
@@ -166,13 +166,13 @@ ROWS = (
     damaged("lm", GENERATE,
         "run/config.json: `config.data.validation` is missing; it must be an integer of at least 1 and below 2**31", **{"config.json": changed(task="seq_mnist")}),
     damaged("lm", GENERATE,
-        "run/config.json: `config.model.units` is missing; it must be an integer of at least 1 and below 2**31", **{"config.json": changed(model=3)}),
+        "run/config.json: unknown config field 'model'; did you mean 'model.head'?", **{"config.json": changed(model=3)}),
     damaged("lm", GENERATE,
         "run/config.json: `config.model.units` must be an integer of at least 1 and below 2**31. Received: config.model.units='many'", **{"config.json": changed(model__units="many")}),
     damaged("lm", GENERATE,
         "run/config.json: `config.model.depth` must be an integer of at least 1 and below 2**31. Received: config.model.depth=0", **{"config.json": changed(model__depth=0)}),
     damaged("lm", GENERATE,
-        "run/config.json: `config.model.layer` must be {any}. Received: config.model.layer='gur'", **{"config.json": changed(model__layer="gur")}),
+        "run/config.json: `config.model.layer` must be one of ('trellis', 'equilibrium', 'lstm', 'gru'). Received: config.model.layer='rnn'", **{"config.json": changed(model__kind="rnn")}),
     damaged("lm", GENERATE,
         "run/config.json: unknown config field 'model.width'; did you mean 'model.depth'?", **{"config.json": changed(model__width=3)}),
     damaged("lm", GENERATE,
@@ -213,6 +213,8 @@ ROWS = (
     damaged("lm", f"{TRAIN} --workdir=run",
         "run/changes.json is damaged: one of `changes` is none. Bring it back from a backup, or choose another --workdir", **{"changes.json": '{"changes": [3]}'}),
     damaged("lm", f"{TRAIN} --workdir=run", "run/changes.json: it is a pipe, no file", **{"changes.json": fifo}),
+    damaged("lm", GENERATE,
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", **{"config.json": of("ptb", "small_lstm")}),
     damaged("lm", GENERATE,
         "--task=adding is one of python -m trainers.pixels, not of trainers.lm", **{"config.json": of("adding", "small")}),
     damaged("lm", GENERATE,
