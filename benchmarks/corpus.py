@@ -2,8 +2,8 @@
 
     python -m benchmarks.corpus --output=DIR
 
-The text means nothing; it stands in for the real one where only size counts: DIR is a `--data_dir`
-of `--task=wikitext103`. The same seed gives the same files. It is written as a stream.
+The text is random; it replaces the real one where only size counts. DIR is a `--data_dir` of
+`--task=wikitext103`. The same seed gives the same files.
 """
 
 import sys
