@@ -1,4 +1,4 @@
-"""A language model of random weights as an export has it: what the benchmarks of serving load."""
+"""An exported language model of random weights, which the benchmarks of serving load."""
 
 import contextlib
 import dataclasses
