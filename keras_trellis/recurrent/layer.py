@@ -155,17 +155,6 @@ class RecurrentLayer(keras.layers.Layer):
             state = (*state, _last(outputs, before))
         return outputs, state
 
-    def compute_output_shape(
-        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
-    ) -> Any:
-        """Returns the shape of what `call` returns."""
-        batch, time = sequences_shape[:2]
-        steps = (time,) if self.return_sequences else ()
-        shape = (batch, *steps, self.output_units)
-        if not self.return_state:
-            return shape
-        return (shape, *[(batch, *each.shape[1:]) for each in self.get_initial_state(1)])
-
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         """Returns the mask of what `call` returns: the sequences' own, none for states."""
         first = mask[0] if isinstance(mask, (list, tuple)) else mask
@@ -198,10 +187,10 @@ class RecurrentLayer(keras.layers.Layer):
         training: bool,
     ) -> tuple[tf.Tensor, State]:
         """Runs the layers; a masked step has the output before it, first of all `before`."""
-        if mask is None:
-            return self._run_valid(sequences, state, None, training)
-        plan = masks.packing(masks.flat(mask))
-        outputs, state = self._run_valid(masks.pack(sequences, plan), state, plan.count, training)
+        plan = masks.packing(None if mask is None else masks.flat(mask))
+        packed = masks.pack(sequences, plan)
+        count = None if plan is None else plan.count
+        outputs, state = self._run_valid(packed, state, count, training)
         return masks.unpack(outputs, plan, before), state
 
     def _run_valid(
