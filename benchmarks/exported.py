@@ -168,7 +168,11 @@ def export(precision: str, model: Model) -> Contender:
 
 
 def define_flags(
-    *, units: int, depth: int, embedding_units: int = 400, dilation_rate: Sequence[str] = ("1",)
+    *,
+    units: int,
+    depth: int,
+    embedding_units: int = 400,
+    dilation_rate: Sequence[str] = ("1",),
 ) -> None:
     """Defines the flags of a model's sizes."""
     flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)

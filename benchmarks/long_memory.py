@@ -159,7 +159,13 @@ def train(trainer: Any, budget: float) -> Iterable[tuple[float, int, float]]:
 
 
 def measure(
-    config: Any, *, budget: float, rates: Sequence[float], seeds: int, threads: int, path: Path
+    config: Any,
+    *,
+    budget: float,
+    rates: Sequence[float],
+    seeds: int,
+    threads: int,
+    path: Path,
 ) -> tuple[list[Point], dict[str, str]]:
     """Trains what is not in the CSV yet.
 

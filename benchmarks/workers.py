@@ -71,7 +71,12 @@ Build = Callable[[Any], Contender]
 
 
 def measure(
-    builds: Mapping[str, Build], setting: Any, *, threads: int, warmup: int, rounds: int
+    builds: Mapping[str, Build],
+    setting: Any,
+    *,
+    threads: int,
+    warmup: int,
+    rounds: int,
 ) -> tuple[Results, dict[str, str]]:
     """Runs contenders in turn.
 

@@ -186,7 +186,10 @@ def _is_stray(name):
 
 
 def drawn(
-    profiles: Mapping[str, Profile], kinds: list[str], seed: int, count: int | None = None
+    profiles: Mapping[str, Profile],
+    kinds: list[str],
+    seed: int,
+    count: int | None = None,
 ) -> Iterator[str]:
     """Yields the cases of a seed, by the shares of kinds and programs, none of them twice."""
     generator = random.Random(seed)

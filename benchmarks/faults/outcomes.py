@@ -18,6 +18,7 @@ import tensorflow as tf
 from google.protobuf import message
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
+from trainers.data.files import CHECKSUM
 
 Values = dict[str, Any]
 _MEASURED = {"cost/seconds", "cost/peak_bytes"}
@@ -138,6 +139,7 @@ def _result(text):
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
+        result.pop(CHECKSUM, None)  # of the seconds, too
     except (ValueError, KeyError, TypeError) as error:
         return f"cannot be read: {error}"
     return result

@@ -91,7 +91,12 @@ class _Trial:
     """A case that is being tried."""
 
     def __init__(
-        self, program: Program, profile: Profile, runner: Runner, folder: Path, finding: Finding
+        self,
+        program: Program,
+        profile: Profile,
+        runner: Runner,
+        folder: Path,
+        finding: Finding,
     ) -> None:
         self._runner = runner
         self._program = program
