@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks import report, workers
-from benchmarks.workers import Build, Contender
+from benchmarks.workers import Build, Contender, Facts
 
 
 class Stopwatch:
@@ -42,18 +42,22 @@ def measure(builds: Mapping[str, Build], setting: Any, *, rounds: int, threads: 
     Raises:
         RuntimeError: one of them failed.
     """
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in builds}
+    found: dict[str, list[Facts]] = {name: [] for name in builds}
     for name in [*builds] * rounds:
-        found[name].append(workers.once(name, builds[name], setting, threads).facts)
+        result = workers.once(name, builds[name], setting, threads)
+        found[name].append(result.facts)
     return rows(found)
 
 
-def rows(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[dict[str, Any]]:
+def rows(found: Mapping[str, Sequence[Facts]]) -> list[Facts]:
     """Returns the readings of each contender as its row."""
-    return [
-        {"name": name, **{each: [one[each] for one in readings] for each in readings[0]}}
-        for name, readings in found.items()
-    ]
+    rows = []
+    for name, readings in found.items():
+        row: Facts = {"name": name}
+        for each in readings[0]:
+            row[each] = [reading[each] for reading in readings]
+        rows.append(row)
+    return rows
 
 
 def table(rows: Sequence[report.Row], titles: Mapping[str, str]) -> str:

@@ -1,11 +1,11 @@
-"""What a corpus takes before the first step: encoding, loading it again, drawing batches.
+"""Measures the work before the first step: encoding a corpus, loading it, drawing batches.
 
     python -m benchmarks.corpus --output=DIR
     python -m benchmarks.encode --data_dir=DIR --cache_dir=CACHE
 
-Loading again verifies every checksum, of the text and of the ids. Memory is the most that was held
-above the process at rest, with TensorFlow imported. An encoding that was stopped is gone on with,
-and then says little: take an empty CACHE.
+Loading again verifies every checksum of the text and of the ids. Memory is the peak above the
+process at rest, with TensorFlow imported. Take an empty CACHE: a stopped encoding would go on from
+its last record.
 """
 
 import itertools
@@ -49,11 +49,13 @@ def main(argv: Sequence[str]) -> int:
         return corpora.load(FLAGS.task, FLAGS.data_dir, FLAGS.cache_dir, **options)
 
     def length(corpus):
-        return len(corpus.train) + len(corpus.validation) + len(corpus.test)
+        splits = (corpus.train, corpus.validation, corpus.test)
+        return sum(map(len, splits))
 
     def batches(ids, count):
-        cut = streams.contiguous_streams(ids, config.data.batch_size)
-        windows = streams.Windows(cut.shape[1], config.data.window, config.data.horizon)
+        data = config.data
+        cut = streams.contiguous_streams(ids, data.batch_size)
+        windows = streams.Windows(cut.shape[1], data.window, data.horizon)
         drawn = itertools.islice(streams.windows_dataset(cut, windows), count)
         return sum(ids.shape[0] * ids.shape[1] for ids, _ in drawn)
 

@@ -17,8 +17,8 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import authors as released
-from benchmarks import report, workers
-from benchmarks.workers import Contender
+from benchmarks import report
+from benchmarks.workers import Contender, Facts, Results
 from trainers.data import text
 from trainers.data.vocabulary import Vocabulary
 
@@ -67,13 +67,19 @@ def _ours(setting, protocol):
     model = convert.language_model_from_torch(
         setting.arrays(), depth=setting.depth, dilation_rate=1
     )
-    data = types.SimpleNamespace(window=setting.window, horizon=setting.horizon, history="zero")
+    data = types.SimpleNamespace(
+        window=setting.window,
+        horizon=setting.horizon,
+        history="zero",
+    )
     settings = types.SimpleNamespace(
-        batch_size=setting.batch_size, exact_batch_size=setting.batch_size, exact_chunk=128
+        batch_size=setting.batch_size,
+        exact_batch_size=setting.batch_size,
+        exact_chunk=128,
     )
     evaluator = Evaluator(model, data, settings)
     evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])  # tracing is no part of it
-    learned: dict[str, Any] = {}
+    learned: Facts = {}
 
     def step():
         score = evaluator.score(protocol, setting.ids)
@@ -84,7 +90,8 @@ def _ours(setting, protocol):
             return learned
         # In one pass from the beginning: what every protocol must agree with.
         ids = np.asarray(setting.ids[None, : setting.check + 1])
-        nll, _ = model.score(ids[:, :-1], ids[:, 1:])
+        inputs, targets = ids[:, :-1], ids[:, 1:]
+        nll, _ = model.score(inputs, targets)
         return {**learned, "first": nll[0].numpy().tolist()}
 
     return Contender(step, {"parameters": model.count_params()}, learn)
@@ -97,18 +104,18 @@ def authors(setting: Setting) -> Contender:
 
     torch.set_num_threads(setting.threads)
     length = len(setting.ids) // setting.batch_size
-    rows = torch.tensor(setting.ids[: length * setting.batch_size]).long()
-    rows = rows.view(setting.batch_size, length)
-    learned: dict[str, Any] = {}
+    whole = setting.ids[: length * setting.batch_size]
+    rows = torch.tensor(whole).long().view(setting.batch_size, length)
+    learned: Facts = {}
 
     def step():
-        scored = [
-            _window_nll(model, rows, start, setting)
-            for start in range(0, length - 1, setting.window - setting.horizon)
-            if start + setting.horizon < length - 1
-        ]
+        scored = []
+        for start in range(0, length - 1, setting.window - setting.horizon):
+            if start + setting.horizon < length - 1:
+                scored.append(_window_nll(model, rows, start, setting))
         nll = torch.cat(scored, dim=1)
-        learned.update(tokens=nll.numel(), nll=nll.double().sum().item())
+        learned["tokens"] = nll.numel()
+        learned["nll"] = nll.double().sum().item()
         # Each row's first `horizon` targets are the ones that nothing scores.
         learned["first"] = [None] * setting.horizon + nll[0].tolist()
 
@@ -123,7 +130,9 @@ def _window_nll(model, rows, start, setting):
 
     stop = min(start + setting.window, rows.shape[1] - 1)
     with torch.no_grad():
-        (_, _, logits), _, _ = model(rows[:, start:stop], model.init_hidden(len(rows)))
+        state = model.init_hidden(len(rows))
+        outputs, _, _ = model(rows[:, start:stop], state)
+        _, _, logits = outputs
         targets = rows[:, start + setting.horizon + 1 : stop + 1]
         kept = logits[:, setting.horizon :].transpose(1, 2)
         return functional.cross_entropy(kept, targets, reduction="none")
@@ -137,12 +146,13 @@ CONTENDERS: report.Contenders = {
 }
 
 
-def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
+def row(name: str, results: Results) -> Facts:
     """Returns a contender's row; `difference` is the largest from ours of a target's nll."""
     facts, readings = results[name]
     ours = results[OURS].facts["first"]
     theirs = facts.get("first", ()) if name != OURS else ()
-    both = [(a, b) for a, b in zip(theirs, ours, strict=False) if a is not None]
+    pairs = zip(theirs, ours, strict=False)
+    differences = [abs(a - b) for a, b in pairs if a is not None]
     return {
         **{key: value for key, value in facts.items() if key != "first"},
         "name": name,
@@ -150,12 +160,12 @@ def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
         "seconds": report.seconds(readings),
         "time_to_ours": report.ratios(readings, results[OURS].readings),
         "mean": facts["nll"] / facts["tokens"],
-        "difference": max((abs(a - b) for a, b in both), default=None),
-        "compared": len(both),
+        "difference": max(differences, default=None),
+        "compared": len(differences),
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     targets = found["setting"]["tokens"] - 1
 
@@ -202,11 +212,12 @@ def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
         files = text.find_files(data_dir, names, "leave out this benchmark")
     except ValueError as error:
         raise app.UsageError(str(error)) from error
-    train, test = (
-        files[split].read_text().replace("\n", " <eos> ").split() for split in ("train", "test")
-    )
-    vocabulary = Vocabulary.from_counts(collections.Counter(train))
-    return vocabulary.encode(test[:tokens]), vocabulary.size
+
+    def words(split):
+        return files[split].read_text().replace("\n", " <eos> ").split()
+
+    vocabulary = Vocabulary.from_counts(collections.Counter(words("train")))
+    return vocabulary.encode(words("test")[:tokens]), vocabulary.size
 
 
 def main(argv: Sequence[str]) -> int:
@@ -223,8 +234,10 @@ def main(argv: Sequence[str]) -> int:
     )
     results, left_out = report.compare(CONTENDERS, OURS, setting, here)
     known = {name: getattr(setting, name) for name in (*names, "vocabulary_size")}
-    found = {"setting": {**known, "tokens": len(ids)}, **here, "left_out": left_out}
-    found["rows"] = [row(name, results) for name in results] if OURS in results else []
+    known["tokens"] = len(ids)
+    found = {"setting": known, **here, "left_out": left_out, "rows": []}
+    if OURS in results:
+        found["rows"] = [row(name, results) for name in results]
     report.end(found, table(found))
     return int(OURS not in results)
 

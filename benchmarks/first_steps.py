@@ -80,7 +80,8 @@ def _contender(setting, small, layer):
 def _model(layer, channels):
     import keras
 
-    model = keras.Sequential([keras.Input([None, channels]), layer(), keras.layers.Dense(1)])
+    inputs = keras.Input([None, channels])
+    model = keras.Sequential([inputs, layer(), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
 
@@ -89,7 +90,8 @@ def _first_epoch(model):
     """Returns what trains on 2,000 random walks, each with whether it ends above zero."""
     import numpy as np
 
-    walks = np.random.default_rng(0).choice([-1.0, 1.0], (2000, 30, 1))
+    random = np.random.default_rng(0)
+    walks = random.choice([-1.0, 1.0], (2000, 30, 1))
     ends = walks.sum(axis=(1, 2)) > 0
     return lambda: model.fit(walks, ends, verbose=0)
 
@@ -104,7 +106,8 @@ def _fit(model, setting, length, steps, *, known=True):
         return [BATCH, length, CHANNELS], [BATCH, *outputs, 1]
 
     batch = tuple(np.ones(each, np.float32) for each in shape(length))
-    specs = tuple(tf.TensorSpec(each) for each in shape(length if known else None))
+    shapes = shape(length if known else None)
+    specs = tuple(tf.TensorSpec(each) for each in shapes)
     batches = tf.data.Dataset.from_generator(
         lambda: itertools.repeat(batch, steps), output_signature=specs
     )
@@ -115,7 +118,9 @@ def _gradients(layer):
     """Returns what traces a graph of a layer's gradients, and runs it once."""
     import tensorflow as tf
 
-    @tf.function(input_signature=[tf.TensorSpec([BATCH, None, CHANNELS])])
+    spec = tf.TensorSpec([BATCH, None, CHANNELS])
+
+    @tf.function(input_signature=[spec])
     def gradients(sequences):
         with tf.GradientTape() as tape:
             total = tf.reduce_sum(layer(sequences, training=True))
@@ -136,8 +141,14 @@ def main(argv: Sequence[str]) -> int:
     here = report.begin(argv)
     setting = Setting(FLAGS.return_sequences)
     rows = cold.measure(CONTENDERS, setting, rounds=FLAGS.rounds, threads=here["threads"])
-    sizes = {"batch_size": BATCH, "time_steps": LENGTH, "units": UNITS, "depth": DEPTH}
-    found = {"setting": {**sizes, **setting._asdict()}, **here, "left_out": {}, "rows": rows}
+    sizes = {
+        "batch_size": BATCH,
+        "time_steps": LENGTH,
+        "units": UNITS,
+        "depth": DEPTH,
+        **setting._asdict(),
+    }
+    found = {"setting": sizes, **here, "left_out": {}, "rows": rows}
     report.end(found, cold.table(rows, READINGS))
     return 0
 

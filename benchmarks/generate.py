@@ -2,9 +2,9 @@
 
     python -m benchmarks.generate --reference_dir=TRELLISNET --json=generate.json
 
-A step reads a batch of prompts of random tokens and continues each greedily. The weights are random
-too; no time depends on either. The authors' code has no cache: each token takes the last
-`receptive_field` tokens again, which is all that it depends on.
+A step continues a batch of prompts of random tokens greedily. The weights are random too; no time
+depends on either. The authors' code has no cache: for each token it reads the last
+`receptive_field` tokens again, on which the token depends.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import authors as released
-from benchmarks import exported, report, workers
-from benchmarks.workers import Contender
+from benchmarks import exported, report
+from benchmarks.workers import Contender, Facts, Results
 
 FLAGS = flags.FLAGS
 
@@ -40,7 +40,8 @@ class Setting:
         import numpy as np
 
         shape = (self.batch_size, self.prompt)
-        return np.random.default_rng(0).integers(self.vocabulary_size, size=shape, dtype=np.int32)
+        random = np.random.default_rng(0)
+        return random.integers(self.vocabulary_size, size=shape, dtype=np.int32)
 
     def arrays(self) -> dict[str, Any]:
         """Returns the weights, by the authors' names."""
@@ -51,7 +52,7 @@ class Setting:
 
 def contender(step: Callable[[], Any], **facts: Any) -> Contender:
     """Returns a contender whose step returns the new ids [B, new_tokens], an array."""
-    learned: dict[str, Any] = {}
+    learned: Facts = {}
 
     def remember():
         learned["ids"] = step().tolist()
@@ -81,10 +82,16 @@ def step(setting: Setting) -> Contender:
     import tensorflow as tf
 
     model = _model(setting)
-    prefill, one = tf.function(model.prefill), tf.function(model.step)
+    prefill = tf.function(model.prefill)
+    one = tf.function(model.step)
     cache = model.get_initial_cache(setting.batch_size)
     ids = tf.constant(setting.prompts())
-    return contender(lambda: _continued(lambda: prefill(ids, cache), one, setting.new_tokens))
+
+    def continued():
+        scores, read = prefill(ids, cache)
+        return _continued(scores, read, one, setting.new_tokens)
+
+    return contender(continued)
 
 
 def lstm(setting: Setting) -> Contender:
@@ -105,17 +112,24 @@ def lstm(setting: Setting) -> Contender:
     ids = tf.constant(setting.prompts())
     state = [tf.zeros([setting.batch_size, setting.units])] * 2
     read(ids[:, :1], state)  # builds the layers
-    return contender(lambda: _continued(lambda: prefill(ids, state), one, setting.new_tokens))
+
+    def step():
+        scores, read = prefill(ids, state)
+        return _continued(scores, read, one, setting.new_tokens)
+
+    return contender(step)
 
 
-def _continued(prefill, one, count):
+def _continued(scores, cache, one, count):
     import numpy as np
 
-    scores, memory = prefill()
-    tokens = [np.argmax(scores.numpy(), -1).astype(np.int32)]
+    def likeliest(scores):
+        return np.argmax(scores.numpy(), -1).astype(np.int32)
+
+    tokens = [likeliest(scores)]
     while len(tokens) < count:
-        scores, memory = one(tokens[-1], memory)
-        tokens.append(np.argmax(scores.numpy(), -1).astype(np.int32))
+        scores, cache = one(tokens[-1], cache)
+        tokens.append(likeliest(scores))
     return np.stack(tokens, axis=1)
 
 
@@ -132,9 +146,11 @@ def authors(setting: Setting) -> Contender:
         ids = prompts
         for _ in range(setting.new_tokens):
             state = model.init_hidden(len(ids))
-            (_, features, _), _, _ = model(ids[:, -reach:], state, decode=False)
+            outputs, _, _ = model(ids[:, -reach:], state, decode=False)
+            _, features, _ = outputs
             logits = model.decoder(features[:, -1])
-            ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
+            last = logits.argmax(-1, keepdim=True)
+            ids = torch.cat([ids, last], dim=1)
         return ids[:, setting.prompt :].numpy()
 
     return contender(torch.no_grad()(step))
@@ -149,7 +165,7 @@ CONTENDERS: report.Contenders = {
 }
 
 
-def row(name: str, setting: Setting, results: dict[str, workers.Result]) -> dict[str, Any]:
+def row(name: str, setting: Setting, results: Results) -> Facts:
     """Returns a contender's row; `same` is the share of its tokens that are ours."""
     facts, readings = results[name]
     times = report.seconds(readings)
@@ -168,11 +184,13 @@ def row(name: str, setting: Setting, results: dict[str, workers.Result]) -> dict
 
 def same(ids: Sequence[Sequence[int]], ours: Sequence[Sequence[int]]) -> float:
     """Returns the share of ids [B, N] that are the first ones of ours [B, N or more]."""
-    pairs = [pair for rows in zip(ids, ours, strict=True) for pair in zip(*rows, strict=False)]
-    return sum(a == b for a, b in pairs) / len(pairs)
+    equal = []
+    for row, ours_row in zip(ids, ours, strict=True):
+        equal += [a == b for a, b in zip(row, ours_row, strict=False)]
+    return sum(equal) / len(equal)
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     new_tokens = found["setting"]["new_tokens"]
     columns: report.Columns = {

@@ -17,7 +17,7 @@ from absl import app, flags
 
 from benchmarks import report
 from benchmarks.contenders import RATE
-from benchmarks.workers import Contender, Result
+from benchmarks.workers import Contender, Facts, Results
 
 FLAGS = flags.FLAGS
 
@@ -44,9 +44,9 @@ class HeadSizes:
         import numpy as np
 
         weights = 1 / np.arange(1, self.vocabulary_size + 1)
-        drawn = np.random.default_rng(1).choice(
-            self.vocabulary_size, self.positions, p=weights / weights.sum()
-        )
+        random = np.random.default_rng(1)
+        shares = weights / weights.sum()
+        drawn = random.choice(self.vocabulary_size, self.positions, p=shares)
         return drawn.astype(np.int32)
 
 
@@ -76,19 +76,22 @@ def _contender(head, sizes):
 
     table_shape = (sizes.vocabulary_size, sizes.units)
     head.build((None, sizes.units), table_shape)
-    table = tf.Variable(tf.random.stateless_uniform(table_shape, (0, 0), -0.1, 0.1))
-    features, targets = tf.constant(sizes.features()), tf.constant(sizes.targets())
+    words = tf.random.stateless_uniform(table_shape, (0, 0), -0.1, 0.1)
+    table = tf.Variable(words)
+    features = tf.constant(sizes.features())
+    targets = tf.constant(sizes.targets())
     variables = [table, *(variable.value for variable in head.trainable_variables)]
 
     @tf.function
     def step(features, targets):
         with tf.GradientTape() as tape:
             tape.watch(features)
-            loss = tf.reduce_mean(head.nll(features, targets, table, training=True))
+            nll = head.nll(features, targets, table, training=True)
+            loss = tf.reduce_mean(nll)
         below, *gradients = tape.gradient(loss, [features, *variables])
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(RATE * gradient)
-        return loss, below  # what is not returned would not be computed
+        return loss, below  # TensorFlow would prune a gradient that is not returned
 
     step.get_concrete_function(features, targets)  # tracing belongs to the process at rest
     parameters = sum(math.prod(variable.shape) for variable in variables)
@@ -103,11 +106,16 @@ HEADS: report.Contenders = {
 }
 
 
-def row(name: str, results: dict[str, Result]) -> dict[str, Any]:
+def row(name: str, results: Results) -> Facts:
     """Returns a head's row."""
     facts, readings = results[name]
-    found = {"name": name, "title": HEADS[name][0], **facts, "seconds": report.seconds(readings)}
-    found["peak_bytes"] = report.peak(readings)
+    found = {
+        "name": name,
+        "title": HEADS[name][0],
+        **facts,
+        "seconds": report.seconds(readings),
+        "peak_bytes": report.peak(readings),
+    }
     if FULL in results:
         full = results[FULL].readings
         found["time_to_full"] = report.ratios(readings, full)
@@ -116,7 +124,7 @@ def row(name: str, results: dict[str, Result]) -> dict[str, Any]:
     return found
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     positions = found["sizes"]["positions"]
     columns: report.Columns = {

@@ -13,8 +13,10 @@ def units(model: Model) -> int:
     embedding_units = model.embedding_units
 
     def count(units):
-        first = 4 * units * (embedding_units + units + 1)
-        second = 4 * embedding_units * (units + embedding_units + 1)
+        inputs = embedding_units + units + 1
+        first = 4 * units * inputs
+        inputs = units + embedding_units + 1
+        second = 4 * embedding_units * inputs
         return model.head_weights + first + second
 
     return nearest_units(count, model.parameters)
@@ -55,7 +57,10 @@ def export(model: Model, path: str) -> None:
     import tensorflow as tf
 
     lstm = network(model)
-    specs = [tf.TensorSpec([None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "max_length")]
+    specs = [
+        tf.TensorSpec([None], tf.int32, "ids"),
+        tf.TensorSpec([], tf.int32, "max_length"),
+    ]
 
     @tf.function(input_signature=specs, autograph=False)
     def generate(ids, max_length):

@@ -12,13 +12,12 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from absl import app, flags
 
 from benchmarks import exported, report, workers
 from benchmarks.exported import FULL, Model
-from benchmarks.workers import Contender, Reading, Result
+from benchmarks.workers import Contender, Facts, Reading, Result, Results
 
 FLAGS = flags.FLAGS
 PRECISIONS = (FULL, "float16", "int8")
@@ -39,7 +38,7 @@ def cold(precision: str, model: Model) -> Contender:
     """Loads an export and asks it for its first answer; a process of its own does so once."""
     import tensorflow as tf
 
-    found: dict[str, Any] = {}
+    found: Facts = {}
 
     def step():
         start = time.perf_counter()
@@ -48,7 +47,8 @@ def cold(precision: str, model: Model) -> Contender:
         found["loaded"].signatures["serving_default"](text=tf.constant(["w1"]))
 
     def learn():
-        ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, model.vocabulary_size, tf.int32)
+        words = model.vocabulary_size
+        ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, words, tf.int32)
         lengths = tf.fill(PROMPTS[:1], PROMPTS[1])
         answer = found.pop("loaded").signatures["prefill"](ids=ids, lengths=lengths)
         return {**found, "log_probs": answer["log_probs"].numpy()}
@@ -66,7 +66,8 @@ def warm(precision: str, setting: Setting) -> Contender:
 def _steps(loaded, tokens):
     import tensorflow as tf
 
-    one, ids = loaded.signatures["step"], tf.zeros([1], tf.int32)
+    one = loaded.signatures["step"]
+    ids = tf.zeros([1], tf.int32)
 
     def step():
         log_probs, cache = exported.empty_cache(loaded, 1)
@@ -93,17 +94,18 @@ def measure_cold(model: Model, rounds: int) -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = {precision: [] for precision in PRECISIONS}
     for precision in PRECISIONS * rounds:
         build = functools.partial(cold, precision)
-        found[precision].append(workers.once(precision, build, model, model.threads))
+        result = workers.once(precision, build, model, model.threads)
+        found[precision].append(result)
     return found
 
 
 def row(
     precision: str,
     size: int,
-    written: dict[str, Result],
+    written: Results,
     colds: dict[str, list[Result]],
-    warms: dict[str, dict[str, Result]],
-) -> dict[str, Any]:
+    warms: dict[str, Results],
+) -> Facts:
     """Returns a precision's row.
 
     Args:
@@ -116,13 +118,14 @@ def row(
     import numpy as np
 
     answers = [colds[each][0].facts["log_probs"] for each in (precision, FULL)]
+    difference = np.abs(answers[0] - answers[1])
     return {
         "precision": precision,
         "bytes": size,
         "export_seconds": written[precision].readings[0].seconds,
         "load_seconds": [each.facts["load_seconds"] for each in colds[precision]],
         "cold_seconds": [each.readings[0].seconds for each in colds[precision]],
-        "difference": float(np.max(np.abs(answers[0] - answers[1]))),
+        "difference": float(np.max(difference)),
         **{name: _speed(results, precision) for name, results in warms.items()},
     }
 
@@ -133,7 +136,7 @@ def _speed(results, precision):
     return {"seconds": report.seconds(readings), "time_to_full": ratios}
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     columns: dict[str, Callable[[report.Row], str]] = {
         "weights in": lambda row: row["precision"],
@@ -183,7 +186,7 @@ def main(argv: Sequence[str]) -> int:
             builds, settings, threads=here["threads"], rounds=FLAGS.rounds
         )
     found = {"setting": model.sizes(), "tokens": FLAGS.tokens, **here, "left_out": left_out}
-    warms = {s.signature: results for s, results in zip(settings, each, strict=True)}
+    warms = dict(zip(SIGNATURES, each, strict=True))
     measured = PRECISIONS if not left_out else ()
     found["rows"] = [row(name, sizes[name], written, colds, warms) for name in measured]
     report.end(found, table(found))

@@ -13,7 +13,7 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import workers
-from benchmarks.workers import Build, Reading, Result
+from benchmarks.workers import Build, Facts, Reading, Results
 
 FLAGS = flags.FLAGS
 Row = Mapping[str, Any]
@@ -43,7 +43,7 @@ def define_only(contenders: Contenders, ours: str) -> None:
     flags.DEFINE_multi_enum("only", None, names, f"Contenders beside {ours}; all by default.")
 
 
-def values(names: Sequence[str]) -> dict[str, Any]:
+def values(names: Sequence[str]) -> Facts:
     """Returns the values of flags by name."""
     return {name: FLAGS[name].value for name in names}
 
@@ -81,7 +81,7 @@ def integers(name: str) -> tuple[int, ...]:
 # From the first line of a command to its last
 
 
-def begin(argv: Sequence[str]) -> dict[str, Any]:
+def begin(argv: Sequence[str]) -> Facts:
     """Refuses stray arguments; returns what the figures depend on, and prints it in one line."""
     if len(argv) > 1:
         raise app.UsageError(
@@ -104,7 +104,7 @@ def command() -> list[str]:
     return ["python", "-m", module.removesuffix(".__main__"), *sys.argv[1:]]
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Facts:
     """Returns the machine and its software."""
     return {
         "processor": _processor(),
@@ -136,8 +136,11 @@ def _versions():
 
 
 def compare(
-    contenders: Contenders, ours: str, setting: Any, here: Row
-) -> tuple[dict[str, Result], dict[str, str]]:
+    contenders: Contenders,
+    ours: str,
+    setting: Any,
+    here: Row,
+) -> tuple[Results, dict[str, str]]:
     """Measures the contenders that --only selects; see `workers.measure`.
 
     Args:
@@ -160,11 +163,17 @@ def compare(
 
 
 def compare_each(
-    contenders: Contenders, ours: str, settings: Sequence[Any], here: Row
-) -> tuple[list[dict[str, Result]], dict[str, str]]:
+    contenders: Contenders,
+    ours: str,
+    settings: Sequence[Any],
+    here: Row,
+) -> tuple[list[Results], dict[str, str]]:
     """Does the same at several settings; see `workers.measure_each`."""
     results, left_out = workers.measure_each(
-        _selected(contenders, ours), settings, threads=here["threads"], rounds=FLAGS.rounds
+        _selected(contenders, ours),
+        settings,
+        threads=here["threads"],
+        rounds=FLAGS.rounds,
     )
     return results, _by_title(left_out, contenders)
 
@@ -178,13 +187,14 @@ def _by_title(left_out, contenders):
     return {contenders[name][0]: reason for name, reason in left_out.items()}
 
 
-def end(found: dict[str, Any], text: str) -> None:
+def end(found: Facts, text: str) -> None:
     """Prints the tables and who was left out, and writes the result where --json says."""
     for title, reason in found["left_out"].items():
         print(f"Left out: {title}: {reason}")
     print(text)
     if FLAGS.json:
-        Path(FLAGS.json).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(found, indent=2)
+        Path(FLAGS.json).write_text(f"{text}\n", encoding="utf-8")
 
 
 # Tables
@@ -192,10 +202,13 @@ def end(found: dict[str, Any], text: str) -> None:
 
 def table(rows: Sequence[Row], columns: Columns) -> str:
     """Returns a Markdown table without the columns that are empty, the first one to the left."""
-    cells = {title: [show(row) for row in rows] for title, show in columns.items()}
-    filled = {title: column for title, column in cells.items() if any(column)}
-    lines = [[*filled], ["---", *["---:"] * (len(filled) - 1)]]
-    lines += zip(*filled.values(), strict=True)
+    filled = {}
+    for title, show in columns.items():
+        column = [show(row) for row in rows]
+        if any(column):
+            filled[title] = column
+    rule = ["---", *["---:"] * (len(filled) - 1)]
+    lines = [[*filled], rule, *zip(*filled.values(), strict=True)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -229,7 +242,11 @@ def spread_cell(found: Mapping[str, float] | None) -> str:
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Returns the least, the median and the greatest."""
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
+    return {
+        "min": min(values),
+        "median": statistics.median(values),
+        "max": max(values),
+    }
 
 
 def ratios(readings: Sequence[Reading], others: Sequence[Reading]) -> dict[str, float]:

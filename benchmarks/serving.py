@@ -2,11 +2,10 @@
 
     python -m benchmarks.serving --reference_dir=TRELLISNET --json=serving.json
 
-A language model of random weights is exported, and loaded by `tf.saved_model.load` alone. `step`
-and `generate` go on greedily from a prompt that is as long as the receptive field; the cache stays
-in tensors, as in a server. Beside them: what reading the weights takes, what their products take, a
-Keras LSTM of as many parameters, and the window of the receptive field again for each token.
-`docs/benchmarks.md` explains the rows.
+The model has random weights, and `tf.saved_model.load` loads it. `step` and `generate` continue
+prompts as long as the receptive field greedily; the cache stays in tensors, as in a server. Other
+rows: reading the weights, their products, a Keras LSTM of as many parameters, and reading the
+window of the receptive field again for each token. `docs/benchmarks.md` explains them.
 """
 
 import dataclasses
@@ -18,12 +17,12 @@ from absl import app, flags
 
 from benchmarks import exported, generate, lstm, report, workers
 from benchmarks.exported import Model
-from benchmarks.workers import Contender, Reading, Result
+from benchmarks.workers import Contender, Facts, Reading, Results
 
 FLAGS = flags.FLAGS
 MATRIX = (1024, 8192)
 MATRICES = 16  # 512 MB in all: more than a processor's caches hold
-PASSES = 4  # over them: a step then takes long enough to be told from its start
+PASSES = 4  # over them, so that a step takes long enough to be measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +60,9 @@ class Setting:
     def weights_read(self) -> int:
         """Returns how many weights a token must read, however many rows there are.
 
-        The present tap of the hidden kernel at each level but the first, whose hidden state is
-        zero, since that of the level below is not known earlier; the past tap once for all levels;
-        the input kernel once; and all that the softmax reads.
+        Each level but the first reads the present tap of the hidden kernel, since it has to wait
+        for the level below; the first level's hidden state is zero. The past tap, the input kernel
+        and the softmax are read once.
         """
         model = self.model
         return model.input_weights + model.depth * model.tap_weights + model.head_weights
@@ -81,7 +80,8 @@ def step(setting: Setting) -> Contender:
     def read(ids, cache):
         return exported.split(one(ids=ids, **cache))
 
-    return _contender(lambda: _greedy(read, ids, cache, setting.new_tokens), setting.new_tokens)
+    count = setting.new_tokens
+    return _contender(lambda: _greedy(read, ids, cache, count), count)
 
 
 def generate_signature(setting: Setting) -> Contender:
@@ -92,15 +92,18 @@ def generate_signature(setting: Setting) -> Contender:
     continued = loaded.signatures["generate"]
     ids, cache = _begun(loaded, setting)
 
-    settings = exported.sampling(setting.batch_size, setting.new_tokens, temperature=0.0)
-    settings["lengths"] = tf.ones([setting.batch_size], tf.int32)
-    return _contender(
-        lambda: continued(ids=ids[:, None], **settings, **cache)["ids"], setting.new_tokens
-    )
+    request = exported.sampling(setting.batch_size, setting.new_tokens, temperature=0.0)
+    request["lengths"] = tf.ones([setting.batch_size], tf.int32)
+    request["ids"] = ids[:, None]
+
+    def step():
+        return continued(**request, **cache)["ids"]
+
+    return _contender(step, setting.new_tokens)
 
 
 def _begun(loaded, setting):
-    """Returns the prompts' last ids [B], and the cache of what stands before them."""
+    """Returns the prompts' last ids [B], and the cache of the ids before them."""
     import tensorflow as tf
 
     ids = tf.constant(setting.prompts())
@@ -136,19 +139,23 @@ def lstm_step(setting: Setting) -> Contender:
     network = lstm.network(setting.model)
     read = tf.function(network.step, autograph=False)
     ids, cache, facts = _lstm_begun(setting, network)
-    return _contender(
-        lambda: _greedy(read, ids, cache, setting.new_tokens), setting.new_tokens, **facts
-    )
+    count = setting.new_tokens
+    return _contender(lambda: _greedy(read, ids, cache, count), count, **facts)
 
 
 def lstm_generate(setting: Setting) -> Contender:
     """The same, whose loop is in the graph."""
     import tensorflow as tf
 
-    network, count = lstm.network(setting.model), setting.new_tokens
+    network = lstm.network(setting.model)
     continued = tf.function(lstm.continued, autograph=False)
     ids, cache, facts = _lstm_begun(setting, network)
-    return _contender(lambda: continued(network, ids, cache, tf.constant(count)), count, **facts)
+    count = tf.constant(setting.new_tokens)
+
+    def step():
+        return continued(network, ids, cache, count)
+
+    return _contender(step, setting.new_tokens, **facts)
 
 
 def _lstm_begun(setting, network):
@@ -169,7 +176,7 @@ def window(setting: Setting) -> Contender:
 
 
 def window_last(setting: Setting) -> Contender:
-    """The same, of which the last output alone is asked for: half of the work."""
+    """The same for the last output alone: half of the work."""
     return _window(setting, discard=setting.model.receptive_field - 1)
 
 
@@ -186,7 +193,8 @@ def _window(setting, discard):
     def step():
         ids = tf.constant(setting.prompts())
         for _ in range(setting.windows):
-            last = tf.argmax(predict(ids[:, -reach:]), -1, tf.int32)
+            scores = predict(ids[:, -reach:])
+            last = tf.argmax(scores, -1, tf.int32)
             ids = tf.concat([ids, last[:, None]], axis=1)
         return ids[:, reach:]
 
@@ -205,7 +213,7 @@ def authors(setting: Setting) -> Contender:
 
 
 def read_sums(setting: Setting) -> Contender:
-    """The sums of matrices that together no cache holds."""
+    """The sums of matrices that together fit no cache."""
     del setting
     import tensorflow as tf
 
@@ -224,10 +232,18 @@ def _reading(read):
     import tensorflow as tf
 
     height, width = MATRIX
-    row, matrices = tf.ones([1, height]), [tf.ones([height, width]) for _ in range(MATRICES)]
-    whole = tf.function(lambda row, matrices: tf.add_n([read(row, each) for each in matrices]))
+    row = tf.ones([1, height])
+    matrices = [tf.ones([height, width]) for _ in range(MATRICES)]
+
+    @tf.function
+    def whole(row, matrices):
+        return tf.add_n([read(row, matrix) for matrix in matrices])
+
+    def step():
+        return [whole(row, matrices).numpy() for _ in range(PASSES)]
+
     size = 4 * height * width * MATRICES * PASSES
-    return Contender(lambda: [whole(row, matrices).numpy() for _ in range(PASSES)], {"bytes": size})
+    return Contender(step, {"bytes": size})
 
 
 def products(setting: Setting) -> Contender:
@@ -240,7 +256,8 @@ def products(setting: Setting) -> Contender:
     def normal(*shape):
         return tf.random.stateless_normal(shape, (0, 0), stddev=shape[0] ** -0.5)
 
-    present, past = normal(units, 4 * units), normal(units, 4 * units)
+    present = normal(units, 4 * units)
+    past = normal(units, 4 * units)
     kernel = normal(2 * model.embedding_units, 4 * units)
     table = normal(model.vocabulary_size, model.embedding_units)
 
@@ -260,11 +277,15 @@ def products(setting: Setting) -> Contender:
         normal(rows * levels, units),
         normal(rows, 2 * model.embedding_units),
     )
-    return Contender(lambda: [each.numpy() for each in multiply(*given)], {"tokens": 1})
+
+    def step():
+        return [product.numpy() for product in multiply(*given)]
+
+    return Contender(step, {"tokens": 1})
 
 
 OURS = "step"
-LIMIT = "limit"  # not a contender: made of what the two of READS read
+LIMIT = "limit"  # no contender: the faster of READS in each round
 READS = ("read_sums", "read_products")
 CONTENDERS: report.Contenders = {
     OURS: ("`step`", step),
@@ -278,17 +299,21 @@ CONTENDERS: report.Contenders = {
     "read_sums": ("reading, sums", read_sums),
     "read_products": ("reading, products", read_products),
 }
-# What goes on by one token and by many, and the LSTM that does so.
+# Our signatures, and the LSTM that does the same.
 LSTMS = {OURS: "lstm", "generate": "lstm_generate"}
 
 
-def rows(setting: Setting, results: dict[str, Result]) -> list[dict[str, Any]]:
+def rows(setting: Setting, results: Results) -> list[Facts]:
     """Returns the rows of a batch size; nothing if `step` is left out."""
     if OURS not in results:
         return []
-    times = {name: _a_token(result) for name, result in results.items() if name not in READS}
     titles = {name: title for name, (title, _) in CONTENDERS.items()}
-    if reads := [results[name] for name in READS if name in results]:
+    times = {}
+    for name in results:
+        if name not in READS:
+            times[name] = _a_token(results[name])
+    reads = [results[name] for name in READS if name in results]
+    if reads:
         times[LIMIT] = _limit(setting, reads)
         titles[LIMIT] = f"reading {4 * setting.weights_read() / 1e6:,.0f} MB of weights"
     return [
@@ -314,14 +339,11 @@ def _a_token(result):
 def _limit(setting, reads):
     """Returns the time to read a token's weights, at the best rate of each round."""
     needed = 4 * setting.weights_read()
-    rounds = zip(*(each.readings for each in reads), strict=True)
-    sizes = [each.facts["bytes"] for each in reads]
-    return [
-        Reading(
-            min(needed * one.seconds / size for one, size in zip(each, sizes, strict=True)), None
-        )
-        for each in rounds
-    ]
+    times = []
+    for result in reads:
+        share = needed / result.facts["bytes"]
+        times.append([share * reading.seconds for reading in result.readings])
+    return [Reading(min(each), None) for each in zip(*times, strict=True)]
 
 
 def _of_limit(name, times):
@@ -339,24 +361,26 @@ def _parameters(name, setting, results):
 
 def _same(name, results):
     """Returns the share of a contender's tokens that are those of `step`."""
-    if name in LSTMS.values() or name not in results or "ids" not in results[name].facts:
+    if name in LSTMS.values() or name not in results:
         return None
-    return generate.same(results[name].facts["ids"], results[OURS].facts["ids"])
+    ids = results[name].facts.get("ids")
+    if ids is None:
+        return None
+    return generate.same(ids, results[OURS].facts["ids"])
 
 
-def beside_lstms(size: int, results: dict[str, Result]) -> list[dict[str, Any]]:
-    """Returns the time of `step` and of `generate` over that of the LSTM which does the same."""
-    return [
-        {
-            "title": f"batch {size}: {CONTENDERS[name][0]}",
-            **report.ratios(_a_token(results[name]), _a_token(results[other])),
-        }
-        for name, other in LSTMS.items()
-        if name in results and other in results
-    ]
+def beside_lstms(size: int, results: Results) -> list[Facts]:
+    """Returns the time of `step` and of `generate` over that of the matching LSTM."""
+    found = []
+    for name, other in LSTMS.items():
+        if name in results and other in results:
+            ours = _a_token(results[name])
+            ratios = report.ratios(ours, _a_token(results[other]))
+            found.append({"title": f"batch {size}: {CONTENDERS[name][0]}", **ratios})
+    return found
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as Markdown tables."""
     columns: report.Columns = {
         "": lambda row: row["title"],

@@ -28,11 +28,13 @@ def trellis(model: Model) -> Contender:
 
     def ask(loaded):
         generate = loaded.signatures["generate"]
+        request = exported.sampling(1, TOKENS, temperature=0.0)
+        request["ids"] = tf.zeros([1, 1], tf.int32)
+        request["lengths"] = tf.ones([1], tf.int32)
         specs = exported.cache_of(generate.structured_input_signature[1])
-        cache = {name: tf.zeros([1, *each.shape[1:]], each.dtype) for name, each in specs.items()}
-        request = {"ids": tf.zeros([1, 1], tf.int32), "lengths": tf.ones([1], tf.int32)}
-        settings = exported.sampling(1, TOKENS, temperature=0.0)
-        return lambda: generate(**request, **settings, **cache)
+        for name, spec in specs.items():
+            request[name] = tf.zeros([1, *spec.shape[1:]], spec.dtype)
+        return lambda: generate(**request)
 
     return _contender(model.load, ask)
 
@@ -42,8 +44,10 @@ def baseline(model: Model) -> Contender:
     import tensorflow as tf
 
     def ask(loaded):
-        request = {"ids": tf.zeros([1], tf.int32), "max_length": tf.constant(TOKENS)}
-        return lambda: loaded.signatures["generate"](**request)
+        generate = loaded.signatures["generate"]
+        ids = tf.zeros([1], tf.int32)
+        count = tf.constant(TOKENS)
+        return lambda: generate(ids=ids, max_length=count)
 
     return _contender(lambda: tf.saved_model.load(lstm_path(model)), ask)
 
@@ -73,7 +77,12 @@ CONTENDERS = {OURS: trellis, "keras.layers.LSTM": baseline}
 
 def define_flags() -> None:
     """Defines the flags."""
-    exported.define_flags(units=256, depth=6, embedding_units=200, dilation_rate=("1", "3", "9"))
+    exported.define_flags(
+        units=256,
+        depth=6,
+        embedding_units=200,
+        dilation_rate=("1", "3", "9"),
+    )
     report.define_flags(rounds=5)
 
 

@@ -10,29 +10,35 @@ import dataclasses
 import functools
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from absl import app, flags
 
 from benchmarks import report
 from benchmarks.contenders import CEILINGS, CONTENDERS, OURS
 from benchmarks.sizes import DTYPES, MODES, Sizes
-from benchmarks.workers import Build, Contender, Result
+from benchmarks.workers import Build, Contender, Facts, Results
 
 FLAGS = flags.FLAGS
 
 
-def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[str, Any]:
+def row(name: str, results: Results, dtype: str = "float32") -> Facts:
     """Returns a contender's row; the results are those of its dtype."""
     facts, readings = results[name]
     times = report.seconds(readings)
     title = _title(CONTENDERS[name][0], dtype)
-    found = {"name": name, "title": title, "dtype": dtype, **facts, "seconds": times}
+    found = {
+        "name": name,
+        "title": title,
+        "dtype": dtype,
+        **facts,
+        "seconds": times,
+    }
     found["gflops_per_second"] = facts["flops"] / statistics.median(times) / 1e9
     fastest = _fastest_products(results)
     if fastest:
-        share = [facts["flops"] / s / rate for s, rate in zip(times, fastest, strict=True)]
-        found["share_of_products"] = statistics.median(share)
+        pairs = zip(times, fastest, strict=True)
+        shares = [facts["flops"] / seconds / rate for seconds, rate in pairs]
+        found["share_of_products"] = statistics.median(shares)
     if name not in CEILINGS:
         if OURS in results:
             found["time_to_ours"] = report.ratios(readings, results[OURS].readings)
@@ -42,15 +48,15 @@ def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[s
 
 def _fastest_products(results):
     """Returns each round's rate of the faster of the libraries of products, in flop/s."""
-    rates = [
-        [results[name].facts["flops"] / each for each in report.seconds(results[name].readings)]
-        for name in CEILINGS
-        if name in results
-    ]
+    rates = []
+    for name in CEILINGS:
+        if name in results:
+            flops = results[name].facts["flops"]
+            rates.append([flops / each.seconds for each in results[name].readings])
     return [max(each) for each in zip(*rates, strict=True)]
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     sizes = found["sizes"]
     tokens = sizes["batch_size"] * (sizes["time_steps"] - sizes["discard"])
@@ -115,11 +121,12 @@ def in_dtype(build: Build, dtype: str, sizes: Sizes) -> Contender:
 
 def in_dtypes(dtypes: Sequence[str]) -> report.Contenders:
     """Returns every contender in each dtype, under the name and the dtype."""
-    return {
-        f"{name} {dtype}": (_title(title, dtype), functools.partial(in_dtype, build, dtype))
-        for dtype in dtypes
-        for name, (title, build) in CONTENDERS.items()
-    }
+    found = {}
+    for dtype in dtypes:
+        for name, (title, build) in CONTENDERS.items():
+            built = functools.partial(in_dtype, build, dtype)
+            found[f"{name} {dtype}"] = (_title(title, dtype), built)
+    return found
 
 
 def _title(title, dtype):
@@ -137,8 +144,10 @@ def main(argv: Sequence[str]) -> int:
     found = {"sizes": dataclasses.asdict(sizes), **here, "left_out": left_out, "rows": []}
     for dtype in dtypes:
         # A row is set beside ours and the products of its own dtype.
-        of = {name: results.get(f"{name} {dtype}") for name in CONTENDERS}
-        of = {name: result for name, result in of.items() if result}
+        of = {}
+        for name in CONTENDERS:
+            if f"{name} {dtype}" in results:
+                of[name] = results[f"{name} {dtype}"]
         found["rows"] += [row(name, of, dtype) for name in of]
     report.end(found, table(found))
     return int(f"{OURS} {dtypes[0]}" not in results)

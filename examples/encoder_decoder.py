@@ -6,6 +6,8 @@ second reads only how far it is.
     python examples/encoder_decoder.py    # a quarter of a minute on two cores
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -26,7 +28,7 @@ def build() -> keras.Model:
     """Returns a model: (past, position of each future step) -> future."""
     past = keras.Input((None, 1))
     steps = keras.Input((None, 1))
-    sizes = {"units": 32, "depth": 3, "kernel_size": 4, "dilation_rate": 3}
+    sizes: dict[str, Any] = {"units": 32, "depth": 3, "kernel_size": 4, "dilation_rate": 3}
     reader = TrellisLayer(**sizes, return_state=True)
     writer = TrellisLayer(**sizes, return_sequences=True)
     _, *state = reader(past)

@@ -12,9 +12,11 @@ ORDER = (
     ("keras_trellis/types.py", "keras_trellis/arguments.py"),
     ("keras_trellis/core/",),
     ("keras_trellis/engine/",),
+    ("keras_trellis/recurrent/",),
     ("keras_trellis/",),  # the layers
     ("keras_trellis/heads/",),
-    ("keras_trellis/models/", "keras_trellis/recurrent/", "keras_trellis/convert/"),
+    ("keras_trellis/models/",),
+    ("keras_trellis/convert/",),
     ("keras_trellis/__init__.py",),
     ("keras_trellis/export/",),
     ("configs/",),
@@ -29,11 +31,7 @@ ORDER = (
 RANKS = {start: rank for rank, line in enumerate(ORDER) for start in line}
 # Imports that still point upwards.
 KNOWN = {
-    ("keras_trellis/heads/blockwise.py", "keras_trellis/models/inputs.py"),
     ("keras_trellis/heads/head.py", "keras_trellis/models/inputs.py"),
-    ("trainers/data/corpora.py", "trainers/tasks/names.py"),
-    ("trainers/data/images.py", "trainers/tasks/names.py"),
-    ("trainers/data/sequences.py", "trainers/tasks/names.py"),
     ("trainers/language/adaptation.py", "trainers/cli/flag_errors.py"),
     ("trainers/serving/remote.py", "trainers/cli/terminal.py"),
 }
@@ -88,7 +86,8 @@ def test_imports_form_no_circle():
 
 def test_data_knows_no_network():
     of_data = [files for file, files in IMPORTS.items() if file.startswith("trainers/data/")]
-    assert not [file for file in set().union(*of_data) if file.startswith("keras_trellis/")]
+    of_library = {file for file in set().union(*of_data) if file.startswith("keras_trellis/")}
+    assert of_library <= {"keras_trellis/export/tokenizer.py"}
 
 
 def test_nothing_private_is_imported():

@@ -10,7 +10,7 @@ def pytest_folder(name, deps, data = []):
 
     Args:
       name: name of the library.
-      deps: what the files import, pytest aside.
+      deps: what the files import, pytest and `//tests` aside.
       data: what the tests read, `testdata` aside.
     """
     py_library(
@@ -23,6 +23,7 @@ def pytest_folder(name, deps, data = []):
         ) + data,
         deps = deps + ["//tools"],
     )
+    shared = [] if native.package_name() == "tests" else ["//tests"]
     for file in native.glob(["test_*.py"]):
         py_test(
             name = file[:-len(".py")],
@@ -30,5 +31,5 @@ def pytest_folder(name, deps, data = []):
             main = "//tools:run_pytest.py",
             args = ["$(location %s)" % file],
             data = ["//:pyproject.toml"],
-            deps = [":" + name],
+            deps = [":" + name] + shared,
         )

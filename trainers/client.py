@@ -102,7 +102,7 @@ def next_tokens(model: remote.Model, text: str) -> Next:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the command's flags."""
-    own = {"flag_values": values}
+    own: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("server", None, "The server's address, HOST:PORT.", **own)
     flags.DEFINE_string("model", None, "The model's name on the server.", **own)
     flags.DEFINE_enum("protocol", "grpc", list(PROTOCOLS), "The protocol of the port.", **own)
@@ -119,7 +119,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
 
 def run(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> int:
     """Runs the mode that the flags name; returns the exit status."""
-    return command.run(argv, lambda: _run(values))
+    return command.exit_status(argv, lambda: _run(values))
 
 
 def _run(values: flags.FlagValues) -> int:
@@ -200,7 +200,7 @@ _MODES = {"generate": _generate, "next": _next, "score": _score}
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda argv: None)
+    return command.parse(argv, lambda argv: None)
 
 
 if __name__ == "__main__":

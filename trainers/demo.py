@@ -29,12 +29,12 @@ def define_flags() -> None:
 
 def main(argv: list[str]) -> int:
     """Serves the page until Ctrl-C or SIGTERM; returns the exit status."""
-    return command.run(argv, lambda: serve(FLAGS.model, FLAGS.host, FLAGS.port))
+    return command.exit_status(argv, lambda: serve(FLAGS.model, FLAGS.host, FLAGS.port))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda argv: command.require("model"))
+    return command.parse(argv, lambda argv: command.require("model"))
 
 
 def serve(model: str, host: str, port: int) -> None:
@@ -84,4 +84,4 @@ def _in_address(host: str) -> str:
 
 if __name__ == "__main__":
     define_flags()
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

@@ -32,7 +32,7 @@ flags.DEFINE_enum("precision", "float32", PRECISIONS, "How kernels and word vect
 
 def main(argv: list[str]) -> int:
     """Exports the model; returns the exit status."""
-    return command.run(argv, _export)
+    return command.exit_status(argv, _export)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -40,7 +40,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     if fields := config_flags.overridden(argv):
         message = f"--config.{fields[0]} has no use here: --workdir says which run"
         sys.exit(command.fail(message, command.Status.REFUSED))
-    return command.parse_flags(argv, _check_flags)
+    return command.parse(argv, _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:
@@ -76,4 +76,4 @@ def _export() -> None:
 
 
 if __name__ == "__main__":
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

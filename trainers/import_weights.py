@@ -67,7 +67,7 @@ class _Imported(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Imports the weights; returns the exit status."""
-    return command.run(argv, _import)
+    return command.exit_status(argv, _import)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -75,7 +75,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     # Before the others, of which the last one counts; tasks that are not the authors' have none.
     theirs = config_flags.last_value(argv, "task") not in registry.of_kind(GeneratedTask)
     preset = ["--preset=released"] if theirs else []
-    return command.parse_flags([argv[0], *preset, *argv[1:]], _check_flags)
+    return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:
@@ -214,4 +214,4 @@ def _check_numbering(config: ml_collections.ConfigDict) -> None:
 
 
 if __name__ == "__main__":
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

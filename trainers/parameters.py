@@ -37,12 +37,12 @@ def _count(task: Task, preset: str) -> int | None:
 
 def main(argv: list[str]) -> int:
     """Prints the table, in Markdown; returns the exit status."""
-    return command.run(argv, _print)
+    return command.exit_status(argv, _print)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda argv: None)
+    return command.parse(argv, lambda argv: None)
 
 
 def _print() -> None:

@@ -324,12 +324,12 @@ def define_flags() -> None:
 
 def main(argv: list[str]) -> int:
     """Writes and prints the report of runs; returns the exit status."""
-    return command.run(argv[:1], lambda: run(argv[1:], flags.FLAGS.output))
+    return command.exit_status(argv[:1], lambda: run(argv[1:], flags.FLAGS.output))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda argv: None)
+    return command.parse(argv, lambda argv: None)
 
 
 def run(paths: Sequence[str], output: str) -> None:

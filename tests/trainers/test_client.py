@@ -20,7 +20,6 @@ import requests
 import tensorflow as tf
 from absl import flags
 
-from tests import ROOT
 from tests.serving import batching, model_server, models
 from trainers import client
 from trainers.serving import remote, writing
@@ -30,7 +29,7 @@ VOCABULARY = models.MODELS[NAME].vocabulary
 SAMPLING = writing.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
 
 
-PAGE = ROOT / "docs" / "serving.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "serving.md"
 SERVER = os.environ.get("TRELLIS_SERVER")
 
 

@@ -13,8 +13,8 @@ from absl.testing import flagsaver
 from etils import epath
 
 from tests.trainers import mnist_files
+from trainers import evaluate, lm, pixels
 from trainers import export as export_command
-from trainers import lm, pixels
 from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import modeling
@@ -112,6 +112,7 @@ def test_evaluation_is_that_of_the_end_and_a_finished_run_is_told(trained, folde
     place = (f"--workdir={workdir}", f"--data_dir={folder}")
     lines = call("--mode=evaluate", *place).splitlines()
     assert output.splitlines()[-1].split(": ", 1)[1] == "; ".join(lines)
+    assert call(*place, program=evaluate).splitlines() == lines
     assert "holds a finished run" in call("--task=permuted_mnist", *SMALL, *place)
 
 

@@ -1,6 +1,7 @@
 """The authors' state dicts and our models: which sizes they tell, and whose variable is which."""
 
 from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 import keras
 import ml_collections
@@ -89,7 +90,10 @@ def with_told_sizes(
         ValueError: A size given contradicts the shapes, or `UNTOLD` are not given where the preset
             is none of this model; or the values do not go together.
     """
-    told = {name: model.get_config()[name] for name in TOLD if name in config.model}
+    trellis: Any = model.trellis
+    sizes = {**trellis.get_config(), **model.get_config()}
+    # None: the preset has no such size of its own, as a classifier has no word vectors.
+    told = {name: sizes[name] for name in TOLD if config.model[name] is not None}
     for name, value in told.items():
         if f"model.{name}" in given and config.model[name] != value:
             raise ValueError(
@@ -109,7 +113,7 @@ def with_told_sizes(
         )
     config = config.copy_and_resolve_references()
     config.model.update(told)
-    beyond = config.model.get("auxiliary_every", 0) > config.model.depth
+    beyond = config.model.auxiliary_every > config.model.depth
     if beyond and not given & set(_AUXILIARY):
         config.model.auxiliary_weight = 0.0
     schema.check(config)

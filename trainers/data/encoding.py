@@ -181,13 +181,8 @@ def _blocks(
     source: Source, split: str, text: IO[bytes], start: int = 0
 ) -> Iterator[tuple[_Block, int]]:
     """Yields a text's blocks, their words in order of first appearance, and where each ends."""
-
-    @tf.function(autograph=False)
-    def distinct(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.unique(source.tokens(block[None]).flat_values)
-
     for block, position in read_blocks(text, source.labels[split], start, raw=source.raw):
-        words, places = distinct(tf.constant(block))
+        words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
         yield _Block([word.decode() for word in words.numpy().tolist()], places.numpy()), position
 
 

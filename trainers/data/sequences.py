@@ -104,8 +104,8 @@ def generated(
     # A generator each: the length of one split changes nothing in the others.
     seeds = np.random.SeedSequence(seed).spawn(len(SPLITS))
     generators = map(np.random.default_rng, seeds)
-    splits = map(draw, lengths, generators)
-    return SequenceData(*splits, lambda x: tf.cast(x, tf.float32), outputs)
+    train, validation, test = map(draw, lengths, generators)
+    return SequenceData(train, validation, test, lambda x: tf.cast(x, tf.float32), outputs)
 
 
 def _check_validation(validation: int, count: int) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 _LARGEST = 2**31 - 1  # TensorFlow's int32
 
@@ -73,20 +73,20 @@ def changing(field: Field) -> Field:
     return field._replace(may_change=True)
 
 
-def of_class(definition: type, prefix: str = "") -> dict[str, Field]:
+def of_class(definition: Any, prefix: str = "") -> dict[str, Field]:
     """Returns the fields of a dataclass by their dotted names, with their defaults.
 
     Args:
         definition: Its types are `Annotated[type, Field]`, or such dataclasses.
         prefix: What the names begin with.
     """
-    table = {}
+    table: dict[str, Field] = {}
     for each in dataclasses.fields(definition):
-        name, kind = prefix + each.name, each.type
+        name, kind = prefix + each.name, cast(Any, each.type)
         if dataclasses.is_dataclass(kind):
             table |= of_class(kind, f"{name}.")
             continue
-        (field,) = kind.__metadata__  # type: ignore[union-attr]
+        (field,) = kind.__metadata__
         has_default = each.default is not dataclasses.MISSING
         table[name] = field._replace(default=each.default) if has_default else field
     return table

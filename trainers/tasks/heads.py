@@ -39,19 +39,21 @@ def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
 
 HEADS = {
     "tied": Kind(
-        build=lambda model, seed: TiedSoftmax(),
+        build=lambda model, seed: TiedSoftmax(name="head"),
         parameters=lambda model, features: 0,
         kept=lambda model, rows, words: 2 * rows * words,
     ),
     "mixture": Kind(
-        build=lambda model, seed: MixtureOfSoftmaxes(**model.mixture.to_dict(), seed=seed),
+        build=lambda model, seed: MixtureOfSoftmaxes(
+            **model.mixture.to_dict(), seed=seed, name="head"
+        ),
         parameters=lambda model, features: (
             (features + 1) * model.mixture.experts * (1 + model.embedding_units)
         ),
         kept=lambda model, rows, words: _by_blocks(model, rows * model.mixture.experts, words),
     ),
     "adaptive": Kind(
-        build=lambda model, seed: AdaptiveSoftmax(model.adaptive.cutoffs),
+        build=lambda model, seed: AdaptiveSoftmax(model.adaptive.cutoffs, name="head"),
         parameters=lambda model, features: (
             len(model.adaptive.cutoffs) * (model.embedding_units + 1)
         ),

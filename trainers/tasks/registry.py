@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from trainers.tasks.enwik8 import ENWIK8
 from trainers.tasks.images import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
 from trainers.tasks.long_memory import ADDING, COPY_MEMORY
 from trainers.tasks.names import unknown
@@ -18,6 +19,7 @@ _TASKS: tuple[Task, ...] = (
     PTB,
     PTB_MOS,
     PTB_CHAR,
+    ENWIK8,
     WIKITEXT2,
     WIKITEXT103,
     PYDOC,

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from keras_trellis.core import gates
 from trainers.tasks import registry
 from trainers.tasks.fields import (
     ABOVE_ZERO,
@@ -33,7 +34,7 @@ from trainers.tasks.fields import (
     or_none,
 )
 from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import GATES, LAYERS, OF_LEVELS
+from trainers.tasks.layers import LAYERS, OF_LEVELS
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, Task
 
@@ -92,7 +93,7 @@ class Model:
 
     units: Annotated[int, COUNT]
     layer: Annotated[str, one_of(*LAYERS)] = "trellis"
-    gate: Annotated[str, one_of(*GATES)] = "lstm"
+    gate: Annotated[str, one_of(*gates.NAMES)] = "lstm"
     head: Annotated[str, one_of(*HEADS)] = "tied"
     depth: Annotated[int, COUNT] = 1
     layers: Annotated[int, COUNT] = 1
@@ -261,6 +262,7 @@ def check_fields(config: Mapping[str, Any]) -> None:
             range. The message has one line.
     """
     table, values = fields(config), flatten(config)
+    _check_known(values, table)
     for name, field in table.items():
         if name not in values:
             raise ValueError(f"`config.{name}` is missing; it must be {field.expected}")
@@ -273,11 +275,16 @@ def check_values(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
     Raises:
         ValueError: One is not in the table, or not what it may be.
     """
+    _check_known(values, table)
     for name, value in values.items():
-        if name not in table:
-            raise ValueError(unknown("config field", name, table))
         if not table[name].allows(value):
             raise ValueError(_message(values, name, table[name].expected))
+
+
+def _check_known(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
+    for name in values:
+        if name not in table:
+            raise ValueError(unknown("config field", name, table))
 
 
 def _check_language(values: Mapping[str, Any]) -> None:

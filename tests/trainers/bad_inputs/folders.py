@@ -6,7 +6,7 @@
 
 import json
 
-from tests.trainers.bad_inputs.row import Row, fifo, folder, link, texts
+from tests.trainers.bad_inputs.row import NO_FLAGS, TASKS, Row, fifo, folder, link, texts
 from trainers.tasks import config as configs
 
 TRAIN = "--task=text --data_dir=text"
@@ -92,9 +92,9 @@ ROWS = (
     Row("lm", f"{TRAIN} --config.model.units=300 --workdir=run",
         "run belongs to another run, whose config differs (model.units: 256 there, 300 here); go on with that run's values, or choose another folder", texts() | run()),
     Row("lm", f"{TRAIN} --preset=paper --workdir=run",
-        "run belongs to another run, whose config differs (data.batch_size: 8 there, 16 here; {any}); go on with that run's values, or choose another folder", texts() | run()),
+        "run belongs to another run, whose config differs ({any}); go on with that run's values, or choose another folder", texts() | run()),
     Row("pixels", "--task=adding --preset=small --workdir=run",
-        "run belongs to another run, whose config differs (data.batch_size: 8 there, 32 here; {any}); go on with that run's values, or choose another folder", texts() | run()),
+        "run belongs to another run, whose config differs ({any}); go on with that run's values, or choose another folder", texts() | run()),
     Row("lm", f"{TRAIN} --workdir=run",
         "run holds imported weights, which training would replace; choose another --workdir", texts() | run(**{"imported.json": "{}"})),
     # where none is
@@ -104,7 +104,7 @@ ROWS = (
     Row("lm", f"{GENERATE} --workdir=text/train.txt",
         "text/train.txt holds no run: config.json is missing; train one there first", texts()),
     Row("lm", "--mode=generate",
-        "--task is missing; expected one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding"),
+        f"--task is missing; expected one of {TASKS}"),
     Row("lm", "--mode=generate --task=text",
         "runs/text-small holds no run: config.json is missing; train one there first"),
     Row("lm", "--mode=evaluate --workdir=", "--workdir must not be empty. Received: --workdir="),
@@ -116,6 +116,26 @@ ROWS = (
         "--task=ptb is not that of the run in run, text; leave out --task, or choose another --workdir", run()),
     Row("lm", f"{GENERATE} --preset=paper",
         "--preset=paper is not that of the run in run, small; leave out --preset, or choose another --workdir", run()),
+    # evaluate and generate, which take any run
+    Row("evaluate", NO_FLAGS, "--task is missing; expected one of ptb, {any}"),
+    Row("evaluate", "--workdir=run", "run holds no run: config.json is missing; train one there first"),
+    Row("evaluate", "--workdir=run --task=ptb",
+        "--task=ptb is not that of the run in run, text; leave out --task, or choose another --workdir", run()),
+    Row("evaluate", "--workdir=run --config.model.depth=3",
+        "--config.model.depth has no use here: --workdir says which run", run()),
+    Row("evaluate", "--workdir=run --cache_size=3",
+        "--cache_size, --cache_theta, --cache_lambda go together; missing: --cache_theta, --cache_lambda", run()),
+    Row("evaluate", "--workdir=run --protocol=exact",
+        "--protocol is for language models. Received: a run of permuted_mnist", run(**PIXEL_RUN)),
+    Row("evaluate", "--workdir=run --mode=train", "unknown flag --mode; --help lists those that there are", run()),
+    Row("generate", NO_FLAGS, "--task is missing; expected one of ptb, {any}"),
+    Row("generate", "--workdir=run", "run holds no run: config.json is missing; train one there first"),
+    Row("generate", "--workdir=run --top_p=2",
+        "--top_p must be a number above 0 and at most 1. Received: --top_p=2.0", run()),
+    Row("generate", "--workdir=run --data_dir=text",
+        "--data_dir has no use here: the run holds its vocabulary", run()),
+    Row("generate", "--workdir=run",
+        "run must hold a language model. Received: a run of permuted_mnist", run(**PIXEL_RUN)),
     # what is lost or damaged
     damaged("lm", GENERATE,
         "run has no trained weights yet: vocabulary.txt is missing", **{"vocabulary.txt": None}),
@@ -133,7 +153,7 @@ ROWS = (
     damaged("lm", GENERATE,
         "run/config.json is damaged: it holds a list, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": "[]"}),
     damaged("lm", GENERATE,
-        "run/config.json: `config.task` is missing; it must be one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding", **{"config.json": "{}"}),
+        f"run/config.json: `config.task` is missing; it must be one of {TASKS}", **{"config.json": "{}"}),
     damaged("lm", GENERATE,
         "run/config.json is damaged: it holds null, not fields. Bring it back from a backup, or choose another --workdir", **{"config.json": "null"}),
     damaged("lm", GENERATE,
@@ -144,15 +164,15 @@ ROWS = (
     damaged("lm", GENERATE,
         "run/config.json: unknown config.task 'ptbb'; did you mean 'ptb'?", **{"config.json": '{"task": "ptbb"}'}),
     damaged("lm", GENERATE,
-        "run/config.json: unknown config field 'data.history'; did you mean 'data.validation'?", **{"config.json": changed(task="seq_mnist")}),
+        "run/config.json: `config.data.validation` is missing; it must be an integer of at least 1 and below 2**31", **{"config.json": changed(task="seq_mnist")}),
     damaged("lm", GENERATE,
-        "run/config.json: `config.model.kind` is missing; it must be one of ('lstm', 'trellis')", **{"config.json": changed(model=3)}),
+        "run/config.json: unknown config field 'model'; did you mean 'model.head'?", **{"config.json": changed(model=3)}),
     damaged("lm", GENERATE,
         "run/config.json: `config.model.units` must be an integer of at least 1 and below 2**31. Received: config.model.units='many'", **{"config.json": changed(model__units="many")}),
     damaged("lm", GENERATE,
         "run/config.json: `config.model.depth` must be an integer of at least 1 and below 2**31. Received: config.model.depth=0", **{"config.json": changed(model__depth=0)}),
     damaged("lm", GENERATE,
-        "run/config.json: `config.model.kind` must be one of ('lstm', 'trellis'). Received: config.model.kind='gru'", **{"config.json": changed(model__kind="gru")}),
+        "run/config.json: `config.model.layer` must be one of ('trellis', 'equilibrium', 'lstm', 'gru'). Received: config.model.layer='rnn'", **{"config.json": changed(model__kind="rnn")}),
     damaged("lm", GENERATE,
         "run/config.json: unknown config field 'model.width'; did you mean 'model.depth'?", **{"config.json": changed(model__width=3)}),
     damaged("lm", GENERATE,
@@ -194,7 +214,7 @@ ROWS = (
         "run/changes.json is damaged: one of `changes` is none. Bring it back from a backup, or choose another --workdir", **{"changes.json": '{"changes": [3]}'}),
     damaged("lm", f"{TRAIN} --workdir=run", "run/changes.json: it is a pipe, no file", **{"changes.json": fifo}),
     damaged("lm", GENERATE,
-        "`config.model.kind` must be 'trellis' to generate. Received: config.model.kind='lstm', in run", **{"config.json": of("ptb", "small_lstm")}),
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", **{"config.json": of("ptb", "small_lstm")}),
     damaged("lm", GENERATE,
         "--task=adding is one of python -m trainers.pixels, not of trainers.lm", **{"config.json": of("adding", "small")}),
     damaged("lm", GENERATE,
