@@ -182,7 +182,8 @@ def auxiliary_levels(
             "`auxiliary_weight` needs a layer that returns the outputs of inner levels, such as "
             f"keras_trellis.TrellisLayer. Received: auxiliary_weight={weight!r}, trellis={layer!r}"
         )
-    return arguments.at_most("auxiliary_every", every, "depth", layer.depth)
+    depth = getattr(layer, "depth", every)  # a layer without levels refuses it when it is called
+    return arguments.at_most("auxiliary_every", every, "depth", depth)
 
 
 def _takes(layer: Any, argument: str) -> bool:

@@ -158,10 +158,14 @@ def test_bad_layers(model, layer, message):
         model(trellis=layer)
 
 
-def test_a_layer_without_inner_levels_has_no_auxiliary_loss():
-    arguments = {"embedding_units": E, "auxiliary_every": 1, "auxiliary_weight": 0.1}
-    with pytest.raises(ValueError, match="`auxiliary_every` must be None.*Equilibrium"):
-        TrellisLM(V, EquilibriumTrellisLayer(E), **arguments)
-    message = r"outputs of inner levels.*Received: auxiliary_weight=0.1, trellis=<RecurrentLayer"
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (EquilibriumTrellisLayer(E), "`auxiliary_every` must be None.*Equilibrium"),
+        (keras.layers.LSTM(E), "`auxiliary_every` must be None.*RecurrentLayer"),
+        (Mean(), r"outputs of inner levels.*Received: auxiliary_weight=0.1, trellis=<Mean"),
+    ],
+)
+def test_a_layer_without_inner_levels_has_no_auxiliary_loss(layer, message):
     with pytest.raises(ValueError, match=message):
-        TrellisLM(V, keras.layers.LSTM(E), **arguments)
+        TrellisLM(V, layer, embedding_units=E, auxiliary_every=1, auxiliary_weight=0.1)
