@@ -206,7 +206,7 @@ def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
 
     config = runs.load_config(digits_run)
     order = json.loads((digits_run / "data.json").read_text())["permutation"]
-    model = sequence_runs.sequence_models.classifier(config, (784, 1), 10, order)
+    model = sequence_runs.models.classifier(config, (784, 1), 10, order)
     checkpoints.load_best(digits_run, model)
     pictures = np.random.default_rng(1).integers(256, size=(3, 28, 28))
     logits = model(images.normalise(images.MNIST, pictures.reshape(3, 784, 1)))
@@ -241,11 +241,6 @@ def test_runs_that_cannot_be_served(call, tmp_path):
         pass
     message = call(f"--workdir={path}", f"--output={tmp_path / 'served'}", status=2)
     assert "a run of adding" in message
-    path = tmp_path / "lstm"
-    with open_workdir(path, configs.load("ptb", "small_lstm").to_dict()):
-        pass
-    message = call(f"--workdir={path}", f"--output={tmp_path / 'served'}", status=2)
-    assert "`config.model.kind` must be 'trellis' to be served" in message
 
 
 def test_a_folder_that_is_none(call, language_run, tmp_path):
