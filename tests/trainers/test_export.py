@@ -242,11 +242,6 @@ def test_runs_that_cannot_be_served(call, tmp_path):
         pass
     message = call(f"--workdir={path}", f"--output={tmp_path / 'served'}", status=2)
     assert "a run of adding" in message
-    path = tmp_path / "lstm"
-    with open_workdir(path, configs.load("ptb", "small_lstm").to_dict()):
-        pass
-    message = call(f"--workdir={path}", f"--output={tmp_path / 'served'}", status=2)
-    assert "`config.model.kind` must be 'trellis' to be served" in message
 
 
 def test_a_folder_that_is_none(call, language_run, tmp_path):

@@ -69,7 +69,7 @@ def _of_bytes(preset: Callable[[], dict]) -> dict:
 ENWIK8 = LanguageTask(
     name=_NAME,
     presets={
-        name: functools.partial(_of_bytes, ptb_char.PRESETS[name]) for name in ("small", "paper")
+        name: functools.partial(_of_bytes, preset) for name, preset in ptb_char.PRESETS.items()
     },
     source=_source,
     standardize=tokens.latin1,

@@ -72,7 +72,7 @@ def test_it_trains_and_is_told_in_bits(folder, monkeypatch, capsys):
     flags = [f"--config.model.{size}" for size in sizes]
     flags += ["--config.data.batch_size=4", "--config.data.window=60", "--config.training.epochs=1"]
     flags += ["--config.evaluation.batch_size=2", "--config.schedule.epochs=()"]
-    flags += [f"--data_dir={folder}", f"--workdir={folder}/run", "--task=enwik8"]
+    flags += [f"--data_dir={folder}", f"--workdir={folder}/run", "--task=enwik8", "--preset=small"]
     with flagsaver.flagsaver():
         lm.parse_flags(["lm", *flags])
         assert lm.main(["lm"]) == 0
