@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from trainers.cli import command, flag_errors, terminal
-from trainers.serving import remote
+from trainers.cli import command, flag_errors
+from trainers.serving import remote, terminal
 from trainers.serving.writing import Sampling, Unknown, generate
 
 PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {

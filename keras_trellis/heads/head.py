@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis.models import inputs
+from keras_trellis.core import inputs
 
 __all__ = [
     "Head",

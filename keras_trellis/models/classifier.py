@@ -10,9 +10,9 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.core import dropout, masks
+from keras_trellis.core import dropout, inputs, masks
 from keras_trellis.core.dropout import Rate, generator_for
-from keras_trellis.models import inputs, legacy, sequence_layer
+from keras_trellis.models import legacy, sequence_layer
 from keras_trellis.models.sequence_layer import ModelLayer
 
 __all__ = ["TrellisClassifier"]

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.core import dropout
-from keras_trellis.models import inputs
+from keras_trellis.core import dropout, inputs
 
 __all__ = [
     "Ban",

@@ -10,8 +10,8 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments, heads
-from keras_trellis.core import dropout
-from keras_trellis.models import inputs, legacy, losses, passes, sequence_layer
+from keras_trellis.core import dropout, inputs
+from keras_trellis.models import legacy, losses, passes, sequence_layer
 from keras_trellis.models.losses import LossTerms
 from keras_trellis.models.own_loss import OwnLoss
 from keras_trellis.models.sequence_layer import ModelLayer

@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.models import generation, inputs, passes
+from keras_trellis.core import inputs
+from keras_trellis.models import generation, passes
 
 __all__ = ["Streaming"]
 

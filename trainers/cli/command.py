@@ -13,7 +13,8 @@ from typing import NoReturn
 import tensorflow as tf
 from absl import app, flags, logging
 
-from trainers.cli import config_flags, devices, flag_errors, terminal
+from trainers.cli import config_flags, devices, flag_errors
+from trainers.serving import terminal
 from trainers.tasks import registry
 from trainers.training import stopping
 from trainers.training.workdir import NotKeptError, WorkdirError

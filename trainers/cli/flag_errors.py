@@ -47,15 +47,9 @@ def check_paths(values: flags.FlagValues = flags.FLAGS) -> None:
         if not path:
             raise ValueError(f"--{name} must not be empty. Received: --{name}=")
         plain = path == path.strip() and path.isprintable()
-        check(
+        names.check(
             name, repr(path), "a name without control characters or white space at its ends", plain
         )
-
-
-def check(name: str, value: Any, expected: str, valid: bool) -> None:
-    """Raises ValueError where a flag's value is not valid."""
-    if not valid:
-        raise ValueError(f"--{name} must be {expected}. Received: --{name}={value}")
 
 
 def check_text(name: str, value: Any) -> None:
@@ -68,9 +62,9 @@ def check_text(name: str, value: Any) -> None:
 
 def check_sampling(temperature: float, top_p: float | None) -> None:
     """Raises ValueError where one of these flags is out of its range; NaN is in none."""
-    check("temperature", temperature, "a number of at least 0", 0 <= temperature < math.inf)
+    names.check("temperature", temperature, "a number of at least 0", 0 <= temperature < math.inf)
     if top_p is not None:
-        check("top_p", top_p, "a number above 0 and at most 1", 0 < top_p <= 1)
+        names.check("top_p", top_p, "a number above 0 and at most 1", 0 < top_p <= 1)
 
 
 @contextlib.contextmanager

@@ -16,9 +16,9 @@ import tensorflow as tf
 import tqdm
 
 from keras_trellis.heads import at_least_float32
-from trainers.cli.flag_errors import check
 from trainers.data import streams
 from trainers.language.evaluation import Score, epsilon_of
+from trainers.tasks.names import check
 
 # Of the authors of dynamic evaluation, on words; the scale of a good rate depends on all three.
 SEGMENT = 5

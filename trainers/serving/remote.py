@@ -22,8 +22,7 @@ from tensorflow_serving.apis.get_model_metadata_pb2 import (
 )
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
-from trainers.cli import terminal
-from trainers.serving import exchange
+from trainers.serving import exchange, terminal
 
 __all__ = ["MOST_BYTES", "Grpc", "Model", "RemoteError", "Rest", "Transport"]
 
