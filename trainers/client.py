@@ -21,6 +21,7 @@ from absl import flags
 from trainers.cli import command, flag_errors
 from trainers.serving import remote, terminal
 from trainers.serving.writing import Sampling, Unknown, generate
+from trainers.tasks import names
 
 PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
     "grpc": remote.Grpc,
@@ -147,7 +148,7 @@ def _check(values: flags.FlagValues) -> None:
             f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
         )
     expected = flag_errors.expected_by(values["deadline"].parser)  # the parser lets NaN pass
-    flag_errors.check("deadline", values.deadline, expected, not math.isnan(values.deadline))
+    names.check("deadline", values.deadline, expected, not math.isnan(values.deadline))
     flag_errors.check_sampling(values.temperature, values.top_p)
 
 
