@@ -6,7 +6,7 @@ BIN := .venv/bin
 BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.2.1)
 PYTEST_FLAGS ?= -n auto --maxprocesses=8 --dist=worksteal
 
-.PHONY: setup train test lint format docs wheel lock build-files
+.PHONY: setup train test lint format docs wheel lock
 
 setup: .venv/stamp
 
@@ -37,9 +37,6 @@ format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	git ls-files 'BUILD' '*/BUILD' 'MODULE.bazel' '*.bzl' | xargs $(BUILDIFIER) --lint=fix
-
-build-files: setup
-	$(BIN)/python -m tools.build_files
 
 # Fails on a link that leads nowhere (not with --quiet, which swallows the warnings that --strict counts). The variable
 # silences an advertisement of the theme's makers for another program.

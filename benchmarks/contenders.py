@@ -1,20 +1,19 @@
 """The contenders of a training step; each function is called in a process of its own.
 
-A step is the same for all: forward, the mean square of the kept outputs as loss, the gradients
-with respect to the weights and to the input (there is an embedding below, as a rule), and plain
-gradient descent. No dropout, no weight normalisation. In the mode `forward` it ends at the loss.
+Every contender takes the same step: the mean square of the kept outputs as loss, its gradients with
+respect to the weights and the input (as if an embedding were below), and plain gradient descent,
+without dropout and weight normalisation. In the mode `forward` a step ends at the loss.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
 
 from benchmarks import authors as released
+from benchmarks.report import Contenders
 from benchmarks.sizes import Sizes
 from benchmarks.workers import Contender
 
 RATE = 1e-3  # of the gradient descent
-PRODUCTS = 4  # how many levels' products are one step of the rows that do nothing else
+PRODUCTS = 4  # levels in one step of `products_...`
 
 
 # This package's layer
@@ -26,11 +25,11 @@ def trellis(sizes: Sizes) -> Contender:
 
 
 def trellis_recompute(sizes: Sizes) -> Contender:
-    """The layer that computes again in the backward pass what it did not keep."""
+    """The layer with recomputation in the backward pass."""
     return _trellis(sizes, recompute=True)
 
 
-def _trellis(sizes: Sizes, **arguments: Any) -> Contender:
+def _trellis(sizes, **arguments):
     import keras_trellis
 
     _set_policy(sizes)
@@ -43,8 +42,8 @@ def _trellis(sizes: Sizes, **arguments: Any) -> Contender:
         **arguments,
     )
 
-    def kept(sequences: Any, training: bool) -> Any:
-        return layer.propagate(sequences, training=training, discard=sizes.discard)[0]
+    def kept(sequences, training):
+        return layer(sequences, training=training, discard=sizes.discard)
 
     step = _keras_step(layer, kept, sizes)
     facts = sizes.trellis_facts(
@@ -63,7 +62,8 @@ def lstm(sizes: Sizes) -> Contender:
     import keras
 
     _set_policy(sizes)
-    return _keras(keras.layers.LSTM(sizes.units, return_sequences=True), sizes, None)
+    layer = keras.layers.LSTM(sizes.units, return_sequences=True)
+    return _keras(layer, sizes, None)
 
 
 def gru(sizes: Sizes) -> Contender:
@@ -71,7 +71,8 @@ def gru(sizes: Sizes) -> Contender:
     import keras
 
     _set_policy(sizes)
-    return _keras(keras.layers.GRU(sizes.units, return_sequences=True), sizes, None)
+    layer = keras.layers.GRU(sizes.units, return_sequences=True)
+    return _keras(layer, sizes, None)
 
 
 def tcn(sizes: Sizes) -> Contender:
@@ -79,7 +80,7 @@ def tcn(sizes: Sizes) -> Contender:
     from tcn import TCN
 
     _set_policy(sizes)
-    taps = max(sizes.kernel_size, 2)  # with one it would not see the past
+    taps = max(sizes.kernel_size, 2)  # with one tap it would not see the past
     dilations = tcn_dilations(sizes.receptive_field(), taps)
     layer = TCN(sizes.units, taps, dilations=dilations, return_sequences=True)
     return _keras(layer, sizes, layer.receptive_field)
@@ -96,8 +97,8 @@ def tcn_dilations(steps: int, kernel_size: int) -> list[int]:
     return dilations
 
 
-def _keras(layer: Any, sizes: Sizes, receptive_field: int | None) -> Contender:
-    def kept(sequences: Any, training: bool) -> Any:
+def _keras(layer, sizes, receptive_field):
+    def kept(sequences, training):
         return layer(sequences, training=training)[:, sizes.discard :]
 
     step = _keras_step(layer, kept, sizes)
@@ -114,35 +115,36 @@ def _keras(layer: Any, sizes: Sizes, receptive_field: int | None) -> Contender:
     return Contender(step, facts)
 
 
-def _set_policy(sizes: Sizes) -> None:
+def _set_policy(sizes):
     import keras
 
     keras.config.set_dtype_policy("mixed_bfloat16" if sizes.dtype == "bfloat16" else sizes.dtype)
 
 
-def _keras_step(layer: Any, kept: Callable[[Any, bool], Any], sizes: Sizes) -> Callable[[], Any]:
+def _keras_step(layer, kept, sizes):
     import tensorflow as tf
 
     sequences = tf.constant(sizes.input())
     layer.build(sequences.shape)
     variables = [variable.value for variable in layer.trainable_variables]
 
-    def loss_of(sequences: tf.Tensor, training: bool) -> tf.Tensor:
-        return tf.reduce_mean(tf.square(tf.cast(kept(sequences, training), tf.float32)))
+    def loss_of(sequences, training):
+        outputs = tf.cast(kept(sequences, training), tf.float32)
+        return tf.reduce_mean(tf.square(outputs))
 
     @tf.function
-    def forward(sequences: tf.Tensor) -> tuple[tf.Tensor]:
+    def forward(sequences):
         return (loss_of(sequences, False),)
 
     @tf.function
-    def train(sequences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def train(sequences):
         with tf.GradientTape() as tape:
             tape.watch(sequences)
             loss = loss_of(sequences, True)
         below, *gradients = tape.gradient(loss, [sequences, *variables])
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(RATE * gradient)
-        return loss, below  # what is not returned would not be computed
+        return loss, below  # TensorFlow would prune a gradient that is not returned
 
     step = {"train": train, "forward": forward}[sizes.mode]
     step.get_concrete_function(sequences)  # tracing belongs to the process at rest
@@ -153,12 +155,12 @@ def _keras_step(layer: Any, kept: Callable[[Any, bool], Any], sizes: Sizes) -> C
 
 
 def authors(sizes: Sizes) -> Contender:
-    """The authors' code, as it lies on the disk; bfloat16 by autocast."""
+    """The authors' code as released; bfloat16 by autocast."""
     return _authors(sizes, lambda net: net)
 
 
 def authors_compiled(sizes: Sizes) -> Contender:
-    """The authors' code under torch.compile; the first step, at rest still, compiles it."""
+    """The authors' code under torch.compile, which compiles in a first step."""
     import torch
 
     contender = _authors(sizes, torch.compile)
@@ -166,7 +168,7 @@ def authors_compiled(sizes: Sizes) -> Contender:
     return contender._replace(memory=False)
 
 
-def _authors(sizes: Sizes, wrap: Callable[[Any], Any]) -> Contender:
+def _authors(sizes, wrap):
     network = released.load(sizes.reference_dir, "trellisnet")
     import torch
 
@@ -185,23 +187,26 @@ def _authors(sizes: Sizes, wrap: Callable[[Any], Any]) -> Contender:
         net.full_conv.weight2.numel(),
         sum(parameter.numel() for parameter in net.parameters()),
     )
-    return Contender(_torch_step(wrap(net), list(net.parameters()), sizes), facts)
+    step = _torch_step(wrap(net), list(net.parameters()), sizes)
+    return Contender(step, facts)
 
 
-def _torch_step(net: Any, parameters: Sequence[Any], sizes: Sizes) -> Callable[[], float]:
+def _torch_step(net, parameters, sizes):
     import torch
 
-    sequences = torch.tensor(sizes.input().transpose(0, 2, 1), requires_grad=True)
+    channels_first = sizes.input().transpose(0, 2, 1)
+    sequences = torch.tensor(channels_first, requires_grad=True)
     state = torch.zeros(sizes.batch_size, sizes.units, 1)
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     lower = sizes.dtype == "bfloat16"
 
-    def loss_of() -> Any:
+    def loss_of():
         with torch.autocast("cpu", torch.bfloat16, enabled=lower):
             outputs, _, _ = net(sequences, (state, state), aux=False)
-        return outputs[:, sizes.discard :].float().square().mean()
+        kept = outputs[:, sizes.discard :]
+        return kept.float().square().mean()
 
-    def train() -> float:
+    def train():
         optimizer.zero_grad()
         sequences.grad = None
         loss = loss_of()
@@ -209,7 +214,7 @@ def _torch_step(net: Any, parameters: Sequence[Any], sizes: Sizes) -> Callable[[
         optimizer.step()
         return loss.item()
 
-    def forward() -> float:
+    def forward():
         with torch.no_grad():
             return loss_of().item()
 
@@ -220,13 +225,13 @@ def _torch_step(net: Any, parameters: Sequence[Any], sizes: Sizes) -> Callable[[
 
 
 def products_tensorflow(sizes: Sizes) -> Contender:
-    """The products of a level and nothing else: the rate that this machine has for these shapes."""
+    """The products of a level and nothing else: the machine's rate for these shapes."""
     import tensorflow as tf
 
     taps, kernel, blocks = (tf.cast(each, sizes.dtype) for each in factors(sizes))
 
     @tf.function
-    def level() -> tuple[tf.Tensor, ...]:
+    def level():
         forward = tf.matmul(taps, kernel)
         if sizes.mode == "forward":
             return (forward,)
@@ -236,24 +241,24 @@ def products_tensorflow(sizes: Sizes) -> Contender:
             tf.matmul(taps, blocks, transpose_a=True),
         )
 
-    return Contender(lambda: [level() for _ in range(PRODUCTS)], _products_facts(sizes))
+    return _products(level, sizes)
 
 
 def products_torch(sizes: Sizes) -> Contender:
-    """The same by PyTorch, which may have another library of products."""
+    """The same in PyTorch, which may use another library of products."""
     import torch
 
     torch.set_num_threads(sizes.threads)
     dtype = getattr(torch, sizes.dtype)
     taps, kernel, blocks = (torch.tensor(each, dtype=dtype) for each in factors(sizes))
 
-    def level() -> tuple:
+    def level():
         forward = taps @ kernel
-        return (
-            (forward,) if sizes.mode == "forward" else (forward, blocks @ kernel.T, taps.T @ blocks)
-        )
+        if sizes.mode == "forward":
+            return (forward,)
+        return forward, blocks @ kernel.T, taps.T @ blocks
 
-    return Contender(lambda: [level() for _ in range(PRODUCTS)], _products_facts(sizes))
+    return _products(level, sizes)
 
 
 def factors(sizes: Sizes) -> list:
@@ -261,17 +266,26 @@ def factors(sizes: Sizes) -> list:
     import numpy as np
 
     rows, inner, columns = sizes.product_shape()
-    shapes = [(rows, inner), (inner, columns), (rows, columns)]
-    return [np.random.default_rng(0).normal(size=shape).astype("float32") for shape in shapes]
+    shapes = [
+        (rows, inner),
+        (inner, columns),
+        (rows, columns),
+    ]
+    random = np.random.default_rng(0)
+    return [random.normal(size=shape).astype("float32") for shape in shapes]
 
 
-def _products_facts(sizes: Sizes) -> dict[str, Any]:
-    return {"flops": PRODUCTS * sizes.product_flops()}
+def _products(level, sizes):
+    def step():
+        for _ in range(PRODUCTS):
+            level()
+
+    return Contender(step, {"flops": PRODUCTS * sizes.product_flops()})
 
 
 OURS = "trellis"
 CEILINGS = ("products_tensorflow", "products_torch")
-CONTENDERS = {
+CONTENDERS: Contenders = {
     OURS: ("keras_trellis.TrellisLayer", trellis),
     "trellis_recompute": ("TrellisLayer(recompute=True)", trellis_recompute),
     "lstm": ("keras.layers.LSTM", lstm),

@@ -2,8 +2,8 @@
 
     python -m benchmarks.corpus --output=DIR
 
-The text means nothing; it stands in for the real one where only size counts: DIR is a `--data_dir`
-of `--task=wikitext103`. The same seed gives the same files. It is written as a stream.
+The text is random; it replaces the real one where only size counts. DIR is a `--data_dir` of
+`--task=wikitext103`. The same seed gives the same files.
 """
 
 import sys
@@ -14,9 +14,10 @@ from absl import app, flags
 from etils import epath
 
 from trainers.data import wikitext
+from trainers.tasks.wikitext import WIKITEXT103
 
 FLAGS = flags.FLAGS
-_PUBLISHED = wikitext.EDITIONS["wikitext103"]
+
 _BLOCK = 1 << 20
 # Mandelbrot's form, p(r) ~ 1 / (r + q): English text has q of about 2.7.
 _SHIFT = 2.7
@@ -53,16 +54,21 @@ def draw(tokens: int, words: int, seed: int, *, every_word: bool) -> Iterator[np
         every_word: Whether each rank shall occur; `tokens` must leave room for that.
     """
     random = np.random.default_rng(seed)
-    cumulative = np.cumsum(1.0 / (np.arange(words) + 1 + _SHIFT))
-    missing = random.permutation(words) if every_word else np.empty(0, np.int64)
+    shifted = np.arange(words) + 1 + _SHIFT
+    cumulative = np.cumsum(1.0 / shifted)
+    missing = np.empty(0, np.int64)
+    if every_word:
+        missing = random.permutation(words)
     places = tokens - 1  # the last token is a line break
     for start in range(0, tokens, _BLOCK):
         count = min(_BLOCK, tokens - start)
-        ranks = np.searchsorted(cumulative, random.random(count) * cumulative[-1], side="right")
+        drawn = random.random(count) * cumulative[-1]
+        ranks = np.searchsorted(cumulative, drawn, side="right")
         # Each block has its share of all words, at places of their own.
         stop = min(start + count, places)
         share = missing[words * start // places : words * stop // places]
-        ranks[random.choice(count - 1, len(share), replace=False)] = share
+        chosen = random.choice(count - 1, len(share), replace=False)
+        ranks[chosen] = share
         if start + count == tokens:
             ranks[-1] = _LINE_BREAK
         yield ranks
@@ -87,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
         )
     folder = epath.Path(FLAGS.output)
     folder.mkdir(parents=True, exist_ok=True)
-    lengths = _PUBLISHED.tokens | {"train": FLAGS.tokens}
+    lengths = WIKITEXT103.lengths | {"train": FLAGS.tokens}
     for seed, (split, name) in enumerate(wikitext.FILES.items(), FLAGS.seed):
         blocks = draw(lengths[split], FLAGS.words, seed, every_word=split == "train")
         write(folder / name, blocks, vocabulary(FLAGS.words))
@@ -99,9 +105,9 @@ def define_flags() -> None:
     """Defines the command's flags."""
     flags.DEFINE_string("output", None, "The folder to write to.", required=True)
     flags.DEFINE_integer(
-        "tokens", _PUBLISHED.tokens["train"], "Of the training text.", lower_bound=1
+        "tokens", WIKITEXT103.lengths["train"], "Of the training text.", lower_bound=1
     )
-    flags.DEFINE_integer("words", _PUBLISHED.words, "Different tokens.", lower_bound=4)
+    flags.DEFINE_integer("words", WIKITEXT103.vocabulary_size, "Different tokens.", lower_bound=4)
     flags.DEFINE_integer("seed", 1, "The three texts take this one and the next two.")
 
 

@@ -1,11 +1,11 @@
-"""What a corpus takes before the first step: encoding, loading it again, drawing batches.
+"""Measures the work before the first step: encoding a corpus, loading it, drawing batches.
 
     python -m benchmarks.corpus --output=DIR
     python -m benchmarks.encode --data_dir=DIR --cache_dir=CACHE
 
-Loading again verifies every checksum, of the text and of the ids. Memory is the most that was held
-above the process at rest, with TensorFlow imported. An encoding that was stopped is gone on with,
-and then says little: take an empty CACHE.
+Loading again verifies every checksum of the text and of the ids. Memory is the peak above the
+process at rest, with TensorFlow imported. Take an empty CACHE: a stopped encoding would go on from
+its last record.
 """
 
 import itertools
@@ -17,9 +17,10 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import workers
-from trainers.data import corpora, streams
+from trainers.data import streams
 from trainers.tasks import config as configs
-from trainers.tasks import names
+from trainers.tasks import corpora, registry
+from trainers.tasks.task import LanguageTask
 from trainers.training import costs
 
 FLAGS = flags.FLAGS
@@ -44,15 +45,17 @@ def main(argv: Sequence[str]) -> int:
     config = configs.load(FLAGS.task)
     options = config.get("corpus", {})
 
-    def load() -> corpora.Corpus:
+    def load():
         return corpora.load(FLAGS.task, FLAGS.data_dir, FLAGS.cache_dir, **options)
 
-    def length(corpus: corpora.Corpus) -> int:
-        return len(corpus.train) + len(corpus.validation) + len(corpus.test)
+    def length(corpus):
+        splits = (corpus.train, corpus.validation, corpus.test)
+        return sum(map(len, splits))
 
-    def batches(ids: Any, count: int) -> int:
-        cut = streams.contiguous_streams(ids, config.data.batch_size)
-        windows = streams.Windows(cut.shape[1], config.data.window, config.data.horizon)
+    def batches(ids, count):
+        data = config.data
+        cut = streams.contiguous_streams(ids, data.batch_size)
+        windows = streams.Windows(cut.shape[1], data.window, data.horizon)
         drawn = itertools.islice(streams.windows_dataset(cut, windows), count)
         return sum(ids.shape[0] * ids.shape[1] for ids, _ in drawn)
 
@@ -66,7 +69,12 @@ def main(argv: Sequence[str]) -> int:
 
 def define_flags() -> None:
     """Defines the command's flags."""
-    flags.DEFINE_enum("task", "wikitext103", names.LANGUAGE, "Whose corpus, and whose batches.")
+    flags.DEFINE_enum(
+        "task",
+        "wikitext103",
+        list(registry.of_kind(LanguageTask)),
+        "Whose corpus, and whose batches.",
+    )
     flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
     flags.DEFINE_string("cache_dir", None, "For the encoded ids.", required=True)
     flags.DEFINE_integer("steps", 1000, "Batches to draw.", lower_bound=1)

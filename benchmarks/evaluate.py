@@ -2,23 +2,23 @@
 
     python -m benchmarks.evaluate --data_dir=PTB --reference_dir=TRELLISNET --json=evaluate.json
 
-`exact` scores every target once, with its whole history. The authors' protocol scores a window at
-a time, of which the first outputs are discarded: here by this package, and by the authors' own
-network as their script runs it. All have the same random weights, which no time depends on.
+`exact` scores every target once, with its whole history. The authors' protocol scores one window at
+a time and discards the first outputs of each. This package runs it, and so does the authors' own
+network, as in their script. All have the same random weights; no time depends on them.
 """
 
 import collections
 import dataclasses
-import itertools
+import statistics
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
 
 from benchmarks import authors as released
-from benchmarks import report, workers
-from benchmarks.workers import Contender
+from benchmarks import report
+from benchmarks.workers import Contender, Facts, Results
 from trainers.data import text
 from trainers.data.vocabulary import Vocabulary
 
@@ -58,7 +58,7 @@ def trellisnet(setting: Setting) -> Contender:
     return _ours(setting, "trellisnet")
 
 
-def _ours(setting: Setting, protocol: str) -> Contender:
+def _ours(setting, protocol):
     import numpy as np
 
     from keras_trellis import convert
@@ -67,24 +67,31 @@ def _ours(setting: Setting, protocol: str) -> Contender:
     model = convert.language_model_from_torch(
         setting.arrays(), depth=setting.depth, dilation_rate=1
     )
-    data = types.SimpleNamespace(window=setting.window, horizon=setting.horizon, history="zero")
+    data = types.SimpleNamespace(
+        window=setting.window,
+        horizon=setting.horizon,
+        history="zero",
+    )
     settings = types.SimpleNamespace(
-        batch_size=setting.batch_size, exact_batch_size=setting.batch_size, exact_chunk=128
+        batch_size=setting.batch_size,
+        exact_batch_size=setting.batch_size,
+        exact_chunk=128,
     )
     evaluator = Evaluator(model, data, settings)
     evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])  # tracing is no part of it
-    learned: dict[str, Any] = {}
+    learned: Facts = {}
 
-    def step() -> None:
+    def step():
         score = evaluator.score(protocol, setting.ids)
         learned.update(tokens=score.tokens, nll=score.nll)
 
-    def learn() -> dict[str, Any]:
+    def learn():
         if protocol != OURS:
             return learned
         # In one pass from the beginning: what every protocol must agree with.
         ids = np.asarray(setting.ids[None, : setting.check + 1])
-        nll, _ = model.score(ids[:, :-1], ids[:, 1:])
+        inputs, targets = ids[:, :-1], ids[:, 1:]
+        nll, _ = model.score(inputs, targets)
         return {**learned, "first": nll[0].numpy().tolist()}
 
     return Contender(step, {"parameters": model.count_params()}, learn)
@@ -97,18 +104,18 @@ def authors(setting: Setting) -> Contender:
 
     torch.set_num_threads(setting.threads)
     length = len(setting.ids) // setting.batch_size
-    rows = torch.tensor(setting.ids[: length * setting.batch_size]).long()
-    rows = rows.view(setting.batch_size, length)
-    learned: dict[str, Any] = {}
+    whole = setting.ids[: length * setting.batch_size]
+    rows = torch.tensor(whole).long().view(setting.batch_size, length)
+    learned: Facts = {}
 
-    def step() -> None:
-        scored = [
-            _window_nll(model, rows, start, setting)
-            for start in range(0, length - 1, setting.window - setting.horizon)
-            if start + setting.horizon < length - 1
-        ]
+    def step():
+        scored = []
+        for start in range(0, length - 1, setting.window - setting.horizon):
+            if start + setting.horizon < length - 1:
+                scored.append(_window_nll(model, rows, start, setting))
         nll = torch.cat(scored, dim=1)
-        learned.update(tokens=nll.numel(), nll=nll.double().sum().item())
+        learned["tokens"] = nll.numel()
+        learned["nll"] = nll.double().sum().item()
         # Each row's first `horizon` targets are the ones that nothing scores.
         learned["first"] = [None] * setting.horizon + nll[0].tolist()
 
@@ -116,33 +123,36 @@ def authors(setting: Setting) -> Contender:
     return Contender(step, {"parameters": parameters}, lambda: learned)
 
 
-def _window_nll(model: Any, rows: Any, start: int, setting: Setting) -> Any:
+def _window_nll(model, rows, start, setting):
     """Returns the nll [B, n] of a window's targets behind the horizon."""
     import torch
     from torch.nn import functional
 
     stop = min(start + setting.window, rows.shape[1] - 1)
     with torch.no_grad():
-        (_, _, logits), _, _ = model(rows[:, start:stop], model.init_hidden(len(rows)))
+        state = model.init_hidden(len(rows))
+        outputs, _, _ = model(rows[:, start:stop], state)
+        _, _, logits = outputs
         targets = rows[:, start + setting.horizon + 1 : stop + 1]
         kept = logits[:, setting.horizon :].transpose(1, 2)
         return functional.cross_entropy(kept, targets, reduction="none")
 
 
 OURS = "exact"
-CONTENDERS: dict[str, tuple[str, Callable[[Setting], Contender]]] = {
+CONTENDERS: report.Contenders = {
     OURS: ("keras_trellis, `exact`", exact),
     "trellisnet": ("keras_trellis, the authors' protocol", trellisnet),
     "authors": ("the authors' code", authors),
 }
 
 
-def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
+def row(name: str, results: Results) -> Facts:
     """Returns a contender's row; `difference` is the largest from ours of a target's nll."""
     facts, readings = results[name]
     ours = results[OURS].facts["first"]
     theirs = facts.get("first", ()) if name != OURS else ()
-    both = [(a, b) for a, b in zip(theirs, ours, strict=False) if a is not None]
+    pairs = zip(theirs, ours, strict=False)
+    differences = [abs(a - b) for a, b in pairs if a is not None]
     return {
         **{key: value for key, value in facts.items() if key != "first"},
         "name": name,
@@ -150,33 +160,34 @@ def row(name: str, results: dict[str, workers.Result]) -> dict[str, Any]:
         "seconds": report.seconds(readings),
         "time_to_ours": report.ratios(readings, results[OURS].readings),
         "mean": facts["nll"] / facts["tokens"],
-        "difference": max((abs(a - b) for a, b in both), default=None),
-        "compared": len(both),
+        "difference": max(differences, default=None),
+        "compared": len(differences),
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", "seconds", "time to ours: min, median, max", "tokens scored", "of the corpus"),
-        *("tokens/s", "nats a token", "largest difference a token"),
-    ]
-    return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
+    targets = found["setting"]["tokens"] - 1
 
+    def seconds(row):
+        return statistics.median(row["seconds"])
 
-def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    seconds = report.spread(each["seconds"])["median"]
-    difference = each["difference"]
-    return [
-        each["title"],
-        f"{seconds:,.1f}",
-        report.spread_cell(each["time_to_ours"]),
-        f"{each['tokens']:,}",
-        f"{each['tokens'] / (found['setting']['tokens'] - 1):.2%}",
-        f"{each['tokens'] / seconds:,.0f}",
-        f"{each['mean']:.6f}",
-        "" if difference is None else f"{difference:.1e} of {each['compared']:,}",
-    ]
+    def difference(row):
+        if row["difference"] is None:
+            return ""
+        return f"{row['difference']:.1e} of {row['compared']:,}"
+
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "seconds": lambda row: report.number(seconds(row), 1),
+        "time to ours: min, median, max": lambda row: report.spread_cell(row["time_to_ours"]),
+        "tokens scored": lambda row: report.number(row["tokens"]),
+        "of the corpus": lambda row: report.share(row["tokens"] / targets, 2),
+        "tokens/s": lambda row: report.number(row["tokens"] / seconds(row)),
+        "nats a token": lambda row: report.number(row["mean"], 6),
+        "largest difference a token": difference,
+    }
+    return report.table(found["rows"], columns)
 
 
 def define_flags() -> None:
@@ -190,7 +201,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("horizon", 58, "Of a window: outputs without a score.", lower_bound=0)
     flags.DEFINE_integer("batch_size", 12, "Streams, and pieces of `exact`.", lower_bound=1)
     flags.DEFINE_integer("check", 1000, "Targets compared one by one.", lower_bound=1)
-    report.define_only(list(CONTENDERS), OURS)
+    report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=1, warmup=0)
 
 
@@ -201,10 +212,12 @@ def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
         files = text.find_files(data_dir, names, "leave out this benchmark")
     except ValueError as error:
         raise app.UsageError(str(error)) from error
-    train = itertools.chain.from_iterable(text.read_tokens(files["train"], names["train"]))
-    vocabulary = Vocabulary.from_counts(collections.Counter(train))
-    test = itertools.chain.from_iterable(text.read_tokens(files["test"], names["test"]))
-    return vocabulary.encode(itertools.islice(test, tokens)), vocabulary.size
+
+    def words(split):
+        return files[split].read_text().replace("\n", " <eos> ").split()
+
+    vocabulary = Vocabulary.from_counts(collections.Counter(words("train")))
+    return vocabulary.encode(words("test")[:tokens]), vocabulary.size
 
 
 def main(argv: Sequence[str]) -> int:
@@ -217,21 +230,16 @@ def main(argv: Sequence[str]) -> int:
         vocabulary_size=vocabulary_size,
         threads=here["threads"],
         reference_dir=FLAGS.reference_dir,
-        **{name: FLAGS[name].value for name in names},
+        **report.values(names),
     )
-    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
-    results, left_out = workers.measure(
-        builds, setting, threads=here["threads"], warmup=FLAGS.warmup, rounds=FLAGS.rounds
-    )
+    results, left_out = report.compare(CONTENDERS, OURS, setting, here)
     known = {name: getattr(setting, name) for name in (*names, "vocabulary_size")}
-    found = {
-        "setting": {**known, "tokens": len(ids)},
-        **here,
-        "rows": [row(name, results) for name in results] if OURS in results else [],
-        "left_out": {CONTENDERS[name][0]: reason for name, reason in left_out.items()},
-    }
-    report.end(found, table)
-    return int(OURS in left_out)
+    known["tokens"] = len(ids)
+    found = {"setting": known, **here, "left_out": left_out, "rows": []}
+    if OURS in results:
+        found["rows"] = [row(name, results) for name in results]
+    report.end(found, table(found))
+    return int(OURS not in results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A language model of random weights as an export has it: what the benchmarks of serving load."""
+"""An exported language model of random weights, which the benchmarks of serving load."""
 
 import contextlib
 import dataclasses
@@ -13,10 +13,11 @@ from absl import flags
 
 from benchmarks import authors as released
 from benchmarks import report, workers
-from benchmarks.workers import Contender, Result
+from benchmarks.workers import Contender, Results
 
 FLAGS = flags.FLAGS
 FULL = "float32"
+Tensors = dict[str, Any]  # by their names in a signature
 NAMES = ("vocabulary_size", "units", "embedding_units", "depth")
 
 
@@ -85,7 +86,8 @@ class Model:
 
     def size(self, precision: str) -> int:
         """Returns the bytes of an export's files."""
-        return sum(path.stat().st_size for path in self.path(precision).rglob("*"))
+        files = self.path(precision).rglob("*")
+        return sum(file.stat().st_size for file in files)
 
     def load(self, precision: str = FULL) -> Any:
         """Returns the export, loaded; its `signatures` live as long as it does."""
@@ -94,25 +96,26 @@ class Model:
         return tf.saved_model.load(str(self.path(precision) / "1"))
 
 
-def empty_cache(loaded: Any, batch_size: int) -> tuple[Any, dict[str, Any]]:
+def empty_cache(loaded: Any, batch_size: int) -> tuple[Any, Tensors]:
     """Returns the log-probabilities [B, V] before the first token, and the cache of no tokens."""
     import tensorflow as tf
 
-    ids, lengths = tf.zeros([batch_size, 0], tf.int32), tf.zeros([batch_size], tf.int32)
+    ids = tf.zeros([batch_size, 0], tf.int32)
+    lengths = tf.zeros([batch_size], tf.int32)
     return split(loaded.signatures["prefill"](ids=ids, lengths=lengths))
 
 
-def split(outputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def split(outputs: Tensors) -> tuple[Any, Tensors]:
     """Returns the log-probabilities of `prefill` or `step`, and the cache."""
     return outputs["log_probs"], cache_of(outputs)
 
 
-def cache_of(outputs: dict[str, Any]) -> dict[str, Any]:
+def cache_of(outputs: Tensors) -> Tensors:
     """Returns what of a signature's outputs is the cache."""
     return {name: value for name, value in outputs.items() if name.startswith("cache_")}
 
 
-def sampling(batch_size: int, max_length: int, temperature: float) -> dict[str, Any]:
+def sampling(batch_size: int, max_length: int, temperature: float) -> Tensors:
     """Returns inputs of `generate`: all but ids, their lengths and the cache."""
     import tensorflow as tf
 
@@ -131,7 +134,7 @@ def sampling(batch_size: int, max_length: int, temperature: float) -> dict[str, 
     return {**rows, "forbidden_ids": tf.fill([batch_size, 1], -1)}
 
 
-def write(model: Model, precisions: Sequence[str] = (FULL,)) -> dict[str, Result]:
+def write(model: Model, precisions: Sequence[str] = (FULL,)) -> Results:
     """Exports a model in processes of their own, one after another.
 
     Returns:
@@ -140,19 +143,15 @@ def write(model: Model, precisions: Sequence[str] = (FULL,)) -> dict[str, Result
     Raises:
         RuntimeError: an export failed.
     """
-    results: dict[str, Result] = {}
-    for precision in precisions:
-        found, left_out = workers.measure(
-            {precision: functools.partial(export, precision)},
+    return {
+        precision: workers.once(
+            f"the export in {precision}",
+            functools.partial(export, precision),
             model,
-            threads=model.threads,
-            warmup=0,
-            rounds=1,
+            model.threads,
         )
-        if left_out:
-            raise RuntimeError(f"no export in {precision}: {left_out[precision]}")
-        results |= found
-    return results
+        for precision in precisions
+    }
 
 
 def export(precision: str, model: Model) -> Contender:
@@ -169,7 +168,11 @@ def export(precision: str, model: Model) -> Contender:
 
 
 def define_flags(
-    *, units: int, depth: int, embedding_units: int = 400, dilation_rate: Sequence[str] = ("1",)
+    *,
+    units: int,
+    depth: int,
+    embedding_units: int = 400,
+    dilation_rate: Sequence[str] = ("1",),
 ) -> None:
     """Defines the flags of a model's sizes."""
     flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)
@@ -183,6 +186,6 @@ def define_flags(
 def from_flags(threads: int) -> Iterator[Model]:
     """Yields the model that the flags say, with a folder for as long as the context lasts."""
     with tempfile.TemporaryDirectory() as folder:
-        sizes = {name: FLAGS[name].value for name in NAMES}
         rate = report.integers("dilation_rate")
+        sizes = report.values(NAMES)
         yield Model(**sizes, threads=threads, folder=folder, dilation_rate=rate)

@@ -2,20 +2,21 @@
 
     python -m benchmarks.generate --reference_dir=TRELLISNET --json=generate.json
 
-A step reads a batch of prompts of random tokens and continues each greedily. The weights are random
-too; no time depends on either. The authors' code has no cache: each token takes the last
-`receptive_field` tokens again, which is all that it depends on.
+A step continues a batch of prompts of random tokens greedily. The weights are random too; no time
+depends on either. The authors' code has no cache: for each token it reads the last
+`receptive_field` tokens again, on which the token depends.
 """
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import app, flags
 
 from benchmarks import authors as released
-from benchmarks import exported, report, workers
-from benchmarks.workers import Contender
+from benchmarks import exported, report
+from benchmarks.workers import Contender, Facts, Results
 
 FLAGS = flags.FLAGS
 
@@ -39,7 +40,8 @@ class Setting:
         import numpy as np
 
         shape = (self.batch_size, self.prompt)
-        return np.random.default_rng(0).integers(self.vocabulary_size, size=shape, dtype=np.int32)
+        random = np.random.default_rng(0)
+        return random.integers(self.vocabulary_size, size=shape, dtype=np.int32)
 
     def arrays(self) -> dict[str, Any]:
         """Returns the weights, by the authors' names."""
@@ -50,15 +52,15 @@ class Setting:
 
 def contender(step: Callable[[], Any], **facts: Any) -> Contender:
     """Returns a contender whose step returns the new ids [B, new_tokens], an array."""
-    learned: dict[str, Any] = {}
+    learned: Facts = {}
 
-    def remember() -> None:
+    def remember():
         learned["ids"] = step().tolist()
 
     return Contender(remember, facts, lambda: learned)
 
 
-def _model(setting: Setting) -> Any:
+def _model(setting):
     from keras_trellis import convert
 
     return convert.language_model_from_torch(setting.arrays(), depth=setting.depth, dilation_rate=1)
@@ -80,10 +82,16 @@ def step(setting: Setting) -> Contender:
     import tensorflow as tf
 
     model = _model(setting)
-    prefill, one = tf.function(model.prefill), tf.function(model.step)
+    prefill = tf.function(model.prefill)
+    one = tf.function(model.step)
     cache = model.get_initial_cache(setting.batch_size)
     ids = tf.constant(setting.prompts())
-    return contender(lambda: _continued(lambda: prefill(ids, cache), one, setting.new_tokens))
+
+    def continued():
+        scores, read = prefill(ids, cache)
+        return _continued(scores, read, one, setting.new_tokens)
+
+    return contender(continued)
 
 
 def lstm(setting: Setting) -> Contender:
@@ -95,7 +103,7 @@ def lstm(setting: Setting) -> Contender:
     layer = keras.layers.LSTM(setting.units, return_state=True)
     softmax = keras.layers.Dense(setting.vocabulary_size)
 
-    def read(ids: Any, state: Any) -> tuple[Any, Any]:
+    def read(ids, state):
         output, *state = layer(embedding(ids), initial_state=state)
         return softmax(output), state
 
@@ -104,17 +112,24 @@ def lstm(setting: Setting) -> Contender:
     ids = tf.constant(setting.prompts())
     state = [tf.zeros([setting.batch_size, setting.units])] * 2
     read(ids[:, :1], state)  # builds the layers
-    return contender(lambda: _continued(lambda: prefill(ids, state), one, setting.new_tokens))
+
+    def step():
+        scores, read = prefill(ids, state)
+        return _continued(scores, read, one, setting.new_tokens)
+
+    return contender(step)
 
 
-def _continued(prefill: Callable, one: Callable, count: int) -> Any:
+def _continued(scores, cache, one, count):
     import numpy as np
 
-    scores, memory = prefill()
-    tokens = [np.argmax(scores.numpy(), -1).astype(np.int32)]
+    def likeliest(scores):
+        return np.argmax(scores.numpy(), -1).astype(np.int32)
+
+    tokens = [likeliest(scores)]
     while len(tokens) < count:
-        scores, memory = one(tokens[-1], memory)
-        tokens.append(np.argmax(scores.numpy(), -1).astype(np.int32))
+        scores, cache = one(tokens[-1], cache)
+        tokens.append(likeliest(scores))
     return np.stack(tokens, axis=1)
 
 
@@ -127,20 +142,22 @@ def authors(setting: Setting) -> Contender:
     prompts = torch.tensor(setting.prompts()).long()
     reach = setting.depth + 1  # kernel size 2, dilation 1
 
-    def step() -> Any:
+    def step():
         ids = prompts
         for _ in range(setting.new_tokens):
             state = model.init_hidden(len(ids))
-            (_, features, _), _, _ = model(ids[:, -reach:], state, decode=False)
+            outputs, _, _ = model(ids[:, -reach:], state, decode=False)
+            _, features, _ = outputs
             logits = model.decoder(features[:, -1])
-            ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
+            last = logits.argmax(-1, keepdim=True)
+            ids = torch.cat([ids, last], dim=1)
         return ids[:, setting.prompt :].numpy()
 
     return contender(torch.no_grad()(step))
 
 
 OURS = "generate"
-CONTENDERS = {
+CONTENDERS: report.Contenders = {
     OURS: ("TrellisLM.generate", generate),
     "step": ("TrellisLM.step, token by token", step),
     "lstm": ("keras.layers.LSTM, token by token", lstm),
@@ -148,7 +165,7 @@ CONTENDERS = {
 }
 
 
-def row(name: str, setting: Setting, results: dict[str, workers.Result]) -> dict[str, Any]:
+def row(name: str, setting: Setting, results: Results) -> Facts:
     """Returns a contender's row; `same` is the share of its tokens that are ours."""
     facts, readings = results[name]
     times = report.seconds(readings)
@@ -167,30 +184,27 @@ def row(name: str, setting: Setting, results: dict[str, workers.Result]) -> dict
 
 def same(ids: Sequence[Sequence[int]], ours: Sequence[Sequence[int]]) -> float:
     """Returns the share of ids [B, N] that are the first ones of ours [B, N or more]."""
-    pairs = [pair for rows in zip(ids, ours, strict=True) for pair in zip(*rows, strict=False)]
-    return sum(a == b for a, b in pairs) / len(pairs)
+    equal = []
+    for row, ours_row in zip(ids, ours, strict=True):
+        equal += [a == b for a, b in zip(row, ours_row, strict=False)]
+    return sum(equal) / len(equal)
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", "batch", "prompt", "tokens/s", "ms a token"),
-        *("time to ours: min, median, max", "same tokens"),
-    ]
-    return report.markdown(titles, [_cells(each, found) for each in found["rows"]])
-
-
-def _cells(each: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    seconds = report.spread(each["seconds"])["median"]
-    return [
-        each["title"],
-        str(each["batch_size"]),
-        str(each["prompt"]),
-        f"{each['tokens_per_second']:,.0f}",
-        f"{1e3 * seconds / found['setting']['new_tokens']:.2f}",
-        report.spread_cell(each["time_to_ours"]),
-        "" if each["same"] is None else f"{each['same']:.1%}",
-    ]
+    new_tokens = found["setting"]["new_tokens"]
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "batch": lambda row: report.number(row["batch_size"]),
+        "prompt": lambda row: report.number(row["prompt"]),
+        "tokens/s": lambda row: report.number(row["tokens_per_second"]),
+        "ms a token": lambda row: report.number(
+            1e3 * statistics.median(row["seconds"]) / new_tokens, 2
+        ),
+        "time to ours: min, median, max": lambda row: report.spread_cell(row["time_to_ours"]),
+        "same tokens": lambda row: report.share(row["same"], 1),
+    }
+    return report.table(found["rows"], columns)
 
 
 def define_flags() -> None:
@@ -199,35 +213,32 @@ def define_flags() -> None:
     flags.DEFINE_list("prompt", ["16", "256"], "The lengths of the prompts, in tokens.")
     flags.DEFINE_integer("new_tokens", 64, "By which each prompt is continued.", lower_bound=1)
     exported.define_flags(units=512, depth=20)
-    report.define_only(list(CONTENDERS), OURS)
+    report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=5)
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
-    names = ("new_tokens", *exported.NAMES)
-    common = {name: FLAGS[name].value for name in names}
-    common |= {"threads": here["threads"], "reference_dir": FLAGS.reference_dir}
+    known = report.values(("new_tokens", *exported.NAMES))
     settings = [
-        Setting(batch_size, prompt, **common)
+        Setting(
+            batch_size,
+            prompt,
+            **known,
+            threads=here["threads"],
+            reference_dir=FLAGS.reference_dir,
+        )
         for batch_size in report.integers("batch_size")
         for prompt in report.integers("prompt")
     ]
-    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
-    each, left_out = workers.measure_each(
-        builds, settings, threads=here["threads"], rounds=FLAGS.rounds
-    )
-    rows = [
-        row(name, setting, results)
-        for setting, results in zip(settings, each, strict=True)
-        for name in results
-        if OURS in results
-    ]
-    found = {"setting": {name: common[name] for name in names}, **here, "rows": rows}
-    found["left_out"] = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
-    report.end(found, table)
-    return int(OURS in left_out)
+    each, left_out = report.compare_each(CONTENDERS, OURS, settings, here)
+    found = {"setting": known, **here, "left_out": left_out, "rows": []}
+    for setting, results in zip(settings, each, strict=True):
+        if OURS in results:
+            found["rows"] += [row(name, setting, results) for name in results]
+    report.end(found, table(found))
+    return int(CONTENDERS[OURS][0] in left_out)
 
 
 if __name__ == "__main__":

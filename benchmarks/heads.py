@@ -2,9 +2,9 @@
 
     python -m benchmarks.heads --vocabulary_size=267735 --json=heads.json
 
-Features are random, targets are drawn from Zipf's law over the vocabulary, the first word the most
-frequent. A step is the mean nll, its gradients with respect to features, table and the head's
-variables, and plain gradient descent. `docs/benchmarks.md` explains the columns.
+Features are random. Targets follow Zipf's law, the first word the most frequent.
+A step computes the mean nll and its gradients with respect to the features, the word table and the
+head's variables, and applies plain gradient descent. `docs/benchmarks.md` explains the columns.
 """
 
 import dataclasses
@@ -15,9 +15,9 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import report, workers
+from benchmarks import report
 from benchmarks.contenders import RATE
-from benchmarks.workers import Contender, Result
+from benchmarks.workers import Contender, Facts, Results
 
 FLAGS = flags.FLAGS
 
@@ -31,7 +31,6 @@ class HeadSizes:
     vocabulary_size: int
     experts: int
     cutoffs: tuple[int, ...]
-    threads: int
 
     def features(self) -> Any:
         """Returns float32 `[positions, units]`."""
@@ -45,9 +44,9 @@ class HeadSizes:
         import numpy as np
 
         weights = 1 / np.arange(1, self.vocabulary_size + 1)
-        drawn = np.random.default_rng(1).choice(
-            self.vocabulary_size, self.positions, p=weights / weights.sum()
-        )
+        random = np.random.default_rng(1)
+        shares = weights / weights.sum()
+        drawn = random.choice(self.vocabulary_size, self.positions, p=shares)
         return drawn.astype(np.int32)
 
 
@@ -72,24 +71,27 @@ def adaptive(sizes: HeadSizes) -> Contender:
     return _contender(heads.AdaptiveSoftmax(sizes.cutoffs), sizes)
 
 
-def _contender(head: Any, sizes: HeadSizes) -> Contender:
+def _contender(head, sizes):
     import tensorflow as tf
 
     table_shape = (sizes.vocabulary_size, sizes.units)
     head.build((None, sizes.units), table_shape)
-    table = tf.Variable(tf.random.stateless_uniform(table_shape, (0, 0), -0.1, 0.1))
-    features, targets = tf.constant(sizes.features()), tf.constant(sizes.targets())
+    words = tf.random.stateless_uniform(table_shape, (0, 0), -0.1, 0.1)
+    table = tf.Variable(words)
+    features = tf.constant(sizes.features())
+    targets = tf.constant(sizes.targets())
     variables = [table, *(variable.value for variable in head.trainable_variables)]
 
     @tf.function
-    def step(features: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def step(features, targets):
         with tf.GradientTape() as tape:
             tape.watch(features)
-            loss = tf.reduce_mean(head.nll(features, targets, table, training=True))
+            nll = head.nll(features, targets, table, training=True)
+            loss = tf.reduce_mean(nll)
         below, *gradients = tape.gradient(loss, [features, *variables])
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(RATE * gradient)
-        return loss, below  # what is not returned would not be computed
+        return loss, below  # TensorFlow would prune a gradient that is not returned
 
     step.get_concrete_function(features, targets)  # tracing belongs to the process at rest
     parameters = sum(math.prod(variable.shape) for variable in variables)
@@ -97,18 +99,23 @@ def _contender(head: Any, sizes: HeadSizes) -> Contender:
 
 
 FULL = "tied"
-HEADS = {
+HEADS: report.Contenders = {
     FULL: ("TiedSoftmax", tied),
     "mixture": ("MixtureOfSoftmaxes", mixture),
     "adaptive": ("AdaptiveSoftmax", adaptive),
 }
 
 
-def row(name: str, results: dict[str, Result]) -> dict[str, Any]:
+def row(name: str, results: Results) -> Facts:
     """Returns a head's row."""
     facts, readings = results[name]
-    found = {"name": name, "title": HEADS[name][0], **facts, "seconds": report.seconds(readings)}
-    found["peak_bytes"] = report.peak(readings)
+    found = {
+        "name": name,
+        "title": HEADS[name][0],
+        **facts,
+        "seconds": report.seconds(readings),
+        "peak_bytes": report.peak(readings),
+    }
     if FULL in results:
         full = results[FULL].readings
         found["time_to_full"] = report.ratios(readings, full)
@@ -117,27 +124,21 @@ def row(name: str, results: dict[str, Result]) -> dict[str, Any]:
     return found
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
-    titles = (
-        *("", "ms", "time to the full softmax's: min, median, max", "positions/s"),
-        *("peak MiB", "to the full softmax's", "parameters"),
-    )
-    return report.markdown(titles, [_cells(each, found["sizes"]) for each in found["rows"]])
-
-
-def _cells(found: dict[str, Any], sizes: dict[str, Any]) -> list[str]:
-    median = statistics.median(found["seconds"])
-    ratio = found.get("peak_to_full")
-    return [
-        found["title"],
-        f"{1e3 * median:,.1f}",
-        report.spread_cell(found.get("time_to_full")),
-        f"{sizes['positions'] / median:,.0f}",
-        report.mebibytes(found["peak_bytes"]),
-        "" if ratio is None else f"{ratio:.2f}",
-        f"{found['parameters']:,}",
-    ]
+    positions = found["sizes"]["positions"]
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "ms": lambda row: report.milliseconds(row["seconds"]),
+        "time to the full softmax's: min, median, max": lambda row: report.spread_cell(
+            row.get("time_to_full")
+        ),
+        "positions/s": lambda row: report.number(positions / statistics.median(row["seconds"])),
+        "peak MiB": lambda row: report.mebibytes(row["peak_bytes"]),
+        "to the full softmax's": lambda row: report.number(row.get("peak_to_full"), 2),
+        "parameters": lambda row: report.number(row["parameters"]),
+    }
+    return report.table(found["rows"], columns)
 
 
 def define_flags() -> None:
@@ -147,29 +148,19 @@ def define_flags() -> None:
     flags.DEFINE_integer("vocabulary_size", 10_000, "Words.", lower_bound=2)
     flags.DEFINE_integer("experts", 15, "Softmaxes of the mixture.", lower_bound=1)
     flags.DEFINE_list("cutoffs", ["2000", "5000"], "Clusters of the adaptive softmax.")
-    report.define_only(list(HEADS), FULL)
+    report.define_only(HEADS, FULL)
     report.define_flags(rounds=5, warmup=1)
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
-    sizes = HeadSizes(
-        positions=FLAGS.positions,
-        units=FLAGS.units,
-        vocabulary_size=FLAGS.vocabulary_size,
-        experts=FLAGS.experts,
-        cutoffs=report.integers("cutoffs"),
-        threads=report.threads(),
-    )
     here = report.begin(argv)
-    builds = {name: HEADS[name][1] for name in report.chosen(list(HEADS), FULL)}
-    results, left_out = workers.measure(
-        builds, sizes, threads=sizes.threads, warmup=FLAGS.warmup, rounds=FLAGS.rounds
-    )
-    found = {"sizes": dataclasses.asdict(sizes), **here}
+    names = ("positions", "units", "vocabulary_size", "experts")
+    sizes = HeadSizes(**report.values(names), cutoffs=report.integers("cutoffs"))
+    results, left_out = report.compare(HEADS, FULL, sizes, here)
+    found = {"sizes": dataclasses.asdict(sizes), **here, "left_out": left_out}
     found["rows"] = [row(name, results) for name in results]
-    found["left_out"] = {HEADS[name][0]: reason for name, reason in left_out.items()}
-    report.end(found, table)
+    report.end(found, table(found))
     return int(bool(left_out))
 
 

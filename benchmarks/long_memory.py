@@ -2,15 +2,14 @@
 
     python -m benchmarks.long_memory --task=adding --csv=adding.csv --plot=adding.png
 
-`TrellisLayer` is that of the task's preset `small`; Keras's LSTM and GRU and keras-tcn get the
-number of units that comes nearest to its parameters. Data, batches, clipping and Adam are those of
-the preset for all. Each is trained for the same seconds of processor time in training steps,
-whatever else the machine does. The first call, which traces, compiles and takes the first steps,
-does not count, and evaluation does not.
+`TrellisLayer` is that of the task's preset `small`. Keras's LSTM and GRU and keras-tcn get the
+number of units that comes nearest to its parameters. All take data, batches, clipping and Adam from
+the preset. Each trains for the same processor seconds in training steps, whatever else the machine
+does. The first call, which traces and compiles, and evaluation do not count.
 
-A round is another seed. In the first round each contender is trained at every rate of `--rate`, in
-the others at the one that brought it the least validation loss. What has been trained stands in the
-CSV, and the same command goes on with what does not.
+Each round has another seed. In the first round each contender trains at every rate of `--rate`, in
+the others at the rate that gave it the least validation loss. The CSV keeps all trainings; the same
+command goes on with those that are missing.
 """
 
 import csv
@@ -29,15 +28,15 @@ from absl import app, flags
 from benchmarks import report, workers
 from benchmarks.contenders import CONTENDERS, OURS
 from benchmarks.sizes import nearest_units
-from benchmarks.workers import Contender
+from benchmarks.workers import Contender, Facts
 from trainers.tasks import config as configs
-from trainers.tasks.measures import measure_of
+from trainers.tasks import registry
 
 FLAGS = flags.FLAGS
 NAMES = (OURS, "lstm", "gru", "tcn")
 TASKS = ("copy_memory", "adding")
-SOLVED = 1e-3  # a validation loss below this is a solution; without memory it is 0.17 in both
-CALL = 10  # steps between two looks at the clock
+SOLVED = 1e-3  # a smaller validation loss is a solution; without memory it is 0.17 in both
+CALL = 10  # training steps between two readings of the clock
 EVALUATIONS = 30  # in a training
 
 
@@ -53,7 +52,7 @@ class Setting:
 
 
 class Point(NamedTuple):
-    """What a training has come to after so many seconds and steps: a row of the CSV."""
+    """The validation loss of a training after some seconds and steps: a row of the CSV."""
 
     task: str
     name: str
@@ -71,9 +70,9 @@ class Point(NamedTuple):
 
 
 def contender(setting: Setting) -> Contender:
-    """Returns the training as a single step, and its points as what that brings."""
-    from trainers.data import sequences
+    """Returns the training as a single step, which learns its points."""
     from trainers.sequences.modeling import SequenceModeling
+    from trainers.tasks import sequences
     from trainers.training import loop, optimizers, runs
 
     config = for_time(setting.config, setting.seed)
@@ -85,13 +84,15 @@ def contender(setting: Setting) -> Contender:
     trainer = loop.Trainer(task, adam, clip_norm=config.optimizer.clip_norm)
     facts = {"units": units, "parameters": runs.parameters(model)}
     curve: list[tuple[float, int, float]] = []
-    return Contender(
-        lambda: curve.extend(train(trainer, setting.budget)), facts, lambda: {"curve": curve}
-    )
+
+    def step():
+        curve.extend(train(trainer, setting.budget))
+
+    return Contender(step, facts, lambda: {"curve": curve})
 
 
 def for_time(config: Any, seed: int) -> Any:
-    """Returns the preset for a training that ends by the clock: whole batches, without an end."""
+    """Returns the preset with whole batches and without an end, for training by the clock."""
     config = config.copy_and_resolve_references().unlock()
     config.seed = seed
     # A shorter last batch would be compiled for in the middle of the training.
@@ -117,18 +118,18 @@ def sized(name: str, config: Any, data: Any) -> tuple[int, Any]:
     wanted = runs.parameters(model)
 
     @functools.cache
-    def built(units: int) -> Any:
+    def built(units):
         layer = _layer(name, units, data.train.targets.ndim == 2)
         return models.with_layer(layer, data)
 
-    def count(units: int) -> int:
+    def count(units):
         return runs.parameters(built(units))
 
     nearest = nearest_units(count, wanted)
     return nearest, built(nearest)
 
 
-def _layer(name: str, units: int, return_sequences: bool) -> Any:
+def _layer(name, units, return_sequences):
     """Returns a peer's layer; keras-tcn has kernel and dilations of the published TCN."""
     if name == "tcn":
         from tcn import TCN
@@ -142,7 +143,7 @@ def _layer(name: str, units: int, return_sequences: bool) -> Any:
 
 
 def train(trainer: Any, budget: float) -> Iterable[tuple[float, int, float]]:
-    """Trains for so many seconds; yields seconds, steps and validation loss now and then."""
+    """Trains for `budget` seconds; yields seconds, steps and validation loss now and then."""
     batches, spent, steps = trainer.batches(0), 0.0, 0
     state = trainer.task.initial_state()
     for evaluation in range(1 + EVALUATIONS):
@@ -158,9 +159,15 @@ def train(trainer: Any, budget: float) -> Iterable[tuple[float, int, float]]:
 
 
 def measure(
-    config: Any, *, budget: float, rates: Sequence[float], seeds: int, threads: int, path: Path
+    config: Any,
+    *,
+    budget: float,
+    rates: Sequence[float],
+    seeds: int,
+    threads: int,
+    path: Path,
 ) -> tuple[list[Point], dict[str, str]]:
-    """Trains what does not stand in the CSV yet.
+    """Trains what is not in the CSV yet.
 
     Args:
         config: the preset.
@@ -175,7 +182,7 @@ def measure(
     """
     left_out: dict[str, str] = {}
 
-    def points() -> list[Point]:
+    def points():
         this = (config.task, budget)
         return [point for point in read(path) if (point.task, point.budget) == this]
 
@@ -194,18 +201,20 @@ def measure(
     return points(), left_out
 
 
-def _has(points: Iterable[Point], name: str, rate: float, seed: int) -> bool:
-    return any((point.name, point.rate, point.seed) == (name, rate, seed) for point in points)
+def _has(points, name, rate, seed):
+    wanted = (name, rate, seed)
+    return any((point.name, point.rate, point.seed) == wanted for point in points)
 
 
 def best_rate(points: Iterable[Point], name: str) -> float | None:
-    """Returns the rate of a contender's least validation loss; None where it has no training."""
-    mine = [point for point in points if point.name == name and math.isfinite(point.loss)]
-    return min(mine, key=lambda point: point.loss).rate if mine else None
+    """Returns the rate of a contender's least validation loss; None without any."""
+    mine = [point for point in points if point.name == name]
+    finite = [point for point in mine if math.isfinite(point.loss)]
+    return min(finite, key=lambda point: point.loss).rate if finite else None
 
 
-def append(path: Path, setting: Setting, facts: dict[str, Any]) -> None:
-    """Writes a training's points below those that the CSV has."""
+def append(path: Path, setting: Setting, facts: Facts) -> None:
+    """Appends a training's points to the CSV."""
     begun = path.exists()
     sizes = (facts["units"], facts["parameters"], setting.rate, setting.seed, setting.budget)
     with path.open("a", newline="", encoding="utf-8") as file:
@@ -218,15 +227,16 @@ def append(path: Path, setting: Setting, facts: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> list[Point]:
-    """Returns the points of a CSV; none where there is no file."""
+    """Returns the points of a CSV; none without a file."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
         kinds = Point.__annotations__
-        return [
-            Point(**{name: kinds[name](value) for name, value in row.items()})
-            for row in csv.DictReader(file)
-        ]
+        points = []
+        for row in csv.DictReader(file):
+            values = {name: kinds[name](value) for name, value in row.items()}
+            points.append(Point(**values))
+    return points
 
 
 def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
@@ -235,51 +245,60 @@ def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
     rate = best_rate(points, name)
     mine = [point for point in points if point.name == name and point.rate == rate]
     seeds = sorted({point.seed for point in mine})
-    return [[point for point in mine if point.seed == seed] for seed in seeds]
+    trainings = []
+    for seed in seeds:
+        trainings.append([point for point in mine if point.seed == seed])
+    return trainings
 
 
-def row(name: str, trainings: Sequence[Sequence[Point]]) -> dict[str, Any]:
-    """Returns what a contender's trainings of one task have come to."""
+def row(name: str, trainings: Sequence[Sequence[Point]]) -> Facts:
+    """Returns the row of a contender's trainings of one task."""
     lasts = [training[-1] for training in trainings]
-    solved = [
-        next((point.seconds for point in training if point.loss < SOLVED), None)
-        for training in trainings
-    ]
+    rates = [(last.steps - CALL) / last.seconds for last in lasts]
     return {
         "name": name,
         "title": CONTENDERS[name][0],
         **{field: getattr(lasts[0], field) for field in ("units", "parameters", "rate")},
-        "steps_per_second": statistics.median((last.steps - CALL) / last.seconds for last in lasts),
+        "steps_per_second": statistics.median(rates),
         "losses": [min(point.loss for point in training) for training in trainings],
-        "solved": solved,
+        "solved": [_first_solution(training) for training in trainings],
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def _first_solution(training):
+    """Returns the seconds after which a training had solved its task; None if it never did."""
+    return next((point.seconds for point in training if point.loss < SOLVED), None)
+
+
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", "units", "parameters", "learning rate", "steps/s"),
-        *("least validation loss: min, median, max", "solved", "seconds to that"),
-    ]
-    return report.markdown(titles, [_cells(each) for each in found["rows"]])
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "units": lambda row: str(row["units"]),
+        "parameters": lambda row: report.number(row["parameters"]),
+        "learning rate": lambda row: f"{row['rate']:g}",
+        "steps/s": lambda row: report.number(row["steps_per_second"], 1),
+        "least validation loss: min, median, max": _losses,
+        "solved": lambda row: f"{len(_solved(row))} of {len(row['solved'])}",
+        "seconds to that": _seconds_to_solution,
+    }
+    return report.table(found["rows"], columns)
 
 
-def _cells(found: dict[str, Any]) -> list[str]:
-    solved = [seconds for seconds in found["solved"] if seconds is not None]
-    return [
-        found["title"],
-        f"{found['units']}",
-        f"{found['parameters']:,}",
-        f"{found['rate']:g}",
-        f"{found['steps_per_second']:,.1f}",
-        "{min:.1e}, **{median:.1e}**, {max:.1e}".format(**report.spread(found["losses"])),
-        f"{len(solved)} of {len(found['solved'])}",
-        f"{statistics.median(solved):.0f}" if solved else "",
-    ]
+def _losses(row):
+    return "{min:.1e}, **{median:.1e}**, {max:.1e}".format(**report.spread(row["losses"]))
+
+
+def _solved(row):
+    return [seconds for seconds in row["solved"] if seconds is not None]
+
+
+def _seconds_to_solution(row):
+    return f"{statistics.median(_solved(row)):.0f}" if _solved(row) else ""
 
 
 def memoryless(config: Any) -> float:
-    """Returns the least loss of whoever has no memory; see `trainers.data.long_memory`."""
+    """Returns the least loss of a layer without memory; see `trainers.data.long_memory`."""
     if config.task == "adding":
         return 1 / 6
     return 10 * math.log(8) / (config.data.steps + 20)
@@ -293,13 +312,14 @@ def draw(points: Sequence[Point], path: Path) -> None:
     from matplotlib import pyplot
 
     tasks = list(dict.fromkeys(point.task for point in points))
-    figure, panels = pyplot.subplots(1, len(tasks), figsize=(5 * len(tasks), 3.8), squeeze=False)
+    size = (5 * len(tasks), 3.8)
+    figure, panels = pyplot.subplots(1, len(tasks), figsize=size, squeeze=False)
     for axes, task in zip(panels[0], tasks, strict=True):
         of_task = [point for point in points if point.task == task]
         for index, name in enumerate(NAMES):
             _draw_contender(axes, chosen(of_task, name), CONTENDERS[name][0], f"C{index}")
         axes.axhline(memoryless(configs.load(task, "small")), color="gray", ls=":")
-        measure = measure_of(task).name.replace("_", " ")
+        measure = registry.get(task).measure.name.replace("_", " ")
         axes.set(yscale="log", title=task, xlabel="seconds of training", ylabel=measure)
         axes.grid(alpha=0.3)
     panels[0][0].legend(fontsize=8, frameon=False)
@@ -309,19 +329,21 @@ def draw(points: Sequence[Point], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _draw_contender(
-    axes: Any, trainings: Sequence[Sequence[Point]], title: str, color: str
-) -> None:
+def _draw_contender(axes, trainings, title, color):
     import numpy as np
 
     if not trainings:
         return
-    curves = [[(point.seconds, point.loss) for point in each] for each in trainings]
-    for curve in curves:
-        axes.plot(*zip(*curve, strict=True), color=color, lw=0.6, alpha=0.6)
-    seconds = np.linspace(0, min(curve[-1][0] for curve in curves), 4 * EVALUATIONS)
-    losses = [np.interp(seconds, *zip(*curve, strict=True)) for curve in curves]
-    axes.plot(seconds, np.median(losses, axis=0), color=color, lw=2, label=title)
+    until = min(training[-1].seconds for training in trainings)
+    grid = np.linspace(0, until, 4 * EVALUATIONS)
+    on_grid = []
+    for training in trainings:
+        seconds = [point.seconds for point in training]
+        losses = [point.loss for point in training]
+        axes.plot(seconds, losses, color=color, lw=0.6, alpha=0.6)
+        on_grid.append(np.interp(grid, seconds, losses))
+    median = np.median(on_grid, axis=0)
+    axes.plot(grid, median, color=color, lw=2, label=title)
 
 
 def define_flags() -> None:
@@ -330,6 +352,7 @@ def define_flags() -> None:
     flags.DEFINE_string("csv", None, "A file for all points, to go on with.", required=True)
     flags.DEFINE_float("seconds", 30, "Of each training.", lower_bound=1e-3)
     flags.DEFINE_multi_float("rate", [2e-3, 1e-2], "Learning rates of the first round.")
+    flags.DEFINE_string("plot", None, "A file for a picture of all points in the CSV.")
     report.define_flags(rounds=3)
 
 
@@ -345,9 +368,16 @@ def main(argv: Sequence[str]) -> int:
         threads=here["threads"],
         path=path,
     )
-    rows = [row(name, trainings) for name in NAMES if (trainings := chosen(points, name))]
+    rows = []
+    for name in NAMES:
+        trainings = chosen(points, name)
+        if trainings:
+            rows.append(row(name, trainings))
     missing = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
-    report.end({**here, "rows": rows, "left_out": missing}, table)
+    found = {**here, "rows": rows, "left_out": missing}
+    report.end(found, table(found))
+    if FLAGS.plot:
+        draw(read(path), Path(FLAGS.plot))
     return int(OURS in left_out)
 
 

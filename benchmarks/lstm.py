@@ -1,4 +1,4 @@
-"""A Keras LSTM language model of as many parameters as an exported model, for the benchmarks."""
+"""A language model over Keras's LSTMs with as many parameters as an exported model."""
 
 from __future__ import annotations
 
@@ -9,42 +9,45 @@ from benchmarks.sizes import nearest_units
 
 
 def units(model: Model) -> int:
-    """Returns the units of the first of two layers, of which the second has `embedding_units`."""
+    """Returns the units of the first of two layers; the second one has `embedding_units`."""
+    embedding_units = model.embedding_units
 
-    def count(units: int) -> int:
-        embedding_units = model.embedding_units
-        first = 4 * units * (embedding_units + units + 1)
-        second = 4 * embedding_units * (units + embedding_units + 1)
+    def count(units):
+        inputs = embedding_units + units + 1
+        first = 4 * units * inputs
+        inputs = units + embedding_units + 1
+        second = 4 * embedding_units * inputs
         return model.head_weights + first + second
 
     return nearest_units(count, model.parameters)
 
 
 def network(model: Model) -> Any:
-    """Returns the `LSTMLanguageModel`."""
-    from trainers.language.baselines import LSTMLanguageModel
+    """Returns the language model, built."""
+    import keras
 
-    size, embedding_units = model.vocabulary_size, model.embedding_units
-    return LSTMLanguageModel(size, units(model), 2, embedding_units=embedding_units)
+    import keras_trellis
+
+    widths = (units(model), model.embedding_units)
+    layers = [keras.layers.LSTM(width) for width in widths]
+    network = keras_trellis.TrellisLM(
+        model.vocabulary_size, layers, embedding_units=model.embedding_units
+    )
+    network.build((None, None))
+    return network
 
 
-def read(network: Any, ids: Any, states: Any) -> tuple[Any, Any]:
-    """Returns the log-probabilities [B, V] of the token after ids [B], and the states."""
-    features, states = network.stream(ids[:, None], states)
-    return network.head.log_probs(features[:, 0], network.embedding.embeddings), states
-
-
-def continued(network: Any, ids: Any, states: Any, count: Any) -> Any:
-    """Returns the most probable tokens [B, count] after ids [B], by a loop of the graph."""
+def continued(network: Any, ids: Any, cache: Any, count: Any) -> Any:
+    """Returns the most probable tokens [B, count] after ids [B], from a loop in the graph."""
     import tensorflow as tf
 
-    def advance(index: Any, ids: Any, states: Any, tokens: Any) -> tuple[Any, ...]:
-        scores, states = read(network, ids, states)
+    def advance(index, ids, cache, tokens):
+        scores, cache = network.step(ids, cache)
         ids = tf.argmax(scores, -1, tf.int32)
-        return index + 1, ids, states, tokens.write(index, ids)
+        return index + 1, ids, cache, tokens.write(index, ids)
 
     tokens = tf.TensorArray(tf.int32, count, element_shape=ids.shape)
-    loop = (tf.constant(0), ids, states, tokens)
+    loop = (tf.constant(0), ids, cache, tokens)
     *_, tokens = tf.while_loop(lambda index, *_: index < count, advance, loop)
     return tf.transpose(tokens.stack())
 
@@ -54,14 +57,17 @@ def export(model: Model, path: str) -> None:
     import tensorflow as tf
 
     lstm = network(model)
+    specs = [
+        tf.TensorSpec([None], tf.int32, "ids"),
+        tf.TensorSpec([], tf.int32, "max_length"),
+    ]
 
-    def generate(ids: tf.Tensor, max_length: tf.Tensor) -> dict[str, tf.Tensor]:
-        states = lstm.get_initial_state(tf.shape(ids)[0])
-        return {"ids": continued(lstm, ids, states, max_length)}
+    @tf.function(input_signature=specs, autograph=False)
+    def generate(ids, max_length):
+        cache = lstm.get_initial_cache(tf.shape(ids)[0])
+        return {"ids": continued(lstm, ids, cache, max_length)}
 
-    specs = [tf.TensorSpec([None], tf.int32, "ids"), tf.TensorSpec([], tf.int32, "max_length")]
     module = tf.Module()
     module.weights = [each.value for each in lstm.variables]
-    function = tf.function(generate, input_signature=specs, autograph=False)
-    signature = function.get_concrete_function()
+    signature = generate.get_concrete_function()
     tf.saved_model.save(module, path, signatures={"generate": signature})

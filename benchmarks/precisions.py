@@ -3,24 +3,25 @@
     python -m benchmarks.precisions --json=precisions.json
 
 A cold load is `tf.saved_model.load` and the first answer, in a process that has imported
-TensorFlow. What less precision costs in perplexity is not here, since the weights are random:
-`python -m trainers.export --precision=int8 --data_dir=TEXT` measures it on a trained model.
+TensorFlow. The weights are random, so this says nothing of perplexity:
+`python -m trainers.export --precision=int8 --data_dir=TEXT` measures that of a trained model.
 """
 
 import dataclasses
 import functools
+import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from absl import app, flags
 
 from benchmarks import exported, report, workers
 from benchmarks.exported import FULL, Model
-from benchmarks.workers import Contender, Reading, Result
+from benchmarks.workers import Contender, Facts, Reading, Result, Results
 
 FLAGS = flags.FLAGS
 PRECISIONS = (FULL, "float16", "int8")
+SIGNATURES = ("step", "score")
 PROMPTS = (4, 16)  # rows and tokens, after which answers are compared
 
 
@@ -37,16 +38,17 @@ def cold(precision: str, model: Model) -> Contender:
     """Loads an export and asks it for its first answer; a process of its own does so once."""
     import tensorflow as tf
 
-    found: dict[str, Any] = {}
+    found: Facts = {}
 
-    def step() -> None:
+    def step():
         start = time.perf_counter()
         found["loaded"] = model.load(precision)
         found["load_seconds"] = time.perf_counter() - start
         found["loaded"].signatures["serving_default"](text=tf.constant(["w1"]))
 
-    def learn() -> dict[str, Any]:
-        ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, model.vocabulary_size, tf.int32)
+    def learn():
+        words = model.vocabulary_size
+        ids = tf.random.stateless_uniform(PROMPTS, (0, 0), 0, words, tf.int32)
         lengths = tf.fill(PROMPTS[:1], PROMPTS[1])
         answer = found.pop("loaded").signatures["prefill"](ids=ids, lengths=lengths)
         return {**found, "log_probs": answer["log_probs"].numpy()}
@@ -61,12 +63,13 @@ def warm(precision: str, setting: Setting) -> Contender:
     return Contender(ask(loaded, setting.tokens), {})
 
 
-def _steps(loaded: Any, tokens: int) -> Callable[[], Any]:
+def _steps(loaded, tokens):
     import tensorflow as tf
 
-    one, ids = loaded.signatures["step"], tf.zeros([1], tf.int32)
+    one = loaded.signatures["step"]
+    ids = tf.zeros([1], tf.int32)
 
-    def step() -> Any:
+    def step():
         log_probs, cache = exported.empty_cache(loaded, 1)
         for _ in range(tokens):
             log_probs, cache = exported.split(one(ids=ids, **cache))
@@ -75,7 +78,7 @@ def _steps(loaded: Any, tokens: int) -> Callable[[], Any]:
     return step
 
 
-def _score(loaded: Any, tokens: int) -> Callable[[], Any]:
+def _score(loaded, tokens):
     import tensorflow as tf
 
     text = tf.constant([" ".join(["w1"] * tokens)])
@@ -83,30 +86,26 @@ def _score(loaded: Any, tokens: int) -> Callable[[], Any]:
 
 
 def measure_cold(model: Model, rounds: int) -> dict[str, list[Result]]:
-    """Returns for each precision as many results of `cold`, taking turns, never two at a time.
+    """Returns for each precision as many results of `cold`; they take turns, one at a time.
 
     Raises:
         RuntimeError: an export could not be loaded.
     """
     found: dict[str, list[Result]] = {precision: [] for precision in PRECISIONS}
     for precision in PRECISIONS * rounds:
-        builds = {precision: functools.partial(cold, precision)}
-        results, left_out = workers.measure(
-            builds, model, threads=model.threads, warmup=0, rounds=1
-        )
-        if left_out:
-            raise RuntimeError(f"no load in {precision}: {left_out[precision]}")
-        found[precision].append(results[precision])
+        build = functools.partial(cold, precision)
+        result = workers.once(precision, build, model, model.threads)
+        found[precision].append(result)
     return found
 
 
 def row(
     precision: str,
     size: int,
-    written: dict[str, Result],
+    written: Results,
     colds: dict[str, list[Result]],
-    warms: dict[str, dict[str, Result]],
-) -> dict[str, Any]:
+    warms: dict[str, Results],
+) -> Facts:
     """Returns a precision's row.
 
     Args:
@@ -119,48 +118,52 @@ def row(
     import numpy as np
 
     answers = [colds[each][0].facts["log_probs"] for each in (precision, FULL)]
+    difference = np.abs(answers[0] - answers[1])
     return {
         "precision": precision,
         "bytes": size,
         "export_seconds": written[precision].readings[0].seconds,
         "load_seconds": [each.facts["load_seconds"] for each in colds[precision]],
         "cold_seconds": [each.readings[0].seconds for each in colds[precision]],
-        "difference": float(np.max(np.abs(answers[0] - answers[1]))),
+        "difference": float(np.max(difference)),
         **{name: _speed(results, precision) for name, results in warms.items()},
     }
 
 
-def _speed(results: dict[str, Result], precision: str) -> dict[str, Any]:
+def _speed(results, precision):
     readings: list[Reading] = results[precision].readings
     ratios = report.ratios(readings, results[FULL].readings)
     return {"seconds": report.seconds(readings), "time_to_full": ratios}
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
-    titles = (
-        *("weights in", "MiB", "export, s", "load, s", "load and first answer, s"),
-        *("`step`, ms a token", "to float32's: min, median, max"),
-        *("`score`, ms a token", "to float32's: min, median, max"),
-        "log-probabilities differ by at most",
-    )
-    return report.markdown(titles, [_cells(each, found["tokens"]) for each in found["rows"]])
+    columns: dict[str, Callable[[report.Row], str]] = {
+        "weights in": lambda row: row["precision"],
+        "MiB": lambda row: report.mebibytes(row["bytes"], 1),
+        "export, s": lambda row: report.number(row["export_seconds"], 1),
+        "load, s": lambda row: _median(row["load_seconds"]),
+        "load and first answer, s": lambda row: _median(row["cold_seconds"]),
+    }
+    for signature in SIGNATURES:
+        columns |= _speed_columns(signature, found["tokens"])
+    columns["log-probabilities differ by at most"] = lambda row: f"{row['difference']:.1e}"
+    return report.table(found["rows"], columns)
 
 
-def _cells(each: dict[str, Any], tokens: int) -> list[str]:
-    cells = [
-        each["precision"],
-        f"{each['bytes'] / 2**20:,.1f}",
-        f"{each['export_seconds']:.1f}",
-        *(
-            f"{report.spread(each[name])['median']:.2f}"
-            for name in ("load_seconds", "cold_seconds")
-        ),
-    ]
-    for speed in (each["step"], each["score"]):
-        cells.append(f"{1e3 * report.spread(speed['seconds'])['median'] / tokens:,.2f}")
-        cells.append(report.spread_cell(speed["time_to_full"]))
-    return [*cells, f"{each['difference']:.1e}"]
+def _median(times):
+    return report.number(statistics.median(times), 2)
+
+
+def _speed_columns(signature, tokens):
+    def a_token(row):
+        return _median([1e3 * seconds / tokens for seconds in row[signature]["seconds"]])
+
+    def to_full(row):
+        return report.spread_cell(row[signature]["time_to_full"])
+
+    ratio = f"`{signature}`'s time to float32's: min, median, max"
+    return {f"`{signature}`, ms a token": a_token, ratio: to_full}
 
 
 def define_flags() -> None:
@@ -177,16 +180,16 @@ def main(argv: Sequence[str]) -> int:
         written = exported.write(model, PRECISIONS)
         sizes = {precision: model.size(precision) for precision in PRECISIONS}
         colds = measure_cold(model, FLAGS.rounds)
-        settings = [Setting(model, name, FLAGS.tokens) for name in ("step", "score")]
+        settings = [Setting(model, name, FLAGS.tokens) for name in SIGNATURES]
         builds = {precision: functools.partial(warm, precision) for precision in PRECISIONS}
         each, left_out = workers.measure_each(
             builds, settings, threads=here["threads"], rounds=FLAGS.rounds
         )
     found = {"setting": model.sizes(), "tokens": FLAGS.tokens, **here, "left_out": left_out}
-    warms = {s.signature: results for s, results in zip(settings, each, strict=True)}
+    warms = dict(zip(SIGNATURES, each, strict=True))
     measured = PRECISIONS if not left_out else ()
     found["rows"] = [row(name, sizes[name], written, colds, warms) for name in measured]
-    report.end(found, table)
+    report.end(found, table(found))
     return int(bool(left_out))
 
 

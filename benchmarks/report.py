@@ -13,41 +13,47 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import workers
-from benchmarks.workers import Reading
+from benchmarks.workers import Build, Facts, Reading, Results
 
 FLAGS = flags.FLAGS
-# What stands in documents for folders that are anywhere on a reader's disk.
-PLACES = {
-    "reference_dir": "/tmp/trellisnet",
-    "data_dir": "/tmp/ptb",
-    "run": "/tmp/step",
-    "csv": "/tmp/long_memory.csv",
-}
+Row = Mapping[str, Any]
+# From a column's title to what it shows of a row.
+Columns = Mapping[str, Callable[[Row], str]]
+# From a contender's name to its title and to what builds it.
+Contenders = Mapping[str, tuple[str, Build]]
+
+
+# Flags
 
 
 def define_flags(*, rounds: int | None, warmup: int | None = None) -> None:
     """Defines the flags of all commands; not on import, so that a test may import a command."""
-    flags.DEFINE_integer("threads", None, "For each contender; all cores by default.")
+    flags.DEFINE_integer("threads", None, "Threads of each contender; all cores by default.")
     if rounds is not None:
         flags.DEFINE_integer("rounds", rounds, "Rounds that count.", lower_bound=1)
     if warmup is not None:
         flags.DEFINE_integer("warmup", warmup, "Rounds that do not count.", lower_bound=0)
     flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
-    flags.DEFINE_string("json", None, "A file for the result, each reading included.")
+    flags.DEFINE_string("json", None, "A file for the result and every reading.")
 
 
-def define_only(names: Sequence[str], always: str) -> None:
-    """Defines the flag that leaves out contenders."""
-    flags.DEFINE_multi_enum("only", None, list(names), f"Beside {always}; all by default.")
+def define_only(contenders: Contenders, ours: str) -> None:
+    """Defines the flag that selects contenders."""
+    names = list(contenders)
+    flags.DEFINE_multi_enum("only", None, names, f"Contenders beside {ours}; all by default.")
 
 
-def chosen(names: Sequence[str], always: str) -> list[str]:
-    """Returns the names that are not left out."""
-    return [name for name in names if name == always or name in (FLAGS.only or names)]
+def values(names: Sequence[str]) -> Facts:
+    """Returns the values of flags by name."""
+    return {name: FLAGS[name].value for name in names}
 
 
 def threads() -> int:
-    """Returns the flag's value, all cores by default."""
+    """Returns the number of threads that --threads asks for, by default all cores.
+
+    Raises:
+        app.UsageError: the machine has fewer cores.
+    """
     cores = workers.available_cores()
     found = cores if FLAGS.threads is None else FLAGS.threads
     if not 1 <= found <= cores:
@@ -58,24 +64,36 @@ def threads() -> int:
 
 
 def integers(name: str) -> tuple[int, ...]:
-    """Returns a list flag's value as numbers above zero."""
-    values = FLAGS[name].value
-    digits = all(each.isascii() and each.isdecimal() for each in values)
-    if not values or not digits or 0 in map(int, values):
+    """Returns a list flag's value as numbers above zero.
+
+    Raises:
+        app.UsageError: it has none, or something else.
+    """
+    words = FLAGS[name].value
+    digits = all(word.isascii() and word.isdecimal() for word in words)
+    if not words or not digits or 0 in map(int, words):
         raise app.UsageError(
-            f"`{name}` must be numbers like 1,2,4. Received: --{name}={','.join(values)}"
+            f"`{name}` must be numbers like 1,2,4. Received: --{name}={','.join(words)}"
         )
-    return tuple(map(int, values))
+    return tuple(map(int, words))
 
 
-def begin(argv: Sequence[str]) -> dict[str, Any]:
-    """Refuses stray arguments; returns what the figures depend on, and prints a line of it."""
+# From the first line of a command to its last
+
+
+def begin(argv: Sequence[str]) -> Facts:
+    """Refuses stray arguments; returns what the figures depend on, and prints it in one line."""
     if len(argv) > 1:
         raise app.UsageError(
             f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}"
         )
     here = {"command": command(), **machine(), "threads": threads()}
-    print(described(here), flush=True)
+    versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
+    print(
+        f"{here['processor']}, {here['threads']} threads, load average {here['load_average']} "
+        f"before; {versions}.",
+        flush=True,
+    )
     return here
 
 
@@ -83,79 +101,152 @@ def command() -> list[str]:
     """Returns the command as it was given."""
     specification = getattr(sys.modules["__main__"], "__spec__", None)
     module = specification.name if specification else Path(sys.argv[0]).stem
-    module = module.removesuffix(".__main__")
-    return ["python", "-m", module, *sys.argv[1:]]
+    return ["python", "-m", module.removesuffix(".__main__"), *sys.argv[1:]]
 
 
-def end(found: dict[str, Any], table: Callable[[dict[str, Any]], str]) -> None:
-    """Prints the result and who was left out, and writes it where --json says."""
-    for title, reason in found["left_out"].items():
-        print(f"Left out: {title}: {reason}")
-    print(table(found))
-    if FLAGS.json:
-        Path(FLAGS.json).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-
-
-def machine() -> dict[str, Any]:
+def machine() -> Facts:
     """Returns the machine and its software."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    versions = {}
-    for name in ("tensorflow", "keras", "keras-tcn", "torch", "jax"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return {
-        "processor": models[0] if models else platform.processor(),
+        "processor": _processor(),
         "cores": workers.available_cores(),
         "load_average": round(os.getloadavg()[0], 2),  # before: what others do
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": _versions(),
     }
 
 
-def described(here: Mapping[str, Any]) -> str:
-    """Returns a line on the machine of a result."""
-    versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
-    return (
-        f"{here['processor']}, {here.get('threads', here['cores'])} threads, load average "
-        f"{here['load_average']} before; {versions}."
+def _processor():
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor()
+
+
+def _versions():
+    found = {}
+    for name in ("tensorflow", "keras", "keras-tcn", "torch", "jax"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def compare(
+    contenders: Contenders,
+    ours: str,
+    setting: Any,
+    here: Row,
+) -> tuple[Results, dict[str, str]]:
+    """Measures the contenders that --only selects; see `workers.measure`.
+
+    Args:
+        contenders: all of them.
+        ours: the one that is always measured.
+        setting: what they are built for.
+        here: what `begin` returned.
+
+    Returns:
+        The results by name, and the reasons of those left out, by title.
+    """
+    results, left_out = workers.measure(
+        _selected(contenders, ours),
+        setting,
+        threads=here["threads"],
+        warmup=FLAGS.warmup,
+        rounds=FLAGS.rounds,
     )
+    return results, _by_title(left_out, contenders)
 
 
-def shown(words: Sequence[str]) -> str:
-    """Returns a recorded command as a document shows it: in lines, with nobody's folders."""
-    kept = []
-    for word in words:
-        name, equals, _ = word.removeprefix("--").partition("=")
-        if name != "json":
-            kept.append(f"--{name}={PLACES[name]}" if equals and name in PLACES else word)
-    lines = [f".venv/bin/{kept[0]}"]
-    for word in kept[1:]:
-        if len(lines[-1]) + len(word) > 92:
-            lines[-1] += " \\"
-            lines.append(" ")
-        lines[-1] += f" {word}"
-    return "\n".join(lines)
+def compare_each(
+    contenders: Contenders,
+    ours: str,
+    settings: Sequence[Any],
+    here: Row,
+) -> tuple[list[Results], dict[str, str]]:
+    """Does the same at several settings; see `workers.measure_each`."""
+    results, left_out = workers.measure_each(
+        _selected(contenders, ours),
+        settings,
+        threads=here["threads"],
+        rounds=FLAGS.rounds,
+    )
+    return results, _by_title(left_out, contenders)
 
 
-def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table, the first column to the left, columns without any entry left out."""
-    filled = [index for index in range(len(titles)) if any(row[index] for row in rows)]
-    lines = [[titles[index] for index in filled], ["---", *["---:"] * (len(filled) - 1)]]
-    lines += [[row[index] for index in filled] for row in rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+def _selected(contenders, ours):
+    wanted = {ours, *(FLAGS.only or contenders)}
+    return {name: build for name, (_, build) in contenders.items() if name in wanted}
+
+
+def _by_title(left_out, contenders):
+    return {contenders[name][0]: reason for name, reason in left_out.items()}
+
+
+def end(found: Facts, text: str) -> None:
+    """Prints the tables and who was left out, and writes the result where --json says."""
+    for title, reason in found["left_out"].items():
+        print(f"Left out: {title}: {reason}")
+    print(text)
+    if FLAGS.json:
+        text = json.dumps(found, indent=2)
+        Path(FLAGS.json).write_text(f"{text}\n", encoding="utf-8")
+
+
+# Tables
+
+
+def table(rows: Sequence[Row], columns: Columns) -> str:
+    """Returns a Markdown table without the columns that are empty, the first one to the left."""
+    filled = {}
+    for title, show in columns.items():
+        column = [show(row) for row in rows]
+        if any(column):
+            filled[title] = column
+    rule = ["---", *["---:"] * (len(filled) - 1)]
+    lines = [[*filled], rule, *zip(*filled.values(), strict=True)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Returns a number as a cell; an empty one for None."""
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def share(value: float | None, digits: int = 0) -> str:
+    """Returns a share as a cell in percent; an empty one for None."""
+    return "" if value is None else f"{value:.{digits}%}"
+
+
+def milliseconds(times: Sequence[float], digits: int = 1) -> str:
+    """Returns the median of seconds as a cell."""
+    return number(1e3 * statistics.median(times), digits)
+
+
+def mebibytes(size: int | None, digits: int = 0) -> str:
+    """Returns a number of bytes as a cell; an empty one for None."""
+    return number(None if size is None else size / 2**20, digits)
+
+
+def spread_cell(found: Mapping[str, float] | None) -> str:
+    """Returns a spread as a cell; an empty one for None."""
+    return "{min:.2f}, **{median:.2f}**, {max:.2f}".format(**found) if found else ""
+
+
+# Readings
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Returns the least, the median and the greatest."""
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
-
-
-def spread_cell(found: Mapping[str, float] | None) -> str:
-    """Returns a spread as a table's cell."""
-    return "{min:.2f}, **{median:.2f}**, {max:.2f}".format(**found) if found else ""
+    return {
+        "min": min(values),
+        "median": statistics.median(values),
+        "max": max(values),
+    }
 
 
 def ratios(readings: Sequence[Reading], others: Sequence[Reading]) -> dict[str, float]:
@@ -170,11 +261,6 @@ def seconds(readings: Sequence[Reading]) -> list[float]:
 
 
 def peak(readings: Sequence[Reading]) -> int | None:
-    """Returns the most memory of any step, if it could be read."""
+    """Returns the most memory of any step; None where it cannot be read."""
     peaks = [reading.bytes for reading in readings if reading.bytes is not None]
-    return max(peaks) if peaks else None
-
-
-def mebibytes(size: int | None) -> str:
-    """Returns a size as a table's cell."""
-    return "" if size is None else f"{size / 2**20:,.0f}"
+    return max(peaks, default=None)

@@ -2,28 +2,27 @@
 
     python -m benchmarks.serving --reference_dir=TRELLISNET --json=serving.json
 
-A language model of random weights is exported, and loaded by `tf.saved_model.load` alone. `step`
-and `generate` go on greedily from a prompt that is as long as the receptive field; the cache stays
-in tensors, as in a server. Beside them: what reading the weights takes, what their products take, a
-Keras LSTM of as many parameters, and the window of the receptive field again for each token.
-`docs/benchmarks.md` explains the rows.
+The model has random weights, and `tf.saved_model.load` loads it. `step` and `generate` continue
+prompts as long as the receptive field greedily; the cache stays in tensors, as in a server. Other
+rows: reading the weights, their products, a Keras LSTM of as many parameters, and reading the
+window of the receptive field again for each token. `docs/benchmarks.md` explains them.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
 
 from benchmarks import exported, generate, lstm, report, workers
 from benchmarks.exported import Model
-from benchmarks.workers import Contender, Reading, Result
+from benchmarks.workers import Contender, Facts, Reading, Results
 
 FLAGS = flags.FLAGS
 MATRIX = (1024, 8192)
 MATRICES = 16  # 512 MB in all: more than a processor's caches hold
-PASSES = 4  # over them: a step then takes long enough to be told from its start
+PASSES = 4  # over them, so that a step takes long enough to be measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +60,9 @@ class Setting:
     def weights_read(self) -> int:
         """Returns how many weights a token must read, however many rows there are.
 
-        The present tap of the hidden kernel at each level but the first, whose hidden state is
-        zero, since that of the level below is not known earlier; the past tap once for all levels;
-        the input kernel once; and all that the softmax reads.
+        Each level but the first reads the present tap of the hidden kernel, since it has to wait
+        for the level below; the first level's hidden state is zero. The past tap, the input kernel
+        and the softmax are read once.
         """
         model = self.model
         return model.input_weights + model.depth * model.tap_weights + model.head_weights
@@ -78,10 +77,11 @@ def step(setting: Setting) -> Contender:
     one = loaded.signatures["step"]
     ids, cache = _begun(loaded, setting)
 
-    def read(ids: Any, cache: Any) -> tuple[Any, Any]:
+    def read(ids, cache):
         return exported.split(one(ids=ids, **cache))
 
-    return _contender(lambda: _greedy(read, ids, cache, setting.new_tokens), setting.new_tokens)
+    count = setting.new_tokens
+    return _contender(lambda: _greedy(read, ids, cache, count), count)
 
 
 def generate_signature(setting: Setting) -> Contender:
@@ -92,15 +92,18 @@ def generate_signature(setting: Setting) -> Contender:
     continued = loaded.signatures["generate"]
     ids, cache = _begun(loaded, setting)
 
-    settings = exported.sampling(setting.batch_size, setting.new_tokens, temperature=0.0)
-    settings["lengths"] = tf.ones([setting.batch_size], tf.int32)
-    return _contender(
-        lambda: continued(ids=ids[:, None], **settings, **cache)["ids"], setting.new_tokens
-    )
+    request = exported.sampling(setting.batch_size, setting.new_tokens, temperature=0.0)
+    request["lengths"] = tf.ones([setting.batch_size], tf.int32)
+    request["ids"] = ids[:, None]
+
+    def step():
+        return continued(**request, **cache)["ids"]
+
+    return _contender(step, setting.new_tokens)
 
 
-def _begun(loaded: Any, setting: Setting) -> tuple[Any, Any]:
-    """Returns the prompts' last ids [B], and the cache of what stands before them."""
+def _begun(loaded, setting):
+    """Returns the prompts' last ids [B], and the cache of the ids before them."""
     import tensorflow as tf
 
     ids = tf.constant(setting.prompts())
@@ -109,19 +112,19 @@ def _begun(loaded: Any, setting: Setting) -> tuple[Any, Any]:
     return ids[:, -1], exported.cache_of(outputs)
 
 
-def _greedy(read: Callable, ids: Any, memory: Any, count: int) -> Any:
+def _greedy(read, ids, cache, count):
     """Returns the most probable tokens [B, count], each read before the next."""
     import tensorflow as tf
 
     tokens = []
     for _ in range(count):
-        scores, memory = read(ids, memory)
+        scores, cache = read(ids, cache)
         ids = tf.argmax(scores, -1, tf.int32)
         tokens.append(ids)
     return tf.stack(tokens, axis=1)
 
 
-def _contender(step: Callable[[], Any], tokens: int, **facts: Any) -> Contender:
+def _contender(step, tokens, **facts):
     """Returns a contender whose step returns ids [B, tokens], a tensor."""
     return generate.contender(lambda: step().numpy(), tokens=tokens, **facts)
 
@@ -134,30 +137,34 @@ def lstm_step(setting: Setting) -> Contender:
     import tensorflow as tf
 
     network = lstm.network(setting.model)
-    read = tf.function(functools.partial(lstm.read, network), autograph=False)
-    ids, states, facts = _lstm_begun(setting, network)
-    return _contender(
-        lambda: _greedy(read, ids, states, setting.new_tokens), setting.new_tokens, **facts
-    )
+    read = tf.function(network.step, autograph=False)
+    ids, cache, facts = _lstm_begun(setting, network)
+    count = setting.new_tokens
+    return _contender(lambda: _greedy(read, ids, cache, count), count, **facts)
 
 
 def lstm_generate(setting: Setting) -> Contender:
     """The same, whose loop is in the graph."""
     import tensorflow as tf
 
-    network, count = lstm.network(setting.model), setting.new_tokens
-    continued = tf.function(functools.partial(lstm.continued, network), autograph=False)
-    ids, states, facts = _lstm_begun(setting, network)
-    return _contender(lambda: continued(ids, states, tf.constant(count)), count, **facts)
+    network = lstm.network(setting.model)
+    continued = tf.function(lstm.continued, autograph=False)
+    ids, cache, facts = _lstm_begun(setting, network)
+    count = tf.constant(setting.new_tokens)
+
+    def step():
+        return continued(network, ids, cache, count)
+
+    return _contender(step, setting.new_tokens, **facts)
 
 
-def _lstm_begun(setting: Setting, network: Any) -> tuple[Any, Any, dict[str, int]]:
-    """Returns the prompts' last ids [B], the states before anything was read, and the facts."""
+def _lstm_begun(setting, network):
+    """Returns the prompts' last ids [B], the cache of no tokens, and the facts."""
     import tensorflow as tf
 
     ids = tf.constant(setting.prompts()[:, -1])
     facts = {"units": lstm.units(setting.model), "parameters": network.count_params()}
-    return ids, network.get_initial_state(setting.batch_size), facts
+    return ids, network.get_initial_cache(setting.batch_size), facts
 
 
 # The window again for each token
@@ -169,24 +176,25 @@ def window(setting: Setting) -> Contender:
 
 
 def window_last(setting: Setting) -> Contender:
-    """The same, of which the last output alone is asked for: half of the work."""
+    """The same for the last output alone: half of the work."""
     return _window(setting, discard=setting.model.receptive_field - 1)
 
 
-def _window(setting: Setting, discard: int) -> Contender:
+def _window(setting, discard):
     import tensorflow as tf
 
     model, reach = setting.model.build(), setting.model.receptive_field
 
     @tf.function(autograph=False)
-    def predict(ids: tf.Tensor) -> tf.Tensor:
-        outputs, _, _ = model.trellis.propagate(model.embedding(ids), discard=discard)
+    def predict(ids):
+        outputs, *_ = model.trellis(model.embedding(ids), discard=discard)
         return model.head.log_probs(outputs[:, -1], model.embedding.embeddings)
 
-    def step() -> tf.Tensor:
+    def step():
         ids = tf.constant(setting.prompts())
         for _ in range(setting.windows):
-            last = tf.argmax(predict(ids[:, -reach:]), -1, tf.int32)
+            scores = predict(ids[:, -reach:])
+            last = tf.argmax(scores, -1, tf.int32)
             ids = tf.concat([ids, last[:, None]], axis=1)
         return ids[:, reach:]
 
@@ -205,7 +213,7 @@ def authors(setting: Setting) -> Contender:
 
 
 def read_sums(setting: Setting) -> Contender:
-    """The sums of matrices that together no cache holds."""
+    """The sums of matrices that together fit no cache."""
     del setting
     import tensorflow as tf
 
@@ -220,14 +228,22 @@ def read_products(setting: Setting) -> Contender:
     return _reading(tf.matmul)
 
 
-def _reading(read: Callable) -> Contender:
+def _reading(read):
     import tensorflow as tf
 
     height, width = MATRIX
-    row, matrices = tf.ones([1, height]), [tf.ones([height, width]) for _ in range(MATRICES)]
-    whole = tf.function(lambda row, matrices: tf.add_n([read(row, each) for each in matrices]))
+    row = tf.ones([1, height])
+    matrices = [tf.ones([height, width]) for _ in range(MATRICES)]
+
+    @tf.function
+    def whole(row, matrices):
+        return tf.add_n([read(row, matrix) for matrix in matrices])
+
+    def step():
+        return [whole(row, matrices).numpy() for _ in range(PASSES)]
+
     size = 4 * height * width * MATRICES * PASSES
-    return Contender(lambda: [whole(row, matrices).numpy() for _ in range(PASSES)], {"bytes": size})
+    return Contender(step, {"bytes": size})
 
 
 def products(setting: Setting) -> Contender:
@@ -237,15 +253,16 @@ def products(setting: Setting) -> Contender:
     model, rows = setting.model, setting.batch_size
     units, levels = model.units, model.depth - 1
 
-    def normal(*shape: int) -> tf.Tensor:
+    def normal(*shape):
         return tf.random.stateless_normal(shape, (0, 0), stddev=shape[0] ** -0.5)
 
-    present, past = normal(units, 4 * units), normal(units, 4 * units)
+    present = normal(units, 4 * units)
+    past = normal(units, 4 * units)
     kernel = normal(2 * model.embedding_units, 4 * units)
     table = normal(model.vocabulary_size, model.embedding_units)
 
     @tf.function(autograph=False)
-    def multiply(state: tf.Tensor, pasts: tf.Tensor, inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def multiply(state, pasts, inputs):
         before = tf.matmul(pasts, past), tf.matmul(inputs, kernel)
         state = tf.while_loop(
             lambda level, _: level < levels,
@@ -260,13 +277,17 @@ def products(setting: Setting) -> Contender:
         normal(rows * levels, units),
         normal(rows, 2 * model.embedding_units),
     )
-    return Contender(lambda: [each.numpy() for each in multiply(*given)], {"tokens": 1})
+
+    def step():
+        return [product.numpy() for product in multiply(*given)]
+
+    return Contender(step, {"tokens": 1})
 
 
 OURS = "step"
-LIMIT = "limit"  # not a contender: made of what the two of READS read
+LIMIT = "limit"  # no contender: the faster of READS in each round
 READS = ("read_sums", "read_products")
-CONTENDERS = {
+CONTENDERS: report.Contenders = {
     OURS: ("`step`", step),
     "generate": ("`generate`", generate_signature),
     "products": ("products alone", products),
@@ -278,25 +299,21 @@ CONTENDERS = {
     "read_sums": ("reading, sums", read_sums),
     "read_products": ("reading, products", read_products),
 }
-# What goes on by one token and by many, and the LSTM that does so.
+# Our signatures, and the LSTM that does the same.
 LSTMS = {OURS: "lstm", "generate": "lstm_generate"}
-# (batch size, row, how often `step` has to go into its time)
-AIMS = (
-    (1, LIMIT, 0.5),
-    (1, "window", 3),
-    (1, "authors", 3),
-    (32, "window", 30),
-    (32, "authors", 30),
-)
 
 
-def rows(setting: Setting, results: dict[str, Result]) -> list[dict[str, Any]]:
+def rows(setting: Setting, results: Results) -> list[Facts]:
     """Returns the rows of a batch size; nothing if `step` is left out."""
     if OURS not in results:
         return []
-    times = {name: _a_token(result) for name, result in results.items() if name not in READS}
     titles = {name: title for name, (title, _) in CONTENDERS.items()}
-    if reads := [results[name] for name in READS if name in results]:
+    times = {}
+    for name in results:
+        if name not in READS:
+            times[name] = _a_token(results[name])
+    reads = [results[name] for name in READS if name in results]
+    if reads:
         times[LIMIT] = _limit(setting, reads)
         titles[LIMIT] = f"reading {4 * setting.weights_read() / 1e6:,.0f} MB of weights"
     return [
@@ -314,99 +331,79 @@ def rows(setting: Setting, results: dict[str, Result]) -> list[dict[str, Any]]:
     ]
 
 
-def _a_token(result: Result) -> list[Reading]:
+def _a_token(result):
     tokens = result.facts["tokens"]
     return [each._replace(seconds=each.seconds / tokens) for each in result.readings]
 
 
-def _limit(setting: Setting, reads: Sequence[Result]) -> list[Reading]:
+def _limit(setting, reads):
     """Returns the time to read a token's weights, at the best rate of each round."""
     needed = 4 * setting.weights_read()
-    rounds = zip(*(each.readings for each in reads), strict=True)
-    sizes = [each.facts["bytes"] for each in reads]
-    return [
-        Reading(
-            min(needed * one.seconds / size for one, size in zip(each, sizes, strict=True)), None
-        )
-        for each in rounds
-    ]
+    times = []
+    for result in reads:
+        share = needed / result.facts["bytes"]
+        times.append([share * reading.seconds for reading in result.readings])
+    return [Reading(min(each), None) for each in zip(*times, strict=True)]
 
 
-def _of_limit(name: str, times: dict[str, list[Reading]]) -> dict[str, float] | None:
+def _of_limit(name, times):
     """Returns the limit's share of a time; None for what reads other weights, or some again."""
     if name not in (OURS, "generate", "products") or LIMIT not in times:
         return None
-    return report.ratios(times[LIMIT], times[name])
+    return report.ratios(times[LIMIT], times[name])["median"]
 
 
-def _parameters(name: str, setting: Setting, results: dict[str, Result]) -> int | None:
+def _parameters(name, setting, results):
     if name in (LIMIT, "products"):
         return None
     return results[name].facts.get("parameters", setting.model.parameters)
 
 
-def _same(name: str, results: dict[str, Result]) -> float | None:
+def _same(name, results):
     """Returns the share of a contender's tokens that are those of `step`."""
-    if name in LSTMS.values() or name not in results or "ids" not in results[name].facts:
+    if name in LSTMS.values() or name not in results:
         return None
-    return generate.same(results[name].facts["ids"], results[OURS].facts["ids"])
+    ids = results[name].facts.get("ids")
+    if ids is None:
+        return None
+    return generate.same(ids, results[OURS].facts["ids"])
 
 
-def beside_lstms(size: int, results: dict[str, Result]) -> list[dict[str, Any]]:
-    """Returns the time of `step` and of `generate` over that of the LSTM which does the same."""
-    return [
-        {
-            "title": f"batch {size}: {CONTENDERS[name][0]}",
-            **report.ratios(_a_token(results[name]), _a_token(results[other])),
-        }
-        for name, other in LSTMS.items()
-        if name in results and other in results
-    ]
+def beside_lstms(size: int, results: Results) -> list[Facts]:
+    """Returns the time of `step` and of `generate` over that of the matching LSTM."""
+    found = []
+    for name, other in LSTMS.items():
+        if name in results and other in results:
+            ours = _a_token(results[name])
+            ratios = report.ratios(ours, _a_token(results[other]))
+            found.append({"title": f"batch {size}: {CONTENDERS[name][0]}", **ratios})
+    return found
 
 
-def aims(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns how often `step` goes into the time of a row, where that has an aim."""
-    times = {(each["batch_size"], each["name"]): each for each in found["rows"]}
-    return [
-        {
-            "title": f"batch {size}: {times[size, name]['title']}",
-            "aim": aim,
-            **times[size, name]["time_to_ours"],
-        }
-        for size, name, aim in AIMS
-        if (size, name) in times
-    ]
-
-
-def table(found: dict[str, Any]) -> str:
-    """Returns the result as two Markdown tables."""
-    titles = (
-        *("", "batch", "tokens/s", "ms a token", "time to `step`'s: min, median, max"),
-        *("of the reading limit", "parameters", "same tokens"),
-    )
-    aimed = [[each["title"], f"{each['aim']}", report.spread_cell(each)] for each in found["aims"]]
-    parts = [report.markdown(titles, [_cells(each) for each in found["rows"]])]
+def table(found: Facts) -> str:
+    """Returns the result as Markdown tables."""
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "batch": lambda row: report.number(row["batch_size"]),
+        "tokens/s": lambda row: report.number(row["batch_size"] / _seconds(row), 1),
+        "ms a token": lambda row: report.number(1e3 * _seconds(row), 2),
+        "time to `step`'s: min, median, max": lambda row: report.spread_cell(row["time_to_ours"]),
+        "of the reading limit": lambda row: report.share(row["of_limit"]),
+        "parameters": lambda row: report.number(row["parameters"]),
+        "same tokens": lambda row: report.share(row["same"], 1),
+    }
+    beside: report.Columns = {
+        "": lambda row: row["title"],
+        "its time to the LSTM's: min, median, max": report.spread_cell,
+    }
+    tables = [report.table(found["rows"], columns)]
     if found["beside_lstms"]:
-        cells = [[each["title"], report.spread_cell(each)] for each in found["beside_lstms"]]
-        parts.append(report.markdown(("", "its time to the LSTM's: min, median, max"), cells))
-    if aimed:
-        heads = ("its time to `step`'s", "at least", "reached: min, median, max")
-        parts.append(report.markdown(heads, aimed))
-    return "\n\n".join(parts)
+        tables.append(report.table(found["beside_lstms"], beside))
+    return "\n\n".join(tables)
 
 
-def _cells(each: dict[str, Any]) -> list[str]:
-    seconds = report.spread(each["seconds_a_token"])["median"]
-    return [
-        each["title"],
-        str(each["batch_size"]),
-        f"{each['batch_size'] / seconds:,.1f}",
-        f"{1e3 * seconds:,.2f}",
-        report.spread_cell(each["time_to_ours"]),
-        "" if each["of_limit"] is None else f"{each['of_limit']['median']:.0%}",
-        "" if each["parameters"] is None else f"{each['parameters']:,}",
-        "" if each["same"] is None else f"{each['same']:.1%}",
-    ]
+def _seconds(row):
+    return statistics.median(row["seconds_a_token"])
 
 
 def define_flags() -> None:
@@ -415,33 +412,27 @@ def define_flags() -> None:
     flags.DEFINE_integer("new_tokens", 16, "By which a step continues a prompt.", lower_bound=1)
     flags.DEFINE_integer("windows", 1, "The same, of those that compute windows.", lower_bound=1)
     exported.define_flags(units=1400, depth=55)
-    report.define_only(list(CONTENDERS), OURS)
+    report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=5)
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the tables; returns the exit status."""
     here = report.begin(argv)
-    builds = {name: CONTENDERS[name][1] for name in report.chosen(list(CONTENDERS), OURS)}
     with exported.from_flags(here["threads"]) as model:
         exported.write(model)
         settings = [
             Setting(model, size, FLAGS.new_tokens, FLAGS.windows, FLAGS.reference_dir)
             for size in report.integers("batch_size")
         ]
-        each, left_out = workers.measure_each(
-            builds, settings, threads=here["threads"], rounds=FLAGS.rounds
-        )
+        each, left_out = report.compare_each(CONTENDERS, OURS, settings, here)
     found = {"setting": model.sizes() | {"new_tokens": FLAGS.new_tokens}, **here}
-    found["rows"] = [row for pair in zip(settings, each, strict=True) for row in rows(*pair)]
-    found["aims"] = aims(found)
-    pairs = zip(settings, each, strict=True)
-    found["beside_lstms"] = [
-        row for setting, results in pairs for row in beside_lstms(setting.batch_size, results)
-    ]
-    found["left_out"] = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
-    report.end(found, table)
-    return int(OURS in left_out)
+    found |= {"left_out": left_out, "rows": [], "beside_lstms": []}
+    for setting, results in zip(settings, each, strict=True):
+        found["rows"] += rows(setting, results)
+        found["beside_lstms"] += beside_lstms(setting.batch_size, results)
+    report.end(found, table(found))
+    return int(CONTENDERS[OURS][0] in left_out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the contenders of a training step are built for, and the work that it takes."""
+"""The sizes of a training step, and the work that it takes."""
 
 import bisect
 import dataclasses
@@ -15,11 +15,13 @@ def nearest_units(count: Callable[[int], int], wanted: int) -> int:
     """Returns the units with which a network comes nearest to so many parameters.
 
     Args:
-        count: from units to parameters, of which there are more than units^2.
+        count: returns the parameters of so many units, more than units^2.
         wanted: the number of parameters.
     """
-    above = 1 + bisect.bisect_left(range(1, 1 + math.isqrt(wanted)), wanted, key=count)
-    return min((max(1, above - 1), above), key=lambda units: abs(count(units) - wanted))
+    candidates = range(1, 1 + math.isqrt(wanted))
+    above = 1 + bisect.bisect_left(candidates, wanted, key=count)
+    below = max(1, above - 1)
+    return min(below, above, key=lambda units: abs(count(units) - wanted))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +52,13 @@ class Sizes:
         import numpy as np
 
         shape = (self.batch_size, self.time_steps, self.input_units)
-        return np.random.default_rng(0).normal(size=shape).astype("float32")
+        random = np.random.default_rng(0)
+        return random.normal(size=shape).astype("float32")
 
     def dilations(self) -> list[int]:
         """Returns each level's dilation."""
-        return list(itertools.islice(itertools.cycle(self.dilation_rate), self.depth))
+        endless = itertools.cycle(self.dilation_rate)
+        return list(itertools.islice(endless, self.depth))
 
     def receptive_field(self) -> int:
         """Returns `keras_trellis.receptive_field`, without TensorFlow in the peers' processes."""
@@ -69,7 +73,8 @@ class Sizes:
         found = []
         for dilation in reversed(self.dilations()):
             found.append(positions)
-            backs = [tap * dilation for tap in range(max(self.kernel_size - 1, 1) + 1)]
+            taps = max(self.kernel_size, 2)
+            backs = range(0, taps * dilation, dilation)
             positions = {t - back for t in positions for back in backs if t >= back}
         return found[::-1]
 
@@ -97,19 +102,18 @@ class Sizes:
             "parameters": parameters,
         }
 
-    def _trellis_flops(
-        self, input_weights: int, hidden_weights: int, needed: list[set[int]]
-    ) -> int:
+    def _trellis_flops(self, input_weights, hidden_weights, needed):
         injected: dict[int, set[int]] = {}
         for dilation, positions in zip(self.dilations(), needed, strict=True):
             injected.setdefault(dilation, set()).update(positions)
-        return self.flops(input_weights, sum(map(len, injected.values()))) + self.flops(
-            hidden_weights, sum(map(len, needed[1:]))
-        )
+        injections = sum(map(len, injected.values()))
+        states = sum(map(len, needed[1:]))
+        return self.flops(input_weights, injections) + self.flops(hidden_weights, states)
 
     def product_shape(self) -> tuple[int, int, int]:
         """Returns rows, inner size and columns of a level's hidden product."""
-        return self.batch_size * self.time_steps, self.kernel_size * self.units, 4 * self.units
+        rows = self.batch_size * self.time_steps
+        return rows, self.kernel_size * self.units, 4 * self.units
 
     def product_flops(self) -> int:
         """Returns the work of a level's hidden product and, in training, its two gradients."""

@@ -10,29 +10,35 @@ import dataclasses
 import functools
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from absl import app, flags
 
-from benchmarks import report, workers
+from benchmarks import report
 from benchmarks.contenders import CEILINGS, CONTENDERS, OURS
 from benchmarks.sizes import DTYPES, MODES, Sizes
-from benchmarks.workers import Build, Contender, Result
+from benchmarks.workers import Build, Contender, Facts, Results
 
 FLAGS = flags.FLAGS
 
 
-def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[str, Any]:
+def row(name: str, results: Results, dtype: str = "float32") -> Facts:
     """Returns a contender's row; the results are those of its dtype."""
     facts, readings = results[name]
     times = report.seconds(readings)
-    title = CONTENDERS[name][0] + (f", {dtype}" if dtype != "float32" else "")
-    found = {"name": name, "title": title, "dtype": dtype, **facts, "seconds": times}
+    title = _title(CONTENDERS[name][0], dtype)
+    found = {
+        "name": name,
+        "title": title,
+        "dtype": dtype,
+        **facts,
+        "seconds": times,
+    }
     found["gflops_per_second"] = facts["flops"] / statistics.median(times) / 1e9
     fastest = _fastest_products(results)
     if fastest:
-        share = [facts["flops"] / s / rate for s, rate in zip(times, fastest, strict=True)]
-        found["share_of_products"] = report.spread(share)
+        pairs = zip(times, fastest, strict=True)
+        shares = [facts["flops"] / seconds / rate for seconds, rate in pairs]
+        found["share_of_products"] = statistics.median(shares)
     if name not in CEILINGS:
         if OURS in results:
             found["time_to_ours"] = report.ratios(readings, results[OURS].readings)
@@ -40,40 +46,40 @@ def row(name: str, results: dict[str, Result], dtype: str = "float32") -> dict[s
     return found
 
 
-def _fastest_products(results: dict[str, Result]) -> list[float]:
+def _fastest_products(results):
     """Returns each round's rate of the faster of the libraries of products, in flop/s."""
-    rates = [
-        [results[name].facts["flops"] / each for each in report.seconds(results[name].readings)]
-        for name in CEILINGS
-        if name in results
-    ]
+    rates = []
+    for name in CEILINGS:
+        if name in results:
+            flops = results[name].facts["flops"]
+            rates.append([flops / each.seconds for each in results[name].readings])
     return [max(each) for each in zip(*rates, strict=True)]
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
-    titles = [
-        *("", f"ms ({found['sizes']['mode']})", "time to ours: min, median, max", "tokens/s"),
-        *("GFLOP/s", "of the products'", "peak MiB", "receptive field", "parameters"),
-    ]
-    return report.markdown(titles, [_cells(each, found["sizes"]) for each in found["rows"]])
+    sizes = found["sizes"]
+    tokens = sizes["batch_size"] * (sizes["time_steps"] - sizes["discard"])
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        f"ms ({sizes['mode']})": lambda row: report.milliseconds(row["seconds"]),
+        "time to ours: min, median, max": lambda row: report.spread_cell(row.get("time_to_ours")),
+        "tokens/s": lambda row: _of_layer(row, tokens / statistics.median(row["seconds"])),
+        "GFLOP/s": lambda row: report.number(row["gflops_per_second"]),
+        "of the products'": lambda row: report.share(row.get("share_of_products")),
+        "peak MiB": lambda row: report.mebibytes(row.get("peak_bytes")),
+        "receptive field": lambda row: _of_layer(row, row.get("receptive_field")) or _no_end(row),
+        "parameters": lambda row: _of_layer(row, row.get("parameters")),
+    }
+    return report.table(found["rows"], columns)
 
 
-def _cells(found: dict[str, Any], sizes: dict[str, Any]) -> list[str]:
-    median = statistics.median(found["seconds"])
-    share = found.get("share_of_products")
-    cells = [
-        found["title"],
-        f"{1e3 * median:,.1f}",
-        report.spread_cell(found.get("time_to_ours")),
-        f"{sizes['batch_size'] * (sizes['time_steps'] - sizes['discard']) / median:,.0f}",
-        f"{found['gflops_per_second']:,.0f}",
-        f"{share['median']:.0%}" if share else "",
-        report.mebibytes(found.get("peak_bytes")),
-    ]
-    if found["name"] in CEILINGS:
-        return [*cells[:3], "", *cells[4:], "", ""]
-    return [*cells, str(found["receptive_field"] or "no end"), f"{found['parameters']:,}"]
+def _of_layer(row, value):
+    return "" if row["name"] in CEILINGS else report.number(value)
+
+
+def _no_end(row):
+    return "" if row["name"] in CEILINGS else "no end"
 
 
 def define_flags() -> None:
@@ -88,28 +94,23 @@ def define_flags() -> None:
     flags.DEFINE_integer("discard", 0, "Outputs at the start that the loss leaves out.")
     flags.DEFINE_enum("mode", "train", list(MODES), "A training step, or forward alone.")
     flags.DEFINE_multi_enum("dtype", ["float32"], DTYPES, "One or both, in the same run.")
-    report.define_only(list(CONTENDERS), OURS)
+    report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=10, warmup=2)
 
 
-def _sizes() -> Sizes:
+def _sizes(threads):
     if not 0 <= FLAGS.discard < FLAGS.time_steps:
         raise app.UsageError(
             f"`discard` must be from 0 to {FLAGS.time_steps - 1}, time_steps - 1. "
             f"Received: --discard={FLAGS.discard}"
         )
+    names = ("batch_size", "time_steps", "units", "depth", "kernel_size", "discard", "mode")
     return Sizes(
-        batch_size=FLAGS.batch_size,
-        time_steps=FLAGS.time_steps,
+        **report.values(names),
         input_units=FLAGS.input_units or FLAGS.units,
-        units=FLAGS.units,
-        depth=FLAGS.depth,
-        kernel_size=FLAGS.kernel_size,
         dilation_rate=report.integers("dilation_rate"),
-        threads=report.threads(),
+        threads=threads,
         reference_dir=FLAGS.reference_dir,
-        discard=FLAGS.discard,
-        mode=FLAGS.mode,
     )
 
 
@@ -118,31 +119,38 @@ def in_dtype(build: Build, dtype: str, sizes: Sizes) -> Contender:
     return build(dataclasses.replace(sizes, dtype=dtype))
 
 
+def in_dtypes(dtypes: Sequence[str]) -> report.Contenders:
+    """Returns every contender in each dtype, under the name and the dtype."""
+    found = {}
+    for dtype in dtypes:
+        for name, (title, build) in CONTENDERS.items():
+            built = functools.partial(in_dtype, build, dtype)
+            found[f"{name} {dtype}"] = (_title(title, dtype), built)
+    return found
+
+
+def _title(title, dtype):
+    return title if dtype == "float32" else f"{title}, {dtype}"
+
+
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
-    sizes, here = _sizes(), report.begin(argv)
-    names = report.chosen(list(CONTENDERS), OURS)
+    here = report.begin(argv)
+    sizes = _sizes(here["threads"])
     dtypes = list(dict.fromkeys(FLAGS.dtype))
-    builds = {
-        f"{name} {dtype}": functools.partial(in_dtype, CONTENDERS[name][1], dtype)
-        for dtype in dtypes
-        for name in names
-    }
-    results, left_out = workers.measure(
-        builds, sizes, threads=sizes.threads, warmup=FLAGS.warmup, rounds=FLAGS.rounds
-    )
-    rows = []
+    if FLAGS.only:
+        FLAGS.only = [f"{name} {dtype}" for dtype in dtypes for name in (OURS, *FLAGS.only)]
+    results, left_out = report.compare(in_dtypes(dtypes), f"{OURS} {dtypes[0]}", sizes, here)
+    found = {"sizes": dataclasses.asdict(sizes), **here, "left_out": left_out, "rows": []}
     for dtype in dtypes:
-        # Ours and the ceilings are those of the same dtype.
-        of = {n: results[f"{n} {dtype}"] for n in names if f"{n} {dtype}" in results}
-        rows += [row(name, of, dtype) for name in of]
-    found = {"sizes": dataclasses.asdict(sizes), **here, "rows": rows}
-    found["left_out"] = {
-        f"{CONTENDERS[name.split()[0]][0]}, {name.split()[1]}": reason
-        for name, reason in left_out.items()
-    }
-    report.end(found, table)
-    return int(f"{OURS} {dtypes[0]}" in left_out)
+        # A row is set beside ours and the products of its own dtype.
+        of = {}
+        for name in CONTENDERS:
+            if f"{name} {dtype}" in results:
+                of[name] = results[f"{name} {dtype}"]
+        found["rows"] += [row(name, of, dtype) for name in of]
+    report.end(found, table(found))
+    return int(f"{OURS} {dtypes[0]}" not in results)
 
 
 if __name__ == "__main__":

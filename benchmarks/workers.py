@@ -1,8 +1,8 @@
 """Contenders that take turns, each in a process of its own.
 
-A process of its own gives each contender its memory and its thread pool for itself. Taking turns,
-A B C A B C ..., lets what else the machine does fall on all of them alike, so that ratios taken
-round by round hold where times do not.
+In a process of its own each contender has its own memory and thread pool. They take turns, A B C A
+B C ..., so that other work on the machine disturbs all of them alike: ratios taken round by round
+hold even where times do not.
 """
 
 import contextlib
@@ -14,36 +14,38 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainers.training import costs
 
+# Numbers by name, of a contender or of a row; they pickle.
+Facts = dict[str, Any]
+
 
 class Contender(NamedTuple):
-    """What a worker runs, and what is known of it beforehand.
+    """What a worker runs.
 
     Attributes:
         step: runs one step and returns when it is done.
-        facts: numbers for the result; they must pickle.
-        learn: returns further facts, which the steps brought; called after the last one.
-        memory: whether what a step holds above the process at rest means anything; it does not
-            where steps have been run before.
+        facts: what is known before the first step; it must pickle.
+        learn: returns further facts after the last step.
+        memory: whether to measure the memory of a step above the process at rest. That has no
+            meaning if steps have run before.
     """
 
     step: Callable[[], Any]
-    facts: dict[str, Any]
-    learn: Callable[[], dict[str, Any]] = dict
+    facts: Facts
+    learn: Callable[[], Facts] = dict
     memory: bool = True
 
 
 class Reading(NamedTuple):
     """One step: its time, and the most memory that it held above the process at rest.
 
-    At rest is after building and tracing, before the first step. The memory is None on systems
-    without Linux's /proc.
+    A process is at rest after building and tracing, before the first step. The memory is None on
+    systems without Linux's /proc.
     """
 
     seconds: float
@@ -53,39 +55,47 @@ class Reading(NamedTuple):
 class Result(NamedTuple):
     """A contender's facts, and its readings by round."""
 
-    facts: dict[str, Any]
+    facts: Facts
     readings: list[Reading]
+
+
+Results = dict[str, Result]
 
 
 class LeftOutError(Exception):
     """A contender cannot run here; the message says why."""
 
 
-# Takes what `measure` was given, and imports what it needs only when it is called.
+# A function of a setting; it imports what it needs only when it is called.
 Build = Callable[[Any], Contender]
 
 
 def measure(
-    builds: Mapping[str, Build], setting: Any, *, threads: int, warmup: int, rounds: int
-) -> tuple[dict[str, Result], dict[str, str]]:
+    builds: Mapping[str, Build],
+    setting: Any,
+    *,
+    threads: int,
+    warmup: int,
+    rounds: int,
+) -> tuple[Results, dict[str, str]]:
     """Runs contenders in turn.
 
     Args:
         builds: for each name a function of `setting`, found by name in an importable module.
         setting: what the contenders are built for; it must pickle.
         threads: how many cores, and how many threads a pool, each contender gets.
-        warmup: how many rounds go before those that count.
+        warmup: how many rounds do not count, before the others.
         rounds: how many rounds count.
 
     Returns:
-        The results, and for each contender that cannot run the reason.
+        The results, and the reason for each contender that cannot run.
     """
     workers = {name: _Worker(build, setting, threads) for name, build in builds.items()}
-    results: dict[str, Result] = {}
+    results: Results = {}
     left_out: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def leaving_out(name: str) -> Iterator[None]:
+    def leaving_out(name):
         try:
             yield
         except LeftOutError as reason:
@@ -106,10 +116,9 @@ def measure(
         with leaving_out(name):
             results[name].facts.update(workers[name].receive("learn"))
             workers[name].stop()
-    counted = {
-        name: result._replace(readings=result.readings[warmup:]) for name, result in results.items()
-    }
-    return counted, left_out
+    for result in results.values():
+        del result.readings[:warmup]
+    return results, left_out
 
 
 def measure_each(
@@ -118,11 +127,11 @@ def measure_each(
     *,
     threads: int,
     rounds: int,
-) -> tuple[list[dict[str, Result]], dict[str, str]]:
+) -> tuple[list[Results], dict[str, str]]:
     """Runs contenders in turn at several settings, each contender in one process for all of them.
 
-    The first pass through the settings does not count. There is no memory in the readings: a
-    process may still hold what it took at another setting.
+    The first pass through the settings does not count. Readings have no memory, since a process may
+    still hold what it took at another setting.
 
     Args:
         builds: as `measure`'s.
@@ -141,7 +150,7 @@ def measure_each(
         warmup=0,
         rounds=(1 + rounds) * count,
     )
-    results: list[dict[str, Result]] = [{} for _ in settings]
+    results: list[Results] = [{} for _ in settings]
     for name, (facts, readings) in found.items():
         for index in range(count):
             counted = readings[count + index :: count]
@@ -149,20 +158,19 @@ def measure_each(
     return results, left_out
 
 
-def _in_turn(build: Build, settings: Sequence[Any]) -> Contender:
+def _in_turn(build, settings):
     """Returns a contender that takes a step at one setting after another, again and again."""
     contenders = [build(setting) for setting in settings]
     turn = itertools.cycle(contenders)
-    return Contender(
-        lambda: next(turn).step(),
-        {},
-        lambda: {"each": [{**each.facts, **each.learn()} for each in contenders]},
-        memory=False,
-    )
+
+    def learn():
+        return {"each": [{**each.facts, **each.learn()} for each in contenders]}
+
+    return Contender(lambda: next(turn).step(), {}, learn, memory=False)
 
 
-def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]:
-    """Runs a contender's one step in a process of its own, and returns its facts.
+def once(name: str, build: Build, setting: Any, threads: int) -> Result:
+    """Runs a contender's one step in a process of its own, and returns its result.
 
     Args:
         name: what an error calls it.
@@ -173,15 +181,15 @@ def alone(name: str, build: Build, setting: Any, threads: int) -> dict[str, Any]
     Raises:
         RuntimeError: it failed.
     """
-    builds = {name: functools.partial(build)}
+    builds = {name: build}
     results, left_out = measure(builds, setting, threads=threads, warmup=0, rounds=1)
     if left_out:
         raise RuntimeError(f"{name}: {left_out[name]}")
-    return results[name].facts
+    return results[name]
 
 
 class _Worker:
-    """A contender's process, seen from here."""
+    """A contender's process."""
 
     def __init__(self, build: Build, setting: Any, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -193,7 +201,7 @@ class _Worker:
         theirs.close()
 
     def receive(self, word: str | None = None) -> Any:
-        """Sends a word, if any, and returns the answer, or the facts if there was none yet."""
+        """Sends a word and returns the answer; without a word, returns the facts."""
         try:
             if word is not None:
                 self._connection.send(word)
@@ -211,7 +219,7 @@ class _Worker:
         self._process.join()
 
 
-def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> None:
+def _serve(connection, build, setting, threads):
     """Builds a contender, sends its facts, and answers the words "step" and "learn"."""
     limit_threads(threads)
     try:
@@ -228,23 +236,25 @@ def _serve(connection: Connection, build: Build, setting: Any, threads: int) -> 
         connection.send(reason)
     except ModuleNotFoundError as error:
         connection.send(LeftOutError(f"not installed: {error}"))
-    except Exception as error:  # one contender's failure must not cost the others' figures
+    except Exception as error:  # the others go on
         reason = f"it failed: {type(error).__name__}: {error}"
         connection.send(LeftOutError(textwrap.shorten(reason, 300)))
 
 
-def _read(step: Callable[[], Any], rest: int | None) -> Reading:
+def _read(step, rest):
     forget_peak()
     start = time.perf_counter()
     step()
     seconds = time.perf_counter() - start
     peak = costs.resident("VmHWM")
-    return Reading(seconds, None if peak is None or rest is None else max(peak - rest, 0))
+    if peak is None or rest is None:
+        return Reading(seconds, None)
+    return Reading(seconds, max(peak - rest, 0))
 
 
 def limit_threads(threads: int) -> None:
-    """Limits this process to so many cores, and its pools to so many threads; before any import."""
-    if hasattr(os, "sched_setaffinity"):  # pools beside a framework's main one obey only this
+    """Limits the cores and threads of this process; call it before any import."""
+    if hasattr(os, "sched_setaffinity"):  # some thread pools obey only this
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     os.environ.update(dict.fromkeys(names, str(threads)))
@@ -260,8 +270,8 @@ def available_cores() -> int:
 
 
 def forget_peak() -> None:
-    """Sets the process's peak back to what it holds now (Linux's proc(5), clear_refs)."""
+    """Resets the peak of the process to its present memory (proc(5), clear_refs)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
-        pass  # the peak is then that of the process's life: tracing and compiling count too
+        pass  # then the peak includes tracing and compiling

@@ -5,16 +5,6 @@ of Generic Convolutional and Recurrent Networks for Sequence Modeling"; "release
 `add_test.py` in its authors' https://github.com/locuslab/TCN; "ours": chosen here.
 """
 
-import ml_collections
-
-PRESETS = ("tcn", "small")
-
-
-def get_config(preset: str = "tcn") -> ml_collections.ConfigDict:
-    """Returns the locked config of one of `PRESETS`."""
-    config = {"tcn": tcn, "small": small}[preset]()
-    return ml_collections.ConfigDict(config).lock()
-
 
 def tcn() -> dict:
     """The experiment that TCNs were published with, a trellis network in the TCN's place.
@@ -46,7 +36,7 @@ def tcn() -> dict:
         ),
         schedule=dict(
             factor=0.3,  # ours: released: the rate stays
-            patience=ml_collections.config_dict.placeholder(int),  # released: no plateau rule
+            patience=None,  # released: no plateau rule
             minimum=0.0,  # released: none
             epochs=(5, 7),  # ours: released: none
             average=False,  # released: none
@@ -77,3 +67,6 @@ def small() -> dict:
     config["schedule"].update(epochs=(3, 5))
     config["training"].update(epochs=6)
     return config
+
+
+PRESETS = {"tcn": tcn, "small": small}

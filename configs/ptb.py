@@ -5,7 +5,8 @@ defaults of the authors' `word_ptb.py`, which also stand in for what the table o
 here.
 """
 
-import ml_collections
+import functools
+from collections.abc import Callable
 
 # The paper's ablations of this task, each one change of a preset.
 ABLATIONS: dict[str, dict[str, dict]] = {
@@ -30,29 +31,6 @@ SMALL_ABLATIONS: dict[str, dict[str, dict]] = {
     "inject_every_2": ABLATIONS["inject_every_2"],
     "inject_every_5": ABLATIONS["inject_every_5"],
 }
-PRESETS = (
-    *("paper", "paper_larger", "released", "small", "small_lstm"),
-    *(f"paper_{name}" for name in ABLATIONS),
-    *(f"small_{name}" for name in SMALL_ABLATIONS),
-)
-
-
-def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
-    """Returns the locked config of one of `PRESETS`."""
-    values = {
-        "paper": paper,
-        "paper_larger": paper_larger,
-        "released": released,
-        "small": small,
-        "small_lstm": small_lstm,
-    }
-    base, _, ablation = preset.partition("_")
-    config = (values.get(preset) or values[base])()
-    if preset not in values:
-        change = {"paper": ABLATIONS, "small": SMALL_ABLATIONS}[base][ablation]
-        for group, fields in change.items():
-            config[group].update(fields)
-    return ml_collections.ConfigDict(config).lock()
 
 
 def released() -> dict:
@@ -60,14 +38,10 @@ def released() -> dict:
     return dict(
         seed=1111,  # released
         model=dict(
-            kind="trellis",
             units=1400,  # released: nhid 1000 + nout 400
             depth=58,  # released
             output_units=400,  # released
             embedding_units=400,  # released
-            kernel_size=2,  # released
-            dilation_rate=(1,),  # released
-            weight_normalization=False,  # released
             initial_deviation=0.01,  # released: kernels and bias from N(0, 0.01^2)
             embedding_dropout=0.1,  # released
             dropout=0.45,  # released
@@ -122,7 +96,6 @@ def paper() -> dict:
         depth=55,  # Table 5
         output_units=400,  # Table 5
         embedding_units=400,  # Table 5
-        weight_normalization=False,  # Table 5
         embedding_dropout=0.1,  # Table 5
         recurrent_dropout=0.28,  # Table 5
         weight_dropout=0.5,  # Table 5
@@ -198,7 +171,7 @@ def small_lstm() -> dict:
     """
     config = small()
     config["model"] = dict(
-        kind="lstm",
+        layer="lstm",
         units=283,  # 2,945,088 parameters; `small` has 2,944,912
         layers=2,
         embedding_units=200,
@@ -211,3 +184,24 @@ def small_lstm() -> dict:
     config["schedule"].update(epochs=(6, 8))
     config["training"].update(epochs=10)  # about as long as the 11 of `small`
     return config
+
+
+def _changed(base: Callable[[], dict], change: dict[str, dict]) -> dict:
+    config = base()
+    for group, fields in change.items():
+        config[group].update(fields)
+    return config
+
+
+PRESETS: dict[str, Callable[[], dict]] = {
+    "paper": paper,
+    "paper_larger": paper_larger,
+    "released": released,
+    "small": small,
+    "small_lstm": small_lstm,
+    **{f"paper_{name}": functools.partial(_changed, paper, ABLATIONS[name]) for name in ABLATIONS},
+    **{
+        f"small_{name}": functools.partial(_changed, small, SMALL_ABLATIONS[name])
+        for name in SMALL_ABLATIONS
+    },
+}

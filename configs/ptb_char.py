@@ -5,16 +5,6 @@ defaults of the authors' `char_ptb.py`, which also stand in for what the table o
 here.
 """
 
-import ml_collections
-
-PRESETS = ("paper", "released", "small")
-
-
-def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
-    """Returns the locked config of one of `PRESETS`."""
-    config = {"paper": paper, "released": released, "small": small}[preset]()
-    return ml_collections.ConfigDict(config).lock()
-
 
 def released() -> dict:
     """The authors' script with its defaults."""
@@ -22,16 +12,12 @@ def released() -> dict:
         seed=1111,  # released
         corpus=dict(
             form="released",  # released: the file as it is, a space at both ends of a line
-            unknown=False,  # released: no <unk>
         ),
         model=dict(
-            kind="trellis",
             units=1250,  # released: nhid 1050 + nout 200
             depth=140,  # released
             output_units=200,  # released
             embedding_units=200,  # released
-            kernel_size=2,  # released
-            dilation_rate=(1,),  # released
             weight_normalization=True,  # released
             initial_deviation=0.01,  # released: kernels and bias from N(0, 0.01^2)
             embedding_dropout=0.02,  # released
@@ -41,8 +27,6 @@ def released() -> dict:
             output_dropout=0.1,  # released
             auxiliary_every=80,  # released
             auxiliary_weight=0.3,  # released
-            activation_weight=0.0,  # released: none
-            temporal_weight=0.0,  # released: none
             # released: torch's padding_idx=-1, no gradient to the last symbol's vector through
             # the input
             untrained_input_id=-1,
@@ -61,7 +45,7 @@ def released() -> dict:
         ),
         schedule=dict(
             factor=0.1,  # released: a tenth
-            patience=ml_collections.config_dict.placeholder(int),  # released: no plateau rule
+            patience=None,  # released: no plateau rule
             minimum=1e-5,  # released: no step down from there on
             epochs=(220, 350),  # released
             average=False,  # released: none
@@ -122,9 +106,7 @@ def small() -> dict:
         weight_normalization=False,
         initial_deviation=0.0,  # Keras's own initializers: N(0, 0.01^2) is slow to start
         # So are vectors in [-0.1, 0.1]: 3.9 bpc after 340 steps, with these 2.6.
-        embeddings_initializer=dict(
-            class_name="RandomUniform", config=dict(minval=-1.0, maxval=1.0)
-        ),
+        embeddings_initializer=dict(config=dict(minval=-1.0, maxval=1.0)),
         dropout=0.0,
         recurrent_dropout=0.05,
         weight_dropout=0.0,
@@ -137,3 +119,6 @@ def small() -> dict:
     config["schedule"].update(factor=0.25, patience=1, minimum=1e-5, epochs=(2,))
     config["training"].update(epochs=3)
     return config
+
+
+PRESETS = {"paper": paper, "released": released, "small": small}

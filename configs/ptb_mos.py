@@ -3,22 +3,7 @@
 Sources, given beside each value, are those of `configs/ptb.py`.
 """
 
-import ml_collections
-
 from configs import ptb
-
-PRESETS = ("paper", "paper_larger", "released", "small")
-
-
-def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
-    """Returns the locked config of one of `PRESETS`."""
-    values = {
-        "paper": paper,
-        "paper_larger": paper_larger,
-        "released": released,
-        "small": small,
-    }
-    return ml_collections.ConfigDict(values[preset]()).lock()
 
 
 def released() -> dict:
@@ -27,11 +12,13 @@ def released() -> dict:
     It is off by default; for the number of experts their README refers to the paper's table.
     """
     config = ptb.released()
-    config["model"]["head"] = dict(
-        kind="mixture",
-        experts=15,  # Table 5
-        latent_dropout=0.29,  # released
-        epsilon=1e-8,  # released
+    config["model"].update(
+        head="mixture",
+        mixture=dict(
+            experts=15,  # Table 5
+            latent_dropout=0.29,  # released
+            epsilon=1e-8,  # released
+        ),
     )
     return config
 
@@ -44,7 +31,6 @@ def paper() -> dict:
         depth=55,  # Table 5
         output_units=480,  # Table 5
         embedding_units=280,  # Table 5
-        weight_normalization=False,  # Table 5
         embedding_dropout=0.05,  # Table 5
         recurrent_dropout=0.28,  # Table 5
         weight_dropout=0.45,  # Table 5
@@ -52,7 +38,7 @@ def paper() -> dict:
         auxiliary_every=16,  # Table 5
         auxiliary_weight=0.05,  # Table 5
     )
-    config["model"]["head"].update(
+    config["model"]["mixture"].update(
         experts=15,  # Table 5
         epsilon=0.0,  # ours: the equation of the mixture has none
     )
@@ -86,11 +72,13 @@ def small() -> dict:
     """
     config = ptb.small()
     config["model"].update(
-        embeddings_initializer=dict(
-            class_name="RandomUniform", config=dict(minval=-0.5, maxval=0.5)
-        ),
-        head=dict(kind="mixture", experts=4, latent_dropout=0.1, epsilon=0.0),
+        embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
+        head="mixture",
+        mixture=dict(experts=4, latent_dropout=0.1),
     )
     config["schedule"].update(epochs=(3,))
     config["training"].update(epochs=4)
     return config
+
+
+PRESETS = {"paper": paper, "paper_larger": paper_larger, "released": released, "small": small}

@@ -3,17 +3,7 @@
 Every value is ours, chosen so that a run takes a few minutes on two CPU cores.
 """
 
-import ml_collections
-
 from configs import ptb
-
-PRESETS = ("small",)
-
-
-def get_config(preset: str = "small") -> ml_collections.ConfigDict:
-    """Returns the locked config of one of `PRESETS`."""
-    config = {"small": small}[preset]()
-    return ml_collections.ConfigDict(config).lock()
 
 
 def small() -> dict:
@@ -23,3 +13,6 @@ def small() -> dict:
     config["schedule"].update(epochs=(7, 9))
     config["training"].update(epochs=10)
     return config
+
+
+PRESETS = {"small": small}

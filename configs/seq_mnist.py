@@ -5,21 +5,6 @@ defaults of the authors' `seq_mnist_cifar.py`, which also stand in for what the 
 chosen here.
 """
 
-import ml_collections
-
-PRESETS = ("paper", "paper_larger", "released", "small")
-
-
-def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
-    """Returns the locked config of one of `PRESETS`."""
-    values = {
-        "paper": paper,
-        "paper_larger": paper_larger,
-        "released": released,
-        "small": small,
-    }
-    return ml_collections.ConfigDict(values[preset]()).lock()
-
 
 def released() -> dict:
     """The authors' script with its defaults.
@@ -33,7 +18,6 @@ def released() -> dict:
             units=130,  # released: nhid 120 + nout 10
             depth=11,  # released
             output_units=10,  # released: the number of classes
-            kernel_size=2,  # released
             dilation_rate=(1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512),  # released
             weight_normalization=True,  # released
             initial_deviation=0.01,  # released: kernels and bias from N(0, 0.01^2)
@@ -54,7 +38,7 @@ def released() -> dict:
         ),
         schedule=dict(
             factor=0.1,  # released: a tenth
-            patience=ml_collections.config_dict.placeholder(int),  # released: no plateau rule
+            patience=None,  # released: no plateau rule
             minimum=0.0,  # released: none
             epochs=(50, 75, 90),  # released
             average=False,  # released: none
@@ -118,3 +102,6 @@ def small() -> dict:
     config["schedule"].update(factor=0.3, epochs=(6, 8, 9))
     config["training"].update(epochs=10)
     return config
+
+
+PRESETS = {"paper": paper, "paper_larger": paper_larger, "released": released, "small": small}

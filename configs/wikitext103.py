@@ -5,16 +5,6 @@ defaults of the authors' `word_wt103.py`, which also stand in for what the table
 chosen here.
 """
 
-import ml_collections
-
-PRESETS = ("paper", "released", "small")
-
-
-def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
-    """Returns the locked config of one of `PRESETS`."""
-    config = {"paper": paper, "released": released, "small": small}[preset]()
-    return ml_collections.ConfigDict(config).lock()
-
 
 def released() -> dict:
     """The authors' script with its defaults."""
@@ -24,25 +14,19 @@ def released() -> dict:
             order="appearance",  # released: although the adaptive softmax wants frequency
         ),
         model=dict(
-            kind="trellis",
             units=2112,  # released: nhid 1600 + nout 512
             depth=75,  # released
             output_units=512,  # released
             embedding_units=512,  # released
-            head=dict(kind="adaptive", cutoffs=(2800, 20000, 76000)),  # released
-            kernel_size=2,  # released
-            dilation_rate=(1,),  # released
+            head="adaptive",  # released
+            adaptive=dict(cutoffs=(2800, 20000, 76000)),  # released
             weight_normalization=True,  # released
             initial_deviation=0.01,  # released: kernels and bias from N(0, 0.01^2)
-            embedding_dropout=0.0,  # released
             dropout=0.1,  # released
             recurrent_dropout=0.1,  # released
-            weight_dropout=0.0,  # released
             output_dropout=0.1,  # released
             auxiliary_every=25,  # released
             auxiliary_weight=0.1,  # released
-            activation_weight=0.0,  # released: none
-            temporal_weight=0.0,  # released: none
             # released: torch's padding_idx=-1, no gradient to the last word's vector through
             # the input
             untrained_input_id=-1,
@@ -89,7 +73,6 @@ def paper() -> dict:
         output_units=512,  # released: the embedding's
         embedding_units=512,  # Table 5
         weight_normalization=True,  # Table 5
-        embedding_dropout=0.0,  # Table 5
         recurrent_dropout=0.1,  # Table 5
         weight_dropout=0.1,  # Table 5
         output_dropout=0.1,  # Table 5
@@ -132,3 +115,6 @@ def small() -> dict:
     config["optimizer"].update(learning_rate=2e-3, clip_norm=0.25)
     config["training"].update(epochs=1, checkpoint_every_steps=500)
     return config
+
+
+PRESETS = {"paper": paper, "released": released, "small": small}

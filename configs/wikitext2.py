@@ -4,18 +4,7 @@ It takes those of the word-level Penn Treebank, of whose kind and nearly size it
 ours, the values have their sources in `configs/ptb.py`.
 """
 
-import ml_collections
-
 from configs import ptb
-
-PRESETS = ("paper", "released", "small")
-
-
-def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
-    """Returns the locked config of one of `PRESETS`."""
-    config = {"paper": ptb.paper, "released": ptb.released, "small": small}[preset]()
-    config["corpus"] = dict(order="appearance")  # ours: as for the Penn Treebank
-    return ml_collections.ConfigDict(config).lock()
 
 
 def small() -> dict:
@@ -28,3 +17,6 @@ def small() -> dict:
     config["schedule"].update(epochs=(3,))
     config["training"].update(epochs=4)
     return config
+
+
+PRESETS = {"paper": ptb.paper, "released": ptb.released, "small": small}

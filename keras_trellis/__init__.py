@@ -16,6 +16,7 @@ from keras_trellis.equilibrium import Convergence, EquilibriumTrellisLayer  # no
 from keras_trellis.layer import TrellisLayer  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.models.language_model import LossTerms, TrellisLM  # noqa: E402
+from keras_trellis.recurrent.layer import RecurrentLayer  # noqa: E402
 from keras_trellis.types import Cache, State  # noqa: E402
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Gate",
     "LSTMGate",
     "LossTerms",
+    "RecurrentLayer",
     "State",
     "TanhGate",
     "TrellisClassifier",

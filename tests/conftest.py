@@ -7,6 +7,8 @@ import socket
 import hypothesis
 import pytest
 
+pytest_plugins = ["tests.workers"]
+
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -35,6 +37,23 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory):
+    """A folder that all workers of a run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exports(shared_folder):
+    """The folders of the models of `tests.serving.models`, by name."""
+    from tests.serving import models  # here, as it imports TensorFlow
+
+    return models.Exports(shared_folder)
 
 
 @pytest.fixture(autouse=True)

@@ -1,14 +1,13 @@
-"""Asks a language model that a server has, one that speaks TensorFlow Serving's protocols.
+"""Asks a language model on a server that speaks TensorFlow Serving's protocols.
 
     python -m trainers.client --server=localhost:8500 --model=NAME --prompt="the company"
     python -m trainers.client --server=localhost:8500 --model=NAME --mode=next --prompt="it is"
     python -m trainers.client --server=localhost:8500 --model=NAME --mode=score --prompt="it is so"
     python -m trainers.client --server=localhost:8501 --model=NAME --protocol=rest --prompt="it is"
 
-The first one prints a continuation of the prompt while it is written; docs/serving.md has the rest.
+The first prints a continuation of the prompt as the server writes it; docs/serving.md has the rest.
 """
 
-import functools
 import itertools
 import math
 import re
@@ -23,7 +22,6 @@ from trainers.cli import command, flag_errors, terminal
 from trainers.serving import remote
 from trainers.serving.writing import Sampling, Unknown, generate
 
-MODES = ("generate", "next", "score")
 PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
     "grpc": remote.Grpc,
     "rest": remote.Rest,
@@ -31,6 +29,15 @@ PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
 
 _MOST_NATS = math.log(sys.float_info.max)
 _MOST_PORT = 2**16 - 1
+_INT32 = 2**31 - 1
+_HELP = {
+    "mode": "generate: continue the prompt; next: list the likeliest next tokens; score: tell how "
+    "surprising each token is.",
+    "temperature": "Divides the log-probabilities; 0: always the likeliest token.",
+    "top_k": "Draw from so many of the likeliest tokens; 0: from all.",
+    "top_p": "Draw from the fewest tokens that have this probability together.",
+    "seed": "Seed of the draws; by default each call writes another text.",
+}
 
 
 class Scored(NamedTuple):
@@ -39,7 +46,7 @@ class Scored(NamedTuple):
     Attributes:
         word: as the text has it.
         nll: its negative log-likelihood in nats.
-        known: whether the vocabulary has it; else the model reads `<unk>`, of which the `nll` is.
+        known: whether the vocabulary has it. If not, the model reads `<unk>`, whose `nll` this is.
     """
 
     word: str
@@ -48,11 +55,11 @@ class Scored(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How probable a text is, each token given those before it and a line break before the text.
+    """The score of a text: each token given a line break and the tokens before it.
 
     Attributes:
-        tokens: the text's.
-        perplexity: of all of them; 1 where there are none.
+        tokens: the text's tokens.
+        perplexity: of all tokens; 1 if there are none.
     """
 
     tokens: list[Scored]
@@ -63,10 +70,10 @@ def score(model: remote.Model, text: str) -> Score:
     """Scores a text.
 
     Raises:
-        RemoteError: there is no answer that can be used. So it is with all functions here.
+        RemoteError: there is no answer that can be used. All functions here raise it.
     """
     answer = model("score", text=[text])
-    count = int(answer["count"][0])  # beside longer texts there are more columns
+    count = int(answer["count"][0])  # a longer text in the server's batch widens the columns
     words, read, nll = (answer[name][0, :count] for name in ("words", "tokens", "nll"))
     tokens = map(Scored, words, nll.tolist(), words == read)
     mean = float(answer["total"][0]) / max(count, 1)
@@ -75,11 +82,11 @@ def score(model: remote.Model, text: str) -> Score:
 
 
 class Next(NamedTuple):
-    """What may come after a text.
+    """The likeliest tokens after a text.
 
     Attributes:
-        tokens: the likeliest ones, the likeliest first, with their probabilities.
-        unknown: how many tokens of the text the vocabulary does not have.
+        tokens: with their probabilities, the likeliest first.
+        unknown: the number of the text's tokens that the vocabulary does not have.
     """
 
     tokens: list[tuple[str, float]]
@@ -87,7 +94,7 @@ class Next(NamedTuple):
 
 
 def next_tokens(model: remote.Model, text: str) -> Next:
-    """Returns what may come after a text."""
+    """Returns the likeliest tokens after a text."""
     answer = model("serving_default", text=[text])
     tokens, probabilities = answer["next_tokens"][0], answer["next_probabilities"][0].tolist()
     return Next(list(zip(tokens, probabilities, strict=True)), int(answer["unknown"][0]))
@@ -95,37 +102,31 @@ def next_tokens(model: remote.Model, text: str) -> Next:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the command's flags."""
-    define = (flags.DEFINE_string, flags.DEFINE_enum, flags.DEFINE_integer, flags.DEFINE_float)
-    string, enum, integer, number = (functools.partial(f, flag_values=values) for f in define)
-    string("server", None, "HOST:PORT.")
-    string("model", None, "The model's name there.")
-    enum("protocol", "grpc", list(PROTOCOLS), "What that port speaks.")
-    enum("mode", "generate", MODES, "Go on from the prompt, tell what may come next, or score it.")
-    string("prompt", "", "The text; a line begins with it.")
-    number("deadline", 60.0, "Seconds that each request may take.", 1e-3, 86_400.0)
-    integer("max_length", 200, "Tokens to add.", 1, 2**31 - 1)
-    number("temperature", 1.0, "Divides the log-probabilities; 0: the likeliest token.")
-    integer("top_k", 0, "Sample from that many of the likeliest tokens; 0: from all.", 0, 2**31 - 1)
-    number("top_p", 1.0, "Sample from the fewest tokens that have this probability.")
-    integer(
-        "seed", None, "Of the sampling; by default another text each time.", -(2**63), 2**63 - 1
-    )
-    flags.DEFINE_boolean(
-        "allow_unknown", False, "Whether <unk> may be written.", flag_values=values
-    )
+    own: dict[str, Any] = {"flag_values": values}
+    flags.DEFINE_string("server", None, "The server's address, HOST:PORT.", **own)
+    flags.DEFINE_string("model", None, "The model's name on the server.", **own)
+    flags.DEFINE_enum("protocol", "grpc", list(PROTOCOLS), "The protocol of the port.", **own)
+    flags.DEFINE_enum("mode", "generate", list(_MODES), _HELP["mode"], **own)
+    flags.DEFINE_string("prompt", "", "The text, which begins a line.", **own)
+    flags.DEFINE_float("deadline", 60.0, "Seconds for each request.", 1e-3, 86_400.0, **own)
+    flags.DEFINE_integer("max_length", 200, "Tokens to add.", 1, _INT32, **own)
+    flags.DEFINE_float("temperature", 1.0, _HELP["temperature"], **own)
+    flags.DEFINE_integer("top_k", 0, _HELP["top_k"], 0, _INT32, **own)
+    flags.DEFINE_float("top_p", 1.0, _HELP["top_p"], **own)
+    flags.DEFINE_integer("seed", None, _HELP["seed"], -(2**63), 2**63 - 1, **own)
+    flags.DEFINE_boolean("allow_unknown", False, "Allow <unk> in the text.", **own)
 
 
 def run(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> int:
     """Runs the mode that the flags name; returns the exit status."""
-    return command.run(argv, lambda: _run(values))
+    return command.exit_status(argv, lambda: _run(values))
 
 
 def _run(values: flags.FlagValues) -> int:
     _check(values)
     transport = PROTOCOLS[values.protocol](values.server, values.model, values.deadline)
-    mode = {"generate": _generate, "next": _next, "score": _score}[values.mode]
     try:
-        mode(remote.Model(transport), values)
+        _MODES[values.mode](remote.Model(transport), values)
     except remote.RemoteError as error:
         return command.fail(str(error), command.Status.REFUSED)
     return command.Status.DONE
@@ -145,7 +146,7 @@ def _check(values: flags.FlagValues) -> None:
         raise ValueError(
             f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
         )
-    expected = flag_errors.expected_by(values["deadline"].parser)  # which lets NaN pass
+    expected = flag_errors.expected_by(values["deadline"].parser)  # the parser lets NaN pass
     flag_errors.check("deadline", values.deadline, expected, not math.isnan(values.deadline))
     flag_errors.check_sampling(values.temperature, values.top_p)
 
@@ -166,7 +167,7 @@ def _generate(model: remote.Model, values: flags.FlagValues) -> None:
         for piece in itertools.chain([values.prompt], pieces):
             print(terminal.text(piece), end="", flush=True)
     finally:
-        print()  # what comes then, an error too, begins a line
+        print()  # an error, too, must begin a line
     for each in told:
         _warn(each.tokens, str(each.of))
 
@@ -188,15 +189,18 @@ def _score(model: remote.Model, values: flags.FlagValues) -> None:
 
 
 def _warn(unknown: int, of: str = "the") -> None:
-    """Says that what the model tells is not of this text, where it is of `<unk>` in its place."""
+    """Warns about unknown words: the numbers are those of `<unk>`, not of the text's own words."""
     if unknown:
         message = f"{unknown} of {of} words {'is' if unknown == 1 else 'are'} unknown to the model"
         print(f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True)
 
 
+_MODES = {"generate": _generate, "next": _next, "score": _score}
+
+
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda argv: None)
+    return command.parse(argv, lambda argv: None)
 
 
 if __name__ == "__main__":

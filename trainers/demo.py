@@ -1,8 +1,8 @@
-"""Shows an exported language model in the browser: how it reads a text, and what it writes.
+"""Shows an exported language model in the browser: how it scores a text, and what it writes.
 
     python -m trainers.demo --model=models/ptb-small
 
-prints the page's address. The newest version in the folder is shown.
+prints the page's address. The page shows the newest version in the folder.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the command's flags; here, since other commands have flags of these names."""
+    """Defines the command's flags: in a function, as other commands have flags of these names."""
     flags.DEFINE_string("model", None, "The folder of an exported language model.")
-    flags.DEFINE_string("host", "127.0.0.1", "Where to listen; others can reach 0.0.0.0.")
-    flags.DEFINE_integer("port", 8600, "The port; 0: any that is free.", 0, 2**16 - 1)
+    flags.DEFINE_string("host", "127.0.0.1", "The address to serve; other machines reach 0.0.0.0.")
+    flags.DEFINE_integer("port", 8600, "The port; 0: any free one.", 0, 2**16 - 1)
 
 
 def main(argv: list[str]) -> int:
-    """Serves the page until Ctrl-C or SIGTERM, which are its end; returns the exit status."""
-    return command.run(argv, lambda: serve(FLAGS.model, FLAGS.host, FLAGS.port))
+    """Serves the page until Ctrl-C or SIGTERM; returns the exit status."""
+    return command.exit_status(argv, lambda: serve(FLAGS.model, FLAGS.host, FLAGS.port))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda argv: command.require("model"))
+    return command.parse(argv, lambda argv: command.require("model"))
 
 
 def serve(model: str, host: str, port: int) -> None:
@@ -43,10 +43,10 @@ def serve(model: str, host: str, port: int) -> None:
     Args:
         model: the folder of an exported language model.
         host: the name or address to listen at.
-        port: the port; 0: any that is free.
+        port: the port; 0: any free one.
 
     Raises:
-        ValueError, OSError: there is no language model in the folder, or no such address here.
+        ValueError, OSError: the folder has no language model, or this machine no such address.
     """
     with _listening(host, port) as listener:
         with flag_errors.naming("model", "path"):
@@ -84,4 +84,4 @@ def _in_address(host: str) -> str:
 
 if __name__ == "__main__":
     define_flags()
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

@@ -14,12 +14,12 @@ from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
-from trainers.cli import command, flag_errors, run_flags
+from trainers.cli import command, config_flags, flag_errors, run_flags
 from trainers.data import files
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
-from trainers.tasks import config as configs
-from trainers.tasks import names
+from trainers.tasks import registry
+from trainers.tasks.task import LanguageTask
 from trainers.training import runs
 from trainers.training.workdir import NotKeptError, check_output
 
@@ -32,15 +32,15 @@ flags.DEFINE_enum("precision", "float32", PRECISIONS, "How kernels and word vect
 
 def main(argv: list[str]) -> int:
     """Exports the model; returns the exit status."""
-    return command.run(argv, _export)
+    return command.exit_status(argv, _export)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    if fields := configs.overridden(argv):
+    if fields := config_flags.overridden(argv):
         message = f"--config.{fields[0]} has no use here: --workdir says which run"
         sys.exit(command.fail(message, command.Status.REFUSED))
-    return command.parse_flags(argv, _check_flags)
+    return command.parse(argv, _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:
@@ -65,8 +65,9 @@ def _export() -> None:
         versions.check_folder(output)
     files.check_folder("output", epath.Path(output))
     check_output(output)
-    task = runs.load_config(path).task
-    export = language_runs.export if task in names.LANGUAGE else sequence_runs.export
+    task = registry.get(runs.load_config(path).task)
+    is_language = isinstance(task, LanguageTask)
+    export = language_runs.export if is_language else sequence_runs.export
     try:
         version = export(path, output, FLAGS.precision, FLAGS.data_dir)
     except versions.NotWrittenError as error:
@@ -75,4 +76,4 @@ def _export() -> None:
 
 
 if __name__ == "__main__":
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

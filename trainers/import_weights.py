@@ -21,20 +21,19 @@ import ml_collections
 import numpy as np
 from absl import flags
 from etils import epath
-from ml_collections import config_flags
+from ml_collections.config_flags import get_override_values
 
 from trainers.authors import released
 from trainers.authors.torch_files import read_state_dict
-from trainers.cli import command, run_flags
+from trainers.cli import command, config_flags, run_flags
 from trainers.data import files
 from trainers.data.text import sha256
 from trainers.language import experiment as language_runs
-from trainers.language import modeling
+from trainers.language import models
 from trainers.sequences import experiment as sequence_runs
-from trainers.tasks import config as configs
-from trainers.tasks import names
-from trainers.tasks.measures import of_tokens
-from trainers.training import checkpoints, runs
+from trainers.tasks import registry
+from trainers.tasks.task import GeneratedTask, ImageTask
+from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 FLAGS = flags.FLAGS
@@ -68,21 +67,21 @@ class _Imported(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Imports the weights; returns the exit status."""
-    return command.run(argv, _import)
+    return command.exit_status(argv, _import)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
     # Before the others, of which the last one counts; tasks that are not the authors' have none.
-    theirs = configs.last_value(argv, "task") not in names.GENERATED
+    theirs = config_flags.last_value(argv, "task") not in registry.of_kind(GeneratedTask)
     preset = ["--preset=released"] if theirs else []
-    return command.parse_flags([argv[0], *preset, *argv[1:]], _check_flags)
+    return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:
     del argv
     command.require("task", "checkpoint", "workdir")
-    if FLAGS.task in names.GENERATED:
+    if FLAGS.task in registry.of_kind(GeneratedTask):
         raise ValueError(f"--task={FLAGS.task} is none of the authors' trellis networks")
     if FLAGS.permutation is not None and FLAGS.task != _PERMUTED:
         raise ValueError(f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}")
@@ -95,13 +94,13 @@ def _import() -> None:
     files.check_folder("workdir", path)
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
     files.check_regular(checkpoint, "checkpoint")
-    read = _classifier if FLAGS.config.task in names.IMAGES else _language_model
+    read = _classifier if FLAGS.config.task in registry.of_kind(ImageTask) else _language_model
     model, config, keep, told = read(checkpoint, path)
     with open_workdir(path, config.to_dict()), _whole(path):
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
-        weights = checkpoints.variable_arrays("model", model.variables)
+        weights = variables.arrays(variables.of_model(model))
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
             raise NotKeptError(f"the weights could not be written to {path}, which is removed")
     print(
@@ -129,7 +128,8 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     with _naming(checkpoint):
         source = released.model_of(arrays, FLAGS.config)
     config = released.with_told_sizes(FLAGS.config, source, _given())
-    corpus, types = language_runs.load_corpus(config, FLAGS.data_dir), of_tokens(config.task).types
+    corpus = language_runs.load_corpus(config, FLAGS.data_dir)
+    types = registry.language(config.task).measure.types
     words = corpus.vocabulary.size
     if source.vocabulary_size != words:
         raise ValueError(
@@ -137,7 +137,7 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
             f"text ({corpus.labels['train']}) has {words:,}; give the text that the weights were "
             "trained on by --data_dir"
         )
-    model = modeling.build(config, words)
+    model = models.build(config, words)
     released.give_weights(model, source)
     keep = functools.partial(language_runs.keep_corpus, corpus=corpus)
     return _Imported(model, config, keep, f"{words:,} {types}")
@@ -169,7 +169,7 @@ def _naming(checkpoint: epath.Path) -> Iterator[None]:
 
 def _given() -> Set[str]:
     """Returns the fields that the command line gave, such as "model.depth"."""
-    return config_flags.get_override_values(FLAGS["config"]).keys()
+    return get_override_values(FLAGS["config"]).keys()
 
 
 def _permutation() -> list[int] | None:
@@ -214,4 +214,4 @@ def _check_numbering(config: ml_collections.ConfigDict) -> None:
 
 
 if __name__ == "__main__":
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

@@ -21,23 +21,23 @@ flags.adopt_module_key_flags(run_command)
 
 
 def main(argv: list[str]) -> int:
-    """Runs one mode; returns the exit status."""
-    return run_command.main(argv, dict(zip(MODES, (_train, _evaluate), strict=True)))
+    """Does what `--mode` says; returns the exit status."""
+    return command.exit_status(argv, _do)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return run_command.parse_flags(argv, PROGRAM, MODES)
+    """Parses the command line; exits with one line if it is not valid."""
+    return command.parse(argv, lambda argv: run_command.check_flags(argv, PROGRAM, MODES, {}))
 
 
-def _train() -> None:
-    experiment.train(FLAGS.config, run_command.new_workdir(), FLAGS.data_dir, FLAGS.distribute)
-
-
-def _evaluate() -> None:
-    run_command.check_run(PROGRAM)
-    experiment.evaluate(run_command.workdir(), FLAGS.data_dir)
+def _do() -> int | None:
+    if FLAGS.mode == "train":
+        return run_command.train_by_flags(
+            lambda path: experiment.SequenceExperiment(FLAGS.config, FLAGS.data_dir, path)
+        )
+    experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
+    return None
 
 
 if __name__ == "__main__":
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

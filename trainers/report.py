@@ -15,7 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 from etils import epath
@@ -24,7 +24,9 @@ from matplotlib import figure, lines
 from trainers.cli import command
 from trainers.data.files import UnreadableError, check_folder, write_atomically
 from trainers.language import evaluation
-from trainers.tasks.measures import Measure, measure_of
+from trainers.tasks import registry
+from trainers.tasks.measures import Measure
+from trainers.tasks.task import Published, Task
 from trainers.training import progress
 from trainers.training import table as tables
 from trainers.training.workdir import (
@@ -42,38 +44,6 @@ _UNKNOWN = "-"
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _GREY = "#555555"
-
-
-class Published(NamedTuple):
-    """A result of the paper on test data, in the task's measure, under the authors' protocol."""
-
-    task: str
-    name: str
-    parameters: float
-    value: float
-
-
-# Bai, Kolter and Koltun (2019), section 5 and, for what is left out or changed, its ablation.
-PUBLISHED = (
-    Published("ptb", "as published", 24e6, 56.97),
-    Published("ptb", "larger", 33e6, 56.80),
-    Published("ptb", "no hidden dropout", 24.1e6, 64.69),
-    Published("ptb", "no weight dropout", 24.1e6, 63.82),
-    Published("ptb", "no auxiliary loss", 24.1e6, 57.99),
-    Published("ptb", "no long sequence parallelism", 24.1e6, 57.35),
-    Published("ptb", "mixed group convolution", 24.1e6, 59.18),
-    Published("ptb", "input every 2 layers", 24.1e6, 57.44),
-    Published("ptb", "input every 5 layers", 24.1e6, 59.75),
-    Published("ptb", "input every 10 layers", 24.1e6, 60.70),
-    Published("ptb", "input every 20 layers", 24.1e6, 74.91),
-    Published("ptb_mos", "as published", 25e6, 54.67),
-    Published("ptb_mos", "larger", 34e6, 54.19),
-    Published("ptb_char", "as published", 13.4e6, 1.158),
-    Published("wikitext103", "as published", 180e6, 29.19),
-    Published("seq_mnist", "as published", 8e6, 99.20),
-    Published("permuted_mnist", "as published", 8e6, 98.13),
-    Published("seq_cifar10", "as published", 8e6, 73.42),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +86,7 @@ class Run:
     @property
     def measure(self) -> Measure:
         """What the task is measured in."""
-        return measure_of(self.task)
+        return registry.get(self.task).measure
 
 
 def read_run(path: epath.PathLike, name: str) -> Run:
@@ -159,7 +129,7 @@ def read_run(path: epath.PathLike, name: str) -> Run:
 
 def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> list[tuple[float, float]]:
     """Returns the epochs of the rows of a kind, and the task's measure there."""
-    name = measure_of(task).name
+    name = registry.get(task).measure.name
     found = [(row["epoch"], row[name]) for row in rows if row["kind"] == kind and row.get(name)]
     return [(float(x), float(y)) for x, y in found if math.isfinite(float(y))]
 
@@ -182,35 +152,36 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 
 def table(runs: Sequence[Run]) -> str:
     """Returns a section of Markdown for each task: its runs, then what the paper reports."""
+    tasks = _tasks(runs)
+    return "\n".join(_section(task, _runs_of(task, runs)) for task in tasks)
+
+
+def _section(task: Task, runs: Sequence[Run]) -> str:
     titles = ["run", "preset", "parameters"]
     titles += [f"test, `{protocol}`" for protocol in evaluation.PROTOCOLS]
     titles += ["epochs", "seen in training", "training time", "peak memory"]
-    sections = []
-    for task in _tasks(runs):
-        rows = [_run_cells(run) for run in runs if run.task == task]
-        rows += [_published_cells(each) for each in _published(task)]
-        told = [_note(run) for run in runs if run.task == task]
-        notes = "".join(f"\n{note}\n" for note in told if note)
-        sections.append(f"## {task}: {measure_of(task).name}\n\n{_markdown(titles, rows)}\n{notes}")
-    return "\n".join(sections)
+    rows = [_run_cells(run) for run in runs]
+    rows += [_published_cells(each, task.measure) for each in task.published]
+    notes = "".join(f"\n{note}\n" for note in map(_note, runs) if note)
+    return f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n{notes}"
 
 
 def draw(runs: Sequence[Run]) -> figure.Figure:
     """Draws for each task the curves of its runs, and the results on test data."""
     tasks = _tasks(runs)
-    entries = [sum(run.task == task for run in runs) + len(_published(task)) for task in tasks]
+    entries = [len(_runs_of(task, runs)) + len(task.published) for task in tasks]
     heights = [max(3.5, 1.4 + 0.27 * count) for count in entries]
     picture = figure.Figure(figsize=(12, sum(heights)), layout="constrained")
     panels = picture.subplots(len(tasks), 2, squeeze=False, height_ratios=heights)
     for task, (left, right) in zip(tasks, panels, strict=True):
         styles = itertools.cycle(zip(_COLOURS, _MARKERS, strict=True))
-        styled = [(run, *next(styles)) for run in runs if run.task == task]
+        styled = [(run, *next(styles)) for run in _runs_of(task, runs)]
         _draw_curves(left, task, styled)
         _draw_results(right, task, styled)
     return picture
 
 
-def _draw_curves(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) -> None:
+def _draw_curves(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]]) -> None:
     drawn: list[float] = []
     for run, colour, marker in styled:
         curve = run.curve or run.training
@@ -219,7 +190,7 @@ def _draw_curves(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) -
         style = dict(marker=marker, markersize=5) if run.curve else dict(linewidth=1)
         axes.plot([epoch for epoch, _ in curve], values, color=colour, label=_label(run), **style)
     progress.choose_scale(axes, drawn)
-    axes.set(title=f"{task}: learning curves", xlabel="epoch", ylabel=measure_of(task).name)
+    axes.set(title=f"{task.name}: learning curves", xlabel="epoch", ylabel=task.measure.name)
     axes.grid(alpha=0.25)
     axes.legend()
 
@@ -230,33 +201,32 @@ def _label(run: Run) -> str:
     return f"{run.name}, unfinished" if run.curve else f"{run.name}, begun: training"
 
 
-def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) -> None:
+def _draw_results(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]]) -> None:
     """Draws a line for each finished run and each number of the paper, the best at the bottom."""
     exact, authors = evaluation.PROTOCOLS
     entries = [(run.name, colour, marker, run.values()) for run, colour, marker in styled]
     entries += [
-        (f"paper, {each.name}", _GREY, "x", {authors: each.value}) for each in _published(task)
+        (f"paper, {each.name}", _GREY, "x", {authors: each.value}) for each in task.published
     ]
     entries = [entry for entry in entries if entry[-1]]
     if not entries:
         axes.set_axis_off()
         return
-    entries.sort(
-        key=lambda entry: min(entry[-1].values()), reverse=measure_of(task).higher_is_better
-    )
+    measure = task.measure
+    entries.sort(key=lambda entry: min(entry[-1].values()), reverse=measure.higher_is_better)
     for place, (_, colour, marker, values) in enumerate(entries):
         for protocol, value in values.items():
             filled = colour if protocol == exact else "none"
             axes.plot(value, place, marker, color=colour, markerfacecolor=filled, markersize=7)
         axes.annotate(
-            measure_of(task).text(next(iter(values.values()))),
+            measure.text(next(iter(values.values()))),
             (max(values.values()), place),
             (9, 0),
             textcoords="offset points",
             va="center",
         )
     axes.set_yticks(range(len(entries)), [name for name, *_ in entries])
-    axes.set(title=f"{task}: test", xlabel=measure_of(task).name)
+    axes.set(title=f"{task.name}: test", xlabel=measure.name)
     axes.margins(x=0.25)
     axes.grid(axis="x", alpha=0.25)
     axes.legend(
@@ -266,7 +236,7 @@ def _draw_results(axes: Any, task: str, styled: Sequence[tuple[Run, str, str]]) 
             _mark("the paper's number", "x"),
         ],
         # Away from the best, which is at the bottom.
-        loc="lower left" if measure_of(task).higher_is_better else "lower right",
+        loc="lower left" if measure.higher_is_better else "lower right",
     )
 
 
@@ -296,13 +266,13 @@ def _note(run: Run) -> str:
     return f"{run.name} went on with other values: {'; '.join(changes)}." if changes else ""
 
 
-def _published_cells(each: Published) -> list[str]:
+def _published_cells(each: Published, measure: Measure) -> list[str]:
     cells = [
         "*paper*",
         each.name,
         f"{each.parameters / 1e6:g}M",
         _UNKNOWN,
-        measure_of(each.task).text(each.value),
+        measure.text(each.value),
     ]
     return cells + 4 * [_UNKNOWN]
 
@@ -323,12 +293,12 @@ def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows))
 
 
-def _tasks(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(run.task for run in runs))
+def _tasks(runs: Sequence[Run]) -> list[Task]:
+    return [registry.get(name) for name in dict.fromkeys(run.task for run in runs)]
 
 
-def _published(task: str) -> list[Published]:
-    return [each for each in PUBLISHED if each.task == task]
+def _runs_of(task: Task, runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run.task == task.name]
 
 
 def write(runs: Sequence[Run], folder: epath.PathLike, line: str) -> None:
@@ -354,12 +324,12 @@ def define_flags() -> None:
 
 def main(argv: list[str]) -> int:
     """Writes and prints the report of runs; returns the exit status."""
-    return command.run(argv[:1], lambda: run(argv[1:], flags.FLAGS.output))
+    return command.exit_status(argv[:1], lambda: run(argv[1:], flags.FLAGS.output))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda argv: None)
+    return command.parse(argv, lambda argv: None)
 
 
 def run(paths: Sequence[str], output: str) -> None:

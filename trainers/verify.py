@@ -11,6 +11,8 @@ https://github.com/locuslab/trellisnet, and torch must be installed (`pip instal
 """
 
 import contextlib
+import dataclasses
+import importlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,23 +25,27 @@ from absl import flags
 
 from keras_trellis import TrellisLM
 from trainers.authors import clone as authors
-from trainers.authors import released
+from trainers.authors import released, torch_files
 from trainers.cli import command, run_flags
-from trainers.data import corpora
-from trainers.language import experiment, modeling
-from trainers.tasks.names import LANGUAGE
+from trainers.language import experiment, modeling, models
+from trainers.tasks import corpora, registry, schema
+from trainers.tasks.task import LanguageTask
 from trainers.training import loop, runs
 
 FLAGS = flags.FLAGS
 TOLERANCE = 1e-9  # of a tensor's largest value; float64 has 2e-16
-# What a model of theirs is made of, and what draws our weights, for which theirs stand in. Of the
-# rest it would have to be known that it changes nothing.
+# The fields of `config.model` that their code has too or that change nothing in a trellis network.
+# The other fields must have their defaults.
 _THEIRS = frozenset(
     {
         *released.TOLD,
         *released.UNTOLD,
-        "kind",
+        "layer",
+        "layers",
+        "equilibrium",
         "head",
+        "mixture",
+        "adaptive",
         "initial_deviation",
         "embeddings_initializer",
         "auxiliary_every",
@@ -109,24 +115,22 @@ def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.
     softmaxes adds 1e-8 to each probability: so does the result, whatever the preset.
 
     Raises:
-        ValueError: It has a field that changes the model and that their code has not.
+        ValueError: A field has a value that their code does not have.
     """
     config = ml_collections.ConfigDict(config.to_dict())
+    model = config.model
     released.check_kind(config)
-    head = config.model.get("head") or {}
-    for group in (config.model, head):
-        for name in group:
-            if name.endswith("dropout"):
-                group[name] = 0.0
-    if "epsilon" in head:
-        head["epsilon"] = 1e-8
-    for name, value in config.model.items():
-        if name not in _THEIRS and not name.endswith("dropout"):
+    for name in [name for name in model if name.endswith("dropout")]:
+        model[name] = 0.0
+    model.mixture.update(latent_dropout=0.0, epsilon=1e-8)
+    for field in dataclasses.fields(schema.Model):
+        value = model[field.name]
+        if field.name not in _THEIRS and value != field.default:
             raise ValueError(
-                f"`config.model.{name}` is nothing that the authors' code has. Received: "
-                f"config.model.{name}={value}"
+                f"`config.model.{field.name}` must be {field.default!r}, for the authors' code has "
+                f"nothing else. Received: config.model.{field.name}={value!r}"
             )
-    config.model.untrained_input_id = -1
+    model.untrained_input_id = -1
     config.training.epochs = steps  # each has a step at least
     return config
 
@@ -147,7 +151,7 @@ class Ours:
         corpus: corpora.Corpus,
     ):
         self._config = config
-        self.model = modeling.build(config, corpus.vocabulary.size)
+        self.model = models.build(config, corpus.vocabulary.size)
         released.give_weights(self.model, released.model_of(weights, config))
         self.task = modeling.LanguageModeling(self.model, config, corpus.train, corpus.validation)
         optimizer = runs.optimizer_of(config)
@@ -179,7 +183,8 @@ class Ours:
 
     def _computed(self, batch: Any, state: Any) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
         ids, _ = batch
-        outputs, (hidden, cell), _ = self.model.trellis.propagate(
+        trellis: Any = self.model.trellis  # a `TrellisLayer`, by `released.check_kind`
+        outputs, hidden, cell = trellis(
             self.model.embedding(ids),
             initial_state=state or None,
             discard=self._config.data.horizon,
@@ -252,21 +257,20 @@ def summary(found: Sequence[Difference]) -> str:
 
 def main(argv: list[str]) -> int:
     """Compares, and prints; returns the exit status."""
-    return command.run(argv, _verify)
+    return command.exit_status(argv, _verify)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, _check_flags)
+    return command.parse(argv, _check_flags)
 
 
 def _check_flags(argv: list[str]) -> None:
     del argv
     command.require("task", "reference_dir")
-    if FLAGS.task not in LANGUAGE:
-        raise ValueError(
-            f"--task must be one of {', '.join(LANGUAGE)}. Received: --task={FLAGS.task}"
-        )
+    known = registry.of_kind(LanguageTask)
+    if FLAGS.task not in known:
+        raise ValueError(f"--task must be one of {', '.join(known)}. Received: --task={FLAGS.task}")
     if FLAGS.workdir is not None:
         raise ValueError(f"--workdir has no use here. Received: --workdir={FLAGS.workdir}")
 
@@ -289,11 +293,8 @@ def _verify() -> int:
 
 def _reference_module(clone: str) -> Any:
     authors.check(clone, "model")
-    try:
-        from trainers.authors import reference
-    except ModuleNotFoundError as error:
-        raise ValueError(f"it needs torch: pip install '.[verify]' ({error})") from error
-    return reference
+    torch_files.torch()
+    return importlib.import_module("trainers.authors.reference")
 
 
 @contextlib.contextmanager
@@ -308,4 +309,4 @@ def float64() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    command.start(main, parse_flags)
+    command.start(main, parse_flags, computes=True)

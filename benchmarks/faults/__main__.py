@@ -1,16 +1,17 @@
-"""What becomes of runs whose process is killed, whose disk is full, whose files are damaged.
+"""Disturbs runs: kills the process, fills the disk, damages files.
 
     python -m benchmarks.faults --seconds=600 --seed=0
     python -m benchmarks.faults --only=kills --only=stops
     python -m benchmarks.faults --case=errors:train:EIO-once:write:run/metrics.csv:2
 
-Commands of the trainers are disturbed, one in each case, and given again until they have finished.
-Then everything has to be as if nothing had happened. A case that went wrong is told with the line
-that repeats it; then the exit status is 1.
+Each case disturbs one command of the trainers, and gives it again until it has finished. Then
+everything must be as if nothing had happened. If a case goes wrong, the line that repeats it is
+printed, and the exit status is 1.
 """
 
 import collections
 import dataclasses
+import functools
 import os
 import shlex
 import shutil
@@ -35,8 +36,8 @@ KINDS = {
     "denied": "a file or a folder of another owner",
     "pairs": "two processes at once",
 }
-MEMORY = Path("/dev/shm")  # where a file costs no disk
-# TensorFlow in a process that is forked has the calling thread alone.
+MEMORY = Path("/dev/shm")  # files here cost no disk
+# In a forked process TensorFlow has only the calling thread.
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -60,12 +61,12 @@ def main(argv: Sequence[str]) -> int:
             print(told(each))
     seconds = time.monotonic() - began
     result = {**here, "seed": FLAGS.seed, "seconds": seconds, "cases": found, "left_out": {}}
-    report.end(result, table)
+    report.end(result, table(result))
     return int(not all(each["good"] for each in found))
 
 
-def _begin_again() -> int:
-    """Runs this command with the library before it; comes back where there can be none."""
+def _begin_again():
+    """Runs this command with the library preloaded; returns only if the library cannot be built."""
     folder = Path(tempfile.mkdtemp())
     library = shim.build(folder)
     if library is None:
@@ -77,8 +78,10 @@ def _begin_again() -> int:
     os.execve(sys.executable, command, environment)
 
 
-def _findings(folder: Path, lanes: int, deadline: float) -> list[dict[str, Any]]:
-    from benchmarks.faults import server  # TensorFlow, which the first process does without
+def _findings(folder, lanes, deadline):
+    from benchmarks.faults import (
+        server,
+    )  # imports TensorFlow, which the first process does not need
 
     found = []
     for each in server.findings(
@@ -109,29 +112,43 @@ def told(finding: dict[str, Any]) -> str:
 
 def table(result: dict[str, Any]) -> str:
     """Returns the result as a Markdown table, a row for each kind."""
-    titles = ("", "cases", "refused with a line", "went on", "different", "lost", "wrong")
     by_kind = collections.defaultdict(list)
     for each in result["cases"]:
-        by_kind[each["case"].partition(":")[0]].append(each)
-    rows = [(KINDS[kind], by_kind[kind]) for kind in KINDS if kind in by_kind]
-    cells = [_cells(title, found) for title, found in [*rows, ("all", result["cases"])]]
-    return report.markdown(titles, cells)
+        kind, _, _ = each["case"].partition(":")
+        by_kind[kind].append(each)
+    rows = [_row(KINDS[kind], by_kind[kind]) for kind in KINDS if kind in by_kind]
+    rows.append(_row("all", result["cases"]))
+    counts = ("cases", "refused with a line", "went on", "different", "lost", "wrong")
+    columns = {"": lambda row: row[""]}
+    for name in counts:
+        columns[name] = functools.partial(_count, name)
+    return report.table(rows, columns)
 
 
-def _cells(title: str, found: list[dict[str, Any]]) -> list[str]:
+def _row(title, found):
     refused = sum(each["refused"] for each in found)
-    counts = [len(found), refused, len(found) - refused]
-    counts += [sum(bool(each[name]) for each in found) for name in ("different", "lost", "wrong")]
-    return [title, *(f"{count:,}" for count in counts)]
+    row = {
+        "": title,
+        "cases": len(found),
+        "refused with a line": refused,
+        "went on": len(found) - refused,
+    }
+    for name in ("different", "lost", "wrong"):
+        row[name] = sum(bool(each[name]) for each in found)
+    return row
+
+
+def _count(name, row):
+    return report.number(row[name])
 
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_float("seconds", 600.0, "After these no further case is begun.", lower_bound=0)
-    flags.DEFINE_integer("seed", 0, "What draws the cases.")
+    flags.DEFINE_float("seconds", 600.0, "No case begins later than this.", lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "Seed of the draw of cases.")
     flags.DEFINE_multi_enum("only", None, list(KINDS), "Kinds of cases; all by default.")
-    flags.DEFINE_multi_string("case", None, "A case to repeat, instead of those drawn.")
-    flags.DEFINE_integer("most", None, "Cases at most; by default what there is time for.", 1)
+    flags.DEFINE_multi_string("case", None, "A case to repeat, instead of drawn ones.")
+    flags.DEFINE_integer("most", None, "Most cases; by default as many as there is time for.", 1)
     report.define_flags(rounds=None)
 
 

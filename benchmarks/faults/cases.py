@@ -1,7 +1,7 @@
-"""What can go wrong, as cases with a name: the name alone repeats the case.
+"""What can go wrong, as cases; the name of a case is enough to repeat it.
 
 A case is `KIND:PROGRAM:HOW:...`, such as `errors:train:EIO-once:write:run/metrics.csv:2`: the
-second write to that file. Names hold `*` where a file's name holds a time or a random number.
+second write to that file fails. A `*` stands for a time or a random number in a file's name.
 """
 
 import collections
@@ -19,13 +19,20 @@ from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import PROGRAMS, Program, Templates
 from benchmarks.faults.shim import Action, Fault
 
-# How many cases of each there are beside the others'.
-KINDS = {"kills": 3, "stops": 2, "errors": 9, "damage": 4, "denied": 2, "pairs": 1}
+# The share of each kind among the cases.
+KINDS = {
+    "kills": 3,
+    "stops": 2,
+    "errors": 9,
+    "damage": 4,
+    "denied": 2,
+    "pairs": 1,
+}
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
-_FULL = ("ENOSPC", "EDQUOT")  # what an operation that takes space may fail with, beside EIO
-FITS = 4096  # bytes of a file that a disk still takes: a result, but no checkpoint
+_FULL = ("ENOSPC", "EDQUOT")  # further errors of operations that take space
+FITS = 4096  # bytes of a file that a full disk still takes: a result, but no checkpoint
 _READING = ("open", "read", "stat", "list")
-# What cannot be done in a folder that may be read alone, and in one that may not even be.
+# Operations that fail in a folder that is read-only, and in one that cannot even be read.
 _FOREIGN = ("@(openwrite|unlink|rename|mkdir)", "@(open|openwrite|list|unlink|rename|mkdir)")
 _UNIQUE = re.compile(r"(?<=events\.out\.tfevents\.).*|[0-9a-f]{20,}")
 
@@ -37,7 +44,7 @@ class Operation:
     Attributes:
         name: as shim.c calls it.
         path: of the file, a pattern.
-        at: which of those on the file it is, counted from 1.
+        at: its number among those on the file, from 1.
         takes_space: whether a full disk refuses it.
     """
 
@@ -75,8 +82,11 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
         programs.PreparationError: it fails.
     """
     folder = templates.copy(program, place / "folder")
-    files = {name: (folder / name).stat().st_size for name in outcomes.contents(folder)}
-    strays = {name: value for name, value in outcomes.read(folder).items() if _is_stray(name)}
+    files = {}
+    for name in outcomes.contents(folder):
+        files[name] = (folder / name).stat().st_size
+    before = outcomes.read(folder)
+    strays = {name: before[name] for name in before if _is_stray(name)}
     log = place / "operations"
     ended = runner.run(program.command(folder), Disturbance(log=log))
     if ended.status:
@@ -94,7 +104,7 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
 
 
 def operations(lines: Iterable[str]) -> Iterator[Operation]:
-    """Returns the operations that shim.c has told of, a line each."""
+    """Yields the operations that shim.c has logged, one in each line."""
     seen: collections.Counter[tuple[str, str]] = collections.Counter()
     for line in lines:
         name, path, flags = line.split("\t")
@@ -104,7 +114,7 @@ def operations(lines: Iterable[str]) -> Iterator[Operation]:
 
 
 def every(kind: str, program: Program, profile: Profile, generator: random.Random) -> list[str]:
-    """Returns the cases of a kind that a program has; of endless ones a thousand."""
+    """Returns the cases of a kind for a program; at most a thousand where they are endless."""
     of_kind = {
         "kills": _kills,
         "stops": _stops,
@@ -117,19 +127,19 @@ def every(kind: str, program: Program, profile: Profile, generator: random.Rando
     return list(dict.fromkeys(cases))  # what is drawn may be drawn twice
 
 
-def _kills(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _kills(program, profile, generator):
     for index in range(1000):
         yield f"{SIGNALS[index % len(SIGNALS)]}:{generator.randint(1, profile.calls)}"
 
 
-def _stops(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _stops(program, profile, generator):
     for each in profile.operations:
         if each.name not in _READING:
             for moment in ("before", "after"):
                 yield f"{moment}:{each.name}:{each.path}:{each.at}"
 
 
-def _errors(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _errors(program, profile, generator):
     for each in profile.operations:
         for number in ("EIO", *(_FULL if each.takes_space else ())):
             for long in ("once", "lasting"):
@@ -140,7 +150,7 @@ def _errors(program: Program, profile: Profile, generator: random.Random) -> Ite
             yield f"ENOSPC-large:{each.name}:{each.path}:{each.at}"
 
 
-def _damage(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _damage(program, profile, generator):
     for name, size in profile.files.items():
         if size and not _is_stray(name):
             yield from (f"flip:{name}:{generator.randrange(8 * size)}" for _ in range(40))
@@ -152,7 +162,7 @@ def _damage(program: Program, profile: Profile, generator: random.Random) -> Ite
         yield from (f"cut:{checkpoints}:{at}" for at in (0, 100, 1000))
 
 
-def _denied(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _denied(program, profile, generator):
     paths = {each.path: None for each in profile.operations}
     for path in paths:
         for operation in ("open", "openwrite", "unlink", "rename", "mkdir", "list"):
@@ -162,23 +172,26 @@ def _denied(program: Program, profile: Profile, generator: random.Random) -> Ite
         yield from (f"EACCES:{operations}:{folder}/*:0" for operations in _FOREIGN)
 
 
-def _pairs(program: Program, profile: Profile, generator: random.Random) -> Iterator[str]:
+def _pairs(program, profile, generator):
     for _ in range(100):
         delay = generator.uniform(0, profile.seconds)
         yield f"both:{delay:.3f}:0"
         yield f"killed:{delay:.3f}:{generator.randint(1, profile.calls)}"
 
 
-def _is_stray(name: str) -> bool:
+def _is_stray(name):
     base = Path(name).name
-    text = name.startswith(f"{programs.TEXT}/")  # what is not ours, and may be any text
+    text = name.startswith(f"{programs.TEXT}/")  # the user's; it may be any text
     return text or base in (*programs.STRAYS, *programs.STRAY_CHECKPOINTS)
 
 
 def drawn(
-    profiles: Mapping[str, Profile], kinds: list[str], seed: int, count: int | None = None
+    profiles: Mapping[str, Profile],
+    kinds: list[str],
+    seed: int,
+    count: int | None = None,
 ) -> Iterator[str]:
-    """Yields the cases of a seed, kinds and programs by their shares, none of them twice."""
+    """Yields the cases of a seed, by the shares of kinds and programs, none of them twice."""
     generator = random.Random(seed)
     left = {}
     for kind in kinds:

@@ -1,14 +1,15 @@
-"""Encodes a text of the user's own, as the trainers do before all else.
+"""Encodes a user's text, as the trainers do first.
 
     python -m benchmarks.faults.encode --data_dir=DIR
 
-It records how far it has come after every few words, where the trainers wait for 64 MB.
+It records its progress after every few words; the trainers do so after 64 MB.
 """
 
 from absl import flags
 
 from trainers.cli import command, run_flags
-from trainers.data import corpora, encoding, text
+from trainers.data import encoding, text
+from trainers.tasks import corpora
 
 FLAGS = flags.FLAGS
 
@@ -19,17 +20,17 @@ BYTES = 64  # of text at once, and between two records
 def main(argv: list[str]) -> int:
     """Encodes the text; returns the exit status."""
     text._BLOCK_BYTES = encoding._SAVE_BYTES = BYTES
-    return command.run(argv, _encode)
+    return command.exit_status(argv, _encode)
 
 
-def _encode() -> None:
+def _encode():
     corpus = corpora.load("text", FLAGS.data_dir)
     print(f"{corpus.vocabulary.size} words, {len(corpus.train)} tokens")
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse_flags(argv, lambda _: command.require("data_dir"))
+    return command.parse(argv, lambda _: command.require("data_dir"))
 
 
 if __name__ == "__main__":

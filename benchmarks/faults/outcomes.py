@@ -1,6 +1,6 @@
-"""What a command leaves in its folder, as values that two runs can be compared by.
+"""What a command leaves in its folder, as values that can be compared between two runs.
 
-Left out is what no two runs have alike: seconds, rates, memory, names that hold a time.
+Seconds, rates, memory and names that hold a time differ between runs, and are left out.
 """
 
 import csv
@@ -18,6 +18,7 @@ import tensorflow as tf
 from google.protobuf import message
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
+from trainers.data.files import CHECKSUM
 
 Values = dict[str, Any]
 _MEASURED = {"cost/seconds", "cost/peak_bytes"}
@@ -28,11 +29,11 @@ _EXPORTED = 2  # the version that an undisturbed export makes
 # A lock holds a process's number; a picture is drawn from the table; events that were written once
 # more, and what TensorFlow could not remove of a SavedModel, do no harm.
 _IGNORED = re.compile(r"\bcurves\.png$|\block$|/tensorboard/.*\.unreadable$|/variables_temp/")
-RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # what the trainers may leave incomplete
+RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # they may be incomplete
 
 
 def read(folder: Path) -> Values:
-    """Returns what the files of a folder hold, by name, and what should not be there."""
+    """Returns the contents of a folder's files by name, and the names of files left over."""
     found: Values = {}
     events: list[tuple[int, str, float]] = []
     for path in sorted(folder.rglob("*")):
@@ -51,7 +52,7 @@ def read(folder: Path) -> Values:
 
 
 def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
-    """Returns the names of what differs, is missing, or is there in addition."""
+    """Returns a line for each name that differs, is missing or is new."""
     found = []
     for name in sorted({*expected, *actual}):
         if name not in actual:
@@ -64,7 +65,7 @@ def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[
 
 
 def newest_step(folder: Path) -> int:
-    """Returns the step of the newest checkpoint that is whole, -1 where there is none."""
+    """Returns the step of the newest whole checkpoint; -1 without any."""
     steps = [-1]
     for path in (folder / "run" / "checkpoints").glob("step-*.npz"):
         step = re.fullmatch(r"step-(\d+)\.npz", path.name)
@@ -75,15 +76,16 @@ def newest_step(folder: Path) -> int:
 
 def contents(folder: Path) -> dict[str, str]:
     """Returns a digest of each file by name."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def scalars(data: bytes) -> list[tuple[int, str, float]]:
-    """Returns the scalars of a file of events: step, tag, value; a record cut short ends it."""
+    """Returns (step, tag, value) of a file of events, up to the first broken record."""
     found, start = [], 0
     while start + 12 <= len(data):
         (size,) = struct.unpack_from("<Q", data, start)
@@ -92,15 +94,22 @@ def scalars(data: bytes) -> list[tuple[int, str, float]]:
             break
         start += size + 16
         try:
-            event = tf.compat.v1.Event.FromString(record)
-            values = {each.tag: float(tf.make_ndarray(each.tensor)) for each in event.summary.value}
+            found += _scalars_of(tf.compat.v1.Event.FromString(record))
         except (message.DecodeError, TypeError, ValueError):
             break
-        found += [(event.step, tag, each) for tag, each in values.items() if not _RATE.match(tag)]
     return found
 
 
-def _values(path: Path) -> Any:
+def _scalars_of(event):
+    scalars = []
+    for each in event.summary.value:
+        value = float(tf.make_ndarray(each.tensor))
+        if not _RATE.match(each.tag):
+            scalars.append((event.step, each.tag, value))
+    return scalars
+
+
+def _values(path):
     if path.name in {*STRAYS, *STRAY_CHECKPOINTS}:
         return path.read_bytes()
     if path.suffix == ".npz":
@@ -114,62 +123,69 @@ def _values(path: Path) -> Any:
     return path.read_bytes()
 
 
-def _arrays(path: Path) -> Any:
+def _arrays(path):
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {
-                name: (str(file[name].dtype), file[name].shape, file[name].tobytes())
-                for name in file.files
-                if name not in _MEASURED
-            }
+            arrays = {name: file[name] for name in file.files if name not in _MEASURED}
     except Exception as error:
         return f"cannot be read: {error}"
+    found = {}
+    for name, array in arrays.items():
+        found[name] = (str(array.dtype), array.shape, array.tobytes())
+    return found
 
 
-def _result(text: bytes) -> Any:
+def _result(text):
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
+        result.pop(CHECKSUM, None)  # of the seconds, too
     except (ValueError, KeyError, TypeError) as error:
         return f"cannot be read: {error}"
     return result
 
 
-def _rows(text: str) -> list[dict[str, str]]:
+def _rows(text):
     rows = csv.DictReader(io.StringIO(text))
-    return [{k: v for k, v in row.items() if k and not _RATE.fullmatch(k)} for row in rows]
+    found = []
+    for row in rows:
+        kept = [name for name in row if name and not _RATE.fullmatch(name)]
+        found.append({name: row[name] for name in kept})
+    return found
 
 
-def _without_repeated_versions(found: Values) -> Values:
+def _without_repeated_versions(found):
     """Leaves out versions of a model that equal the one before them.
 
-    Who gives the command of an export again, after it was stopped when its version was complete,
-    has two of them.
+    If an export is stopped after it has completed its version, giving its command again makes the
+    same version once more.
     """
     versions: dict[int, Values] = {}
     for name, value in found.items():
-        if match := _VERSION.match(name):
-            versions.setdefault(int(match[1]), {})[name.removeprefix(match[0])] = value
-    repeated = [number for number in versions if versions[number] == versions.get(number - 1)]
-    kept = [number for number in repeated if number <= _EXPORTED]
-    return {
-        name: value
-        for name, value in found.items()
-        if not (match := _VERSION.match(name)) or int(match[1]) not in {*repeated} - {*kept}
-    }
+        match = _VERSION.match(name)
+        if match:
+            files = versions.setdefault(int(match[1]), {})
+            files[name.removeprefix(match[0])] = value
+    kept = dict(found)
+    for number, files in versions.items():
+        if number > _EXPORTED and files == versions.get(number - 1):
+            for name in files:
+                del kept[f"models/{number}/{name}"]
+    return kept
 
 
-def _plain(name: str) -> str:
-    """Returns a name without what is drawn or told by the clock."""
+def _plain(name):
+    """Returns a name without its random numbers and times."""
     return re.sub(r"[0-9a-f]{16,}", "*", name)
 
 
-def _where(expected: Any, actual: Any) -> str:
-    """Returns a few words on where two values differ."""
+def _where(expected, actual):
+    """Returns a few words on how two values differ."""
     if isinstance(actual, str) and actual.startswith("cannot"):
         return f" ({actual})"
     if isinstance(expected, dict) and isinstance(actual, dict):
-        keys = [key for key in {**expected, **actual} if expected.get(key) != actual.get(key)]
+        both = {**expected, **actual}
+        keys = [key for key in both if expected.get(key) != actual.get(key)]
         return f" ({', '.join(map(str, keys[:4]))})"
     if isinstance(expected, list) and isinstance(actual, list):
         fewer = [row for row in expected if row not in actual]

@@ -1,11 +1,10 @@
-"""A run that takes a tenth of a second: `trainers.pixels`, but for its model and its batches.
+"""A run of a tenth of a second: `trainers.pixels` with another model and other batches.
 
 The command, the folder, the loop, the checkpoints, the records and the result are those of every
-run. The model is a small one of its own, and batches are arrays, since what TensorFlow needs to
-build a network and a pipeline takes longer than all that is asked about here.
+run. The model is a small one and the batches are arrays, because TensorFlow needs longer to build a
+network and a pipeline than this benchmark needs for everything else.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -40,13 +39,13 @@ OVERRIDES = {
 
 
 class Model(keras.Model):
-    """Two layers, with dropout: whatever is random has to go on where it was."""
+    """Two layers with dropout, so that random streams must go on where they were."""
 
     def __init__(self, steps: int, seed: int) -> None:
         super().__init__()
         generator = np.random.default_rng(seed)
 
-        def weight(*shape: int) -> keras.Variable:
+        def weight(*shape):
             values = generator.normal(size=shape, scale=0.3)
             first = tf.constant(values, "float32")
             return self.add_weight(shape=shape, initializer=lambda *_, **__: first)
@@ -66,12 +65,12 @@ class Model(keras.Model):
 
 
 class Task(SequenceModeling):
-    """The task of any sequences, its batches those of a list."""
+    """The task of any sequences, with batches from arrays."""
 
     def dataset(self, first_step: int) -> Any:
         return self._batches(first_step)
 
-    def _batches(self, step: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    def _batches(self, step):
         inputs, targets = self._data.train
         size = self._config.data.batch_size
         while True:
@@ -83,7 +82,7 @@ class Task(SequenceModeling):
 
 
 class Experiment(sequence_runs.SequenceExperiment):
-    """The experiment of any sequences, with a model of no layers."""
+    """The experiment of any sequences, with the small model."""
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
@@ -107,7 +106,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
     spec = tf.TensorSpec([None, config.data.steps, 2], tf.float32, "inputs")
     example = {"inputs": tf.zeros([1, config.data.steps, 2])}
 
-    def answer(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def answer(inputs):
         features = tf.reshape(inputs, [tf.shape(inputs)[0], -1])
         return {"sums": tf.matmul(tf.matmul(features, model.hidden), model.output_weights)}
 
@@ -117,22 +116,22 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
 
 
 def install() -> None:
-    """Has the trainers' commands train and export this model, in this process and its children."""
+    """Makes the trainers' commands train and export this model, here and in children."""
     sequence_runs.SequenceExperiment = Experiment
     sequence_runs.export = export
     _draw_plainly()
 
 
-def _draw_plainly() -> None:
-    """Has pictures be files of a few bytes, for drawing them takes longer than all else."""
+def _draw_plainly():
+    """Makes pictures files of a few bytes; drawing them would take longer than all else."""
 
-    def savefig(self: figure.Figure, file: Any, **_: Any) -> None:
+    def savefig(self, file, **_):
         file.write(f"{len(self.axes)} axes\n".encode())
 
     figure.Figure.savefig = savefig
 
 
 def flags() -> list[str]:
-    """Returns the flags of the run, but for its folder."""
+    """Returns the flags of the run without its folder."""
     fields = [f"--config.{name}={value}" for name, value in OVERRIDES.items()]
     return ["--task=adding", "--preset=small", *fields]

@@ -1,4 +1,4 @@
-"""The process that has imported everything, and the processes forked from it that try cases."""
+"""The process that imports everything, and its forks, which try cases."""
 
 import contextlib
 import functools
@@ -10,7 +10,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import connection
 from pathlib import Path
 
@@ -21,10 +21,10 @@ from etils import epath
 from benchmarks.faults import cases, processes, quick, trial
 from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.trial import Finding
+from trainers.cli import config_flags
 
-# What the commands import, so that their processes need not.
+# The commands import these; their processes then need not.
 from trainers.sequences import experiment as sequence_runs  # noqa: F401
-from trainers.tasks import config
 
 
 def findings(
@@ -37,15 +37,15 @@ def findings(
     lanes: int,
     folder: Path,
 ) -> Iterator[Finding]:
-    """Tries cases in processes of their own; yields what each has come to.
+    """Tries cases in processes of their own; yields the finding of each.
 
     Args:
-        given: the cases; empty: those that the seed draws.
-        kinds: those of the cases that are drawn.
-        seed: what draws them.
-        deadline: the reading of `time.monotonic` after which none is begun.
-        most: how many at most; None: as many as there is time for.
-        lanes: how many at once.
+        given: the cases; if empty, the seed draws them.
+        kinds: the kinds of drawn cases.
+        seed: the seed of the draw.
+        deadline: the value of `time.monotonic` after which no case begins.
+        most: the most cases; None: as many as there is time for.
+        lanes: how many cases run at once.
         folder: for their files.
     """
     processes.limit_core_files()
@@ -57,11 +57,12 @@ def findings(
     needed = {case.split(":")[1] for case in given} or PROGRAMS
     for name in needed:
         templates.make(PROGRAMS[name], runners[0])
-        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], folder / "profile")
+        place = folder / "profile"
+        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], place)
     gc.collect()
     gc.freeze()  # so that children share what they only read
 
-    def chosen() -> Iterator[str]:
+    def chosen():
         return iter(given) if given else cases.drawn(profiles, list(kinds), seed, most)
 
     receivers = []
@@ -73,14 +74,13 @@ def findings(
             runner=runner,
             place=folder / f"lane{lane}",
         )
-        receivers.append(_begin(itertools.islice(chosen(), lane, None, lanes), trying, deadline))
+        mine = itertools.islice(chosen(), lane, None, lanes)
+        receivers.append(_begin(mine, trying, deadline))
     yield from _received(receivers)
 
 
-def _begin(
-    mine: Iterator[str], trying: Callable[[str], Finding], deadline: float
-) -> connection.Connection:
-    """Begins a process that tries cases; returns where its findings are received."""
+def _begin(mine, trying, deadline):
+    """Begins a process that tries cases; returns the end of its pipe."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     context.Process(target=_lane, args=(mine, trying, deadline, sender)).start()
@@ -88,7 +88,7 @@ def _begin(
     return receiver
 
 
-def _received(receivers: list[connection.Connection]) -> Iterator[Finding]:
+def _received(receivers):
     while receivers:
         for each in connection.wait(receivers):
             try:
@@ -98,35 +98,35 @@ def _received(receivers: list[connection.Connection]) -> Iterator[Finding]:
 
 
 def _lane(
-    mine: Iterator[str],
-    trying: Callable[[str], Finding],
-    deadline: float,
-    sender: connection.Connection,
-) -> None:
+    mine,
+    trying,
+    deadline,
+    sender,
+):
     """Tries one case after another."""
     for case in mine:
         if time.monotonic() > deadline:
             break
         try:
             finding = trying(case)
-        except Exception:  # the others are to be tried all the same
+        except Exception:  # try the other cases all the same
             finding = Finding(case, wrong=[f"the benchmark failed: {traceback.format_exc()}"])
         sender.send(finding)
     sender.close()
 
 
-def _warm_up(folder: Path) -> None:
-    """Trains once in this process: what TensorFlow and Python prepare, children then have.
+def _warm_up(folder):
+    """Trains once in this process, so that children have what TensorFlow and Python prepare.
 
-    Functions run op by op: to trace them would take longer than all steps of these runs. With one
-    thread TensorFlow computes in the calling one, the only one that a child has.
+    Functions run op by op, because tracing them would take longer than all steps of these runs.
+    With one thread TensorFlow computes in the calling thread, the only one that a child has.
     """
     warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_functions")
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.run_functions_eagerly(True)
     values = flags.FlagValues()
-    config.define_flag(["", *quick.flags()], values)
+    config_flags.define_flag(["", *quick.flags()], values)
     values(["", *quick.flags()], known_only=True)
     with tempfile.TemporaryDirectory(dir=folder) as run, contextlib.redirect_stdout(io.StringIO()):
         sequence_runs.train(values.config, epath.Path(run), None, "none")

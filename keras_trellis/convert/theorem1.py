@@ -1,9 +1,9 @@
 """Theorem 1 of the paper as a function: a truncated RNN is a trellis network.
 
-An L-layer RNN truncated to M steps equals a trellis network of depth M + L - 1 and of L groups of
-channels, one an RNN layer, whose past tap is block diagonal (each layer's own recurrence) and
-whose present tap is block sub-diagonal (each layer's input from the layer below). Group l is zero
-below level l: there its layer has not had its first step, nor read its bias.
+An L-layer RNN truncated to M steps equals a trellis network of depth M + L - 1 with L groups of
+channels, one for each RNN layer. The past tap is block diagonal (each layer's own recurrence), the
+present tap block sub-diagonal (each layer's input from the layer below). Group l is zero below
+level l: there its layer has not had its first step, nor read its bias.
 """
 
 from __future__ import annotations
@@ -29,45 +29,57 @@ _GATES: dict[type[RNN], type[Gate]] = {
 }
 # What an RNN layer has for training alone.
 _OF_TRAINING = (
-    *("dropout", "recurrent_dropout", "activity_regularizer"),
-    *("kernel_regularizer", "recurrent_regularizer", "bias_regularizer"),
-    *("kernel_constraint", "recurrent_constraint", "bias_constraint"),
+    "dropout",
+    "recurrent_dropout",
+    "activity_regularizer",
+    "kernel_regularizer",
+    "recurrent_regularizer",
+    "bias_regularizer",
+    "kernel_constraint",
+    "recurrent_constraint",
+    "bias_constraint",
 )
 
 
 class _Blocks(NamedTuple):
-    """One RNN layer's weights by the trellis gate's blocks."""
+    """The weights of one RNN layer by gate blocks of the trellis network.
 
-    kernel: np.ndarray  # [blocks, inputs, units]
-    recurrent_kernel: np.ndarray  # [blocks, units, units]
-    bias: np.ndarray  # [blocks, units]
+    Attributes:
+        kernel: [blocks, inputs, units].
+        recurrent_kernel: [blocks, units, units].
+        bias: [blocks, units].
+    """
+
+    kernel: np.ndarray
+    recurrent_kernel: np.ndarray
+    bias: np.ndarray
 
 
 def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     """Builds the trellis layer that equals a stack of Keras RNN layers.
 
     Source: Bai et al. 2019, Theorem 1. On sequences of at most `steps` steps the two are equal,
-    to rounding; on longer ones an output of the trellis layer is that of the RNN on the last
+    to rounding. On longer ones an output of the trellis layer is that of the RNN on the last
     `steps` steps alone, from the zero state. A state carried from call to call is the RNN's own.
 
-    The layer is the RNN at inference. What the RNN has for training alone is not taken over, and a
-    warning names it: dropout, regularizers, constraints.
+    The layer is the RNN at inference. A warning names what it leaves behind because it acts in
+    training alone: dropout, regularizers, constraints.
 
     Args:
         layers: built `keras.layers.LSTM`, `GRU` (with `reset_after=True`) or `SimpleRNN` layers
             of one kind, the lowest first, all but the last with `return_sequences=True`.
-        steps: M, how many steps back the trellis layer shall reach.
+        steps: M, how many steps back the trellis layer reaches.
 
     Returns:
         A built layer of `len(layers)` groups, each as wide as the widest RNN layer, and of `steps
-        + len(layers) - 1` levels. Its outputs are the top RNN layer's; `return_sequences`,
-        `return_state`, `zero_output_for_mask` and the dtype are those of the top layer. Its states
-        hold the layers' states side by side: h and, for the LSTM, c, each [B, len(layers) *
-        widest]. A narrower layer's stand last in their group, after zeros.
+        + len(layers) - 1` levels. The top RNN layer gives its outputs, `return_sequences`,
+        `return_state`, `zero_output_for_mask` and dtype. The state holds the layers' states side
+        by side: h and, for the LSTM, c, each [B, len(layers) * widest]. The state of a narrower
+        layer comes last in its group, after zeros.
 
     Raises:
         ValueError: if a layer is of another kind, not built, not like the others, or has an
-            option that a trellis network has nothing for, such as `stateful`.
+            option without counterpart in a trellis network, such as `stateful`.
     """
     layers = list(layers) if isinstance(layers, Iterable) else [layers]
     steps = arguments.positive("steps", steps)
@@ -91,29 +103,37 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     blocks = [_blocks_of(each) for each in layers]
     below = [inputs] + [widest] * (groups - 1)
     _assign(layer, [_widened(*each, widest) for each in zip(blocks, below, strict=True)])
-    _warn_of_what_is_left(layers)
+    _warn_of_training(layers)
     return layer
 
 
 def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
     """Gives the layer the weights of its groups."""
-    # A dense kernel (one group) has its past tap for the recurrence, its present for the input.
     kernel = _joined(weights[0].kernel)
-    dense = len(weights) == 1
-    layer.kernel.assign(np.stack([np.zeros_like(kernel), kernel]) if dense else kernel[None])
     recurrent = [_joined(each.recurrent_kernel) for each in weights]
-    present = [_joined(each.kernel) for each in weights[1:]] or [np.zeros_like(recurrent[0])]
+    present = [_joined(each.kernel) for each in weights[1:]]
+    input_taps = [kernel]
+    if len(weights) == 1:  # a dense kernel: the past tap recurs, the present tap reads the input
+        input_taps = [np.zeros_like(kernel), kernel]
+        present = [np.zeros_like(recurrent[0])]
+    layer.kernel.assign(np.stack(input_taps))
     layer.recurrent_kernel.assign(np.stack(recurrent + present))
-    # [blocks, groups, units]: within a block the groups' channels stand side by side.
+    # [blocks, groups, units]: a block has the channels of all groups side by side.
     layer.bias.assign(np.stack([each.bias for each in weights], axis=1).ravel())
 
 
-def _widened(blocks: _Blocks, inputs: int, units: int) -> _Blocks:
+def _widened(
+    blocks: _Blocks,
+    inputs: int,
+    units: int,
+) -> _Blocks:
     """Puts channels in front that nothing enters and that enter nothing."""
 
     def widened(weight: np.ndarray, *sizes: int) -> np.ndarray:
-        added = [(size - old, 0) for old, size in zip(weight.shape[1:], sizes, strict=True)]
-        return np.pad(weight, [(0, 0), *added])
+        widths = [(0, 0)]
+        for old, size in zip(weight.shape[1:], sizes, strict=True):
+            widths.append((size - old, 0))
+        return np.pad(weight, widths)
 
     return _Blocks(
         kernel=widened(blocks.kernel, inputs, units),
@@ -122,13 +142,13 @@ def _widened(blocks: _Blocks, inputs: int, units: int) -> _Blocks:
     )
 
 
-def _warn_of_what_is_left(layers: Sequence[RNN]) -> None:
+def _warn_of_training(layers: Sequence[RNN]) -> None:
     left = [name for name in _OF_TRAINING if any(getattr(layer, name) for layer in layers)]
     if not all(layer.trainable for layer in layers):
         left.append("trainable=False")
     if left:
         warnings.warn(
-            "`layer_from_rnn` takes the layers as they are at inference. Not taken over: "
+            "`layer_from_rnn` takes the layers as they are at inference. It leaves behind: "
             f"{', '.join(left)}",
             stacklevel=3,
         )
@@ -140,7 +160,7 @@ def _joined(blocks: np.ndarray) -> np.ndarray:
 
 
 def _check(layers: Sequence[RNN]) -> None:
-    """Raises ValueError where layers are no stack that a trellis network equals."""
+    """Raises ValueError unless a trellis network can equal the stack of layers."""
     if not layers:
         raise ValueError("`layers` must hold at least one RNN layer. Received: layers=[]")
     for layer in layers:
@@ -150,7 +170,7 @@ def _check(layers: Sequence[RNN]) -> None:
         if type(layer) is not type(first):
             raise _refusal(f"be of one kind, {type(first).__name__}", layer)
         if layer.cell.kernel.shape[0] != below.units:
-            raise _refusal("each take the output of the one below as its input", layer)
+            raise _refusal("each take the output of the layer below as input", layer)
         if not below.return_sequences:
             raise _refusal("have return_sequences=True below the last", below)
         if _activations(layer) != _activations(first):
@@ -160,7 +180,7 @@ def _check(layers: Sequence[RNN]) -> None:
 
 
 def _check_kind(layer: RNN) -> None:
-    """Raises ValueError where a layer by itself is none that a trellis network equals."""
+    """Raises ValueError unless a trellis network can equal the layer by itself."""
     if type(layer) not in _GATES:  # a class derived from one of these may compute something else
         raise _refusal("each be a keras.layers.LSTM, GRU or SimpleRNN", layer)
     if not layer.built:
@@ -169,7 +189,7 @@ def _check_kind(layer: RNN) -> None:
         raise _refusal("have go_backwards=False", layer)
     if layer.stateful:
         raise _refusal(
-            "have stateful=False (`stream` of the trellis layer goes on from batch to batch)", layer
+            "have stateful=False (`stream` of the trellis layer continues a batch)", layer
         )
     if isinstance(layer, keras.layers.GRU) and not layer.reset_after:
         raise _refusal("have reset_after=True if they are GRUs", layer)
@@ -202,14 +222,19 @@ def _blocks_of(layer: RNN) -> _Blocks:
     return _Blocks(kernel, recurrent, bias)
 
 
-def _gru_blocks(layer: keras.layers.GRU, kernel: np.ndarray, recurrent: np.ndarray) -> _Blocks:
-    """z, r, h of a `reset_after` GRU -> u, r, a (from the input), b (from the recurrence)."""
+def _gru_blocks(
+    layer: keras.layers.GRU,
+    kernel: np.ndarray,
+    recurrent: np.ndarray,
+) -> _Blocks:
+    """Splits z, r, h of a `reset_after` GRU into u, r, a (of the input), b (of the recurrence)."""
     bias = np.zeros((2, 3, layer.units), kernel.dtype)
     if layer.use_bias:
         bias = keras.ops.convert_to_numpy(layer.cell.bias).reshape(bias.shape)
-    nothing = np.zeros_like(kernel[:1]), np.zeros_like(recurrent[:1])
+    no_input = np.zeros_like(kernel[:1])
+    no_recurrence = np.zeros_like(recurrent[:1])
     return _Blocks(
-        kernel=np.concatenate([kernel, nothing[0]]),
-        recurrent_kernel=np.concatenate([recurrent[:2], nothing[1], recurrent[2:]]),
+        kernel=np.concatenate([kernel, no_input]),
+        recurrent_kernel=np.concatenate([recurrent[:2], no_recurrence, recurrent[2:]]),
         bias=np.concatenate([bias.sum(0)[:2], bias[:, 2]]),
     )

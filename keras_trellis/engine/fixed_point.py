@@ -87,7 +87,9 @@ def solve(
     """
 
     def advance(count: tf.Tensor, loop: _Loop) -> tuple[tf.Tensor, _Loop]:
-        loop = _observe(loop, function(loop.iterate), tolerance, reverse)
+        # A map whose static shape is less known would change the loop variables.
+        after = tf.ensure_shape(function(loop.iterate), guess.shape)
+        loop = _observe(loop, after, tolerance, reverse)
         following = tf.cond(
             tf.equal(count % _PERIOD, _PERIOD - 1),
             lambda: _extrapolate(loop, reverse),

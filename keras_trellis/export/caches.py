@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from keras_trellis.export.checks import MODERATE, Check, all_checked, moderate
-from keras_trellis.types import Cache
 
 __all__ = ["CacheFormat"]
 
@@ -16,62 +16,83 @@ _STEPS = "cache_steps"
 
 
 class CacheFormat:
-    """What the tensors of a cache are called on the wire, and their shapes.
+    """The names and shapes of a cache's tensors in requests and answers.
 
-    `cache_inputs`, `cache_levels_0` ..., `cache_state_0` ... (one for each state of the gate) and
-    `cache_steps`, as the attributes of `keras_trellis.Cache`; one without elements is left out.
+    The place of a tensor in the cache names it: `cache_inputs`, `cache_levels_0` ...,
+    `cache_state_0` ... and `cache_steps` in a `keras_trellis.Cache`; `cache_0`, `cache_1` ... in a
+    tuple. A tensor without elements is left out. `cache_steps` counts the tokens read so far; a
+    cache that does not count them gets this tensor.
 
     Args:
-        example: a cache of one row.
+        example: a cache of one row, a nest of tensors.
 
     Attributes:
         specs: `[None, ...]` of each tensor, by name.
     """
 
-    def __init__(self, example: Cache) -> None:
+    def __init__(self, example: Any) -> None:
         self._example = example
-        self.specs = {
-            name: tf.TensorSpec([None, *value.shape[1:]], value.dtype, name)
-            for name, value in _named(example).items()
-            if math.prod(value.shape[1:])
-        }
+        self.specs = {}
+        for name, value in self._with_steps(example, tf.zeros([1], tf.int32)).items():
+            if math.prod(value.shape[1:]):
+                self.specs[name] = tf.TensorSpec([None, *value.shape[1:]], value.dtype, name)
 
     @property
     def row_bytes(self) -> int:
-        """How many bytes a row's cache has."""
-        return sum(math.prod(s.shape[1:]) * s.dtype.size for s in self.specs.values())
+        """The bytes of a row's cache."""
+        return sum(math.prod(each.shape[1:]) * each.dtype.size for each in self.specs.values())
 
-    def flatten(self, cache: Cache) -> dict[str, tf.Tensor]:
-        """Returns a cache's tensors by name."""
-        named = _named(cache)
+    def flatten(self, cache: Any, steps: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the tensors of a cache by name.
+
+        Args:
+            cache: the cache.
+            steps: `[B]`, the tokens read so far.
+        """
+        named = self._with_steps(cache, steps)
         return {name: tf.ensure_shape(named[name], spec.shape) for name, spec in self.specs.items()}
 
-    def unflatten(self, tensors: Mapping[str, tf.Tensor]) -> Cache:
-        """Returns the cache that a request brought.
+    def unflatten(self, tensors: Mapping[str, tf.Tensor]) -> tuple[Any, tf.Tensor]:
+        """Returns the cache in a request, and the number of tokens read so far.
 
         Raises:
             tf.errors.InvalidArgumentError: as the graph runs: a tensor is not one that an earlier
                 call returned.
         """
-        batch = tf.shape(tensors[_STEPS])[0]
         values = all_checked([_check(name, tensors[name]) for name in self.specs])
         given = dict(zip(self.specs, values, strict=True))
-        leaves = [
-            given[name] if name in given else tf.zeros([batch, *empty.shape[1:]], empty.dtype)
-            for name, empty in _named(self._example).items()
-        ]
-        return tf.nest.pack_sequence_as(self._example, leaves)
+        batch = tf.shape(given[_STEPS])[0]
+        leaves = []
+        for name, example in _named("cache", self._example).items():
+            if name not in given:
+                given[name] = tf.zeros([batch, *example.shape[1:]], example.dtype)
+            leaves.append(given[name])
+        return tf.nest.pack_sequence_as(self._example, leaves), given[_STEPS]
+
+    def _with_steps(self, cache: Any, steps: tf.Tensor) -> dict[str, tf.Tensor]:
+        named = _named("cache", cache)
+        named.setdefault(_STEPS, steps)
+        return named
 
 
-def _named(cache: Cache) -> dict[str, tf.Tensor]:
-    """Returns the tensors of a cache by name, in its own order."""
-    named = {"cache_inputs": cache.inputs}
-    named |= {f"cache_levels_{index}": each for index, each in enumerate(cache.levels)}
-    named |= {f"cache_state_{index}": each for index, each in enumerate(cache.state)}
-    return {**named, _STEPS: cache.steps}
+def _named(name: str, nest: Any) -> dict[str, tf.Tensor]:
+    """Returns the tensors of a nest by name, in the order of `tf.nest.flatten`."""
+    if not tf.nest.is_nested(nest):
+        return {name: nest}
+    parts: Iterable[tuple[Any, Any]]
+    if hasattr(nest, "_asdict"):  # a NamedTuple
+        parts = nest._asdict().items()
+    else:
+        parts = sorted(nest.items()) if isinstance(nest, Mapping) else enumerate(nest)
+    named: dict[str, tf.Tensor] = {}
+    for key, part in parts:
+        named |= _named(f"{name}_{key}", part)
+    return named
 
 
 def _check(name: str, value: tf.Tensor) -> Check:
-    if value.dtype.is_integer:
+    if name == _STEPS:
         return Check(name, value, value >= 0, "at least 0")
-    return Check(name, value, moderate(value), MODERATE)
+    if value.dtype.is_floating:
+        return Check(name, value, moderate(value), MODERATE)
+    return Check(name, value, tf.ones_like(value, tf.bool), "what an earlier call returned")

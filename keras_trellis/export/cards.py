@@ -1,4 +1,4 @@
-"""The model card that stands beside an exported model."""
+"""The model card of an exported model."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ _MEANINGS = {
 }
 
 
+_OF_LAYERS = {
+    "Hidden channels": "units",
+    "Levels": "depth",
+    "Kernel size": "kernel_size",
+    "Dilations": "dilation_rate",
+}
+
+
 def card(
     title: str,
     facts: Mapping[str, Any],
@@ -53,19 +61,14 @@ def card(
     """Returns a model card in Markdown: a table of facts, a row each, then one for each signature.
 
     Args:
-        title: what the model is.
-        facts: what is known of it, by name; they replace those that are known of every model.
+        title: the heading.
+        facts: rows of the table, by name; they replace the rows that every model has.
         model: the model.
         functions: the traced signatures.
     """
-    layer = model.trellis
     facts = {
         "Parameters": f"{model.count_params():,}",
-        "Hidden channels": layer.units,
-        "Levels": layer.depth,
-        "Kernel size": layer.kernel_size,
-        "Dilations": ", ".join(map(str, layer.dilation_rate)),
-        "Receptive field": f"{layer.receptive_field:,} steps",
+        **_layer_facts(model.trellis),
         "Trained on": NOT_STATED,
         "Licence of the data": NOT_STATED,
         **facts,
@@ -81,6 +84,19 @@ def card(
         ((inputs,), _) = function.structured_input_signature
         lines += _rows("in", inputs) + _rows("out", function.structured_outputs)
     return "\n".join([*lines, ""])
+
+
+def _layer_facts(layer: Any) -> dict[str, Any]:
+    """Returns what is known of a sequence layer; most of it only a trellis network has."""
+    field = layer.receptive_field
+    facts = {"Layer": type(layer).__name__}
+    for name, attribute in _OF_LAYERS.items():
+        if hasattr(layer, attribute):
+            facts[name] = getattr(layer, attribute)
+    if "Dilations" in facts:
+        facts["Dilations"] = ", ".join(map(str, facts["Dilations"]))
+    facts["Receptive field"] = "all steps before" if field is None else f"{field:,} steps"
+    return facts
 
 
 def _version() -> str:

@@ -16,11 +16,11 @@ _TOP = 5
 
 
 class ClassifierEndpoints:
-    """What a server is asked of a classifier.
+    """The signatures of a classifier: functions of batches, which check their input.
 
     Args:
         model: the model, as `inference_model` returns it.
-        labels: what the classes are called.
+        labels: the names of the classes.
         inputs: the raw input of `preprocess`; None: sequences, and their lengths.
         preprocess: from the raw input to sequences `[B, T, p]`.
     """
@@ -37,23 +37,24 @@ class ClassifierEndpoints:
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
-        if self._inputs is None:
-            time = len(self._model.permutation) if self._model.permutation else None
-            channels = self._model.trellis.kernel.shape[1]
-            specs = {
-                "sequences": tf.TensorSpec([None, time, channels], tf.float32, "sequences"),
-                "lengths": tf.TensorSpec([None], tf.int32, "lengths"),
-            }
-            example = {
-                "sequences": tf.zeros([1, time or 1, channels]),
-                "lengths": tf.constant([time or 1]),
-            }
-            signature = Signature(self.classify_sequences, specs, example)
-        else:
-            spec = self._inputs
-            raw = tf.zeros([1, *(size or 1 for size in spec.shape[1:])], spec.dtype)
-            signature = Signature(self.classify, {spec.name: spec}, {spec.name: raw})
+        function: Callable = self.classify_sequences
+        specs = self._of_sequences()
+        if self._inputs is not None:
+            function, specs = self.classify, [self._inputs]
+        example = {each.name: _zeros(each) for each in specs}
+        if "lengths" in example:
+            example["lengths"] += example["sequences"].shape[1]
+        signature = Signature(function, {each.name: each for each in specs}, example)
         return {"serving_default": signature, "serve": signature}
+
+    def _of_sequences(self) -> list[tf.TensorSpec]:
+        model = self._model
+        time = len(model.permutation) if model.permutation else None
+        channels = model.get_build_config()["input_shape"][-1]
+        return [
+            tf.TensorSpec([None, time, channels], tf.float32, "sequences"),
+            tf.TensorSpec([None], tf.int32, "lengths"),
+        ]
 
     def classify(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Classifies what `preprocess` takes; see `classify_sequences` for the outputs."""
@@ -67,7 +68,7 @@ class ClassifierEndpoints:
 
         Args:
             sequences: `[B, T, p]`.
-            lengths: `[B]`, how many steps of each there are, at least 1.
+            lengths: `[B]`, the number of steps of each, at least 1.
 
         Returns:
             `probabilities` `[B, classes]`; `classes` and `labels` `[B, 5]`, the most probable ones.
@@ -78,7 +79,7 @@ class ClassifierEndpoints:
         fits = (lengths >= 1) & (lengths <= time)
         lengths = checked("lengths", lengths, fits, "from 1 to the number of steps")
         mask = tf.sequence_mask(lengths, time)
-        right = moderate(sequences) | ~mask[..., None]  # whatever stands in padding
+        right = moderate(sequences) | ~mask[..., None]  # padding may be anything
         sequences = checked("sequences", sequences, right, MODERATE)
         return self._answer(self._model(sequences, mask=mask))
 
@@ -90,3 +91,8 @@ class ClassifierEndpoints:
             "classes": classes,
             "labels": tf.gather(tf.constant(self._labels), classes),
         }
+
+
+def _zeros(spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns zeros of one row, and of size 1 where any size will do."""
+    return tf.zeros([size or 1 for size in spec.shape], spec.dtype)

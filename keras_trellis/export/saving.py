@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.engine.tracing import for_inference
 from keras_trellis.export import versions
 from keras_trellis.export.weights import Weights
 
@@ -21,26 +21,40 @@ _CARD = "model_card.md"
 
 
 class Signature(NamedTuple):
-    """What a server is asked.
+    """A function that a server calls.
 
     Attributes:
         function: takes the inputs by name, and returns the outputs by name.
-        inputs: their shapes and dtypes; the batch is the first dimension of each.
-        example: one request, a row.
+        specs: the inputs' shapes and dtypes; the batch is the first dimension of each.
+        example: a request of one row.
     """
 
     function: Callable[..., dict[str, tf.Tensor]]
-    inputs: Mapping[str, tf.TensorSpec]
-    example: Mapping[str, tf.Tensor]
+    specs: Mapping[str, tf.TensorSpec]
+    example: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., dict[str, tf.Tensor]],
+        example: Mapping[str, Any],
+        specs: Mapping[str, tf.TensorSpec] | None = None,
+    ) -> Signature:
+        """Returns the signature of an example, whose sizes may vary unless `specs` has them."""
+        found = {}
+        for name, value in example.items():
+            dtype = tf.string if value.dtype == object else value.dtype
+            found[name] = tf.TensorSpec([None] * len(value.shape), dtype, name)
+        return cls(function, {**found, **(specs or {})}, example)
 
 
 def check_requirements() -> None:
-    """Raises ImportError where what writes the warm-up requests is not installed."""
+    """Raises ImportError unless the library that writes the warm-up requests is installed."""
     try:
         import tensorflow_serving.apis.prediction_log_pb2  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "an export holds warm-up requests, which tensorflow-serving-api writes: "
+            "an export needs tensorflow-serving-api, which writes its warm-up requests: "
             "pip install 'keras_trellis[serving]'"
         ) from error
 
@@ -56,8 +70,8 @@ def save(
 
     Args:
         signatures: by name.
-        weights: what the functions find in their model.
-        parts: what else the functions use, such as a vocabulary.
+        weights: the weights that the functions find in their model.
+        parts: the other things that the functions use, such as a vocabulary.
         path: the model's folder.
         describe: from the traced signatures and the bytes of the SavedModel to the model card.
 
@@ -73,16 +87,16 @@ def save(
         setattr(module, name, part)
     traced: dict[Callable, tf.types.experimental.ConcreteFunction] = {}
     functions = {}
-    with for_inference():
-        for name, signature in signatures.items():
-            if signature.function not in traced:
-                traced[signature.function] = _trace(signature, weights)
-            if len(signature.inputs) > 1:
-                # `keras.layers.TFSMLayer` has one argument to give: here it is a dictionary. What
-                # is saved is what was traced: a function that can be traced would be so again.
-                setattr(module, name, traced[signature.function])
-            functions[name] = traced[signature.function]
-    _check_answers(signatures, functions)
+    for name, signature in signatures.items():
+        if signature.function not in traced:
+            traced[signature.function] = _trace(signature, weights)
+        functions[name] = traced[signature.function]
+        if len(signature.specs) > 1:
+            # `keras.layers.TFSMLayer` passes one argument: here it is a dictionary. Save the
+            # traced function, as TensorFlow would trace another one again.
+            setattr(module, name, functions[name])
+    for name in signatures:
+        _check_answer(name, functions[name], signatures[name].example)
 
     def write(folder: str) -> None:
         tf.saved_model.save(module, folder, signatures=functions)
@@ -97,35 +111,31 @@ def save(
 
 def _trace(signature: Signature, weights: Weights) -> tf.types.experimental.ConcreteFunction:
     def function(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        # What is fed to a graph need not have the shape that the graph was built for.
+        # A server may feed a graph other shapes than those that it was built for.
         shaped = {
             name: tf.ensure_shape(inputs[name], spec.shape, name=name)
-            for name, spec in signature.inputs.items()
+            for name, spec in signature.specs.items()
         }
         return weights.call(signature.function, **shaped)
 
-    specs = [dict(signature.inputs)]
+    specs = [dict(signature.specs)]
     return tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
 
 
-def _check_answers(
-    signatures: Mapping[str, Signature],
-    functions: Mapping[str, tf.types.experimental.ConcreteFunction],
+def _check_answer(
+    name: str, function: tf.types.experimental.ConcreteFunction, example: Mapping[str, Any]
 ) -> None:
-    """Refuses what a server would warm up by NaN, or by infinities, which JSON has not."""
-    asked = set()
-    for name, signature in signatures.items():
-        if signature.function in asked:  # under another name
+    """Refuses NaN and infinities, which a server would warm up by, and JSON cannot say."""
+    answer = function({key: tf.constant(value) for key, value in example.items()})
+    for output, value in answer.items():
+        if not value.dtype.is_floating:
             continue
-        asked.add(signature.function)
-        for output, value in functions[name](dict(signature.example)).items():
-            wrong = value.numpy() if value.dtype.is_floating else np.zeros([])
-            wrong = wrong[~np.isfinite(wrong)]
-            if wrong.size:
-                raise ValueError(
-                    "`model` must answer the warm-up requests by finite numbers. "
-                    f"Received: {wrong[0]} in the output {output!r} of the signature {name!r}"
-                )
+        wrong = value.numpy()[~np.isfinite(value.numpy())]
+        if wrong.size:
+            raise ValueError(
+                "`model` must answer the warm-up requests by finite numbers. "
+                f"Received: {wrong[0]} in the output {output!r} of the signature {name!r}"
+            )
 
 
 def _write_warm_up(path: str, signatures: Mapping[str, Signature]) -> None:
@@ -136,12 +146,11 @@ def _write_warm_up(path: str, signatures: Mapping[str, Signature]) -> None:
             request = predict_pb2.PredictRequest()
             request.model_spec.signature_name = name
             for key, value in signature.example.items():
-                request.inputs[key].CopyFrom(tf.make_tensor_proto(value.numpy()))
+                request.inputs[key].CopyFrom(tf.make_tensor_proto(np.asarray(value)))
             log = prediction_log_pb2.PredictLog(request=request)
             record = prediction_log_pb2.PredictionLog(predict_log=log)
             writer.write(record.SerializeToString())
 
 
 def _size(folder: str) -> int:
-    paths = (os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
-    return sum(map(os.path.getsize, paths))
+    return sum(each.stat().st_size for each in Path(folder).rglob("*") if each.is_file())

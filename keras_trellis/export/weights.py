@@ -1,16 +1,15 @@
-"""A model's weights as an export keeps them."""
+"""A model's weights as an export stores them."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_trellis.core import kernels
-from keras_trellis.layer import TrellisLayer
 
 __all__ = ["PRECISIONS", "Weights", "inference_model"]
 
@@ -18,18 +17,18 @@ PRECISIONS = ("float32", "float16", "int8")
 
 
 class Weights:
-    """A model's weights as variables of their own, in less precision where that is asked for.
+    """A model's weights as variables of their own, in full or in less precision.
 
-    In "float16" and "int8" the kernels and the table of word vectors are kept so, and made float32
-    again once, when the SavedModel is loaded; biases stay as they are. int8 has one scale for each
-    output channel, and for each word: the greatest magnitude is 127 of it.
+    "float16" and "int8" store the kernels and the table of word vectors so, and loading the
+    SavedModel makes them float32 again, once; biases stay as they are. int8 has one scale for each
+    output channel, and for each word: the greatest magnitude is 127 times the scale.
 
     Args:
         model: the model.
         precision: one of `PRECISIONS`.
 
     Attributes:
-        stored: what holds the variables.
+        stored: the modules that own the variables.
 
     Raises:
         ValueError: `precision` is none of `PRECISIONS`.
@@ -45,14 +44,14 @@ class Weights:
         self.stored = [_Stored(each, precision) for each in self._originals]
 
     def call(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function of the model's; it finds these weights in it."""
+        """Calls a function of the model with these weights in place of the model's."""
         mapping = [(v, s.read()) for v, s in zip(self._originals, self.stored, strict=True)]
         with keras.StatelessScope(state_mapping=mapping):
             return function(*args, **kwargs)
 
 
 class _Stored(tf.Module):
-    """A weight: what is written of it, and, where that is another, what is computed with."""
+    """A weight as it is stored and, if that differs, as the model computes with it."""
 
     def __init__(self, original: keras.Variable, precision: str) -> None:
         super().__init__(name=original.path.replace("/", "_"))
@@ -66,21 +65,21 @@ class _Stored(tf.Module):
         self._decoded = None if value.dtype == tf.float32 else _Decoded(self.decode, value.shape)
 
     def decode(self) -> tf.Tensor:
-        """Returns the weight, computed of what is written."""
+        """Returns the weight, computed from what is stored."""
         value = tf.cast(self._value, tf.float32)
         return value if self._scale is None else value * self._scale
 
     def read(self) -> tf.Tensor:
-        """Returns the weight; in a graph, what was decoded when the SavedModel was loaded."""
+        """Returns the weight; in a graph, as loading the SavedModel decoded it."""
         if self._decoded is None or tf.executing_eagerly():
             return self.decode()
         return self._decoded.read()
 
 
 class _Decoded(tf.saved_model.experimental.TrackableResource):
-    """A float32 variable that no checkpoint holds: loading a SavedModel gives it its value.
+    """A float32 variable that no checkpoint holds: loading a SavedModel computes its value.
 
-    A loader restores the variables and then initializes such resources, as it fills the tables of a
+    A loader restores the variables, and then initializes such resources, like the tables of a
     vocabulary.
     """
 
@@ -88,7 +87,7 @@ class _Decoded(tf.saved_model.experimental.TrackableResource):
         super().__init__()
         self._decode, self._shape = decode, shape
         self._name = f"decoded_{uuid.uuid4().hex}"
-        self._initialize()  # what is traced here is called here, too
+        self._initialize()  # functions traced here also run here
 
     def _create_resource(self) -> tf.Tensor:
         return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
@@ -114,44 +113,54 @@ def _quantized(value: tf.Tensor, by_row: bool) -> tuple[tf.Tensor, tf.Tensor]:
 def inference_model(model: keras.Model, precision: str = "float32") -> keras.Model:
     """Returns the model whose answers an export gives.
 
-    It computes in float32, whatever the model's policy, with weights rounded to `precision`. Weight
-    normalisation is carried out, so that no call has to do it again; where the kernels have groups
-    it stays.
+    It computes in float32, whatever the model's policy, with weights rounded to `precision`. The
+    kernels of a trellis network without groups have their weight normalisation carried out, so that
+    no call does it again.
 
     Args:
-        model: a `TrellisLM` or a `TrellisClassifier`, built.
-        precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
+        model: a `TrellisLM` or a `TrellisClassifier` over any sequence layer, built.
+        precision: how to store kernels and word vectors, "float32", "float16" or "int8"; see
             `Weights`.
 
     Raises:
         ValueError: `precision` is none of these.
     """
     layer, config = model.trellis, model.get_config()
-    config.update({name: 0.0 for name in config if name.endswith("dropout")}, dtype="float32")
-    if "head" in config:
-        config["head"]["config"]["dtype"] = "float32"
-    folds = layer.weight_normalization and layer.groups == 1
+    _set_for_inference(config)
+    # Only a trellis network normalises its kernels.
+    folds = getattr(layer, "weight_normalization", False) and layer.groups == 1
     if folds:
-        config["weight_normalization"] = False
+        config["trellis"]["config"]["weight_normalization"] = False
     copy = type(model).from_config(config)
-    copy.build((None, None, layer.kernel.shape[1]))
-    weights = [each for each in model.weights if not (folds and _is_scale(each, layer))]
-    for variable, original in zip(copy.weights, weights, strict=True):
-        variable.assign(tf.cast(_folded(original, layer) if folds else original, tf.float32))
+    copy.build_from_config(model.get_build_config())
+    values = _folded(model.weights, layer) if folds else model.weights
+    for variable, value in zip(copy.weights, values, strict=True):
+        variable.assign(tf.cast(value, tf.float32))
     for variable, stored in zip(copy.weights, Weights(copy, precision).stored, strict=True):
         variable.assign(stored.read())
     return copy
 
 
-def _is_scale(variable: keras.Variable, layer: TrellisLayer) -> bool:
-    return variable is layer.kernel_scale or variable is layer.recurrent_scale
+def _set_for_inference(config: dict[str, Any]) -> None:
+    """Sets rates of dropout to 0 and policies to float32, in a config and the configs in it."""
+    for name, value in config.items():
+        if name == "dtype":
+            config[name] = "float32"
+        elif name.endswith("dropout"):
+            config[name] = 0.0
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, dict):
+                _set_for_inference(part)
 
 
-def _folded(variable: keras.Variable, layer: TrellisLayer) -> Any:
-    """Returns a weight with its normalisation carried out, where it has one."""
-    if variable is layer.kernel:
-        return kernels.weight_normalized(tf.convert_to_tensor(variable), layer.kernel_scale.value)
-    if variable is layer.recurrent_kernel:
-        scale = layer.recurrent_scale.value
-        return kernels.weight_normalized(tf.convert_to_tensor(variable), scale)
-    return variable
+def _folded(weights: Iterable[keras.Variable], layer: Any) -> Iterator[Any]:
+    """Yields a model's weights with the normalisation of its layer carried out."""
+    for variable in weights:
+        if variable is layer.kernel_scale or variable is layer.recurrent_scale:
+            continue
+        if variable is layer.kernel:
+            yield kernels.weight_normalized(variable.value, layer.kernel_scale.value)
+        elif variable is layer.recurrent_kernel:
+            yield kernels.weight_normalized(variable.value, layer.recurrent_scale.value)
+        else:
+            yield variable

@@ -26,16 +26,15 @@ __all__ = ["AdaptiveSoftmax"]
 class AdaptiveSoftmax(Head):
     """A tied softmax in clusters: frequent words at once, rare ones in two steps.
 
-    Words stand in the order of frequency, the most frequent first. The words before the first
-    cutoff are predicted by one softmax together with a token for each of the clusters that the
-    other cutoffs begin; a word of cluster j has the probability of the cluster's token times that
-    of a softmax over the cluster:
+    Words stand in the order of frequency, the most frequent first. One softmax predicts the words
+    before the first cutoff, and a token for each cluster that a cutoff begins. The probability of a
+    word in cluster j is that of the cluster's token times that of a softmax over the cluster:
 
         log p(w) = log softmax([table_0; tail_vectors] h + [bias_0; tail_bias])_w          w in 0
         log p(w) = the same of the token of j + log softmax(table_j h + bias_j)_w          w in j
 
-    The nll of given targets computes each cluster's softmax for the targets that fall into it, so
-    that a step costs little more than the softmax of the frequent words; for its memory see
+    `nll` computes each cluster's softmax only for the targets in that cluster: a training step
+    costs little more than the softmax of the frequent words. For its memory see
     `add_blockwise_nll`. The gradient with respect to the table is dense, as an optimizer with
     momentum or weight decay wants it.
 
@@ -83,44 +82,63 @@ class AdaptiveSoftmax(Head):
         clusters = self._clusters(table)
         head, *tails = (tf.nn.log_softmax(dense_logits(features, *each)) for each in clusters)
         frequent, tokens = tf.split(head, [self.cutoffs[0], len(tails)], axis=-1)
-        tokens = tf.split(tokens, len(tails), axis=-1)
-        rare = (token + tail for token, tail in zip(tokens, tails, strict=True))
-        return tf.concat([frequent, *rare], axis=-1)
+        parts = [frequent]
+        for token, tail in zip(tf.split(tokens, len(tails), axis=-1), tails, strict=True):
+            parts.append(token + tail)
+        return tf.concat(parts, axis=-1)
 
     def nll(
         self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
     ) -> tf.Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll`."""
+        return self._nll(features, targets, table, plain=False)
+
+    def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
+        """Returns `nll` without its custom gradient; see `Head.plain_nll`."""
+        return self._nll(features, targets, table, plain=True)
+
+    def _nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any, plain: bool) -> tf.Tensor:
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         shape, targets = tf.shape(targets), tf.reshape(targets, [-1])
-        order = tf.argsort(tf.searchsorted(self.cutoffs, targets, side="right"))
-        rows = tf.gather(tf.reshape(features, [-1, features.shape[-1]]), order)
-        nll = self._sorted_nll(rows, tf.gather(targets, order), table)
-        return tf.reshape(tf.gather(nll, tf.math.invert_permutation(order)), shape)
+        # In the order of their clusters the targets of each stand together.
+        order = tf.argsort(self._cluster_of(targets))
+        rows = tf.reshape(features, [-1, features.shape[-1]])
+        rows, targets = tf.gather(rows, order), tf.gather(targets, order)
+        nll = self._sorted_nll(rows, targets, table, plain)
+        nll = tf.gather(nll, tf.math.invert_permutation(order))
+        return tf.reshape(nll, shape)
 
-    def _sorted_nll(self, rows: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
-        """The nll of targets `[N]` that stand in the order of their clusters."""
-        places = tf.searchsorted(self.cutoffs, targets, side="right")
+    def _sorted_nll(
+        self, rows: tf.Tensor, targets: tf.Tensor, table: Any, plain: bool
+    ) -> tf.Tensor:
+        """Returns the nll of targets `[N]` that stand in the order of their clusters."""
+        places = self._cluster_of(targets)
         edges = tf.unstack(tf.searchsorted(places, tf.range(1, len(self.cutoffs) + 2)))
         words, bias = tf.convert_to_tensor(table), tf.convert_to_tensor(self.bias)
         nll = tf.zeros_like(at_least_float32(rows[:, 0]))
         clusters = itertools.pairwise((*self.cutoffs, words.shape[0]))
-        for cluster, bounds in zip(clusters, itertools.pairwise(edges), strict=True):
-            chain = (rows, nll, words, bias)
-            rows, nll, words, bias = add_blockwise_nll(*chain, targets, cluster, bounds)
-        # The frequent words come last, so that their gradient, which is the first, is the table's
-        # one, with zeros in the other places. The tokens stand after them.
+        for of_words, of_rows in zip(clusters, itertools.pairwise(edges), strict=True):
+            rows, nll, words, bias = add_blockwise_nll(
+                rows, nll, words, bias, targets, of_words, of_rows, plain
+            )
+        # The frequent words come last: the backward pass begins with them, and their gradient
+        # becomes that of the table, with zeros in the other places.
         count = self.cutoffs[0]
+        words, bias = self._with_tokens(words[:count], bias[:count])
         labels = tf.where(places > 0, count - 1 + places, targets)
-        return nll + blockwise_nll(rows, labels, *self._with_tokens(words[:count], bias[:count]))
+        return nll + blockwise_nll(rows, labels, words, bias, plain)
+
+    def _cluster_of(self, targets: tf.Tensor) -> tf.Tensor:
+        return tf.searchsorted(self.cutoffs, targets, side="right")
 
     def _with_tokens(self, words: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Frequent words and their biases, with the tokens' after them."""
+        """Returns frequent words and their biases, with the clusters' tokens after them."""
         words = tf.concat([words, tf.cast(self.tail_vectors, words.dtype)], axis=0)
-        return words, tf.concat([bias, tf.convert_to_tensor(self.tail_bias)], axis=0)
+        bias = tf.concat([bias, tf.convert_to_tensor(self.tail_bias)], axis=0)
+        return words, bias
 
     def _clusters(self, table: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """Words and biases of each softmax, that of the frequent words and the tokens first."""
+        """Returns words and biases of each softmax, the one with the tokens first."""
         words = tf.split(tf.convert_to_tensor(table), self._sizes)
         biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
         clusters = zip(words, biases, strict=True)

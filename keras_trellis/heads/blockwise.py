@@ -8,40 +8,39 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.engine.tracing import with_gradient
 from keras_trellis.heads.head import at_least_float32, dense_logits, log_add_exp
-from keras_trellis.models import inputs
 
 __all__ = ["BLOCK", "WORDS", "add_blockwise_nll", "blockwise_nll"]
 
 BLOCK = 2**23
-"""How many logits there are at a time at most; 32 MiB in float32."""
+"""The most logits in memory at a time: 32 MiB in float32."""
 
 WORDS = 3 * 2**13
-"""How many words there are at a time at most."""
+"""The most words of a tile."""
 
 
 def blockwise_nll(
-    features: tf.Tensor, targets: tf.Tensor, words: tf.Tensor, bias: tf.Tensor
+    features: tf.Tensor,
+    targets: tf.Tensor,
+    words: tf.Tensor,
+    bias: tf.Tensor,
+    plain: bool = False,
 ) -> tf.Tensor:
     """Returns `-log softmax(features words^T + bias)[targets]`, `[N]` in at least float32.
 
-    A target outside [0, V) is a NaN. For memory see `add_blockwise_nll`.
+    The nll of a target outside [0, V) is NaN. For memory see `add_blockwise_nll`.
 
     Args:
         features: `[N, E]`.
         targets: int32 `[N]`, in [0, V).
         words: `[V, E]`, V known.
         bias: `[V]`.
-
-    Raises:
-        ValueError: there are not as many targets as features.
+        plain: see `add_blockwise_nll`.
     """
-    rows = inputs.sizes(features)[:1]
-    targets = inputs.with_shape("targets", targets, rows, "[N], one for each of `features`")
     zeros = tf.zeros_like(at_least_float32(features[:, 0]))
-    ranges = (0, words.shape[0]), (0, tf.shape(features)[0])
-    return add_blockwise_nll(features, zeros, words, bias, targets, *ranges)[1]
+    of_words, of_rows = (0, words.shape[0]), (0, tf.shape(features)[0])
+    chain = features, zeros, words, bias
+    return add_blockwise_nll(*chain, targets, of_words, of_rows, plain)[1]
 
 
 def add_blockwise_nll(
@@ -52,18 +51,32 @@ def add_blockwise_nll(
     targets: tf.Tensor,
     of_words: tuple[int, int],
     of_rows: tuple[Any, Any],
+    plain: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Adds to `total [N]` the nll of some rows by a softmax over some of the words.
+    """Adds the nll of some rows, by a softmax over some of the words, to `total`.
 
-    As `blockwise_nll`, for words and rows from the first to before the last of a pair. Other words
-    and rows cost nothing; the targets of other rows may be anything.
+    Other words and rows cost nothing; the targets of other rows may be anything.
 
-    Returns features, total, words and bias, to be handed on to the next softmax over the same
-    table. The backward pass then adds one's gradients to the next one's, in place: there is one
-    gradient of the table's size, and beside it never more than `BLOCK` logits and the gradient of
-    `WORDS` words. It computes the logits again, a third more work than to keep them, and their
-    softmax by the normalizers of the forward pass (as in Wijmans et al., 2024, "Cut your losses in
-    large-vocabulary language models").
+    The backward pass computes the logits again, a third more work than to keep them, and their
+    softmax from the normalizers of the forward pass (as in Wijmans et al., 2024, "Cut your losses
+    in large-vocabulary language models"). Pass what this function returns to the next softmax over
+    the same table: the backward pass then adds one's gradients to the other's in place. It has one
+    gradient of the table's size, and never more than `BLOCK` logits and the gradient of `WORDS`
+    words beside it.
+
+    Args:
+        features: `[N, E]`.
+        total: `[N]`.
+        words: `[V, E]`, V known.
+        bias: `[V]`.
+        targets: int32 `[N]`.
+        of_words: the first word, and the one after the last.
+        of_rows: the first row, and the one after the last.
+        plain: whether to leave the gradient to TensorFlow, whose own keeps all tiles: a SavedModel
+            does not hold custom gradients, and could not be trained with one.
+
+    Returns:
+        features, total, words and bias.
     """
     size = of_words[1] - of_words[0]
     # Equal parts, since under XLA all blocks have one size.
@@ -71,78 +84,105 @@ def add_blockwise_nll(
     columns = _Range(*of_words, limit, tf.constant(words.shape[0]))
     rows = _Range(*of_rows, BLOCK // limit, tf.shape(features)[0])
 
-    @with_gradient
     def add(features: tf.Tensor, total: tf.Tensor, words: tf.Tensor, bias: tf.Tensor) -> Any:
-        inputs = (features, words, bias)
+        tiles = _Tiles(features, words, bias, targets, rows, columns)
+        added, normalizers = tiles.add_nll(total)
 
-        def forward(row: _Block, sums: tuple) -> tuple:
-            normalizer, logit = _normalize(inputs, row, columns, targets)
-            return row.add_to(sums[0], normalizer - logit), row.add_to(sums[1], normalizer)
-
-        added, normalizers = rows.fold(forward, (total, tf.zeros_like(total)))
-
-        def gradient(
-            of_features: tf.Tensor, of_total: tf.Tensor, of_words: tf.Tensor, of_bias: tf.Tensor
-        ) -> tuple:
-            def backward(row: _Block, sums: tuple) -> tuple:
-                def add_tile(column: _Block, sums: tuple) -> tuple:
-                    tile = _tile(inputs, row, column)
-                    hits = _hits(targets, row, column, words)
-                    found = _tile_gradient(tile, hits, row.of(normalizers), row.of(of_total))
-                    blocks = (row, column, column)
-                    pairs = zip(blocks, sums, found, strict=True)
-                    return tuple(block.add_to(whole, part) for block, whole, part in pairs)
-
-                return columns.fold(add_tile, sums)
-
-            of_inputs = rows.fold(backward, (of_features, of_words, of_bias))
-            return of_inputs[0], of_total, *of_inputs[1:]
+        def gradient(*sums: tf.Tensor) -> tuple:
+            return tiles.add_gradients(sums, normalizers)
 
         return (tf.identity(features), added, tf.identity(words), tf.identity(bias)), gradient
 
-    return add(features, total, words, bias)
+    chain = features, total, words, bias
+    return add(*chain)[0] if plain else tf.custom_gradient(add)(*chain)
 
 
-def _normalize(inputs: tuple, row: _Block, columns: _Range, targets: tf.Tensor) -> tuple:
-    """The logarithm of a block's sum of exponentials, and the targets' logits; both `[rows]`."""
+class _Tiles(NamedTuple):
+    """The logits of some rows and some words, a tile at a time."""
 
-    def widen(column: _Block, sums: tuple) -> tuple:
-        logits = dense_logits(*_tile(inputs, row, column))
-        hits = _hits(targets, row, column, inputs[1])
-        picked = tf.reduce_sum(tf.where(hits, logits, tf.zeros((), logits.dtype)), axis=-1)
-        return log_add_exp(tf.reduce_logsumexp(logits, axis=-1), sums[0]), sums[1] + picked
+    features: tf.Tensor
+    words: tf.Tensor
+    bias: tf.Tensor
+    targets: tf.Tensor
+    rows: _Range
+    columns: _Range
 
-    labels = row.of(targets)
-    known = (columns.start <= labels) & (labels < columns.stop)
-    zeros = tf.zeros_like(labels, at_least_float32(inputs[0]).dtype)
-    return columns.fold(widen, (zeros - math.inf, tf.where(known, zeros, zeros + math.nan)))
+    def add_nll(self, total: tf.Tensor) -> tuple:
+        """Returns `total [N]` with the nll of the rows, and the rows' normalizers `[N]`."""
 
+        def add(row: _Block, sums: tuple) -> tuple:
+            total, normalizers = sums
+            normalizer, logit = self._normalize(row)
+            total = row.add_to(total, normalizer - logit)
+            return total, row.add_to(normalizers, normalizer)
 
-def _tile_gradient(tile: tuple, hits: tf.Tensor, normalizer: tf.Tensor, of_nll: tf.Tensor) -> Any:
-    """The gradients of `sum(of_nll * nll)` with respect to a tile's features, words and bias."""
-    with tf.GradientTape() as tape:
-        tape.watch(tile)
-        logits = dense_logits(*tile)
-    of_logits = tf.exp(logits - normalizer[:, None]) - tf.cast(hits, logits.dtype)
-    return tape.gradient(logits, tile, of_logits * of_nll[:, None])
+        return self.rows.fold(add, (total, tf.zeros_like(total)))
 
+    def add_gradients(self, sums: tuple, normalizers: tf.Tensor) -> tuple:
+        """Returns gradients with respect to the arguments of `add_blockwise_nll`.
 
-def _tile(inputs: tuple, row: _Block, column: _Block) -> tuple:
-    """The block's features, and the words and biases that they meet."""
-    features, words, bias = inputs
-    return row.of(features), column.of(words), column.of(bias)
+        Args:
+            sums: the gradients with respect to what it returned, to which these are added.
+            normalizers: from `add_nll`.
+        """
+        of_features, of_total, of_words, of_bias = sums
 
+        def add_row(row: _Block, sums: tuple) -> tuple:
+            def add_tile(column: _Block, sums: tuple) -> tuple:
+                found = self._tile_gradients(row, column, normalizers, of_total)
+                blocks = row, column, column
+                parts = zip(blocks, sums, found, strict=True)
+                return tuple(block.add_to(whole, part) for block, whole, part in parts)
 
-def _hits(targets: tf.Tensor, row: _Block, column: _Block, words: tf.Tensor) -> tf.Tensor:
-    """Which of a tile's logits are the targets'; booleans `[rows, columns]`."""
-    return row.of(targets)[:, None] == column.of(tf.range(words.shape[0]))
+            return self.columns.fold(add_tile, sums)
+
+        sums = self.rows.fold(add_row, (of_features, of_words, of_bias))
+        of_features, of_words, of_bias = sums
+        return of_features, of_total, of_words, of_bias
+
+    def _normalize(self, row: _Block) -> tuple:
+        """Returns the log of a block's sums of exponentials, and the targets' logits."""
+
+        def widen(column: _Block, sums: tuple) -> tuple:
+            normalizer, picked = sums
+            logits = dense_logits(*self._tile(row, column))
+            hits = tf.where(self._hits(row, column), logits, tf.zeros((), logits.dtype))
+            normalizer = log_add_exp(tf.reduce_logsumexp(logits, axis=-1), normalizer)
+            return normalizer, picked + tf.reduce_sum(hits, axis=-1)
+
+        labels = row.of(self.targets)
+        known = (self.columns.start <= labels) & (labels < self.columns.stop)
+        zeros = tf.zeros_like(labels, at_least_float32(self.features).dtype)
+        empty = zeros - math.inf, tf.where(known, zeros, zeros + math.nan)
+        return self.columns.fold(widen, empty)
+
+    def _tile_gradients(
+        self, row: _Block, column: _Block, normalizers: tf.Tensor, of_total: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Returns the gradients with respect to a tile's features, words and bias."""
+        tile = self._tile(row, column)
+        with tf.GradientTape() as tape:
+            tape.watch(tile)
+            logits = dense_logits(*tile)
+        softmax = tf.exp(logits - row.of(normalizers)[:, None])
+        of_logits = softmax - tf.cast(self._hits(row, column), logits.dtype)
+        return tape.gradient(logits, tile, of_logits * row.of(of_total)[:, None])
+
+    def _tile(self, row: _Block, column: _Block) -> tuple:
+        """Returns the block's features, and the words and biases that they meet."""
+        return row.of(self.features), column.of(self.words), column.of(self.bias)
+
+    def _hits(self, row: _Block, column: _Block) -> tf.Tensor:
+        """Returns which of a tile's logits are the targets': booleans `[rows, columns]`."""
+        places = column.of(tf.range(self.words.shape[0]))
+        return row.of(self.targets)[:, None] == places
 
 
 class _Block(NamedTuple):
     """Consecutive rows, or words, of `[N, ...]`.
 
-    They are cut out twice: `most` rows from `begin`, a number that XLA knows, so that no more are
-    computed there; of these the `size` rows from `offset`.
+    `of` cuts twice: first `most` rows from `begin`, then `size` of these from `offset`. XLA knows
+    `most`, and computes no more rows than that.
     """
 
     begin: tf.Tensor
@@ -151,11 +191,11 @@ class _Block(NamedTuple):
     size: tf.Tensor
 
     def of(self, values: tf.Tensor) -> tf.Tensor:
-        """The block's rows of `[N, ...]`."""
+        """Returns the block's rows of `[N, ...]`."""
         return _cut(_cut(values, self.begin, self.most), self.offset, self.size)
 
     def add_to(self, values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """`[N, ...]` with the block's rows added in their places."""
+        """Returns `[N, ...]` with the block's rows added in their places."""
         places = self.of(tf.range(tf.shape(values)[0]))
         return tf.tensor_scatter_nd_add(values, places[:, None], rows)
 
@@ -163,11 +203,12 @@ class _Block(NamedTuple):
 def _cut(values: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     others = tf.shape(values)[1:]
     begins = tf.concat([[begin], tf.zeros_like(others)], axis=0)
-    return tf.slice(values, begins, tf.concat([[size], others], axis=0))
+    sizes = tf.concat([[size], others], axis=0)
+    return tf.slice(values, begins, sizes)
 
 
 class _Range(NamedTuple):
-    """Of `[size, ...]` what is from `start` to `stop`, to be taken in blocks of at most `limit`."""
+    """The part of `[size, ...]` from `start` to `stop`, taken in blocks of at most `limit`."""
 
     start: Any
     stop: Any
@@ -175,19 +216,22 @@ class _Range(NamedTuple):
     size: tf.Tensor
 
     def fold(self, body: Callable[[_Block, tuple], tuple], sums: tuple) -> tuple:
-        """Returns what is left of `sums` after all blocks."""
+        """Returns `sums` after `body` has had each block."""
 
         def step(first: tf.Tensor, sums: tuple) -> tuple:
             block = self._block(first)
             return first + block.size, body(block, sums)
 
+        def unfinished(first: tf.Tensor, _: tuple) -> tf.Tensor:
+            return first < self.stop
+
         loop = (tf.convert_to_tensor(self.start), sums)
-        # One block at a time, whatever does not depend on the one before.
-        return tf.while_loop(lambda first, _: first < self.stop, step, loop, parallel_iterations=1)[
-            1
-        ]
+        # One block at a time: TensorFlow would begin the next ones early, and hold their logits.
+        _, sums = tf.while_loop(unfinished, step, loop, parallel_iterations=1)
+        return sums
 
     def _block(self, first: tf.Tensor) -> _Block:
         most = tf.minimum(self.size, self.limit)
         begin = tf.minimum(first, self.size - most)
-        return _Block(begin, most, first - begin, tf.minimum(self.limit, self.stop - first))
+        size = tf.minimum(self.limit, self.stop - first)
+        return _Block(begin, most, first - begin, size)

@@ -20,29 +20,31 @@ __all__ = [
 
 
 class Head(keras.layers.Layer):
-    """The interface that `TrellisLM` asks of a head.
+    """What turns features into log-probabilities of tokens: the interface of all heads.
 
-    A head of one's own implements `build`, `log_probs` and, where the nll of given targets costs
-    less than the whole distribution, `nll`. A head that has unnormalised logits implements
-    `logits` too; for the others `logits` are the log-probabilities, which are as right for
-    `from_logits=True`.
+    A new head implements `build` and `log_probs`. It implements `nll` too where the nll of given
+    targets costs less than the whole distribution, and `logits` where it has unnormalised logits.
+    By default `logits` returns the log-probabilities, which serve `from_logits=True` as well.
 
     A mask that a head draws in training is shared by all steps of a sequence: the steps are the
     last axis but one of the features.
+
+    A head is registered by name in `keras_trellis.heads`, and saved with its model if
+    `keras.saving.register_keras_serializable` decorates it.
     """
 
     _taken = False
 
     def take(self) -> None:
-        """Makes the head a model's own, as its variables are that model's.
+        """Claims the head for one model, which then owns its variables.
 
         Raises:
-            ValueError: it is another model's already.
+            ValueError: another model has claimed it.
         """
         if self._taken:
             raise ValueError(
-                "`head` must be of this model alone, and two would train its variables: make one "
-                f"for each. Received: head={self.name!r}, which another model has"
+                "`head` must belong to one model, which trains its variables: make a head for "
+                f"each model. Received: head={self.name!r}, which another model has"
             )
         self._taken = True
 
@@ -50,8 +52,8 @@ class Head(keras.layers.Layer):
         """Creates the variables.
 
         Args:
-            features_shape: `[..., E]`, the shape of the features; the last size is known.
-            table_shape: `[V, E']`, the shape of the table of word vectors.
+            features_shape: `[..., E]`; the last size is known.
+            table_shape: `[V, E']`, of the word vectors.
         """
 
     def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
@@ -59,7 +61,7 @@ class Head(keras.layers.Layer):
         raise NotImplementedError
 
     def logits(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
-        """Returns `[..., V]`, of which the softmax is the distribution."""
+        """Returns logits `[..., V]`, whose softmax is the distribution."""
         return self.log_probs(features, table, training)
 
     def nll(
@@ -69,8 +71,8 @@ class Head(keras.layers.Layer):
 
         Args:
             features: `[..., E]`.
-            targets: integers in [0, V), of the shape `features.shape[:-1]`, in which axes between
-                the first and the last may be 1: levels `[B, M, T, E]` share targets `[B, 1, T]`.
+            targets: integers in [0, V), of the shape `features.shape[:-1]`. Axes between the first
+                and the last may be 1: levels `[B, M, T, E]` share targets `[B, 1, T]`.
             table: `[V, E']`.
             training: whether to drop what the head drops in training.
 
@@ -83,27 +85,35 @@ class Head(keras.layers.Layer):
         targets = broadcast_targets(targets, features)
         log_probs = self.log_probs(features, table, training)
         nll = -tf.gather(log_probs, targets, batch_dims=targets.shape.rank)
-        known = (targets >= 0) & (targets < tf.shape(log_probs, targets.dtype)[-1])
-        # Off a CPU, and under XLA, such a target would have the nll of another word, or none.
+        words = tf.shape(log_probs, targets.dtype)[-1]
+        known = (targets >= 0) & (targets < words)
+        # A GPU and XLA gather something from another place for a target outside the vocabulary.
         return tf.where(known, nll, tf.constant(float("nan"), nll.dtype))
+
+    def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
+        """Returns `nll` by operations whose gradients are TensorFlow's own, for an export.
+
+        A head whose `nll` has a custom gradient overrides this method: SavedModels hold none.
+        """
+        return self.nll(features, targets, table)
 
     def call(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
         """Returns `logits`."""
         return self.logits(features, table, training)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; Keras wants it said, as a policy is among them."""
+        """Returns the constructor's arguments."""
+        # Keras asks for this method where a constructor was given a policy.
         return super().get_config()
 
     def _add_bias(self, words: int) -> keras.Variable:
         """Adds `bias [V]`, zero at the start."""
-        # Not autocast: the sum with the bias belongs to the softmax, which is never in half
-        # precision.
+        # Not autocast: the bias is added in the softmax's precision, which is never half.
         return self.add_weight(name="bias", shape=(words,), initializer="zeros", autocast=False)
 
 
 def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
-    """Casts a half-precision tensor to float32; float32 and float64 stay as they are."""
+    """Casts half precision to float32; leaves float32 and float64 as they are."""
     return tensor if tensor.dtype == tf.float64 else tf.cast(tensor, tf.float32)
 
 
@@ -112,15 +122,19 @@ def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
 
     Raises:
         ValueError: the targets have another shape; axes between the first and the last may be 1.
+            Where a graph does not know the shapes, TensorFlow refuses another number of targets.
     """
     targets = inputs.integers("targets", targets)
     shape = inputs.sizes(features)[:-1]
-    between = range(1, len(shape) - 1) if targets.shape.rank == len(shape) else ()
-    shared = [axis for axis in between if targets.shape[axis] == 1]
-    wanted = [1 if axis in shared else size for axis, size in enumerate(shape)]
+    wanted = list(shape)
+    if targets.shape.rank == len(shape):
+        for axis in range(1, len(shape) - 1):
+            if targets.shape[axis] == 1:
+                wanted[axis] = 1
     expected = "of the shape of `features` without its last axis"
-    targets = inputs.with_shape("targets", targets, wanted, expected)
-    return tf.broadcast_to(targets, shape)
+    targets = inputs.with_known_shape("targets", targets, wanted, expected)
+    # `tf.reshape` is a check without an assertion, which an export must not have.
+    return tf.broadcast_to(tf.reshape(targets, wanted), shape)
 
 
 def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:
@@ -137,11 +151,12 @@ def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:
     rows = tf.reshape(features, [-1, words.shape[1]])
     logits = at_least_float32(tf.matmul(rows, words, transpose_b=True))
     logits += tf.cast(bias, logits.dtype)
-    return tf.reshape(logits, tf.concat([tf.shape(features)[:-1], tf.shape(words)[:1]], axis=0))
+    shape = tf.concat([tf.shape(features)[:-1], tf.shape(words)[:1]], axis=0)
+    return tf.reshape(logits, shape)
 
 
 def log_add_exp(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """log(exp(one) + exp(other))."""
+    """Returns log(exp(one) + exp(other))."""
     return one + tf.math.softplus(other - one)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -22,8 +21,6 @@ from keras_trellis.heads.head import (
 
 __all__ = ["MixtureOfSoftmaxes"]
 
-_SEED_STREAM = 2000
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class MixtureOfSoftmaxes(Head):
@@ -36,11 +33,11 @@ class MixtureOfSoftmaxes(Head):
         p = sum_k pi_k softmax(table z_k + bias) + epsilon                          [V]
 
     Features need not have as many channels as the word vectors. The nll of given targets keeps no
-    distribution: see `add_blockwise_nll`, whose rows are here the K latent vectors of every
+    distribution in memory: see `add_blockwise_nll`, whose rows are the K latent vectors of every
     position.
 
-    `epsilon` may be set at any time; what is traced from then on has it. It is 1e-8 in the released
-    code, where it keeps the logarithm finite; the probabilities then sum to 1 + V epsilon.
+    You may set `epsilon` at any time; graphs traced from then on use it. The released code has
+    1e-8, which keeps the logarithm finite; the probabilities then sum to 1 + V epsilon.
 
     Variables: `prior_kernel [E, K]`, `prior_bias [K]`, `latent_kernel [E, K E']`, `latent_bias [K
     E']`, uniform in ±1 / sqrt(E) at the start, torch's default, which the released code keeps; and
@@ -52,7 +49,7 @@ class MixtureOfSoftmaxes(Head):
         experts: K.
         latent_dropout: fraction of the channels of the latent vectors to drop, before the tanh;
             one mask for all steps of a row.
-        epsilon: what is added to each probability, in [0, 1).
+        epsilon: added to each probability, in [0, 1).
         seed: integer that the masks derive from; None: drawn at random.
         **kwargs: arguments of every Keras layer.
 
@@ -101,17 +98,32 @@ class MixtureOfSoftmaxes(Head):
         """Returns log-probabilities `[..., V]` in at least float32."""
         latents = tf.unstack(self._latents(features, training), axis=-2)
         priors = tf.split(self._log_priors(features), self.experts, axis=-1)
-        # One expert after another, since all of them together take K times the result's memory.
-        parts = (
-            prior + tf.nn.log_softmax(dense_logits(latent, table, self.bias))
-            for prior, latent in zip(priors, latents, strict=True)
-        )
-        return self._plus_epsilon(functools.reduce(log_add_exp, parts))
+        total = None
+        # One expert after another: all of them together take K times the result's memory.
+        for prior, latent in zip(priors, latents, strict=True):
+            logits = dense_logits(latent, table, self.bias)
+            part = prior + tf.nn.log_softmax(logits)
+            total = part if total is None else log_add_exp(total, part)
+        return self._plus_epsilon(total)
 
     def nll(
         self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
     ) -> tf.Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll`."""
+        return self._nll(features, targets, table, training)
+
+    def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
+        """Returns `nll` without its custom gradient; see `Head.plain_nll`."""
+        return self._nll(features, targets, table, plain=True)
+
+    def _nll(
+        self,
+        features: tf.Tensor,
+        targets: tf.Tensor,
+        table: Any,
+        training: bool = False,
+        plain: bool = False,
+    ) -> tf.Tensor:
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         latents = self._latents(features, training)
         targets = tf.broadcast_to(targets[..., None], tf.shape(latents)[:-1])
@@ -120,31 +132,26 @@ class MixtureOfSoftmaxes(Head):
             tf.reshape(targets, [-1]),
             tf.convert_to_tensor(table),
             tf.convert_to_tensor(self.bias),
+            plain,
         )
         joint = self._log_priors(features) - tf.reshape(nll, tf.shape(targets))
         return -self._plus_epsilon(tf.reduce_logsumexp(joint, axis=-1))
 
     def _log_priors(self, features: tf.Tensor) -> tf.Tensor:
         """`[..., E]` -> `[..., K]` in at least float32."""
-        return tf.nn.log_softmax(at_least_float32(self._dense(features, "prior")))
+        logits = _dense(features, self.prior_kernel, self.prior_bias)
+        return tf.nn.log_softmax(at_least_float32(logits))
 
     def _latents(self, features: tf.Tensor, training: bool) -> tf.Tensor:
         """`[..., T, E]` -> `[..., T, K, E']`."""
-        latents = self._dense(features, "latent")
+        latents = _dense(features, self.latent_kernel, self.latent_bias)
         *rows, steps, channels = tf.unstack(tf.shape(latents), num=latents.shape.rank)
         if training and self.latent_dropout:
-            # The generators of the model and its layer may start from the same seed.
-            seed = dropout.fold_in(dropout.next_seed(self.seed_generator), _SEED_STREAM)
+            seed = dropout.stream_seed(dropout.next_seed(self.seed_generator), "latents")
             shape = [*rows, 1, channels]
             latents *= dropout.dropout_mask(shape, self.latent_dropout, seed, latents.dtype)
         units = latents.shape[-1] // self.experts
         return tf.reshape(tf.tanh(latents), [*rows, steps, self.experts, units])
-
-    def _dense(self, features: tf.Tensor, name: str) -> tf.Tensor:
-        """The affine map of a name, in the features' dtype."""
-        kernel, bias = getattr(self, f"{name}_kernel"), getattr(self, f"{name}_bias")
-        product = tf.tensordot(features, tf.cast(kernel, features.dtype), axes=1)
-        return product + tf.cast(bias, features.dtype)
 
     def _plus_epsilon(self, log_probs: tf.Tensor) -> tf.Tensor:
         if not self.epsilon:
@@ -153,5 +160,16 @@ class MixtureOfSoftmaxes(Head):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        names = ("experts", "latent_dropout", "epsilon", "seed")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {
+            **super().get_config(),
+            "experts": self.experts,
+            "latent_dropout": self.latent_dropout,
+            "epsilon": self.epsilon,
+            "seed": self.seed,
+        }
+
+
+def _dense(features: tf.Tensor, kernel: Any, bias: Any) -> tf.Tensor:
+    """Returns an affine map of features, in their dtype."""
+    product = tf.tensordot(features, tf.cast(kernel, features.dtype), axes=1)
+    return product + tf.cast(bias, features.dtype)

@@ -14,12 +14,12 @@ __all__ = ["TiedSoftmax"]
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TiedSoftmax(Head):
-    """One softmax over the whole vocabulary, its word vectors those of the embedding.
+    """One softmax over the whole vocabulary, with the word vectors of the embedding.
 
     `logits = features table^T + bias`. The only variable is `bias [V]`, zero at the start. The
-    product runs in the features' dtype, all that follows in at least float32.
+    product runs in the features' dtype, everything after it in at least float32.
 
-    A target outside [0, V) is an error on a CPU and a NaN on an accelerator and under XLA.
+    A target outside [0, V) is an error on a CPU. Its nll is NaN on an accelerator and under XLA.
 
     Source: Bai et al. (2019), section 5 (tied weights, after Press and Wolf, 2017).
     """
@@ -41,7 +41,6 @@ class TiedSoftmax(Head):
         self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
     ) -> tf.Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll`."""
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=broadcast_targets(targets, features),
-            logits=self.logits(features, table, training),
-        )
+        targets = broadcast_targets(targets, features)
+        logits = self.logits(features, table, training)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)

@@ -1,9 +1,9 @@
-"""TrellisClassifier: a trellis network that gives one label to a sequence."""
+"""TrellisClassifier: one label for a sequence, over any sequence layer."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,28 +12,28 @@ import tensorflow as tf
 from keras_trellis import arguments
 from keras_trellis.core import dropout, masks
 from keras_trellis.core.dropout import Rate, generator_for
-from keras_trellis.layer import TrellisLayer
-from keras_trellis.models import inputs, layer_arguments
+from keras_trellis.models import inputs, legacy, sequence_layer
+from keras_trellis.models.sequence_layer import ModelLayer
 
 __all__ = ["TrellisClassifier"]
-
-_INPUT_STREAM, _OUTPUT_STREAM = 1000, 1001
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TrellisClassifier(keras.Model):
-    """A classifier of sequences: `TrellisLayer`, its last output, a dense layer to the classes.
+    """A classifier of sequences: a sequence layer, its last output, a dense layer to the classes.
 
     It maps sequences `[B, T, p]` to logits `[B, classes]`. `compile()` without a loss trains their
     cross entropy with integer labels `[B]`:
 
-        model = TrellisClassifier(10, 130, depth=11, dilation_rate=(1, 1, 2, 4, 8, 16, 32, 64, 128))
+        dilations = (1, 1, 2, 4, 8, 16, 32, 64, 128)
+        layer = TrellisLayer(130, depth=11, dilation_rate=dilations, output_units=10)
+        model = TrellisClassifier(10, layer)
         model.compile(keras.optimizers.Adam(4e-3), metrics=["accuracy"])
         model.fit(images.reshape(-1, 784, 1), labels)
 
-    A label depends on the last `receptive_field` steps alone. Where dilations double from level to
-    level and T is known, all levels together compute two steps for each of the sequence, so that
-    a long one costs little more than its first level.
+    Over a trellis network a label depends on the last `receptive_field` steps alone. Where
+    dilations double from level to level and T is known, all levels together compute two steps for
+    each of the sequence, so that a long one costs little more than its first level.
 
     Dropout. Unlike the layer's and the language model's, `dropout` (of the input) and
     `output_dropout` (of the logits) act element by element, as in the paper: on one channel a
@@ -42,20 +42,21 @@ class TrellisClassifier(keras.Model):
 
     Args:
         classes: the number of labels.
-        units: channels of the hidden state, the output's included.
-        depth: levels of the trellis network.
-        output_units: channels of the hidden state that the dense layer gets. None: `classes`, as
-            in the paper.
+        trellis: the layer: a `TrellisLayer`, an `EquilibriumTrellisLayer`, one or a list of
+            `keras.layers.LSTM`, `GRU`, `SimpleRNN` or `RNN`, or any other sequence layer. It keeps
+            its own dtype policy, seed and name. The paper's has `output_units=classes`. The model
+            sets its `return_sequences` and `return_state`, and takes no layer with `stateful`,
+            `go_backwards` or `zero_output_for_mask`.
         dropout: rate at which elements of the input are dropped.
         output_dropout: rate at which logits are dropped.
         permutation: the order in which to read the steps, a permutation of 0, ..., T - 1; it is
             part of the model, and saved and exported with it. None: as they come.
-        seed: integer that all dropout masks derive from; None: drawn at random.
-        **kwargs: arguments of `TrellisLayer` (`dilation_rate`, `recurrent_dropout`,
-            `weight_normalization` ...) and of every Keras model (`name`, `dtype`, `trainable`).
+        seed: integer that the model's dropout masks derive from; None: drawn at random.
+        **kwargs: `name`, `dtype`, `trainable` of every Keras model. For one release, the arguments
+            of 0.1 too: `TrellisClassifier(10, 130, depth=11, ...)` makes a `TrellisLayer`.
 
     Raises:
-        ValueError: an argument out of range, or one of `TrellisLayer` that has no meaning here.
+        ValueError: an argument out of range, or one of the layer that has no meaning here.
 
     Source: Bai et al. (2019), section 5 and appendix A, for sequential and permuted MNIST and
     sequential CIFAR-10.
@@ -64,49 +65,38 @@ class TrellisClassifier(keras.Model):
     dropout = Rate()
     output_dropout = Rate()
 
+    @legacy.accepts_layer_arguments
     def __init__(
         self,
         classes: int,
-        units: int,
-        depth: int,
+        trellis: ModelLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
         *,
-        output_units: int | None = None,
         dropout: float = 0.0,
         output_dropout: float = 0.0,
         permutation: Sequence[int] | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        layer_arguments.refuse_fixed("a classifier", kwargs)
-        base = {name: kwargs.pop(name) for name in ("name", "dtype", "trainable") if name in kwargs}
-        super().__init__(**base)
+        super().__init__(**kwargs)
         self.classes = arguments.positive("classes", classes)
         self.dropout = dropout
         self.output_dropout = output_dropout
         self.permutation = _permutation(permutation)
-        self._units_by_classes = output_units is None
         self.seed = seed
         self.supports_masking = True
         self.seed_generator = generator_for(seed, self.dropout, self.output_dropout)
-        self.trellis = TrellisLayer(
-            units,
-            depth,
-            output_units=self.classes if output_units is None else output_units,
-            seed=seed,
-            dtype=self.dtype_policy,
-            name="trellis",
-            **kwargs,
-        )
+        self.trellis = sequence_layer.prepared(trellis, "a classifier", returns_all=False)
         self.dense = keras.layers.Dense(self.classes, dtype=self.dtype_policy, name="dense")
 
     def build(self, sequences_shape: Sequence[int | None]) -> None:
         """Creates the variables for sequences `[B, T, p]`."""
-        self.trellis.build(sequences_shape)
+        if not self.trellis.built:
+            self.trellis.build(sequences_shape)
         self.dense.build((None, self.trellis.output_units))
 
     @property
-    def receptive_field(self) -> int:
-        """How many of the last steps a label can depend on."""
+    def receptive_field(self) -> int | None:
+        """How many of the last steps a label depends on; None: all."""
         return self.trellis.receptive_field
 
     def compute_loss(
@@ -117,11 +107,11 @@ class TrellisClassifier(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """The loss given to `compile`; without one, the cross entropy of integer labels.
+        """Returns the loss given to `compile`, or else the cross entropy of integer labels.
 
         Raises:
-            ValueError: without a loss, labels or weights are not one for each sequence, or a label
-                is not of one of the classes.
+            ValueError: `compile` was given no loss, and there is not one label and one weight for
+                each sequence, or a label is not one of the classes.
         """
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
@@ -141,7 +131,12 @@ class TrellisClassifier(keras.Model):
         penalties = [tf.cast(each, tf.float32) / replicas for each in self.losses]
         return tf.add_n([cross_entropy(y, y_pred, sample_weight), *penalties])
 
-    def call(self, sequences: tf.Tensor, mask: Any = None, training: bool = False) -> tf.Tensor:
+    def call(
+        self,
+        sequences: tf.Tensor,
+        mask: Any = None,
+        training: bool = False,
+    ) -> tf.Tensor:
         """Returns the logits of each sequence's label.
 
         Args:
@@ -160,10 +155,10 @@ class TrellisClassifier(keras.Model):
         mask = None if mask is None else self._ordered(tf.convert_to_tensor(mask))
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
-        sequences = _drop(sequences, self.dropout, seed, _INPUT_STREAM)
+        sequences = _drop(sequences, self.dropout, seed, "elements")
         logits = self.dense(self.trellis(sequences, mask=mask, training=training))
         logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
-        return _drop(logits, self.output_dropout, seed, _OUTPUT_STREAM)
+        return _drop(logits, self.output_dropout, seed, "logits")
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
         """`[B, T, p]` -> `[B, classes]`."""
@@ -175,15 +170,23 @@ class TrellisClassifier(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = {
+        return super().get_config() | {
             "classes": self.classes,
-            "output_units": None if self._units_by_classes else self.trellis.output_units,
+            "trellis": sequence_layer.serialized(self.trellis),
             "dropout": self.dropout,
             "output_dropout": self.output_dropout,
             "permutation": None if self.permutation is None else list(self.permutation),
             "seed": self.seed,
         }
-        return {**super().get_config(), **layer_arguments.config_of(self.trellis), **config}
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Any = None
+    ) -> TrellisClassifier:
+        """Makes a model of its config, also of one that 0.1 saved."""
+        if "trellis" not in config:
+            config = legacy.composed(cls, config)
+        return super().from_config(dict(config), custom_objects)
 
     def _ordered(self, steps: tf.Tensor) -> tf.Tensor:
         """Puts `[B, T, ...]` in the order of the permutation."""
@@ -199,9 +202,14 @@ class TrellisClassifier(keras.Model):
         return tf.gather(steps, self.permutation, axis=1)
 
 
-def _one_a_row(name: str, values: tf.Tensor, rows: Any, what: str) -> tf.Tensor:
+def _one_a_row(
+    name: str,
+    values: tf.Tensor,
+    rows: Any,
+    what: str,
+) -> tf.Tensor:
     """Returns numbers `[B]` of `[B]` or `[B, 1]`."""
-    if values.shape.rank is None:  # Keras makes one graph for all ranks, and tells none
+    if values.shape.rank is None:  # Keras makes one graph for all ranks
         values = tf.reshape(values, [-1])
     wanted = [rows, 1] if values.shape.rank == 2 else [rows]
     expected = f"{what} of shape [B], one for each sequence"
@@ -209,17 +217,21 @@ def _one_a_row(name: str, values: tf.Tensor, rows: Any, what: str) -> tf.Tensor:
     return tf.reshape(values, [-1])
 
 
-def _drop(values: tf.Tensor, rate: float, seed: tf.Tensor | None, stream: int) -> tf.Tensor:
-    """Drops elements, where a rate and a seed say so."""
+def _drop(
+    values: tf.Tensor,
+    rate: float,
+    seed: tf.Tensor | None,
+    stream: str,
+) -> tf.Tensor:
+    """Drops elements; without a seed or a rate, none."""
     if seed is None or not rate:
         return values
-    # The layer's generator may start from the same seed: folding sets the masks apart.
-    seed = dropout.fold_in(seed, stream)
+    seed = dropout.stream_seed(seed, stream)
     return values * dropout.dropout_mask(tf.shape(values), rate, seed, values.dtype)
 
 
 def _permutation(value: Any) -> tuple[int, ...] | None:
-    """Returns a permutation as a tuple, None as it is."""
+    """Returns a permutation as a tuple; None stays None."""
     if value is None:
         return None
     try:

@@ -1,11 +1,11 @@
 """Sampling from a language model: pure functions of tensors.
 
 Nothing here knows a model: `generate` takes a function that advances one. Every argument that a
-request may set (temperature, top-k, top-p, seed, stop tokens) may differ from row to row, so that
-rows which happen to share a batch do not meet.
+request may set (temperature, top-k, top-p, seed, stop tokens) may differ from row to row: rows that
+share a batch do not depend on each other.
 
-A draw is a function of its row's seed and of the step alone, and the same in eager mode, in a
-graph and under XLA.
+A draw depends on its row's seed and its number alone. It is the same in eager mode, in a graph and
+under XLA.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from keras_trellis.core import dropout
 from keras_trellis.models import inputs
 
 __all__ = [
+    "Ban",
     "check_sampling",
     "filter_log_probs",
-    "forbidden",
     "forbidden_tokens",
     "generate",
     "row_seeds",
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
-    """Refuses values that `sample` cannot mean anything by.
+    """Refuses values that `sample` cannot use.
 
     Raises:
         ValueError: not `temperature >= 0`, `top_k >= 1` and integral, `0 < top_p <= 1`.
@@ -67,9 +67,9 @@ def row_seeds(seed: int | None, batch_size: Any) -> tf.Tensor:
 def filter_log_probs(log_probs: tf.Tensor, *, top_k: Any = None, top_p: Any = None) -> tf.Tensor:
     """Sets to minus infinity all but the most probable tokens.
 
-    The `top_k` most probable tokens are kept; of those, renormalised, the fewest that have at
-    least the probability `top_p` together (nucleus sampling: Holtzman et al., 2020). The most
-    probable token is always kept, and so are tokens as probable as the last one kept.
+    It keeps the `top_k` most probable tokens; of those, renormalised, the fewest that have at least
+    the probability `top_p` together (nucleus sampling: Holtzman et al., 2020). It always keeps the
+    most probable token, and tokens as probable as the last one kept.
 
     Args:
         log_probs: `[B, V]`, normalised or not.
@@ -83,7 +83,7 @@ def filter_log_probs(log_probs: tf.Tensor, *, top_k: Any = None, top_p: Any = No
     top_k = size if top_k is None else _column(top_k, tf.int32)
     top_p = _column(1.0 if top_p is None else top_p, log_probs.dtype)
     narrows = tf.reduce_any(top_k < size) | tf.reduce_any(top_p < 1)
-    # Sorting a large vocabulary takes longer than all else of a draw.
+    # Sorting a large vocabulary takes longer than the rest of a draw.
     return tf.cond(narrows, lambda: _filtered(log_probs, top_k, top_p), lambda: log_probs)
 
 
@@ -92,63 +92,20 @@ def _filtered(log_probs: tf.Tensor, top_k: tf.Tensor, top_p: tf.Tensor) -> tf.Te
     kept = tf.range(tf.shape(ordered)[1])[None] < top_k
     probabilities = tf.nn.softmax(_only(kept, ordered))
     before = tf.cumsum(probabilities, axis=-1, exclusive=True)
-    # The sum may round to 1 before the last token: 1 keeps all of them whatever it says.
+    # The sum may round to 1 before the last token; a `top_p` of 1 keeps all of them anyway.
     kept &= (before < top_p) | (top_p >= 1)
     least = tf.reduce_min(tf.where(kept, ordered, ordered.dtype.max), axis=-1, keepdims=True)
     return _only(log_probs >= least, log_probs)
 
 
-def forbidden(forbidden_ids: tf.Tensor, rows: Any, size: Any) -> tf.Tensor:
-    """Returns which tokens must not be drawn: booleans `[B, V]`.
+class Ban:
+    """Sets the log-probabilities of some tokens to minus infinity, in one draw after another.
 
     Args:
-        forbidden_ids: integers `[F]` for all rows, or `[B, F]`, below V; negative ones are nothing.
-        rows: B.
-        size: V.
+        forbidden_ids: None, or integers `[F]` for all rows, or `[B, F]`, below V; a negative one
+            stands for no token.
+        log_probs: `[B, V]`, of any draw.
     """
-    ids = tf.cast(forbidden_ids, tf.int32)
-    ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
-    ids = tf.where(ids < 0, size, ids)  # a column that is cut off again
-    places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids)), ids], axis=-1)
-    return tf.scatter_nd(places, tf.ones_like(ids), [rows, size + 1])[:, :-1] > 0
-
-
-def sample(
-    log_probs: tf.Tensor,
-    seeds: tf.Tensor,
-    step: Any,
-    *,
-    temperature: Any = 1.0,
-    top_k: Any = None,
-    top_p: Any = None,
-    forbidden_ids: Any = None,
-) -> tf.Tensor:
-    """Draws one token a row.
-
-    A draw is the largest of the filtered log-probabilities plus Gumbel noise, which is
-    distributed as the softmax is; with temperature 0 there is no noise, and the most probable
-    token (of equals, the first) is what remains.
-
-    Args:
-        log_probs: `[B, V]`.
-        seeds: `[B, 2]` int64, a row's seed.
-        step: integer, which draw of the row's this is, or integers `[B]`.
-        temperature: number >= 0, or numbers `[B]`; it divides the log-probabilities before the
-            filters.
-        top_k: see `filter_log_probs`.
-        top_p: see `filter_log_probs`.
-        forbidden_ids: None, or what is never drawn, at any temperature, as in `forbidden`: not all
-            tokens. The filters choose from the others, whose probabilities keep their proportions.
-
-    Returns:
-        `[B]` int32.
-    """
-    log_probs = _Ban(forbidden_ids, log_probs).on(log_probs)
-    return _draw(log_probs, seeds, step, temperature=temperature, top_k=top_k, top_p=top_p)
-
-
-class _Ban:
-    """What must not be drawn, made ready for one draw after another: see `forbidden`."""
 
     def __init__(self, forbidden_ids: Any, log_probs: tf.Tensor) -> None:
         self._places = None
@@ -167,10 +124,33 @@ class _Ban:
         return tf.tensor_scatter_nd_add(log_probs, self._places, self._addends)
 
 
-def _draw(
-    log_probs: tf.Tensor, seeds: tf.Tensor, step: Any, *, temperature: Any, top_k: Any, top_p: Any
+def sample(
+    log_probs: tf.Tensor,
+    seeds: tf.Tensor,
+    step: Any,
+    *,
+    temperature: Any = 1.0,
+    top_k: Any = None,
+    top_p: Any = None,
 ) -> tf.Tensor:
-    """As `sample`, once the tokens are banned that must not be drawn."""
+    """Draws one token a row.
+
+    A draw is the largest of the filtered log-probabilities plus Gumbel noise, which is distributed
+    as the softmax is. With temperature 0 there is no noise, and the draw is the most probable
+    token, of equals the first.
+
+    Args:
+        log_probs: `[B, V]`; minus infinity for what is never drawn.
+        seeds: `[B, 2]` int64, a row's seed.
+        step: integer, the number of the row's draw, or integers `[B]`.
+        temperature: number >= 0, or numbers `[B]`; it divides the log-probabilities before the
+            filters.
+        top_k: see `filter_log_probs`.
+        top_p: see `filter_log_probs`.
+
+    Returns:
+        `[B]` int32.
+    """
     temperature = _column(temperature, log_probs.dtype)
     random = temperature > 0
 
@@ -182,7 +162,7 @@ def _draw(
         noisy = scores + _gumbel(seeds, step, log_probs)
         return _argmax(tf.where(random, noisy, scores))
 
-    # Noise takes longer than many a model's step.
+    # Noise takes longer than the time step of many models.
     return tf.cond(tf.reduce_any(random), drawn, lambda: _argmax(log_probs))
 
 
@@ -202,33 +182,40 @@ def generate(
 ) -> tuple[tf.Tensor, tf.Tensor, Any]:
     """Draws up to `steps` tokens a row, feeding each one back.
 
-    A row ends with its last step or with a stop token. While others go on its cache stays what it
-    was then; the loop ends when all rows have ended.
+    A row ends with its last step or with a stop token. Its cache stays as it was then while other
+    rows go on; the loop ends when all rows have ended.
 
     Args:
         step: (ids `[B]`, cache) -> (log-probabilities `[B, V]` of the next token, cache).
         log_probs: `[B, V]`, of the first token to draw.
         cache: what `step` takes; a nest of tensors `[B, ...]` whose shapes `step` keeps.
-        steps: how many tokens to draw, >= 1, or integers `[B]`; may be a tensor.
+        steps: the number of tokens to draw, >= 1, or integers `[B]`; may be a tensor.
         seeds: `[B, 2]` int64, from `row_seeds`, or a seed of its own for every row.
-        first: the number of a row's first draw, or integers `[B]`. Numbered by position, the draws
-            of two calls are those of one long one.
+        first: the number of a row's first draw, or integers `[B]`. Number draws by position, and
+            two calls draw what one long call draws.
         temperature: see `sample`.
         top_k: see `filter_log_probs`.
         top_p: see `filter_log_probs`.
         stop_token_ids: None, integers `[S]`, or `[B, S]`.
-        forbidden_ids: see `sample`.
+        forbidden_ids: see `Ban`: not all tokens. The filters choose from the others, whose
+            probabilities keep their proportions.
 
     Returns:
-        ids `[B, max(steps)]` int32, in which a row that has ended goes on with its last token; how
-        many tokens of each row were drawn, `[B]`; and the cache after all of these but the last: to
-        go on, feed that one.
+        ids `[B, max(steps)]` int32, in which a row repeats its last token after its end; the number
+        of tokens drawn for each row, `[B]`; and the cache, which has read all of these but the
+        last: to go on, feed that one.
     """
-    ban = _Ban(forbidden_ids, log_probs)
-    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    ban = Ban(forbidden_ids, log_probs)
 
     def draw(log_probs: tf.Tensor, index: Any) -> tf.Tensor:
-        return _draw(ban.on(log_probs), seeds, first + index, **settings)
+        return sample(
+            ban.on(log_probs),
+            seeds,
+            first + index,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+        )
 
     def going_on(token: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         return (lengths < steps) & ~_is_stop(token, stop_token_ids)
@@ -246,7 +233,7 @@ def generate(
 
     token = draw(log_probs, 0)
     steps = tf.broadcast_to(tf.cast(steps, tf.int32), tf.shape(token))
-    longest = tf.maximum(tf.reduce_max(steps), 1)  # the first draw stands even where no rows are
+    longest = tf.maximum(tf.reduce_max(steps), 1)  # the first draw counts even without rows
     lengths = tf.ones_like(token)
     tokens = tf.TensorArray(tf.int32, longest, element_shape=token.shape).write(0, token)
     loop = (tf.constant(1), token, going_on(token, lengths), lengths, tokens, cache)
@@ -254,11 +241,12 @@ def generate(
         unfinished, advance, loop, maximum_iterations=longest
     )
     written = tf.range(longest)[:, None] < count
-    return tf.transpose(tf.where(written, tokens.stack(), last[None])), lengths, cache
+    ids = tf.where(written, tokens.stack(), last[None])
+    return tf.transpose(ids), lengths, cache
 
 
 def _where_rows(condition: tf.Tensor, ones: Any, others: Any) -> Any:
-    """Rows of the tensors `ones` where the condition `[B]` holds, of `others` elsewhere."""
+    """Returns rows of the tensors `ones` where the condition `[B]` holds, else of `others`."""
 
     def choose(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         ends = [1] * (one.shape.rank - 1)
@@ -267,7 +255,7 @@ def _where_rows(condition: tf.Tensor, ones: Any, others: Any) -> Any:
     def chosen() -> Any:
         return tf.nest.map_structure(choose, ones, others)
 
-    # A cache is large, and as a rule all rows go on.
+    # A cache is large, and mostly all rows go on: then nothing is copied.
     return tf.cond(tf.reduce_all(condition), lambda: ones, chosen)
 
 
@@ -320,7 +308,7 @@ def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
 
 
 def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor | None:
-    """Returns tokens that must not be drawn, as `token_ids` does; None where there are none.
+    """Returns tokens that must not be drawn, as `token_ids` does; None stays.
 
     Raises:
         ValueError: as `token_ids`, or nothing is left to draw.
@@ -335,7 +323,7 @@ def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor | None:
 
 
 def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
-    """Standard Gumbel noise `[B, V]` as `log_probs`: row b a function of its seed and its step."""
+    """Returns standard Gumbel noise `[B, V]`; a row's depends on its seed and its step alone."""
     steps = tf.broadcast_to(tf.cast(step, seeds.dtype), tf.shape(seeds)[:1])
     words, dtype = tf.shape(log_probs)[1:], log_probs.dtype
     bits = tf.map_fn(
@@ -363,5 +351,5 @@ def _only(kept: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def _column(value: Any, dtype: tf.DType) -> tf.Tensor:
-    """A number or one a row, `[1, 1]` or `[B, 1]`."""
+    """Returns a number, or one for each row, as `[1, 1]` or `[B, 1]`."""
     return tf.reshape(tf.cast(value, dtype), [-1, 1])

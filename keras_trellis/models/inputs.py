@@ -1,9 +1,8 @@
-"""Checks of tensors: what a graph does not know before it runs, it checks as it runs.
+"""Checks of tensors, before a graph runs or as it runs.
 
-Where a shape or a value is known, the error is a ValueError; in a graph where it is not,
-`tf.errors.InvalidArgumentError` with the same message. XLA leaves assertions out: there a wrong
-shape fails at a reshape, and a wrong id makes NaN. In a graph for inference nothing is asserted, as
-an export checks its requests itself.
+A shape or a value that is known and wrong is a ValueError. In a graph that does not know it, it is
+a `tf.errors.InvalidArgumentError` with the same message. XLA leaves assertions out: there a wrong
+shape fails at a reshape, and a wrong id makes NaN.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-
-from keras_trellis.engine.tracing import is_for_inference
 
 Sizes = Sequence["int | tf.Tensor | None"]
 
@@ -53,8 +50,13 @@ def sizes(tensor: tf.Tensor) -> list[Any]:
     return [found[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
 
 
-def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tensor:
-    """Returns a tensor, which is of the shape that is wanted.
+def with_shape(
+    name: str,
+    tensor: Any,
+    wanted: Sizes,
+    expected: str,
+) -> tf.Tensor:
+    """Returns a tensor once its shape is checked.
 
     Args:
         name: the argument's.
@@ -65,13 +67,9 @@ def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tenso
     Raises:
         ValueError: it is not of this shape.
     """
-    tensor = tf.convert_to_tensor(tensor)
-    message = f"`{name}` must be {expected}. Received: {name} of shape"
-    static = tf.TensorShape([None if tf.is_tensor(size) else size for size in wanted])
-    if not tensor.shape.is_compatible_with(static):
-        instead = "" if set(static) == {None} else f" instead of {_text(static)}"
-        raise ValueError(f"{message} {_text(tensor.shape)}{instead}")
-    if is_for_inference() or _is_known(tensor, wanted):
+    tensor = with_known_shape(name, tensor, wanted, expected)
+    message, static = _message(name, expected), _static(wanted)
+    if _is_known(tensor, wanted):
         return tensor
     found = tf.shape(tensor)
     numbers = tf.stack([-1 if size is None else size for size in wanted])
@@ -84,14 +82,35 @@ def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> tf.Tenso
     return tensor
 
 
-def within(name: str, ids: tf.Tensor, size: int, what: str = "the vocabulary") -> tf.Tensor:
-    """Returns integers, which are in [0, size).
+def with_known_shape(
+    name: str,
+    tensor: Any,
+    wanted: Sizes,
+    expected: str,
+) -> tf.Tensor:
+    """As `with_shape`, but checks only the sizes that are known; so it adds nothing to a graph.
 
     Raises:
-        ValueError: one is not.
+        ValueError: a size that is known is another one.
     """
-    if is_for_inference():
-        return ids
+    tensor, static = tf.convert_to_tensor(tensor), _static(wanted)
+    if not tensor.shape.is_compatible_with(static):
+        instead = "" if set(static) == {None} else f" instead of {_text(static)}"
+        raise ValueError(f"{_message(name, expected)} {_text(tensor.shape)}{instead}")
+    return tensor
+
+
+def within(
+    name: str,
+    ids: tf.Tensor,
+    size: int,
+    what: str = "the vocabulary",
+) -> tf.Tensor:
+    """Returns integers once they are checked to be in [0, size).
+
+    Raises:
+        ValueError: one is outside.
+    """
     least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     holds = (least >= 0) & (most < size)
     message = f"`{name}` must be in [0, {size}), {what}. Received: {name} from"
@@ -103,12 +122,112 @@ def within(name: str, ids: tf.Tensor, size: int, what: str = "the vocabulary") -
         return tf.identity(ids)
 
 
-def require(holds: tf.Tensor, message: str, value: tf.Tensor) -> None:
-    """Raises an error with a message and a value where something does not hold."""
+def require(
+    holds: tf.Tensor,
+    message: str,
+    value: tf.Tensor,
+) -> None:
+    """Raises an error with a message and a value unless something holds."""
     if not tf.executing_eagerly():
         _assertion(holds, message, value)
     elif not holds:
         raise ValueError(f"{message} {value}")
+
+
+def next_tokens(
+    name: str,
+    targets: tf.Tensor,
+    ids_name: str,
+    ids: tf.Tensor,
+) -> tf.Tensor:
+    """Returns targets as integers; their shape must be that of the ids."""
+    return with_shape(
+        name,
+        integers(name, targets),
+        sizes(ids),
+        f"of the shape of `{ids_name}`, the token after each of them: of a text, text[:, :-1] and "
+        "text[:, 1:]",
+    )
+
+
+def begun(name: str, ids: tf.Tensor) -> tf.Tensor:
+    """Returns ids `[B, T]`; T must be at least 1."""
+    if ids.shape[1] == 0:
+        raise ValueError(
+            f"`{name}` must have at least one token a row. "
+            f"Received: {name} of shape {tuple(ids.shape)}"
+        )
+    return ids
+
+
+def where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
+    """Returns values with zeros at masked positions, so that nothing reads what padding holds."""
+    return values if mask is None else tf.where(tf.cast(mask, tf.bool), values, 0)
+
+
+def scored(
+    model: Any,
+    targets: Any,
+    ids: tf.Tensor,
+    mask: Any,
+    sample_weight: Any,
+    names: tuple[str, str] = ("targets", "ids"),
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the targets of a loss, 0 where they are not scored, and their weights.
+
+    Args:
+        model: the language model.
+        targets: integers `[B, T]`.
+        ids: `[B, T]`.
+        mask: None, or booleans `[B, T]`.
+        sample_weight: None, or weights `[B]` or `[B, T]`.
+        names: what to call targets and ids in errors.
+
+    Returns:
+        the targets, and their weights in at least float32, both `[B, T]`.
+
+    Raises:
+        ValueError: targets or weights have another shape, or a target is outside of the vocabulary.
+    """
+    dtype = tf.float64 if model.compute_dtype == "float64" else tf.float32
+    targets = next_tokens(names[0], targets, names[1], ids)
+    weights = _position_weights(sample_weight, ids, names[1], dtype)
+    weights = where_valid(mask, weights)
+    targets = where_valid(weights != 0, targets)
+    return within(names[0], targets, model.vocabulary_size), weights
+
+
+def _position_weights(
+    sample_weight: Any,
+    ids: tf.Tensor,
+    ids_name: str,
+    dtype: tf.DType,
+) -> tf.Tensor:
+    """Returns how much each position counts, `[B, T]`."""
+    rows, steps = sizes(ids)
+    ones = tf.ones([rows, steps], dtype)
+    if sample_weight is None:
+        return ones
+    weights = tf.cast(sample_weight, dtype)
+    expected = f"of shape [B], or of that of `{ids_name}`, [B, T]"
+    if weights.shape.rank in (0, 1):
+        weights = with_shape("sample_weight", weights, [rows], expected)
+    if weights.shape.rank in (1, None):  # Keras makes one graph for all ranks
+        weights = tf.reshape(weights, [rows, -1])
+    columns = sizes(weights)[1]
+    if tf.is_tensor(columns):
+        columns = tf.where(columns == 1, 1, steps)
+    elif columns != 1:
+        columns = steps
+    return ones * with_shape("sample_weight", weights, [rows, columns], expected)
+
+
+def _message(name: str, expected: str) -> str:
+    return f"`{name}` must be {expected}. Received: {name} of shape"
+
+
+def _static(wanted: Sizes) -> tf.TensorShape:
+    return tf.TensorShape([None if tf.is_tensor(size) else size for size in wanted])
 
 
 def _assertion(holds: tf.Tensor, *data: Any) -> tf.Operation:
@@ -117,7 +236,7 @@ def _assertion(holds: tf.Tensor, *data: Any) -> tf.Operation:
 
 
 def _is_known(tensor: tf.Tensor, wanted: Sizes) -> bool:
-    """Whether the static shape says all that is wanted."""
+    """Returns whether the static shape settles the check."""
     return tensor.shape.rank is not None and all(
         want is None or (found is not None and not tf.is_tensor(want))
         for found, want in zip(tensor.shape, wanted, strict=True)

@@ -1,30 +1,17 @@
 """The corpus of WikiText-103's size, made small."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks import corpus
-from tools.build_files import ROOT
-from trainers.data import corpora
-
-
-def _run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.corpus", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+from tests.benchmarks.commands import run
+from trainers.tasks import corpora
 
 
 def test_has_the_tokens_and_words_asked_for(tmp_path):
-    done = _run(f"--output={tmp_path}", "--tokens=30000", "--words=900")
+    done = run("corpus", f"--output={tmp_path}", "--tokens=30000", "--words=900")
     assert done.returncode == 0, done.stderr
     loaded = corpora.load("wikitext103", tmp_path, tmp_path / "cache", order="frequency")
     assert loaded.vocabulary.size == 900
@@ -34,7 +21,7 @@ def test_has_the_tokens_and_words_asked_for(tmp_path):
 
 
 def test_too_few_tokens_for_the_words(tmp_path):
-    done = _run(f"--output={tmp_path}", "--tokens=1000", "--words=900")
+    done = run("corpus", f"--output={tmp_path}", "--tokens=1000", "--words=900")
     assert done.returncode != 0
     assert "at least 2 * --words = 1800" in done.stderr
     assert "Received: --tokens=1000" in done.stderr

@@ -1,23 +1,15 @@
 """What encoding takes: a table of three rows."""
 
 import re
-import subprocess
-import sys
 
-from tools.build_files import ROOT
+from tests.benchmarks.commands import run
 
 
 def test_prints_what_it_measured(tmp_path):
     for name, lines in (("train", 500), ("valid", 40), ("test", 40)):
         (tmp_path / f"{name}.txt").write_text("the cat sat on the mat\n" * lines)
     flags = ("--task=text", f"--data_dir={tmp_path}", f"--cache_dir={tmp_path / 'c'}", "--steps=2")
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.encode", *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run("encode", *flags)
     assert done.returncode == 0, done.stderr
     rows = [re.split(r"\s*\|\s*", line)[1:4] for line in done.stdout.splitlines()[2:]]
     assert [row[0] for row in rows] == ["encode", "load again", "draw 2 batches"]

@@ -67,4 +67,4 @@ def test_rows_count_tokens():
     assert [each["tokens_per_second"] for each in rows] == [4, 2, 8]
     assert [each["same"] for each in rows] == [1.0, 0.75, None]
     text = generate.table({"rows": rows, "setting": {"new_tokens": 4}})
-    assert "| 2 | 5 | 2 | 1000.00 | 2.00, **2.00**, 2.00 | 75.0% |" in text
+    assert "| 2 | 5 | 2 | 1,000.00 | 2.00, **2.00**, 2.00 | 75.0% |" in text

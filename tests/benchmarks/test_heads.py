@@ -1,19 +1,15 @@
 """The benchmark of the heads, at a tiny size."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from benchmarks import heads
 from benchmarks.workers import Reading, Result
-from tools.build_files import ROOT
+from tests.benchmarks.commands import measured
 
 
 def test_targets_follow_zipf():
-    sizes = heads.HeadSizes(20_000, 1, 8, 1, (2,), 1)
+    sizes = heads.HeadSizes(20_000, 1, 8, 1, (2,))
     counts = np.bincount(sizes.targets(), minlength=8)
     harmonic = (1 / np.arange(1, 9)).sum()
     np.testing.assert_allclose(counts * np.arange(1, 9) * harmonic / 20_000, 1, atol=0.1)
@@ -32,23 +28,14 @@ def test_rows_are_set_beside_the_full_softmax():
 
 @pytest.mark.parametrize("name", heads.HEADS)
 def test_a_step_trains(name):
-    sizes = heads.HeadSizes(6, 4, 9, 2, (2, 5), 1)
+    sizes = heads.HeadSizes(6, 4, 9, 2, (2, 5))
     contender = heads.HEADS[name][1](sizes)
     losses = [contender.step() for _ in range(2)]
     assert losses[1] < losses[0] and contender.facts["parameters"] >= 9 * 5
 
 
 def test_the_command(tmp_path):
-    result = tmp_path / "heads.json"
     flags = ("--positions=6", "--units=4", "--vocabulary_size=9", "--cutoffs=2,5", "--threads=1")
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.heads", *flags, "--rounds=1", f"--json={result}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(result.read_text())
+    found, text = measured(tmp_path, "heads", *flags, "--rounds=1")
     assert [each["name"] for each in found["rows"]] == list(heads.HEADS)
-    assert "| AdaptiveSoftmax | " in done.stdout
+    assert "| AdaptiveSoftmax | " in text

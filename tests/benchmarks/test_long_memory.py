@@ -10,9 +10,9 @@ from benchmarks import long_memory
 from benchmarks.contenders import OURS
 from benchmarks.long_memory import Point, Setting
 from benchmarks.workers import Result
-from trainers.data import sequences
 from trainers.sequences import models
 from trainers.tasks import config as configs
+from trainers.tasks import sequences
 from trainers.training import loop, runs
 
 

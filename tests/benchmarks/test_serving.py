@@ -1,17 +1,14 @@
 """The benchmark of generation from an export, at a tiny size."""
 
-import json
-import subprocess
-import sys
-
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_trellis
 from benchmarks import generate, lstm, serving
 from benchmarks.workers import Reading, Result
-from tools.build_files import ROOT
-from trainers.language.baselines import LSTMLanguageModel
+from tests.benchmarks.commands import measured
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +40,9 @@ def test_no_lstm_comes_nearer_to_the_parameters(setting):
     facts, model = contender.facts, setting.model
 
     def distance(units):
-        network = LSTMLanguageModel(11, units, 2, embedding_units=6)
+        layers = [keras.layers.LSTM(width) for width in (units, 6)]
+        network = keras_trellis.TrellisLM(11, layers, embedding_units=6)
+        network.build((None, None))
         return abs(network.count_params() - model.parameters)
 
     nearest = abs(facts["parameters"] - model.parameters)
@@ -88,7 +87,7 @@ def test_rows_set_times_of_a_token_beside_the_limits(setting):
     assert list(found) == ["step", "window", "lstm", "products", "limit"]
     assert found["step"]["seconds_a_token"] == [1.0, 2.0]
     assert found["limit"]["seconds_a_token"] == [0.5, 1.0]  # the better of the two, by round
-    assert found["step"]["of_limit"]["median"] == 0.5
+    assert found["step"]["of_limit"] == 0.5
     assert found["lstm"]["of_limit"] is None  # it reads other weights
     assert found["window"]["time_to_ours"] == {"min": 6.0, "median": 7.5, "max": 9.0}
     assert [each["same"] for each in found.values()] == [1.0, 1.0, None, None, None]
@@ -99,12 +98,12 @@ def test_rows_set_times_of_a_token_beside_the_limits(setting):
 
 def test_the_loop_of_an_lstm_writes_what_its_steps_do(setting):
     network, ids = lstm.network(setting.model), tf.constant([3, 4])
-    states, expected = network.get_initial_state(2), []
+    cache, expected = network.get_initial_cache(2), [ids]
     for _ in range(4):
-        scores, states = lstm.read(network, ids if not expected else expected[-1], states)
+        scores, cache = network.step(expected[-1], cache)
         expected.append(tf.argmax(scores, -1, tf.int32))
-    found = lstm.continued(network, ids, network.get_initial_state(2), 4)
-    np.testing.assert_array_equal(found, tf.stack(expected, axis=1))
+    found = lstm.continued(network, ids, network.get_initial_cache(2), 4)
+    np.testing.assert_array_equal(found, tf.stack(expected[1:], axis=1))
 
 
 def test_each_way_is_set_beside_the_lstm_that_goes_it():
@@ -120,33 +119,10 @@ def test_each_way_is_set_beside_the_lstm_that_goes_it():
     assert found == {"title": "batch 32: `step`", "min": 1.0, "median": 1.5, "max": 2.0}
 
 
-def test_aims_are_looked_up_by_batch_size():
-    spread = {"min": 1.0, "median": 2.0, "max": 3.0}
-    rows = [
-        {"name": name, "title": name, "batch_size": size, "time_to_ours": spread}
-        for name, size in [("limit", 1), ("limit", 32), ("window", 32), ("window", 2)]
-    ]
-    found = serving.aims({"rows": rows})
-    assert [(each["title"], each["aim"]) for each in found] == [
-        ("batch 1: limit", 0.5),
-        ("batch 32: window", 30),
-    ]
-    assert found[0]["median"] == 2.0
-
-
 def test_the_command(tmp_path):
-    result = tmp_path / "serving.json"
     sizes = ("--units=8", "--depth=3", "--embedding_units=6", "--vocabulary_size=11")
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.serving", *sizes, "--batch_size=2", "--rounds=1"]
-        + ["--only=generate", "--threads=1", f"--json={result}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(result.read_text())
-    measured = [(each["name"], each["batch_size"], each["same"]) for each in found["rows"]]
-    assert measured == [(name, 2, 1.0) for name in ("step", "generate")]
-    assert "| `step` | 2 | " in done.stdout and "| `generate` | 2 | " in done.stdout
+    flags = ("--batch_size=2", "--rounds=1", "--only=generate", "--threads=1")
+    found, text = measured(tmp_path, "serving", *sizes, *flags)
+    rows = [(each["name"], each["batch_size"], each["same"]) for each in found["rows"]]
+    assert rows == [(name, 2, 1.0) for name in ("step", "generate")]
+    assert "| `step` | 2 | " in text and "| `generate` | 2 | " in text

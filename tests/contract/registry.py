@@ -11,14 +11,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import EquilibriumTrellisLayer, TrellisClassifier, TrellisLayer, TrellisLM, heads
+from keras_trellis import (
+    EquilibriumTrellisLayer,
+    RecurrentLayer,
+    TrellisClassifier,
+    TrellisLayer,
+    TrellisLM,
+    heads,
+)
+from keras_trellis.core.trellis import trellis
 
 CHANNELS = 3
 VOCABULARY = 11
 
 
 class Outputs(NamedTuple):
-    """What a run gives: tensors [B, T, ...] and, where the mask has a last valid step, [B, ...]."""
+    """The results of a run: tensors [B, T, ...], and tensors [B, ...] of the last valid step."""
 
     steps: list[tf.Tensor]
     rows: list[tf.Tensor] = []
@@ -29,16 +37,19 @@ class Entry:
     """How a test runs one public class.
 
     Attributes:
-        cls: the class that the entry stands for.
+        cls: the public class.
         make: builds it under a dtype policy; the variables are randomised afterwards.
         draw: (generator, batch, steps) -> inputs, an array [B, T, ...].
-        padding: what may stand at masked steps without reaching anything.
+        padding: a value at masked steps that must reach nothing.
         run: (object, inputs, mask or None) -> Outputs.
         get_initial_cache: (object, batch) -> cache.
         stream: (object, inputs, cache, mask or None) -> (the steps of Outputs, as many of the
             first as streaming has; cache).
         as_model: object -> a keras.Model over inputs of unknown sizes, for saving and predicting;
-            None for what is no model by itself.
+            None for what cannot be a model.
+        plain: (object, inputs, mask) -> the same Outputs by the definition in `keras_trellis.core`;
+            None for what has no fast form.
+        least_batch: the least number of rows. Keras's LSTM takes no batch without a row.
     """
 
     cls: type
@@ -49,6 +60,8 @@ class Entry:
     get_initial_cache: Callable[[Any, int], Any] = lambda obj, batch: ()
     stream: Callable[[Any, Any, Any, Any], tuple[list[tf.Tensor], Any]] | None = None
     as_model: Callable[[Any], keras.Model] | None = None
+    plain: Callable[[Any, Any, Any], Outputs] | None = None
+    least_batch: int = 0
 
     def built(self, policy: str = "float64") -> Any:
         """The object with random variables, the same ones under every policy."""
@@ -68,46 +81,88 @@ def _ids(rng: np.random.Generator, batch: int, steps: int) -> np.ndarray:
     return rng.integers(0, VOCABULARY, (batch, steps)).astype("int32")
 
 
-# TrellisLayer, and the layer of infinite depth
+# Sequence layers
 
 
-def _layer(cls: type[TrellisLayer] = TrellisLayer, **arguments: Any) -> Entry:
-    def make(policy: str) -> TrellisLayer:
-        layer = cls(6, return_sequences=True, return_state=True, dtype=policy, **arguments)
+def _sequence_layer(make: Callable[..., Any]) -> Entry:
+    """An entry of a layer; `make` takes its flags and its dtype policy."""
+
+    def built(policy: str) -> keras.layers.Layer:
+        layer = make(return_sequences=True, return_state=True, dtype=policy)
         layer.build((None, None, CHANNELS))
         return layer
 
-    def run(layer: TrellisLayer, x: Any, mask: Any) -> Outputs:
+    def run(layer: Any, x: Any, mask: Any) -> Outputs:
         outputs, *states = layer(x, mask=mask)
         return Outputs([outputs], states)
 
-    def stream(layer: TrellisLayer, x: Any, cache: Any, mask: Any) -> Any:
+    def stream(layer: Any, x: Any, cache: Any, mask: Any) -> Any:
         outputs, cache = layer.stream(x, cache, mask=mask)
         return [outputs], cache
 
-    def as_model(layer: TrellisLayer) -> keras.Model:
+    def as_model(layer: Any) -> keras.Model:
         inputs = keras.Input((None, CHANNELS), dtype=layer.compute_dtype)
         return keras.Model(inputs, layer(inputs)[0], dtype=layer.dtype_policy)
 
     return Entry(
-        cls=cls,
-        make=make,
+        cls=type(make()),
+        make=built,
         draw=_sequences,
         padding=np.nan,
         run=run,
-        get_initial_cache=TrellisLayer.get_initial_cache,
+        get_initial_cache=lambda layer, batch: layer.get_initial_cache(batch),
         stream=stream,
         as_model=as_model,
     )
 
 
+def _trellis_layer(**arguments: Any) -> Entry:
+    """An entry of a trellis network, which has a plain form."""
+
+    def plain(layer: TrellisLayer, x: Any, mask: Any) -> Outputs:
+        weights = layer._weights(tf.shape(x)[0], training=False)
+        stops = [layer.depth]
+        (hidden,), state = trellis(layer._network, weights, x, mask=mask, stops=stops)
+        return Outputs([layer._outputs(hidden)], list(state))
+
+    return dataclasses.replace(_sequence_layer(_trellis(**arguments)), plain=plain)
+
+
+def _trellis(**arguments: Any) -> Callable[..., TrellisLayer]:
+    return functools.partial(TrellisLayer, **{"units": 6, **arguments})
+
+
+def _equilibrium(**arguments: Any) -> Callable[..., EquilibriumTrellisLayer]:
+    # As good as exact: what is compared with itself is compared to ten digits.
+    arguments = {"units": 6, "tolerance": 1e-13, **arguments}
+    return functools.partial(EquilibriumTrellisLayer, **arguments)
+
+
+def _recurrent(*layers: Callable[..., Any]) -> Callable[..., RecurrentLayer]:
+    def make(dtype: Any = None, **flags: Any) -> RecurrentLayer:
+        return RecurrentLayer([layer(dtype=dtype) for layer in layers], **flags)
+
+    return make
+
+
+def _cells(dtype: Any = None) -> keras.layers.RNN:
+    cells = [keras.layers.SimpleRNNCell(3, dtype=dtype), keras.layers.LSTMCell(2, dtype=dtype)]
+    return keras.layers.RNN(keras.layers.StackedRNNCells(cells, dtype=dtype), dtype=dtype)
+
+
+LSTM = functools.partial(keras.layers.LSTM, 4)
+GRU = functools.partial(keras.layers.GRU, 4)
+
+
 # TrellisLM
 
 
-def _language_model(head: Callable[..., Any] | None = None, **arguments: Any) -> Entry:
+def _language_model(layer: Callable[..., Any], head: Callable[..., Any] | None = None) -> Entry:
     def make(policy: str) -> TrellisLM:
         of_head = {} if head is None else {"head": head(dtype=policy)}
-        return TrellisLM(VOCABULARY, 7, 2, embedding_units=4, dtype=policy, **of_head, **arguments)
+        return TrellisLM(
+            VOCABULARY, layer(dtype=policy), embedding_units=4, dtype=policy, **of_head
+        )
 
     def targets(ids: Any) -> Any:
         return (3 * ids + 1) % VOCABULARY  # a function of each id alone, as padding demands
@@ -135,9 +190,9 @@ def _language_model(head: Callable[..., Any] | None = None, **arguments: Any) ->
 # TrellisClassifier
 
 
-def _classifier(**arguments: Any) -> Entry:
+def _classifier(layer: Callable[..., Any]) -> Entry:
     def make(policy: str) -> TrellisClassifier:
-        model = TrellisClassifier(5, 6, 3, dtype=policy, **arguments)
+        model = TrellisClassifier(5, layer(dtype=policy), dtype=policy)
         model.build((None, None, CHANNELS))
         return model
 
@@ -172,34 +227,52 @@ def _head(cls: type, **arguments: Any) -> Entry:
     return Entry(cls=cls, make=make, draw=_sequences, padding=np.nan, run=run)
 
 
+def _with_rows(entry: Entry) -> Entry:
+    return dataclasses.replace(entry, least_batch=1)
+
+
+_PAIR = _trellis(units=7, depth=2, output_units=4)
+
 REGISTRY = {
-    "TrellisLayer": _layer(depth=3),
-    "TrellisLayer gru, dilated, groups": _layer(
+    "TrellisLayer": _trellis_layer(depth=3),
+    "TrellisLayer gru, dilated, groups": _trellis_layer(
         depth=3, gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4
     ),
-    "TrellisLayer, staggered groups": _layer(depth=4, groups=3, staggered=True),
-    "TrellisLayer tanh, one tap, weight normalisation": _layer(
+    "TrellisLayer, staggered groups": _trellis_layer(depth=4, groups=3, staggered=True),
+    "TrellisLayer tanh, one tap, weight normalisation": _trellis_layer(
         depth=3, gate="tanh", kernel_size=1, weight_normalization=True, inject_every=2
     ),
-    # As good as exact: what is compared with itself is compared to ten digits.
-    "EquilibriumTrellisLayer": _layer(EquilibriumTrellisLayer, tolerance=1e-13),
-    "EquilibriumTrellisLayer gru, dilated, weight normalisation": _layer(
-        EquilibriumTrellisLayer,
-        tolerance=1e-13,
-        gate="gru",
-        dilation_rate=(1, 2),
-        output_units=4,
-        weight_normalization=True,
-        inject_every=2,
+    "EquilibriumTrellisLayer": _sequence_layer(_equilibrium()),
+    "EquilibriumTrellisLayer gru, dilated, weight normalisation": _sequence_layer(
+        _equilibrium(
+            gate="gru",
+            dilation_rate=(1, 2),
+            output_units=4,
+            weight_normalization=True,
+            inject_every=2,
+        )
     ),
-    "TrellisLM": _language_model(dilation_rate=(1, 2), weight_normalization=True),
+    "RecurrentLayer of an LSTM": _with_rows(_sequence_layer(_recurrent(LSTM))),
+    "RecurrentLayer of cells": _with_rows(_sequence_layer(_recurrent(GRU, _cells))),
+    "TrellisLM": _language_model(
+        functools.partial(_PAIR, dilation_rate=(1, 2), weight_normalization=True)
+    ),
     "TrellisLM, a mixture of softmaxes": _language_model(
-        functools.partial(heads.MixtureOfSoftmaxes, 3), output_units=5
+        functools.partial(_PAIR, output_units=5),
+        functools.partial(heads.MixtureOfSoftmaxes, 3),
     ),
     "TrellisLM, an adaptive softmax": _language_model(
-        functools.partial(heads.AdaptiveSoftmax, (4, 7))
+        _PAIR, functools.partial(heads.AdaptiveSoftmax, (4, 7))
     ),
-    "TrellisClassifier": _classifier(dilation_rate=(1, 2, 4), weight_normalization=True),
+    "TrellisLM over an LSTM": _with_rows(_language_model(LSTM)),
+    "TrellisLM over a GRU": _language_model(GRU),
+    "TrellisLM, an equilibrium": _language_model(_equilibrium(units=4)),
+    "TrellisClassifier": _classifier(
+        _trellis(depth=3, output_units=5, dilation_rate=(1, 2, 4), weight_normalization=True)
+    ),
+    "TrellisClassifier over an LSTM": _with_rows(_classifier(LSTM)),
+    "TrellisClassifier over a GRU": _classifier(GRU),
+    "TrellisClassifier, an equilibrium": _classifier(_equilibrium()),
     "TiedSoftmax": _head(heads.TiedSoftmax),
     "MixtureOfSoftmaxes": _head(heads.MixtureOfSoftmaxes, experts=3),
     "MixtureOfSoftmaxes, epsilon": _head(heads.MixtureOfSoftmaxes, experts=2, epsilon=1e-3),

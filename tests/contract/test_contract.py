@@ -38,8 +38,8 @@ def only(condition):
     return pytest.mark.parametrize("name", names, indirect=True, scope="module")
 
 
-# The others treat each step for itself: they carry nothing and take no mask.
-with_memory = only(lambda entry: entry.stream is not None)
+# The others treat each step by itself: they carry no cache and take no mask.
+with_cache = only(lambda entry: entry.stream is not None)
 # The others are saved as parts of a model.
 models = only(lambda entry: entry.as_model is not None)
 
@@ -52,6 +52,12 @@ def entry(name):
 @pytest.fixture(scope="module")
 def built(entry):
     return entry.built()
+
+
+@pytest.fixture(scope="module")
+def graph(entry, built):
+    """`run_with_gradients` as a graph, which several tests use."""
+    return tf.function(lambda inputs, mask: run_with_gradients(entry, built, inputs, mask))
 
 
 @pytest.fixture
@@ -111,18 +117,23 @@ def weighted_sum(values, seed):
     return tf.reduce_sum(flat * tf.sin(places + (1.0 + seed)))
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_eager_and_graphs_of_known_sizes_agree(entry, built, inputs, jit_compile):
+@only(lambda entry: entry.plain is not None)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_fast_form_is_the_plain_one(entry, built, inputs, masked):
+    mask = tf.constant(MASK) if masked else None
+    inputs = tf.constant(spoil(entry, inputs, MASK) if masked else inputs)
+    assert_close(entry.run(built, inputs, mask), entry.plain(built, inputs, mask))
+
+
+def test_eager_and_graphs_of_known_sizes_agree(entry, built, graph, inputs):
     inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
-
-    def run(inputs, mask):
-        return run_with_gradients(entry, built, inputs, mask)
-
-    graph = tf.function(run, jit_compile=jit_compile)
-    assert_close(graph(inputs, mask), run(inputs, mask))
+    expected = run_with_gradients(entry, built, inputs, mask)
+    assert_close(graph(inputs, mask), expected)
+    compiled = tf.function(graph.python_function, jit_compile=True)
+    assert_close(compiled(inputs, mask), expected)
 
 
-@with_memory
+@with_cache
 def test_streaming_eagerly_and_under_xla_agree(entry, built, inputs):
     inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
     _, cache = entry.stream(
@@ -140,7 +151,7 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
     specs = [tf.TensorSpec(shape, inputs.dtype), tf.TensorSpec([None, None], tf.bool)]
     run = tf.function(lambda x, m: run_with_gradients(entry, built, x, m), input_signature=specs)
     plain = tf.function(lambda x: entry.run(built, x, None), input_signature=specs[:1])
-    for batch, steps in [(BATCH, STEPS), (2, 1), (1, 0), (0, 3)]:
+    for batch, steps in [(BATCH, STEPS), (2, 1), (1, 0), (entry.least_batch, 3)]:
         x = entry.draw(np.random.default_rng(2), batch, steps)
         mask = np.random.default_rng(3).random((batch, steps)) < 0.7
         assert_close(plain(x), entry.run(built, tf.constant(x), None))
@@ -150,7 +161,7 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
     assert run.experimental_get_tracing_count() == 1
 
 
-@with_memory
+@with_cache
 @pytest.mark.parametrize("cuts", [(3,), (1, 2, 3, 4, 5, 6), (0, 5, 5)])
 @pytest.mark.parametrize("masked", [False, True])
 def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
@@ -165,16 +176,16 @@ def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
         assert_close(np.concatenate(pieces, axis=1), whole)
 
 
-def test_a_row_is_what_it_is_alone(entry, built, inputs):
+def test_a_row_does_not_depend_on_others(entry, built, inputs):
     together = entry.run(built, inputs, MASK)
     for row in range(BATCH):
         alone = entry.run(built, inputs[row : row + 1], MASK[row : row + 1])
         assert_close(alone, tf.nest.map_structure(lambda v: v[row : row + 1], together))  # noqa: B023
 
 
-@with_memory
+@with_cache
 def test_padding_is_nothing(entry, built, inputs):
-    """Each row as it is alone without its masked steps, whatever stands there."""
+    """Each row equals itself alone without its masked steps, whatever they hold."""
     padded = entry.run(built, spoil(entry, inputs, MASK), MASK)
     for row, valid in enumerate(MASK):
         alone = entry.run(built, inputs[row : row + 1, valid], None)
@@ -185,7 +196,7 @@ def test_padding_is_nothing(entry, built, inputs):
         assert_close([each[row] for each in padded.rows], [each[0] for each in alone.rows])
 
 
-@with_memory
+@with_cache
 def test_padding_reaches_no_gradient(entry, built, inputs):
     mask = tf.constant(MASK)
     spoiled = tf.constant(spoil(entry, inputs, MASK))
@@ -197,9 +208,9 @@ def test_padding_reaches_no_gradient(entry, built, inputs):
         assert not np.asarray(got[1][-1])[~MASK].any()
 
 
-def test_gradients_are_finite_differences(entry, built, inputs):
+def test_gradients_are_finite_differences(built, graph, inputs):
     inputs, mask = tf.constant(inputs), tf.constant(MASK)
-    *_, gradients = run_with_gradients(entry, built, inputs, mask)
+    *_, gradients = graph(inputs, mask)
     before = [v.numpy() for v in built.trainable_variables]
     rng, step = np.random.default_rng(4), 1e-6
     directions = [rng.normal(size=g.shape) for g in gradients]
@@ -208,7 +219,7 @@ def test_gradients_are_finite_differences(entry, built, inputs):
         for i, (variable, value) in enumerate(zip(built.trainable_variables, before, strict=True)):
             variable.assign(value + sign * step * directions[i] if i == index else value)
         x = inputs + sign * step * directions[index] if index == len(before) else inputs
-        return float(run_with_gradients(entry, built, x, mask)[1])
+        return float(graph(x, mask)[1])
 
     for index, gradient in enumerate(gradients):
         slope = (moved(index, 1) - moved(index, -1)) / (2 * step)
@@ -272,8 +283,7 @@ def test_configuration_is_json_and_goes_round(entry, built):
     assert json.loads(json.dumps(keras.saving.serialize_keras_object(copy))) == config
 
 
-# Saved here or by an earlier release, loaded in one fresh process that imports the package and
-# nothing else.
+# One fresh process, which imports only the package, loads the files of this and earlier releases.
 
 LOADING = """
 import pathlib, sys
@@ -358,7 +368,7 @@ def test_the_registry_is_complete():
 
 
 def test_the_contract_can_fail():
-    """A network that looks one step ahead, and one that adds up its rows, are told."""
+    """It finds a network that looks one step ahead, and one that adds up its rows."""
     x = np.random.default_rng(1).normal(size=(BATCH, STEPS, 2))
 
     class Entry:
@@ -367,4 +377,4 @@ def test_the_contract_can_fail():
     with pytest.raises(AssertionError):
         test_the_future_reaches_nothing(Entry, lambda x: np.roll(x, -1, axis=1), x, 3)
     with pytest.raises(AssertionError):
-        test_a_row_is_what_it_is_alone(Entry, lambda x: x + x.sum(0, keepdims=True), x)
+        test_a_row_does_not_depend_on_others(Entry, lambda x: x + x.sum(0, keepdims=True), x)

@@ -9,11 +9,9 @@ from urllib.parse import unquote, urlsplit
 import markdown
 import pytest
 
-from tools.build_files import FOLDERS, ROOT
+from tests import ROOT
 
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*.md"))]
-)
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 class Page(html.parser.HTMLParser):

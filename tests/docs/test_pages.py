@@ -7,7 +7,7 @@ import pytest
 
 import keras_trellis
 from keras_trellis import convert, heads
-from tools.build_files import ROOT
+from tests import ROOT
 
 DOCS = ROOT / "docs"
 # The code of these is measurements: programs of their own, which take minutes.

@@ -15,7 +15,7 @@ from google.protobuf import (
 from tensorflow_serving.apis import get_model_status_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from tools.build_files import ROOT
+from tests import ROOT
 
 PAGE = (ROOT / "docs" / "serving.md").read_text()
 # Those of the server's `main.cc`.

@@ -302,13 +302,13 @@ def test_ragged_input_in_bidirectional(make_ours):
 
 def test_ragged_input_of_a_classifier():
     ragged, padded, mask = ragged_and_masked()
-    model = TrellisClassifier(3, 4, 3, dropout=0.2, seed=0)
+    model = TrellisClassifier(3, TrellisLayer(4, 3), dropout=0.2, seed=0)
     expected = model(padded, mask=mask)
     close(model(ragged), expected)
     model.compile("sgd")
     model.fit(ragged, np.arange(4) % 3, verbose=0)
     assert np.abs(model(padded, mask=mask) - expected).max() > 1e-6
-    model = TrellisClassifier(3, 4, 3, permutation=[5, 0, 1, 2, 4, 3])
+    model = TrellisClassifier(3, TrellisLayer(4, 3), permutation=[5, 0, 1, 2, 4, 3])
     close(model(ragged), model(padded, mask=mask))
 
 
@@ -489,7 +489,7 @@ def test_dropout_that_is_set_acts_in_fit():
 
 @pytest.mark.parametrize("name", ["dropout", "output_dropout"])
 def test_dropout_of_a_classifier_may_be_set_at_any_time(name):
-    model, x = TrellisClassifier(3, 4, 3, seed=0), draw(2, 6, 3)
+    model, x = TrellisClassifier(3, TrellisLayer(4, 3), seed=0), draw(2, 6, 3)
     before = np.asarray(model(x, training=True))
     setattr(model, name, 0.5)
     assert np.abs(model(x, training=True) - before).max() > 1e-3
@@ -508,10 +508,6 @@ def test_the_config_has_what_was_given():
         assert cls.from_config(config | {"units": 4}).output_units == 4
         config = cls(units=8, output_units=8, **own).get_config()
         assert config["output_units"] == 8
-    config = TrellisClassifier(3, 8, 2).get_config()
-    assert TrellisClassifier.from_config(config | {"classes": 5}).trellis.output_units == 5
-    config = TrellisClassifier(3, 8, 2, output_units=4).get_config()
-    assert TrellisClassifier.from_config(config | {"classes": 5}).trellis.output_units == 4
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -554,8 +550,6 @@ def test_unit_forget_bias_needs_a_forget_block(make_ours):
 def test_what_an_lstm_takes_and_we_do_not_says_what_to_write(make_ours, arguments, said):
     with pytest.raises(ValueError, match=f"`{next(iter(arguments))}`.*{re.escape(said)}"):
         make_ours(16, **arguments)
-    with pytest.raises(ValueError, match=re.escape(said)):
-        TrellisClassifier(3, 16, 2, **arguments)
 
 
 @pytest.mark.parametrize("activation", ["relu", keras.activations.relu])

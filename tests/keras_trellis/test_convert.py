@@ -125,8 +125,16 @@ def test_split_softmax_hands_out_its_tokens_backwards():
         (split_arrays(), {}, "`cutoffs` must say .*Received: cutoffs=None"),
         (split_arrays(), {"cutoffs": (2,)}, r"'tail_vectors'.*\(1, 3\). Received: \(2, 3\)"),
         (split_arrays(), {"cutoffs": (2, 9)}, r"vocabulary's size, 7.*\(2, 9\)"),
-        (model_arrays(), {"cutoffs": (2, 5)}, r"`cutoffs` belongs to .*cutoffs=\(2, 5\)"),
-        (model_arrays(), {"latent_dropout": 0.1}, "`latent_dropout` belongs to .*=0.1"),
+        (
+            model_arrays(),
+            {"cutoffs": (2, 5)},
+            r"`cutoffs` needs the arrays of a split .*cutoffs=\(2, 5\)",
+        ),
+        (
+            model_arrays(),
+            {"latent_dropout": 0.1},
+            "`latent_dropout` needs the arrays of a mix.*=0.1",
+        ),
         (
             mixture_arrays() | {"mixsoft.decoder.bias": np.ones(V)},
             {},

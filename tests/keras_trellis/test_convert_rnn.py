@@ -252,7 +252,7 @@ REFUSED = {
     "layers": lambda: [],
     "Received: 5": lambda: 5,
     "reset_after": lambda: stack("GRU", 1, reset_after=False),
-    "output of the one below": lambda: [*alone(keras.layers.GRU), *alone(keras.layers.GRU)],
+    "output of the layer below": lambda: [*alone(keras.layers.GRU), *alone(keras.layers.GRU)],
     "go_backwards": lambda: stack("LSTM", 1, go_backwards=True),
     "stateful=False": lambda: built([keras.layers.LSTM(4, stateful=True)], shape=(2, None)),
     "return_sequences=True below": lambda: stack("LSTM", 2, return_sequences=False),
@@ -290,7 +290,7 @@ def test_refused(said):
 )
 def test_a_warning_names_what_acts_in_training_alone(arguments, named):
     layers = [*stack("LSTM", 1), *built([keras.layers.LSTM(4, dtype="float64", **arguments)], 4)]
-    with pytest.warns(UserWarning, match=f"Not taken over: {named}$"):
+    with pytest.warns(UserWarning, match=f"It leaves behind: {named}$"):
         convert.layer_from_rnn(layers, 3)
 
 

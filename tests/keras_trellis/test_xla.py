@@ -113,7 +113,9 @@ FITTED = {
     "dilations": lambda: keras_trellis.TrellisLayer(4, depth=12, dilation_rate=[1, 2]),
     "backwards": lambda: keras_trellis.TrellisLayer(4, depth=5, dilation_rate=2, go_backwards=True),
     "bidirectional": bidirectional,
-    "classifier": lambda: keras_trellis.TrellisClassifier(3, 8, depth=8),
+    "classifier": lambda: keras_trellis.TrellisClassifier(
+        3, keras_trellis.TrellisLayer(8, depth=8)
+    ),
 }
 
 
@@ -140,8 +142,9 @@ def test_a_language_model_of_the_papers_depth_is_fitted_compiled():
     losses = []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(0)
+        layer = keras_trellis.TrellisLayer(6, 55, output_units=4)
         model = keras_trellis.TrellisLM(
-            9, 6, 55, embedding_units=4, auxiliary_weight=0.05, auxiliary_every=16
+            9, layer, embedding_units=4, auxiliary_weight=0.05, auxiliary_every=16
         )
         model.compile("sgd", jit_compile=jit_compile)
         history = model.fit(ids[:, :-1], ids[:, 1:], verbose=0, epochs=2)

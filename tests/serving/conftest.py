@@ -1,26 +1,20 @@
-"""The exports that the tests of this folder share."""
+"""What the tests of this folder share: models, and their exports as loaded."""
 
-import os
+import functools
 
-import filelock
 import pytest
 
 from tests.serving import models
+from tests.serving.served import Served
 
 
 @pytest.fixture(scope="session")
 def keras_models():
-    """The models that were exported, by name."""
-    return {name: make() for name, make in models.MODELS.items()}
+    """The models of each kind, by name."""
+    return {name: kind.make() for name, kind in models.KINDS.items()}
 
 
 @pytest.fixture(scope="session")
-def exports(tmp_path_factory, keras_models):
-    """The folder of a version of each, by name: made once, whichever worker comes first."""
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exports"
-    with filelock.FileLock(f"{shared}.lock"):
-        if not shared.exists():
-            for name, model in keras_models.items():
-                models.export_model(name, model, shared / name)
-    return {name: shared / name / "1" for name in keras_models}
+def load(exports):
+    """A function that loads an export by its name, once."""
+    return functools.cache(lambda name: Served(exports[name]))

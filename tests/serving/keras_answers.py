@@ -16,7 +16,7 @@ from tests.serving.served import Arrays
 
 
 def answer(name: str, model: keras.Model, signature: str, row: Mapping[str, Any]) -> Arrays:
-    """Returns what a row gets from a signature of one of `MODELS`, without padding."""
+    """Returns what a row gets from a signature of one of `KINDS`, without padding."""
     if name in models.VOCABULARIES:
         answers = _LanguageModel(model, models.VOCABULARIES[name])
         return getattr(answers, signature)(**row)
@@ -32,8 +32,17 @@ def _classes(model: keras.Model, sequences: Any, labels: Any) -> Arrays:
     return {"probabilities": probabilities, "classes": best, "labels": names[best]}
 
 
-def cache_arrays(cache: Cache) -> Arrays:
-    """Returns a cache's tensors under the names that they have in a request."""
+def cache_arrays(cache: Any, steps: Any) -> Arrays:
+    """Returns a cache's tensors under the names that they have in a request.
+
+    Args:
+        cache: a model's cache.
+        steps: the tokens read so far, one number a row.
+    """
+    if not isinstance(cache, Cache):
+        named = {f"cache_{index}": each for index, each in enumerate(cache)}
+        named["cache_steps"] = np.asarray(steps, np.int32)
+        return {name: np.asarray(value) for name, value in named.items()}
     named = {"cache_inputs": cache.inputs, "cache_steps": cache.steps}
     named |= {f"cache_levels_{index}": each for index, each in enumerate(cache.levels)}
     named |= {f"cache_state_{index}": each for index, each in enumerate(cache.state)}
@@ -99,11 +108,12 @@ class _LanguageModel:
             log_probs = self._model.head.log_probs(features, self._model.embedding.embeddings)
         else:
             log_probs, cache = self._model.prefill(ids[None, :lengths], cache)
-        return _first_row({"log_probs": log_probs, **cache_arrays(cache)})
+        return _first_row({"log_probs": log_probs, **cache_arrays(cache, [lengths])})
 
     def step(self, ids: int, **cache: np.ndarray) -> Arrays:
         log_probs, after = self._model.step([ids], self._cache(cache))
-        return _first_row({"log_probs": log_probs, **cache_arrays(after)})
+        steps = [cache["cache_steps"] + 1]
+        return _first_row({"log_probs": log_probs, **cache_arrays(after, steps)})
 
     def generate(self, ids: np.ndarray, lengths: int, **settings: Any) -> Arrays:
         """After no text only: the model's own `generate` begins there."""
@@ -126,7 +136,10 @@ class _LanguageModel:
         text = self._decode(prompt[-1], drawn)
         return {"ids": drawn, "lengths": len(drawn), "text": text, **cache}
 
-    def _cache(self, named: Mapping[str, np.ndarray]) -> Cache:
+    def _cache(self, named: Mapping[str, np.ndarray]) -> Any:
+        if "cache_inputs" not in named:
+            return tuple(named[each][None] for each in sorted(named) if each != "cache_steps")
+
         def states(name: str) -> tuple:
             return tuple(named[each][None] for each in sorted(named) if each.startswith(name))
 

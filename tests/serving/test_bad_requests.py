@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.serving import models
-from tests.serving.served import Served, ragged, rows_of, sampling
+from tests.serving.served import ragged, rows_of, sampling
 
 LOW, HIGH = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 NAN, INF = float("nan"), float("inf")
@@ -16,18 +16,18 @@ IDS = ("score_ids", "prefill")
 
 
 @pytest.fixture(scope="module")
-def words(exports):
-    return Served(exports["tied"])
+def words(load):
+    return load("tied")
 
 
 @pytest.fixture(scope="module")
-def characters(exports):
-    return Served(exports["adaptive"])
+def characters(load):
+    return load("adaptive")
 
 
 @pytest.fixture(scope="module")
-def sequences(exports):
-    return Served(exports["sequences"])
+def sequences(load):
+    return load("sequences")
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def graph_of(folder):
     return graph.node, {each.signature.name: each for each in graph.library.function}
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", models.KINDS)
 def test_a_graph_has_no_function_that_nothing_calls(exports, name):
     nodes, library = graph_of(exports[name])
     # Those with which TensorFlow makes the tables of a vocabulary, and frees them.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.serving import models
-from tests.serving.served import Served, assert_row, cache_of, ragged, rows_of, sampling
+from tests.serving.served import assert_row, cache_of, ragged, rows_of, sampling
 
 V = len(models.WORDS)
 EOS = models.WORDS.index("<eos>")
@@ -15,13 +15,19 @@ PROMPTS = [[3, 1, 2], [EOS], [0, 7, 5, 4, 9], [6, 6]]
 
 
 @pytest.fixture(scope="module")
-def model(exports):
-    return Served(exports["tied"])
+def model(load):
+    return load("tied")
+
+
+@pytest.fixture(scope="module", params=["tied", "lstm"])
+def of_a_layer(request, load, keras_models):
+    """A served model over each kind of layer, and the Keras model."""
+    return load(request.param), keras_models[request.param]
 
 
 @pytest.fixture(scope="module")
-def characters(exports):
-    return Served(exports["adaptive"])
+def characters(load):
+    return load("adaptive")
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +89,12 @@ def long_rows():
     return [random.integers(V, size=size).tolist() for size in (1, 127, 128, 129, 256, 257, 400)]
 
 
-def test_a_score_is_that_of_one_pass(model, keras_models, long_rows):
+def test_a_score_is_that_of_one_pass(of_a_layer, long_rows):
+    model, keras_model = of_a_layer
     answer = model("score_ids", ragged(long_rows))
     for index, row in enumerate(long_rows):
         ids = np.array([row])
-        nll = keras_models["tied"].score(ids[:, :-1], ids[:, 1:])[0] if len(row) > 1 else [[]]
+        nll = keras_model.score(ids[:, :-1], ids[:, 1:])[0] if len(row) > 1 else [[]]
         expected = np.concatenate([[0], nll[0]])
         np.testing.assert_allclose(answer["nll"][index, : len(row)], expected, atol=1e-5)
         assert not answer["nll"][index, len(row) :].any()
@@ -128,7 +135,8 @@ def test_prefill_and_steps_are_a_longer_prefill(model, row, read):
     )
 
 
-def test_one_call_of_generate_is_two(model, batches):
+def test_one_call_of_generate_is_two(of_a_layer):
+    model, _ = of_a_layer
     settings = sampling(2, temperature=[1, 0], seed=[7, 8])
     first = {**ragged(PROMPTS[1:3]), **settings, **model.no_text(2)}
     whole = model("generate", {**first, **sampling(2, **{**settings, "max_length": 7})})
@@ -153,14 +161,15 @@ def test_a_read_prompt_is_continued_as_an_unread_one(model):
     )
 
 
-@pytest.mark.parametrize("seed", [0, 2**63 - 1, -(2**63)])
-def test_generate_is_the_models_own(model, keras_models, seed):
-    settings = sampling(1, temperature=0.8, top_k=8, top_p=0.95, seed=seed, max_length=20)
-    answer = model("generate", {**ragged(PROMPTS[:1]), **settings, **model.no_text(1)})
-    own = keras_models["tied"].generate(
-        np.array(PROMPTS[:1]), 23, temperature=0.8, top_k=8, top_p=0.95, seed=seed
-    )
-    np.testing.assert_array_equal(answer["ids"][0], own[0, 3:])
+def test_generate_is_the_models_own(of_a_layer):
+    model, keras_model = of_a_layer
+    for seed in (0, 2**63 - 1, -(2**63)):
+        settings = sampling(1, temperature=0.8, top_k=8, top_p=0.95, seed=seed, max_length=20)
+        answer = model("generate", {**ragged(PROMPTS[:1]), **settings, **model.no_text(1)})
+        own = keras_model.generate(
+            np.array(PROMPTS[:1]), 23, temperature=0.8, top_k=8, top_p=0.95, seed=seed
+        )
+        np.testing.assert_array_equal(answer["ids"][0], own[0, 3:])
 
 
 def test_generation_ends_at_the_stop_symbol(model):

@@ -5,12 +5,10 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from tests.serving.served import Served
-
 
 @pytest.mark.parametrize("name", ["tied", "sequences", "images"])
-def test_each_signature_is_asked_once_and_answers(exports, name):
-    model = Served(exports[name])
+def test_each_signature_is_asked_once_and_answers(exports, load, name):
+    model = load(name)
     asked = []
     path = exports[name] / "assets.extra" / "tf_serving_warmup_requests"
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():

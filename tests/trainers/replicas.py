@@ -5,7 +5,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import TrellisLM
+from keras_trellis import TrellisLayer, TrellisLM
 from trainers.language.modeling import LanguageModeling
 from trainers.tasks import config as configs
 from trainers.training import loop, runs
@@ -25,8 +25,7 @@ def train(strategy_name, history):
     with strategy.scope():
         model = TrellisLM(
             30,
-            6,
-            3,
+            TrellisLayer(6, depth=3, output_units=5, dtype="float64"),
             embedding_units=5,
             auxiliary_every=2,
             auxiliary_weight=0.1,

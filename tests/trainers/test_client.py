@@ -1,7 +1,7 @@
 """`python -m trainers.client`, and that a server's batching changes no answer.
 
 The server is one on loopback, unless TRELLIS_SERVER says where another one has the model that
-`tests.serving.exported` writes, as "HOST:GRPC_PORT,HOST:REST_PORT", and TRELLIS_MODELS the folder.
+`tests.serving.models` writes, as "HOST:GRPC_PORT,HOST:REST_PORT", and TRELLIS_MODELS the folder.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ import requests
 import tensorflow as tf
 from absl import flags
 
-from tests.serving import batching, exported, model_server
-from tools.build_files import ROOT
+from tests.serving import batching, model_server, models
 from trainers import client
 from trainers.serving import remote, writing
 
-NAME = exported.NAME
+NAME = "words"
+VOCABULARY = models.MODELS[NAME].vocabulary
 SAMPLING = writing.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
 
 
-PAGE = ROOT / "docs" / "serving.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "serving.md"
 SERVER = os.environ.get("TRELLIS_SERVER")
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def served(exports):
     if SERVER:
         return model_server.Model(pathlib.Path(os.environ["TRELLIS_MODELS"]) / NAME)
-    return model_server.Model(exported.export(tmp_path_factory.mktemp("models")))
+    return model_server.Model(exports[NAME].parent)
 
 
 @contextlib.contextmanager
@@ -111,7 +111,7 @@ def test_next_tokens_are_the_models(served, model):
     ids = np.int32([[0, 2, 3]])
     log_probs = served.predict("prefill", {"ids": ids, "lengths": np.int32([3])})["log_probs"][0]
     order = np.argsort(-log_probs)
-    assert [token for token, _ in found] == [exported.VOCABULARY[index] for index in order]
+    assert [token for token, _ in found] == [VOCABULARY[index] for index in order]
     np.testing.assert_allclose([p for _, p in found], np.exp(log_probs[order]), rtol=1e-5)
 
 
@@ -148,7 +148,7 @@ def test_pieces_come_one_by_one(served, monkeypatch):
 def test_caches_above_the_limit_of_a_message(served, addresses):
     model = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
     rows = 25_000
-    ids = np.resize(np.arange(len(exported.VOCABULARY)), [rows, 1])
+    ids = np.resize(np.arange(len(VOCABULARY)), [rows, 1])
     state = model("prefill", ids=ids, lengths=np.ones(rows))
     cache = {name: value for name, value in state.items() if name.startswith("cache_")}
     assert sum(value.nbytes for value in cache.values()) > 2**22
@@ -269,7 +269,7 @@ def test_the_command_scores(served, flag, capsys):
 def test_the_command_tells_what_may_come_next(flag, capsys):
     run(*flag, "--mode=next", "--prompt=a b")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert {token for _, token in lines} == {*exported.VOCABULARY}
+    assert {token for _, token in lines} == {*VOCABULARY}
     assert sum(float(probability) for probability, _ in lines) == pytest.approx(1, abs=1e-3)
 
 

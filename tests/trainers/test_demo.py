@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright import sync_api
 
-from tests.trainers import exported
+from tests.serving import models
 from tools import browser
 from trainers import demo
 
@@ -33,8 +33,8 @@ def serving(model):
 
 
 @pytest.fixture(scope="module")
-def page():
-    with serving(exported.folder()) as address, browser.open_page(address) as page:
+def page(exports):
+    with serving(exports["page"].parent) as address, browser.open_page(address) as page:
         page.problems = []
         page.on("pageerror", lambda error: page.problems.append(str(error)))
         page.on("console", lambda said: page.problems.append(said.text))
@@ -77,15 +77,15 @@ def test_it_opens_with_a_scored_example_and_the_model_s_card(page):
         status = tab.locator("#score-status")
         sync_api.expect(status).to_contain_text("Perplexity", timeout=WAIT)
         words = tab.get_by_label("A text", exact=True).input_value().split()
-        assert words and {*words} <= {*exported.WORDS}
+        assert words and {*words} <= {*models.PAGE_WORDS}
         shown = tab.locator("#tokens [role=listitem]").all_text_contents()
         assert [word for word in shown if word != "↵"] == words
-        told = "small, version 1 · trained on cats | mats · test perplexity 12.34 (56 tokens)"
+        told = "page, version 1 · trained on cats | mats · test perplexity 12.34 (56 tokens)"
         assert tab.locator("header > p").text_content() == f"The model: {told}"
         facts = tab.locator("#facts")
         assert facts.is_hidden()
         tab.get_by_text("The model’s card").click()
-        assert facts.is_visible() and f"Made by{exported.SCRIPT}" in facts.text_content()
+        assert facts.is_visible() and f"Made by{models.SCRIPT}" in facts.text_content()
         assert tab.get_by_label("Top k").input_value() == "40"
         assert tab.get_by_role("button", name="Copy").is_disabled()  # there is nothing yet
 
@@ -279,16 +279,16 @@ def test_errors_are_shown_as_text(page):
 @in_browser
 def test_nothing_that_is_shown_is_obeyed(page):
     page.problems.clear()
-    text = f"{exported.SCRIPT} the {exported.IMAGE}"
+    text = f"{models.SCRIPT} the {models.IMAGE}"
     score(page, text)
     tokens = page.locator("#tokens [role=listitem]")
     assert tokens.all_text_contents() == text.split()
     tokens.nth(2).hover()
-    assert exported.IMAGE in page.locator("#detail").text_content()
+    assert models.IMAGE in page.locator("#detail").text_content()
     write(page, text, Length_in_tokens=60, Seed=1)
     wait_until_written(page)
     written = page.locator("#added").text_content()
-    assert exported.SCRIPT in written and exported.IMAGE in written  # two of eight words
+    assert models.SCRIPT in written and models.IMAGE in written  # two of eight words
     assert page.title() == "A trellis network reads and writes"
     assert page.locator("main :is(img, script)").count() == 0
     assert page.problems == []
@@ -334,18 +334,18 @@ def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
         demo.serve(str(tmp_path), "127.0.0.1", used.getsockname()[1])
 
 
-def test_ctrl_c_is_the_pages_end_as_soon_as_its_address_is_told():
-    with serving(exported.folder()):
+def test_ctrl_c_is_the_pages_end_as_soon_as_its_address_is_told(exports):
+    with serving(exports["page"].parent):
         pass  # ends it at once, and expects 0
 
 
 @pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
-def test_beyond_this_machine_it_warns(monkeypatch, caplog, host, warns):
+def test_beyond_this_machine_it_warns(exports, monkeypatch, caplog, host, warns):
     listening = []
     monkeypatch.setattr(
         demo.server, "run", lambda page, listener, _: listening.append(listener.getsockname()[0])
     )
     monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
-    demo.serve(str(exported.folder()), host, 0)
+    demo.serve(str(exports["page"].parent), host, 0)
     assert listening == [host]
     assert ("no password" in caplog.text) == warns

@@ -11,9 +11,12 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl.testing import flagsaver
+from etils import epath
 
-from trainers import lm, pixels, report
+from trainers import evaluate, generate, lm, pixels, report
+from trainers.language import experiment as language_runs
 from trainers.training import loop
 
 SMALL = (
@@ -66,11 +69,13 @@ def call(environment, monkeypatch, capsys):
     monkeypatch.setenv("HOME", environment["HOME"])
     monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
 
-    def call(*arguments, status=0):
+    def call(*arguments, status=0, program=lm):
         saved = flagsaver.save_flag_values()
         try:
-            lm.parse_flags(["lm", *map(str, arguments)])
-            assert lm.main(["lm"]) == status
+            program.parse_flags(["program", *map(str, arguments)])
+            assert program.main(["program"]) == status
+        except SystemExit as exit_:
+            assert exit_.code == status
         finally:
             flagsaver.restore_flag_values(saved)
         output = call.output = capsys.readouterr()
@@ -180,6 +185,10 @@ def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, call):
     text = call(*sampling, "--prompt=w1 w2")
     assert text.startswith("w1 w2")
     assert set(text.split()) <= {f"w{word}" for word in range(30)}
+    place = (f"--workdir={workdir}", f"--data_dir={corpus}")
+    assert call(*place, program=evaluate) == evaluated
+    own = (f"--workdir={workdir}", "--seed=3", "--max_length=12", "--prompt=w1 w2")
+    assert call(*own, program=generate) == text
 
 
 def test_no_unknown_word_is_written(trained, call):
@@ -254,6 +263,50 @@ def test_evaluation_that_adapts_leaves_the_run_as_it_is(trained, corpus, call, n
 def test_adaptations_that_make_no_sense_are_refused_at_once(call, given, message):
     """Before the folder is looked at, which does not exist."""
     assert message in call("--mode=evaluate", "--workdir=nowhere", *given, status=2)
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru", "equilibrium"])
+def test_each_layer_is_trained_scored_adapted_sampled_from_and_exported(
+    layer, corpus, call, tmp_path
+):
+    workdir = tmp_path / "run"
+    model = ("--config.model.units=6", "--config.model.output_units=5", "--config.model.layers=2")
+    model += ("--config.model.embedding_units=5", "--config.model.equilibrium.max_iterations=5")
+    short = ("--config.training.epochs=1", "--config.data.window=30")
+    place = (f"--workdir={workdir}", f"--data_dir={corpus}")
+    chosen = f"--config.model.layer={layer}"
+    output = call("--task=text", *SMALL, chosen, *model, *short, *place)
+    assert "warning" not in output and "exact" in output.splitlines()[-1]
+    adapted = call("--mode=evaluate", *place, *ADAPTATIONS["dynamic"], *ADAPTATIONS["cache"])
+    for line in adapted.splitlines():
+        static, _ = re.findall(r"[\d.]+ \(549 tokens\)", line)
+        assert f"exact {static}" in output and ", adapted " in line
+    arguments = ("--mode=generate", place[0], "--prompt=w1", "--max_length=5", "--temperature=0")
+    text = call(*arguments)
+    assert text.startswith("w1")
+    folder = language_runs.export(epath.Path(workdir), str(tmp_path / "served"), "float32")
+    generate = tf.saved_model.load(folder).signatures["generate"]
+    assert generate.structured_input_signature
+
+
+def test_a_run_of_release_0_1_goes_on(trained, corpus, call, tmp_path):
+    """Its config has `kind`, and none of the fields that have joined since."""
+    workdir = tmp_path / "run"
+    shutil.copytree(trained[0], workdir)
+    config = json.loads((workdir / "config.json").read_text())
+    joined = ("layer", "gate", "head", "layers", "groups", "inject_every", "equilibrium", "mixture")
+    joined += ("adaptive", "untrained_input_id", "embeddings_initializer")
+    model = {name: value for name, value in config["model"].items() if name not in joined}
+    config["model"] = {"kind": "trellis", **model}
+    (workdir / "config.json").write_text(json.dumps(config))
+    place = (f"--workdir={workdir}", f"--data_dir={corpus}")
+    assert "; ".join(call("--mode=evaluate", *place).splitlines()) in trained[1]
+    sampling = ("--mode=generate", "--seed=3", "--max_length=9")
+    assert call(*sampling, place[0]) == call(*sampling, f"--workdir={trained[0]}")
+    assert "holds a finished run" in call("--task=text", *place, *SMALL)
+    more = call("--task=text", *place, *SMALL, "--config.training.epochs=3")
+    assert "the end of epoch 3" in more
+    assert json.loads((workdir / "config.json").read_text())["model"]["layer"] == "trellis"
 
 
 def test_a_workdir_is_the_users_home_and_the_tasks_own_by_default(

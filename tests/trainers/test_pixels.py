@@ -13,8 +13,9 @@ from absl.testing import flagsaver
 from etils import epath
 
 from tests.trainers import mnist_files
+from trainers import evaluate, lm, pixels
 from trainers import export as export_command
-from trainers import lm, pixels
+from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import modeling
 from trainers.training import loop, runs
@@ -111,13 +112,14 @@ def test_evaluation_is_that_of_the_end_and_a_finished_run_is_told(trained, folde
     place = (f"--workdir={workdir}", f"--data_dir={folder}")
     lines = call("--mode=evaluate", *place).splitlines()
     assert output.splitlines()[-1].split(": ", 1)[1] == "; ".join(lines)
+    assert call(*place, program=evaluate).splitlines() == lines
     assert "holds a finished run" in call("--task=permuted_mnist", *SMALL, *place)
 
 
 def test_the_order_of_steps_is_the_folders(trained, folder, tmp_path):
     """Not that which the seed would give: NumPy may draw another one some day."""
     workdir, _ = trained
-    kept = json.loads((workdir / "data.json").read_text())
+    kept = files.read_json(workdir / "data.json")
     assert sorted(kept["permutation"]) == list(range(784))
     kept["permutation"] = kept["permutation"][::-1]
     (tmp_path / "data.json").write_text(json.dumps(kept))
@@ -126,17 +128,21 @@ def test_the_order_of_steps_is_the_folders(trained, folder, tmp_path):
     assert list(experiment.build().permutation) == kept["permutation"]
 
 
+PERMUTED = '{"sha256": {}, "permutation": %s}'
+
+
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
         (lambda kept: "", "it is empty"),
         (lambda kept: json.dumps(kept)[:-5], "it is cut off"),
         (lambda kept: "[]", "it holds a list, not fields"),
+        (lambda kept: json.dumps(kept | {"permutation": None}), "do not fit its `checksum`"),
         (lambda kept: json.dumps(kept | {"sha256": "a"}), "`sha256` is a text, not fields"),
         (lambda kept: json.dumps({"sha256": {}}), "`permutation` is neither"),
-        (lambda kept: json.dumps(kept | {"permutation": 7}), "`permutation` is neither"),
-        (lambda kept: json.dumps(kept | {"permutation": [0, [1]]}), "`permutation` is neither"),
-        (lambda kept: json.dumps(kept | {"permutation": [0, 2]}), "`permutation` is neither"),
+        (lambda kept: PERMUTED % "7", "`permutation` is neither"),
+        (lambda kept: PERMUTED % "[0, [1]]", "`permutation` is neither"),
+        (lambda kept: PERMUTED % "[0, 2]", "`permutation` is neither"),
     ],
 )
 def test_a_damaged_record_of_the_data_is_named(trained, folder, call, tmp_path, damage, problem):
@@ -167,6 +173,17 @@ def test_a_picture_that_cannot_be_written_costs_no_result(folder, call, tmp_path
     output = call("--task=seq_mnist", *arguments, f"--data_dir={folder}", f"--workdir={tmp_path}/a")
     assert output.count(f"{tmp_path}/a/confusion.png cannot be written (") == 1
     assert (tmp_path / "a" / "result.json").exists()
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru"])
+def test_each_layer_is_trained_evaluated_and_exported(layer, folder, call, tmp_path):
+    place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
+    chosen = (f"--config.model.layer={layer}", "--config.training.epochs=1")
+    output = call("--task=seq_mnist", *SMALL, *chosen, *place)
+    assert re.search(r"of 784 steps; [\d,]+ parameters\n", output) and "warning" not in output
+    assert "; ".join(call("--mode=evaluate", *place).splitlines()) in output
+    export = (place[0], f"--output={tmp_path}/served")
+    assert "model_card" in call(*export, program=export_command)
 
 
 def test_other_images_are_refused(trained, folder, call, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from trainers import report
 from trainers.data import files
-from trainers.tasks import measures
+from trainers.tasks import registry
 from trainers.training import costs
 from trainers.training.workdir import WorkdirError
 
@@ -21,7 +21,7 @@ def write_run(folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=Non
     (folder / "config.json").write_text(json.dumps(values))
     rows = [("train_interval", 5, 0.5, 9.0), ("train_interval", 7, 0.7, 8.5)]
     rows += [("validation", 10 * n, float(n), loss) for n, loss in enumerate(losses, 1)]
-    measure = measures.of_tokens(task)
+    measure = registry.get(task).measure
     lines = [f"{kind},{step},{epoch},{measure.of(loss)}" for kind, step, epoch, loss in rows]
     (folder / "metrics.csv").write_text(
         "".join(f"{line}\n" for line in [f"kind,step,epoch,{measure.name}", *lines])

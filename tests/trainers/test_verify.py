@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
 from trainers import verify
-from trainers.data import corpora
-from trainers.language import modeling
+from trainers.language import models
 from trainers.tasks import config as configs
+from trainers.tasks import corpora
 
 SIZES = {
     "units": 6,
@@ -57,10 +57,8 @@ def config():
 
 def in_their_names(values, model):
     """Values of our model's variables, or their gradients, by the names of theirs."""
-    by_path = {
-        variable.path.partition("/")[2]: np.asarray(value)
-        for variable, value in zip(model.trainable_variables, values, strict=True)
-    }
+    arrays = map(np.asarray, values)
+    by_path = dict(zip(verify.variable_names(model), arrays, strict=True))
 
     def gates(values):  # i, f, c, o here; i, o, c, f there
         blocks = np.split(values, 4, axis=-1)
@@ -87,7 +85,7 @@ class StandIn:
     """
 
     def __init__(self, config, corpus):
-        model = modeling.build(config, corpus.vocabulary.size)
+        model = models.build(config, corpus.vocabulary.size)
         self._weights = in_their_names(model.trainable_variables, model)
         self._ours = verify.Ours(config, self._weights, corpus)
         self._steps = 0
@@ -183,16 +181,16 @@ def test_each_task_is_compared_as_their_code_is(task, preset):
     model = verify.comparable(configs.load(task, preset), 1).model
     assert model.untrained_input_id == -1
     if task == "ptb_mos":
-        assert model.head.epsilon == 1e-8 and model.head.latent_dropout == 0.0
+        assert model.mixture.epsilon == 1e-8 and model.mixture.latent_dropout == 0.0
 
 
 def test_what_the_authors_have_not_is_refused():
     config = configs.load("ptb", "small")
     with config.unlocked():
         config.model.groups = 2
-    with pytest.raises(ValueError, match="`config.model.groups` is nothing .* Received: .*=2"):
+    with pytest.raises(ValueError, match="`config.model.groups` must be 1, .* Received: .*=2"):
         verify.comparable(config, 1)
-    with pytest.raises(ValueError, match="`config.model.kind` must be 'trellis'"):
+    with pytest.raises(ValueError, match="`config.model.layer` must be 'trellis'"):
         verify.comparable(configs.load("ptb", "small_lstm"), 1)
 
 

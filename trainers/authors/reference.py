@@ -143,22 +143,16 @@ def _model(clone: str | None, model: ml_collections.ConfigDict, vocabulary_size:
         wnorm=model.weight_normalization,
         aux=bool(model.auxiliary_weight),
         aux_frequency=model.auxiliary_every,
-        n_experts=_head(model, "mixture").get("experts", 0),
+        n_experts=model.mixture.experts if model.head == "mixture" else 0,
     )
 
 
 def _split_softmax(clone: str | None, model: ml_collections.ConfigDict) -> Any:
     """Their adaptive softmax, which is no part of their model; None for the others."""
-    if not (head := _head(model, "adaptive")):
+    if model.head != "adaptive":
         return None
     module = authors.load(clone, "word_WT103/splitcross")
-    return module.SplitCrossEntropyLoss(model.embedding_units, list(head["cutoffs"]))
-
-
-def _head(model: ml_collections.ConfigDict, kind: str) -> dict[str, Any]:
-    """The fields of a head of this kind; none where the config has another."""
-    head = model.to_dict().get("head") or {}
-    return head if head.get("kind") == kind else {}
+    return module.SplitCrossEntropyLoss(model.embedding_units, list(model.adaptive.cutoffs))
 
 
 def _array(tensor: Any) -> np.ndarray:

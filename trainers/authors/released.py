@@ -1,6 +1,7 @@
 """The authors' state dicts and our models: which sizes they tell, and whose variable is which."""
 
 from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 import keras
 import ml_collections
@@ -27,9 +28,9 @@ def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict
     """
     check_kind(config)
     untold = {name: config.model[name] for name in UNTOLD}
-    if (head := config.model.get("head")) and head.kind == "adaptive":
+    if config.model.head == "adaptive":
         _check_split_softmax(arrays)
-        untold["cutoffs"] = head.cutoffs
+        untold["cutoffs"] = config.model.adaptive.cutoffs
     return convert.language_model_from_torch(arrays, **untold)
 
 
@@ -64,10 +65,10 @@ def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
 
 def check_kind(config: ml_collections.ConfigDict) -> None:
     """Raises ValueError where a config's model is no trellis network, as all the authors' are."""
-    if config.model.kind != "trellis":
+    if config.model.layer != "trellis":
         raise ValueError(
-            "`config.model.kind` must be 'trellis', as the authors' network is. "
-            f"Received: config.model.kind={config.model.kind!r}"
+            "`config.model.layer` must be 'trellis', as the authors' network is. "
+            f"Received: config.model.layer={config.model.layer!r}"
         )
 
 
@@ -89,7 +90,10 @@ def with_told_sizes(
         ValueError: A size given contradicts the shapes, or `UNTOLD` are not given where the preset
             is none of this model; or the values do not go together.
     """
-    told = {name: model.get_config()[name] for name in TOLD if name in config.model}
+    trellis: Any = model.trellis
+    sizes = {**trellis.get_config(), **model.get_config()}
+    # None: the preset has no such size of its own, as a classifier has no word vectors.
+    told = {name: sizes[name] for name in TOLD if config.model[name] is not None}
     for name, value in told.items():
         if f"model.{name}" in given and config.model[name] != value:
             raise ValueError(
@@ -109,7 +113,7 @@ def with_told_sizes(
         )
     config = config.copy_and_resolve_references()
     config.model.update(told)
-    beyond = config.model.get("auxiliary_every", 0) > config.model.depth
+    beyond = config.model.auxiliary_every > config.model.depth
     if beyond and not given & set(_AUXILIARY):
         config.model.auxiliary_weight = 0.0
     schema.check(config)

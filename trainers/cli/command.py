@@ -13,8 +13,8 @@ from typing import NoReturn
 import tensorflow as tf
 from absl import app, flags, logging
 
-from trainers.cli import flag_errors, terminal
-from trainers.tasks import config as configs
+from trainers.cli import config_flags, devices, flag_errors, terminal
+from trainers.tasks import registry
 from trainers.training import stopping
 from trainers.training.workdir import NotKeptError, WorkdirError
 
@@ -23,11 +23,11 @@ class Status(enum.IntEnum):
     """What a command's exit status says; a signal's is 128 and its number.
 
     Attributes:
-        DONE: what was asked for has been done.
-        DIFFERENT: what was compared differs; Python's own status of an unexpected error, too.
-        REFUSED: a flag, a file or a folder cannot be used; the message says why.
-        NOT_FINITE: the loss or the gradient is NaN or infinite: training cannot go on.
-        NOT_KEPT: what was computed could not be written, and the run has not finished.
+        DONE: The command has done what was asked for.
+        DIFFERENT: What was compared differs. Python has the same status for an unexpected error.
+        REFUSED: A flag, a file or a folder cannot be used; the message says why.
+        NOT_FINITE: The loss or the gradient is NaN or infinite, so that training cannot go on.
+        NOT_KEPT: A result could not be written, and the run has not finished.
     """
 
     DONE = 0
@@ -42,21 +42,32 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
 
 
-def start(main: Callable[[list[str]], int], parse: Callable[[list[str]], list[str]]) -> NoReturn:
+def start(
+    main: Callable[[list[str]], int],
+    parse_flags: Callable[[list[str]], list[str]],
+    computes: bool = False,
+) -> NoReturn:
     """Runs a command as this process.
 
     Args:
-        main: from what `parse` leaves of the command line to the exit status.
-        parse: parses the flags; may be `absl`'s.
+        main: Takes what `parse_flags` leaves of the command line, and returns the exit status.
+        parse_flags: Parses the command line; may be absl's `FLAGS`.
+        computes: Whether to say first, on stderr, what the command computes on.
     """
+
+    def begin(argv: list[str]) -> int:
+        if computes:
+            print(devices.described(), file=sys.stderr, flush=True)
+        return main(argv)
+
     stopping.listen()
     try:
         with _output():
-            app.run(main, flags_parser=parse)
+            app.run(begin, flags_parser=parse_flags)
     except stopping.OutputError as error:
         sys.exit(_lost(error))
     except stopping.StoppedError as stopped:
-        os._exit(int(stopped.code or 0))  # threads that are at work would be waited for
+        os._exit(int(stopped.code or 0))  # Python would wait for threads that are at work
     except BaseException:
         if (status := stopping.ended_by()) is None:
             raise
@@ -64,15 +75,20 @@ def start(main: Callable[[list[str]], int], parse: Callable[[list[str]], list[st
     raise AssertionError("app.run has to end by SystemExit")
 
 
-def run(argv: list[str], command: Callable[[], int | None]) -> int:
-    """Runs a command with what `parse_flags` left of its arguments; returns the exit status."""
+def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
+    """Does a command's work; returns the exit status.
+
+    Args:
+        argv: What `parse` left of the command line; must be the command's name alone.
+        work: Returns a status, or None for DONE.
+    """
     try:
         if len(argv) > 1:
             raise ValueError(
                 f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}"
             )
         with _output():
-            return command() or Status.DONE
+            return work() or Status.DONE
     except stopping.OutputError as error:
         return _lost(error)
     except NotKeptError as error:
@@ -83,18 +99,23 @@ def run(argv: list[str], command: Callable[[], int | None]) -> int:
     except OUT_OF_MEMORY as error:
         return fail(out_of_memory(error), Status.REFUSED)
     except tf.errors.OpError as error:
-        if "://" not in error.message:  # of an object store, as OSError is of a disk
+        if "://" not in error.message:  # An object store's error is what OSError is of a disk.
             raise
         return fail(" ".join(error.message.split()), Status.REFUSED)
 
 
-def parse_flags(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
-    """Parses a command line and checks it; exits with one line where it is not valid."""
+def parse(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
+    """Parses a command line and checks it; exits with one line if it is not valid.
+
+    Args:
+        argv: The command line.
+        check: Raises an error if the flags do not go together; is given the command line.
+    """
     try:
-        # Those of --flagfile among them, which decide on task and preset as any others do.
+        # First, for `--task` and `--preset` may be in a file.
         argv = _with_flags_of_files(argv)
-        # Only what names a task has the fields of its config.
-        rest = configs.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
+        # Only a command that names a task has the fields of its config.
+        rest = config_flags.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
         flag_errors.check_paths()
         check(argv)
     except stopping.OutputError:  # of --help
@@ -112,21 +133,21 @@ def _with_flags_of_files(argv: list[str]) -> list[str]:
 
 
 def require(*names: str) -> None:
-    """Raises ValueError where one of these flags is not given."""
+    """Raises ValueError if one of these flags is not given."""
     for name in names:
         if not flags.FLAGS[name].value:
-            expected = f"; expected one of {', '.join(configs.TASKS)}" if name == "task" else ""
+            expected = f"; expected one of {', '.join(registry.TASKS)}" if name == "task" else ""
             raise ValueError(f"--{name} is missing{expected}")
 
 
 def fail(message: str, status: Status) -> Status:
     """Prints an error in one line; returns `status`."""
     logging.debug("The error's origin:", exc_info=True)  # with --verbosity=1
-    if stopping.ended_by() is not None:  # it is what has become of the signal's exception
+    if stopping.ended_by() is not None:  # The error is what became of the signal's exception.
         return status
     try:
         print(f"error: {terminal.line(message)}", file=sys.stderr, flush=True)
-    except OSError:  # nobody can be told
+    except OSError:  # Nobody can be told.
         stopping.abandon(sys.stderr)
     return status
 
@@ -134,7 +155,7 @@ def fail(message: str, status: Status) -> Status:
 def out_of_memory(error: Exception) -> str:
     """Returns a line that says so, with the part of an error that says what needed it."""
     message = str(getattr(error, "message", error))
-    found = re.search("OOM when allocating.*", message)  # below what a graph says
+    found = re.search("OOM when allocating.*", message)  # stands below a graph's names
     what = (found[0] if found else message.split("\n", 1)[0])[:200]
     why = f" ({what})" if what else ""
     return f"memory has run out{why}; docs/trainers.md says what needs less"
@@ -142,7 +163,7 @@ def out_of_memory(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _output() -> Iterator[None]:
-    """Raises OutputError where stdout cannot be written, at the end at the latest."""
+    """Raises OutputError if stdout cannot be written, at the end at the latest."""
     output = stopping.Output(sys.stdout)
     with contextlib.redirect_stdout(output):
         try:
@@ -155,6 +176,6 @@ def _output() -> Iterator[None]:
 
 
 def _lost(error: stopping.OutputError) -> int:
-    if error.errno == errno.EPIPE:  # whoever read it has read enough
+    if error.errno == errno.EPIPE:  # The reader has read enough.
         return stopping.status_of(signal.SIGPIPE)
     return fail(f"the output cannot be written ({error})", Status.NOT_KEPT)

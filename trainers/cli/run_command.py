@@ -1,125 +1,85 @@
-"""What the commands have in common that train runs: modes, the run's folder, and their flags."""
+"""What `trainers.lm` and `trainers.pixels` have in common: modes, and training."""
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, run_flags
+from trainers.cli import command, config_flags, run_flags
 from trainers.data import files
-from trainers.tasks import config as configs
-from trainers.tasks import names, schema
+from trainers.tasks import names, registry, schema
 from trainers.training import runs
 from trainers.training.loop import NonFiniteLossError
 
 FLAGS = flags.FLAGS
 
 flags.adopt_module_key_flags(run_flags)
-flags.DEFINE_string("mode", "train", "What to do; all but train take a workdir's model.")
+flags.DEFINE_string("mode", "train", "What to do. All modes but `train` take a run as it is.")
 flags.DEFINE_enum(
-    "distribute", None, ("none", "mirrored"), "Mirrored over the GPUs where there are some."
+    "distribute",
+    None,
+    ("none", "mirrored"),
+    "How to use several devices: `mirrored` splits each batch over them, `none` takes one. "
+    "Default: mirrored if there is a GPU.",
 )
-_APPLIES = {"data_dir": ("train", "evaluate"), "distribute": ("train",)}
+_TRAIN = "train"
+_MODES_OF = {"data_dir": (_TRAIN, "evaluate"), "distribute": (_TRAIN,)}
 
 
-def main(argv: list[str], modes: Mapping[str, Callable[[], None]]) -> int:
-    """Runs the mode that the flags name; returns the exit status."""
-    return command.run(argv, lambda: _run(modes[FLAGS.mode]))
-
-
-def _run(mode: Callable[[], int | None]) -> int | None:
-    kept = f"checkpoints from before it, if any, are kept in {workdir()}"
-    try:
-        return mode()
-    except NonFiniteLossError as error:
-        return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
-    except command.OUT_OF_MEMORY as error:
-        return command.fail(f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED)
-
-
-def parse_flags(
-    argv: list[str],
-    program: str,
-    modes: Sequence[str],
-    applies: Mapping[str, Sequence[str]] | None = None,
-) -> list[str]:
-    """Parses a command line for `command.start`; exits with one line where it is not valid.
+def check_flags(
+    argv: list[str], program: str, modes: Iterable[str], modes_of: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Checks the flags of a command before anything is read.
 
     Args:
         argv: The command line.
-        program: The command's name, one of `names.PROGRAMS`.
-        modes: Its modes.
-        applies: For each flag of its own the modes that it applies to.
-    """
-
-    def check(argv: list[str]) -> None:
-        if FLAGS.mode not in modes:
-            raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
-        _check_flags(argv, {**_APPLIES, **(applies or {})})
-        if FLAGS.task:
-            _check_task(program, FLAGS.task)
-        if FLAGS.mode == "train":
-            _refuse_cluster(os.environ.get("TF_CONFIG"))
-
-    return command.parse_flags(argv, check)
-
-
-def workdir() -> epath.Path:
-    """Returns the folder of the run, by default runs/TASK-PRESET."""
-    if FLAGS.workdir:
-        return epath.Path(FLAGS.workdir).expanduser()
-    return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
-
-
-def new_workdir() -> epath.Path:
-    """Returns the folder of a run to train; raises ValueError where none can be."""
-    files.check_folder("workdir", workdir())
-    return workdir()
-
-
-def check_run(program: str) -> None:
-    """Refuses a run of another program, and a task or a preset that is not the run's.
+        program: The command's name, as in `Task.program`.
+        modes: The command's modes.
+        modes_of: For each of its own flags, the modes that the flag is for.
 
     Raises:
-        ValueError, WorkdirError: So it is, or there is no run in the folder.
+        ValueError: A flag has no use in the mode, no run is named, or the task is another
+            command's.
     """
-    config = runs.load_config(workdir())
-    _check_task(program, config.task)
-    for name in ("task", "preset"):
-        given = FLAGS[name].value
-        if given is not None and given != config[name]:
-            raise ValueError(
-                f"--{name}={given} is not that of the run in {workdir()}, {config[name]}; "
-                f"leave out --{name}, or choose another --workdir"
-            )
-
-
-def _check_flags(argv: list[str], applies: Mapping[str, Sequence[str]]) -> None:
-    """Refuses flags that the mode has no use for, and a run without a name."""
-    for name, modes in applies.items():
-        if FLAGS[name].present and FLAGS.mode not in modes:
-            hint = (
-                "; training takes --config.seed" if (name, FLAGS.mode) == ("seed", "train") else ""
-            )
-            raise ValueError(
-                f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
-            )
-    if FLAGS.mode != "train" and (fields := configs.overridden(argv)):
+    if FLAGS.mode not in modes:
+        raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
+    _check_mode({**_MODES_OF, **modes_of})
+    if FLAGS.mode == _TRAIN:
+        command.require("task")
+        schema.check(FLAGS.config)
+    elif fields := config_flags.overridden(argv):
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
         )
-    if FLAGS.mode == "train" or not FLAGS.workdir:
-        command.require("task")
-    if FLAGS.mode == "train":
-        schema.check(FLAGS.config)
+    run_flags.check_named(argv)
+    if FLAGS.task:
+        _check_task(program, FLAGS.task)
+    if FLAGS.mode == _TRAIN:
+        _refuse_cluster(os.environ.get("TF_CONFIG"))
+
+
+def _check_mode(modes_of: Mapping[str, tuple[str, ...]]) -> None:
+    for name, modes in modes_of.items():
+        if FLAGS[name].present and FLAGS.mode not in modes:
+            hint = "; training takes --config.seed" * (name == "seed" and FLAGS.mode == _TRAIN)
+            raise ValueError(
+                f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
+            )
+
+
+def _check_task(program: str, task: str) -> None:
+    """Raises ValueError if another command trains the task."""
+    other = registry.get(task).program
+    if other != program:
+        raise ValueError(f"--task={task} is one of python -m {other}, not of {program}")
 
 
 def _refuse_cluster(text: str | None) -> None:
-    """Raises ValueError where TensorFlow's TF_CONFIG names more machines than this one.
+    """Raises ValueError if TensorFlow's TF_CONFIG names more machines than this one.
 
-    Each would train alone, and the same.
+    Each machine would train alone, and the same.
     """
     try:
         config = json.loads(text) if text else {}
@@ -139,8 +99,30 @@ def _refuse_cluster(text: str | None) -> None:
         )
 
 
-def _check_task(program: str, task: str) -> None:
-    """Raises ValueError where another program trains the task."""
-    (other,) = (each for each, tasks in names.PROGRAMS.items() if task in tasks)
-    if other != program:
-        raise ValueError(f"--task={task} is one of python -m {other}, not of {program}")
+def trained_run(program: str) -> epath.Path:
+    """Returns the folder of the run that the flags name; as `run_flags.trained_run`.
+
+    Raises:
+        ValueError: Another command trained it.
+    """
+    path, config = run_flags.trained_run()
+    _check_task(program, config.task)
+    return path
+
+
+def train_by_flags(load: Callable[[epath.Path], runs.Experiment]) -> command.Status:
+    """Trains the run that the flags name; returns the exit status.
+
+    Args:
+        load: Returns what to train in a folder.
+    """
+    path = run_flags.workdir()
+    files.check_folder("workdir", path)
+    kept = f"checkpoints from before it, if any, are kept in {path}"
+    try:
+        runs.train(lambda: load(path), FLAGS.config, path, FLAGS.distribute)
+    except NonFiniteLossError as error:
+        return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
+    except command.OUT_OF_MEMORY as error:
+        return command.fail(f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED)
+    return command.Status.DONE

@@ -1,10 +1,60 @@
-"""The flags that name a run."""
+"""The flags that name a run, and the run that they name."""
 
+import sys
+from collections.abc import Callable
+
+import ml_collections
 from absl import flags
+from etils import epath
 
-from trainers.tasks import config as configs
+from trainers.cli import command, config_flags
+from trainers.tasks import registry
+from trainers.training import runs
 
-flags.DEFINE_string("task", None, f"One of {', '.join(configs.TASKS)}.")
-flags.DEFINE_string("preset", None, "A preset of the task; its first one by default.")
-flags.DEFINE_string("data_dir", None, "The folder of the corpus's text files.")
-flags.DEFINE_string("workdir", None, "The folder of the run.")
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("task", None, f"The task: one of {', '.join(registry.TASKS)}.")
+flags.DEFINE_string("preset", None, "The preset of the task. Default: the task's first preset.")
+flags.DEFINE_string("data_dir", None, "The folder of the task's data files.")
+flags.DEFINE_string("workdir", None, "The folder of the run. Default: runs/TASK-PRESET.")
+
+
+def workdir() -> epath.Path:
+    """Returns the folder of the run that the flags name."""
+    if FLAGS.workdir:
+        return epath.Path(FLAGS.workdir).expanduser()
+    return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
+
+
+def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:
+    """Returns the folder of the run that the flags name, and the run's config.
+
+    Raises:
+        WorkdirError: There is no run in the folder.
+        ValueError: `--task` or `--preset` is not that of the run.
+    """
+    path = workdir()
+    config = runs.load_config(path)
+    for name in ("task", "preset"):
+        given = FLAGS[name].value
+        if given is not None and given != config[name]:
+            raise ValueError(
+                f"--{name}={given} is not that of the run in {path}, {config[name]}; "
+                f"leave out --{name}, or choose another --workdir"
+            )
+    return path, config
+
+
+def parse(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
+    """Parses the command line of a command that takes a run as it is; as `command.parse`."""
+    if fields := config_flags.overridden(argv):
+        message = f"--config.{fields[0]} has no use here: --workdir says which run"
+        sys.exit(command.fail(message, command.Status.REFUSED))
+    return command.parse(argv, check)
+
+
+def check_named(argv: list[str]) -> None:
+    """Raises ValueError if the flags name no run."""
+    del argv
+    if not FLAGS.workdir:
+        command.require("task")

@@ -17,15 +17,17 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 from etils import epath
 
 from trainers.data import files
-from trainers.data.text import read_blocks, sha256
-from trainers.data.vocabulary import EOS, UNKNOWN, UnknownTokenError, Vocabulary, split_tokens
+from trainers.data.text import check, read_blocks, sha256
+from trainers.data.tokens import Tokens, split_words
+from trainers.data.vocabulary import EOS, UNKNOWN, UnknownTokenError, Vocabulary
 
 SPLITS = ("train", "validation", "test")
 _FORMAT = 2
@@ -45,25 +47,52 @@ class Source:
         name: The corpus's name.
         labels: For each split what to call its text in errors.
         checksums: For each split the SHA-256 of its text.
-        open: Takes a split's name and returns its text, in UTF-8, to be closed by the caller.
-        split: Returns the tokens of a piece of text, which ends in a space or a line break.
+        open: Takes a split's name and returns its text, which the caller closes.
+        tokens: The tokens of blocks of text, each a number of whole lines.
         settings: The arguments of `Vocabulary.from_counts`.
-        form: What `open` makes of the text that `checksums` are of, by name.
+        form: A name for `tokens`, where a text can have several.
+        raw: Whether the text is any bytes; else it is UTF-8, and its last line gets an end.
     """
 
     name: str
     labels: Mapping[str, str]
     checksums: Mapping[str, str]
     open: Callable[[str], IO[bytes]]
-    split: Callable[[str], list[str]] = split_tokens
+    tokens: Tokens = split_words
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     form: str = ""
+    raw: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:
         """What the encoded ids depend on."""
         text = {"sha256": dict(self.checksums), "form": self.form}
         return {"format": _FORMAT, **text, "vocabulary": dict(self.settings)}
+
+
+def of_files(name: str, paths: Mapping[str, epath.Path], tokens: Tokens, **settings: Any) -> Source:
+    """Returns the source of text files.
+
+    Args:
+        name: The corpus's name.
+        paths: The file of each split.
+        tokens: As in `Source`.
+        **settings: Further fields of `Source`.
+
+    Raises:
+        ValueError: A file is not UTF-8, or has lines that cannot be told apart.
+        OSError: A file cannot be read.
+    """
+    for path in paths.values():
+        check(path)
+    return Source(
+        name=name,
+        labels={split: os.fspath(path) for split, path in paths.items()},
+        checksums={split: sha256(path) for split, path in paths.items()},
+        open=lambda split: paths[split].open("rb"),
+        tokens=tokens,
+        **settings,
+    )
 
 
 def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict[str, np.ndarray]]:
@@ -137,6 +166,26 @@ def _encode(folder: pathlib.Path, source: Source) -> None:
     part.rename(folder)
 
 
+class _Block(NamedTuple):
+    """The tokens of a block of text: its distinct words, and which of them each token is."""
+
+    words: list[str]
+    places: np.ndarray
+
+    def ids(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the id of each token, from the id of each word."""
+        return ids[self.places]
+
+
+def _blocks(
+    source: Source, split: str, text: IO[bytes], start: int = 0
+) -> Iterator[tuple[_Block, int]]:
+    """Yields a text's blocks, their words in order of first appearance, and where each ends."""
+    for block, position in read_blocks(text, source.labels[split], start, raw=source.raw):
+        words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
+        yield _Block([word.decode() for word in words.numpy().tolist()], places.numpy()), position
+
+
 def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
     """Encodes the training text before it is known which words there are.
 
@@ -154,9 +203,8 @@ def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
     with source.open("train") as text, (part / _FIRST).open("ab") as file:
         file.truncate(count * _ID.itemsize)
         saved, position = start, start
-        for block, position in read_blocks(text, source.labels["train"], start):
-            tokens = source.split(block)
-            ids = np.fromiter(map(ids_of.__getitem__, tokens), _ID, len(tokens)).tobytes()
+        for block, position in _blocks(source, "train", text, start):
+            ids = block.ids(np.fromiter(map(ids_of.__getitem__, block.words), _ID)).tobytes()
             file.write(ids)
             digest.update(ids)
             if position - saved >= _SAVE_BYTES:
@@ -250,15 +298,16 @@ def _first_ids(part: pathlib.Path) -> Iterator[np.ndarray]:
 
 def _ids(source: Source, split: str, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
     with source.open(split) as text:
-        for block, _ in read_blocks(text, source.labels[split]):
+        for block, _ in _blocks(source, split, text):
             try:
-                yield vocabulary.encode(source.split(block))
+                ids = vocabulary.encode(block.words)
             except UnknownTokenError as error:
                 raise ValueError(
                     f"{source.labels[split]} holds {error.token!r}, which the training text lacks; "
                     f"expected its symbols alone, or a vocabulary with {UNKNOWN}: "
                     "--config.corpus.unknown=True"
                 ) from error
+            yield block.ids(ids)
 
 
 def _write_ids(

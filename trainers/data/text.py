@@ -9,7 +9,6 @@ from typing import IO
 from etils import epath
 
 from trainers.data.files import check_regular
-from trainers.data.vocabulary import split_tokens
 
 NO_DOWNLOAD = (
     "text that needs no download: --task=pydoc, or --task=text with a --data_dir of your own"
@@ -89,7 +88,7 @@ def check(path: epath.Path) -> None:
         raise OSError(f"{name} cannot be read: {error.strerror or error}") from error
     _check_encoding(block, name)
     whole = block[: max(block.rfind(b" "), block.rfind(b"\n")) + 1]
-    _decode(whole, 0, name)
+    _checked(whole, 0, name)
     if b"\r" in block and b"\n" not in block:
         raise ValueError(
             f"{name} has lines that end in CR alone; expected LF, or CR and LF: "
@@ -107,34 +106,19 @@ def _check_encoding(block: bytes, name: str) -> None:
             )
 
 
-def read_tokens(path: epath.Path, name: str) -> Iterator[list[str]]:
-    """Yields a text file's tokens in order, about a megabyte of text at a time.
+def read_blocks(
+    file: IO[bytes], name: str, start: int = 0, *, raw: bool = False
+) -> Iterator[tuple[bytes, int]]:
+    """Yields a text in order, about a megabyte at a time.
 
-    Tokens are what white space separates; every line, blank ones included, ends in `<eos>`, as in
-    the released code's `line.split() + ["<eos>"]`.
-
-    Args:
-        path: The file, in UTF-8.
-        name: What to call the file in errors.
-
-    Raises:
-        ValueError: The file is not UTF-8.
-    """
-    with path.open("rb") as file:
-        for block, _ in read_blocks(file, name):
-            yield split_tokens(block)
-
-
-def read_blocks(file: IO[bytes], name: str, start: int = 0) -> Iterator[tuple[str, int]]:
-    """Yields a text in order, about a megabyte at a time, each block ending in a space or a line.
-
-    The text's last line ends in a line break here even where it does not in the file: a byte more,
-    which counts.
+    A block ends in a line break, or in a space where a megabyte has no line break. The last line
+    ends in a line break here even where it does not in the file: this byte counts too.
 
     Args:
         file: UTF-8 text.
-        name: What to call the file in errors.
+        name: What errors call the file.
         start: The byte to begin at: 0, or where an earlier block ended.
+        raw: Whether the file is any bytes: these are neither checked nor completed.
 
     Yields:
         A block, and the byte where it ends.
@@ -143,34 +127,40 @@ def read_blocks(file: IO[bytes], name: str, start: int = 0) -> Iterator[tuple[st
         ValueError: The file is not UTF-8.
     """
     file.seek(max(start - 1, 0))
-    last = file.read(min(start, 1))  # nothing where the missing line break has been read, too
+    last = file.read(min(start, 1))  # empty if the missing line break has been read, too
     rest = b""
     while block := file.read(_BLOCK_BYTES):
         last = block[-1:]
         block = rest + block
-        cut = max(block.rfind(b" "), block.rfind(b"\n")) + 1  # Never within a token.
+        cut = (block.rfind(b"\n") + 1) or (block.rfind(b" ") + 1)  # never within a token
         if cut:
-            yield _decode(block[:cut], start, name), start + cut
-        elif len(block) > _LONGEST_WORD:  # it would be copied with each block, again and again
+            yield _checked(block[:cut], start, name, raw), start + cut
+        elif len(block) > _LONGEST_WORD:  # each further block would copy it again
             raise ValueError(
                 f"{name} has more than {_LONGEST_WORD:,} bytes without a space or a line break at "
                 f"offset {start}; expected words"
             )
         start, rest = start + cut, block[cut:]
-    if last not in (b"", b"\n"):
-        yield _decode(rest, start, name) + "\n", start + len(rest) + 1
+    if raw and rest:
+        yield rest, start + len(rest)
+    elif not raw and last not in (b"", b"\n"):
+        yield _checked(rest, start, name, raw) + b"\n", start + len(rest) + 1
 
 
-def _decode(block: bytes, start: int, name: str) -> str:
+def _checked(block: bytes, start: int, name: str, raw: bool = False) -> bytes:
+    """Returns a block without a byte-order mark; raises ValueError if it is not UTF-8."""
+    if raw:
+        return block
     if (nul := block.find(b"\0")) >= 0:
         raise ValueError(
             f"{name} is not UTF-8 text: a NUL byte at offset {start + nul}, as text in UTF-16 has "
             "them; expected a text file in UTF-8"
         )
     try:
-        return (block.removeprefix(codecs.BOM_UTF8) if start == 0 else block).decode()
+        block.decode()
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{name} is not UTF-8 text: byte {block[error.start]:#04x} at offset "
             f"{start + error.start}; expected a text file in UTF-8"
         ) from error
+    return block if start else block.removeprefix(codecs.BOM_UTF8)

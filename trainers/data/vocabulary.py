@@ -27,16 +27,6 @@ class UnknownTokenError(ValueError):
         self.token = token
 
 
-def split_tokens(text: str) -> list[str]:
-    """Splits text at white space; the end of each line reads `<eos>`, also that of a blank one."""
-    return text.replace("\n", f" {EOS} ").split()
-
-
-def split_characters(text: str) -> list[str]:
-    """Splits text in characters, spaces among them; the end of each line reads `<eos>`."""
-    return [EOS if character == "\n" else character for character in text]
-
-
 class Vocabulary:
     """An immutable list of distinct tokens, `<eos>` among them.
 
@@ -118,7 +108,7 @@ class Vocabulary:
         """
         if isinstance(tokens, str):
             raise ValueError(
-                "`tokens` must be a sequence of tokens (encode_text takes text). "
+                "`tokens` must be a sequence of tokens, not a text. "
                 f"Received: tokens={tokens[:40]!r}"
             )
         tokens = list(tokens)
@@ -126,10 +116,6 @@ class Vocabulary:
         if self.unknown_id is None and None in ids:
             raise UnknownTokenError(tokens[ids.index(None)])
         return np.asarray(ids, dtype=np.int32)
-
-    def encode_text(self, text: str) -> np.ndarray:
-        """Returns the int32 ids of text, its words or characters; each line break reads `<eos>`."""
-        return self.encode((split_characters if self._of_characters else split_tokens)(text))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Joins words with spaces, and characters without; `<eos>` becomes a line break.

@@ -7,7 +7,6 @@ import zipfile
 from typing import NamedTuple
 
 import keras
-from absl import logging
 from etils import epath
 
 from trainers.data import downloads, files
@@ -21,46 +20,32 @@ FILES = {
 _URL = "https://wikitext.smerity.com/"
 
 
-class Edition(NamedTuple):
-    """A published corpus.
+class Archive(NamedTuple):
+    """What a corpus is downloaded as: a file's name, and its checksum."""
 
-    Attributes:
-        archive: The name of the archive that it is downloaded as.
-        sha256: The archive's checksum.
-        tokens: Tokens of each split, each line's `<eos>` included.
-        words: Size of the training text's vocabulary.
-    """
-
-    archive: str
+    name: str
     sha256: str
-    tokens: dict[str, int]
-    words: int
 
 
-_HELD_OUT = {"validation": 217_646, "test": 245_569}  # the same in both
-EDITIONS = {
-    "wikitext2": Edition(
+ARCHIVES = {
+    "wikitext2": Archive(
         "wikitext-2-v1.zip",
         "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
-        {"train": 2_088_628, **_HELD_OUT},
-        33_278,
     ),
-    "wikitext103": Edition(
+    "wikitext103": Archive(
         "wikitext-103-v1.zip",
         "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
-        {"train": 103_227_021, **_HELD_OUT},
-        267_735,
     ),
 }
 
 
 def find(
-    task: str, data_dir: epath.PathLike | None, download_dir: epath.Path
+    name: str, data_dir: epath.PathLike | None, download_dir: epath.Path
 ) -> dict[str, epath.Path]:
     """Returns the text file of each split.
 
     Args:
-        task: One of `EDITIONS`.
+        name: One of `ARCHIVES`.
         data_dir: The folder of the three files; None to download them.
         download_dir: Where downloads are kept.
 
@@ -70,28 +55,28 @@ def find(
     """
     if data_dir is not None:
         return find_files(data_dir, FILES)
-    folder = download_dir / task
-    if not all((folder / name).exists() for name in FILES.values()):
-        _download(EDITIONS[task], folder)
-    return {split: folder / name for split, name in FILES.items()}
+    folder = download_dir / name
+    if not all((folder / file).exists() for file in FILES.values()):
+        _download(ARCHIVES[name], folder)
+    return {split: folder / file for split, file in FILES.items()}
 
 
-def _download(edition: Edition, folder: epath.Path) -> None:
-    url = _URL + edition.archive
+def _download(archive: Archive, folder: epath.Path) -> None:
+    url = _URL + archive.name
     folder.mkdir(parents=True, exist_ok=True)  # else Keras takes a folder of its own choice
     try:
         downloads.probe(url)
-        archive = keras.utils.get_file(
-            edition.archive,
+        path = keras.utils.get_file(
+            archive.name,
             url,
-            file_hash=edition.sha256,
+            file_hash=archive.sha256,
             hash_algorithm="sha256",
             cache_dir=os.fspath(folder),
             cache_subdir="",
         )
     except Exception as error:  # Keras raises what it catches as a plain Exception.
         raise downloads.failure("WikiText", url, error, FILES.values(), NO_DOWNLOAD) from error
-    _unpack(epath.Path(archive), folder)
+    _unpack(epath.Path(path), folder)
 
 
 def _unpack(archive: epath.Path, folder: epath.Path) -> None:
@@ -103,22 +88,3 @@ def _unpack(archive: epath.Path, folder: epath.Path) -> None:
                         folder / name, functools.partial(shutil.copyfileobj, text)
                     )
     archive.unlink()
-
-
-def warn_of_other_text(task: str, tokens: dict[str, int], words: int) -> None:
-    """Warns where the files in a folder are not the published ones, by what they hold."""
-    edition = EDITIONS[task]
-    if (tokens, words) != (edition.tokens, edition.words):
-        logging.warning(
-            "%s: this is not the published text, so that its numbers stand beside no others: it "
-            "has %s tokens and %d words; published are %s and %d",
-            task,
-            _numbers(tokens),
-            words,
-            _numbers(edition.tokens),
-            edition.words,
-        )
-
-
-def _numbers(tokens: dict[str, int]) -> str:
-    return " / ".join(f"{count:,}" for count in tokens.values())

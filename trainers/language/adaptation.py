@@ -94,8 +94,8 @@ class ContinuousCache:
         check("cache_lambda", self.weight, "a number from 0 to below 1", 0 <= self.weight < 1)
 
 
-class Memory(NamedTuple):
-    """The steps in a continuous cache, the last ones valid.
+class Recent(NamedTuple):
+    """The time steps in a continuous cache, the last ones valid.
 
     Attributes:
         features: [size, E].
@@ -110,34 +110,34 @@ class Memory(NamedTuple):
 
 def recall(
     cache: ContinuousCache,
-    memory: Memory,
+    recent: Recent,
     nll: tf.Tensor,
     features: tf.Tensor,
     targets: tf.Tensor,
-) -> tuple[tf.Tensor, Memory]:
+) -> tuple[tf.Tensor, Recent]:
     """Mixes what the cache recalls into the nll of the steps that follow those in it.
 
     Args:
-        cache: its size and weights.
-        memory: the steps before.
+        cache: Its size and weights.
+        recent: The steps before.
         nll: [n], that of the model.
         features: [n, E].
         targets: [n].
 
     Returns:
-        The nll of the mixture, [n], and the memory with these steps in it.
+        The nll of the mixture, [n], and the steps that are in the cache now.
     """
     features = at_least_float32(features)
-    kept = Memory(
-        tf.concat([memory.features, features], 0),
-        tf.concat([memory.targets, targets], 0),
-        tf.minimum(memory.count + tf.size(targets), cache.size),
+    kept = Recent(
+        tf.concat([recent.features, features], 0),
+        tf.concat([recent.targets, targets], 0),
+        tf.minimum(recent.count + tf.size(targets), cache.size),
     )
     scores = cache.theta * tf.matmul(features, kept.features, transpose_b=True)
     # A step's cache are the `size` places before its own, of which the first may not be filled yet.
     places, steps = tf.range(tf.size(kept.targets)), tf.range(tf.size(targets))[:, None]
     known = (places >= steps) & (places < steps + cache.size)
-    known &= places >= cache.size - memory.count
+    known &= places >= cache.size - recent.count
     filled = tf.reduce_any(known, 1)
     every = tf.where(filled, _log_sum(scores, known), 0)
     same = _log_sum(scores, known & (kept.targets == targets[:, None]))
@@ -145,7 +145,7 @@ def recall(
     shares = tf.math.log(tf.constant([1 - cache.weight, cache.weight], nll.dtype))
     mixed = -tf.reduce_logsumexp(shares + tf.stack([-nll, recalled], 1), 1)
     last = slice(-cache.size, None)
-    return mixed, Memory(kept.features[last], kept.targets[last], kept.count)
+    return mixed, Recent(kept.features[last], kept.targets[last], kept.count)
 
 
 def _log_sum(scores: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
@@ -176,7 +176,7 @@ class AdaptiveEvaluator:
     ) -> None:
         self._model = model
         self._chunk = SEGMENT if dynamic else chunk
-        self._cache = cache
+        self._continuous = cache
         self._descent = _Descent(model, dynamic, train) if dynamic else None
         self._call = tf.function(self._score, autograph=False)
 
@@ -188,12 +188,12 @@ class AdaptiveEvaluator:
     def nll(self, ids: np.ndarray) -> np.ndarray:
         """Returns the nll of each target of a stream of ids [N], [N - 1], in nats."""
         segments = streams.Windows(len(ids), self._chunk)
-        state, memory = self._model.get_initial_cache(1), self._empty_memory()
+        cache, recent = self._model.get_initial_cache(1), self._no_steps()
         parts = []
         try:
             for index in _told(segments.count, "scoring"):
                 rows = segments.of(ids[None], index)
-                nll, state, memory = self._call(*rows, state, memory)
+                nll, cache, recent = self._call(*rows, cache, recent)
                 parts.append(nll.numpy())
         finally:
             if self._descent:
@@ -201,25 +201,25 @@ class AdaptiveEvaluator:
         return np.concatenate(parts)
 
     def _score(
-        self, ids: tf.Tensor, targets: tf.Tensor, state: Any, memory: Memory | None
-    ) -> tuple[tf.Tensor, Any, Memory | None]:
+        self, ids: tf.Tensor, targets: tf.Tensor, cache: Any, recent: Recent | None
+    ) -> tuple[tf.Tensor, Any, Recent | None]:
         """Returns the nll [n] of a segment's targets [1, n], and learns from it."""
         if self._descent:
-            gradients, forward = _gradients(self._model, ids, targets, state)
+            gradients, forward = _gradients(self._model, ids, targets, cache)
             self._descent.step(gradients)
         else:
-            forward = _forward(self._model, ids, targets, state)
+            forward = _forward(self._model, ids, targets, cache)
         nll = forward.nll[0]
-        if self._cache and memory:
-            nll, memory = recall(self._cache, memory, nll, forward.features[0], targets[0])
-        return nll, forward.state, memory
+        if self._continuous and recent:
+            nll, recent = recall(self._continuous, recent, nll, forward.features[0], targets[0])
+        return nll, forward.cache, recent
 
-    def _empty_memory(self) -> Memory | None:
-        if not self._cache:
+    def _no_steps(self) -> Recent | None:
+        if not self._continuous:
             return None
         features, _ = self._model.stream(tf.constant([[0]]), self._model.get_initial_cache(1))
-        keys = tf.repeat(tf.zeros_like(at_least_float32(features[0])), self._cache.size, 0)
-        return Memory(keys, tf.zeros([self._cache.size], tf.int32), tf.constant(0))
+        keys = tf.repeat(tf.zeros_like(at_least_float32(features[0])), self._continuous.size, 0)
+        return Recent(keys, tf.zeros([self._continuous.size], tf.int32), tf.constant(0))
 
 
 class _Forward(NamedTuple):
@@ -227,22 +227,22 @@ class _Forward(NamedTuple):
 
     nll: tf.Tensor
     features: tf.Tensor
-    state: Any
+    cache: Any
 
 
-def _forward(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, state: Any) -> _Forward:
-    features, state = model.stream(ids, state)
+def _forward(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any) -> _Forward:
+    features, cache = model.stream(ids, cache)
     with epsilon_of("exact", model):
         nll = model.head.nll(features, targets, model.embedding.embeddings)
-    return _Forward(nll, features, state)
+    return _Forward(nll, features, cache)
 
 
 def _gradients(
-    model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, state: Any
+    model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any
 ) -> tuple[list[tf.Tensor], _Forward]:
     """Returns the gradients, dense, of a segment's mean nll, and the rest of it."""
     with tf.GradientTape() as tape:
-        forward = _forward(model, ids, targets, state)
+        forward = _forward(model, ids, targets, cache)
         loss = tf.reduce_mean(forward.nll)
     gradients = tape.gradient(
         loss,
@@ -298,18 +298,18 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
     """
     rows = streams.contiguous_streams(train, min(STREAMS, len(train) // 2))
     segments = streams.Windows(rows.shape[1], SEGMENT)
-    state = model.get_initial_cache(len(rows))
+    cache = model.get_initial_cache(len(rows))
     squares = [tf.zeros_like(variable.value) for variable in model.trainable_variables]
     batches = min(BATCHES, segments.count)
 
     @tf.function(autograph=False)
-    def add(ids, targets, state, squares):
-        gradients, forward = _gradients(model, ids, targets, state)
+    def add(ids, targets, cache, squares):
+        gradients, forward = _gradients(model, ids, targets, cache)
         sums = [square + tf.square(g) for square, g in zip(squares, gradients, strict=True)]
-        return forward.state, sums
+        return forward.cache, sums
 
     for index in _told(batches, "gradient statistics"):
-        state, squares = add(*segments.of(rows, index), state, squares)
+        cache, squares = add(*segments.of(rows, index), cache, squares)
     return [tf.sqrt(square / batches) for square in squares]
 
 

@@ -11,12 +11,11 @@ from etils import epath
 
 from keras_trellis import TrellisLM
 from keras_trellis.export import export_language_model, inference_model
-from trainers.data import corpora, files
+from trainers.data import files
 from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
-from trainers.language import adaptation, evaluation, modeling
-from trainers.tasks import provenance, standardize
-from trainers.tasks.measures import of_tokens
+from trainers.language import adaptation, evaluation, modeling, models
+from trainers.tasks import corpora, provenance, registry
 from trainers.training import checkpoints, memory, runs
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
@@ -39,7 +38,7 @@ class LanguageExperiment:
     def __init__(self, config: ml_collections.ConfigDict, data_dir: str | None) -> None:
         self._config = config
         self._corpus = load_corpus(config, data_dir)
-        self._measure = of_tokens(config.task)
+        self._measure = registry.language(config.task).measure
         name = f"the training text ({self._corpus.labels['train']})"
         modeling.check_training_text(name, len(self._corpus.train), config.data)
         for split in _SPLITS:
@@ -49,7 +48,7 @@ class LanguageExperiment:
 
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
         """Returns the memory that training by a config takes, on this text."""
-        return memory.language_training(config, self._corpus.vocabulary.size)
+        return models.need(config, self._corpus.vocabulary.size)
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError where that many replicas cannot share the batches."""
@@ -62,7 +61,7 @@ class LanguageExperiment:
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
-        return modeling.build(self._config, self._corpus.vocabulary.size)
+        return models.build(self._config, self._corpus.vocabulary.size)
 
     def task(self, model: keras.Model) -> modeling.LanguageModeling:
         """Returns what the loop trains."""
@@ -147,8 +146,8 @@ def evaluate(
     config = runs.load_config(path)
     corpus = load_corpus(config, data_dir)
     check_corpus(path, corpus)
-    memory.check_weights(memory.language_parameters(config, corpus.vocabulary.size))
-    model = modeling.build(config, corpus.vocabulary.size)
+    memory.check_weights(models.parameters(config, corpus.vocabulary.size))
+    model = models.build(config, corpus.vocabulary.size)
     checkpoints.load_best(path, model)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
     adaptive = None
@@ -157,12 +156,13 @@ def evaluate(
         adaptive = adaptation.AdaptiveEvaluator(
             model, corpus.train, chunk, dynamic=dynamic, cache=cache
         )
+    measure = registry.language(config.task).measure
     for split in _SPLITS:
         ids = getattr(corpus, split)
         scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
         if adaptive:
             scores["adapted"] = adaptive.exact(ids)
-        print(evaluation.describe(split, scores, of_tokens(config.task)), flush=True)
+        print(evaluation.describe(split, scores, measure), flush=True)
 
 
 def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:
@@ -178,8 +178,8 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     Raises:
         ValueError, WorkdirError: An argument is out of range, or the folder cannot be used.
     """
-    model, vocabulary, config = load_trained(path, "to generate")
-    tokens = corpora.tokens_of(config.task, prompt)
+    model, vocabulary, config = load_trained(path)
+    tokens = registry.language(config.task).tokens_of(prompt)
     _tell_unknown(tokens, vocabulary)
     ids = vocabulary.encode(tokens or [EOS])
     forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
@@ -187,29 +187,21 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     return vocabulary.decode(np.asarray(text)[0]).strip()
 
 
-def load_trained(
-    path: epath.Path, purpose: str
-) -> tuple[TrellisLM, Vocabulary, ml_collections.ConfigDict]:
+def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ml_collections.ConfigDict]:
     """Returns a run's best model, its vocabulary and its config.
 
     Args:
         path: The run's folder.
-        purpose: What for, for errors.
 
     Raises:
-        ValueError, WorkdirError: The run is not of a trellis network, or has no weights.
+        ValueError, WorkdirError: The run has no weights, or they do not fit in memory.
     """
     config = runs.load_config(path)
-    if config.model.kind != "trellis":
-        raise ValueError(
-            f"`config.model.kind` must be 'trellis' {purpose}. Received: "
-            f"config.model.kind={config.model.kind!r}, in {path}"
-        )
     if not files.exists(path / VOCABULARY):
         raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
     vocabulary = _kept_vocabulary(path)
-    memory.check_weights(memory.language_parameters(config, vocabulary.size))
-    model = modeling.build(config, vocabulary.size)
+    memory.check_weights(models.parameters(config, vocabulary.size))
+    model = models.build(config, vocabulary.size)
     checkpoints.load_best(path, model)
     return model, vocabulary, config
 
@@ -227,7 +219,8 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
     Raises:
         ValueError, OSError, WorkdirError: The run, the folder or the corpus cannot be used.
     """
-    model, vocabulary, config = load_trained(path, "to be served")
+    model, vocabulary, config = load_trained(path)
+    task = registry.language(config.task)
     with evaluation.epsilon_of("exact", model):
         kept = _kept_corpus(path)
         facts = runs.facts(path, config)
@@ -236,7 +229,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
         if precision != "float32":
             corpus = load_corpus(config, data_dir)
             check_corpus(path, corpus)
-            measure = of_tokens(config.task)
+            measure = task.measure
             facts |= runs.change(
                 f"validation {measure.name}",
                 precision,
@@ -249,7 +242,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
             model,
             vocabulary.tokens,
             output,
-            standardize=standardize.of_task(config.task),
+            standardize=task.standardize,
             precision=precision,
             facts=facts,
         )

@@ -8,16 +8,9 @@ import ml_collections
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import TrellisLM
-from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 from trainers.data import streams
 from trainers.language import evaluation
-from trainers.language.baselines import LSTMLanguageModel
-from trainers.tasks.measures import of_tokens
-from trainers.training.initial_values import initializers
-
-MODELS = {"trellis": TrellisLM, "lstm": LSTMLanguageModel}
-HEADS = {"mixture": MixtureOfSoftmaxes, "adaptive": AdaptiveSoftmax}
+from trainers.tasks import registry
 
 
 class LanguageModeling:
@@ -48,7 +41,7 @@ class LanguageModeling:
         self.model = model
         self.evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
         self._config = config
-        self._measure = of_tokens(config.task)
+        self._measure = registry.language(config.task).measure
         self.unit = self._measure.counted
         self._streams = streams.contiguous_streams(train, config.data.batch_size)
         self._windows = streams.Windows(
@@ -102,46 +95,6 @@ class LanguageModeling:
         """Returns the task's measure and loss; in training, the prediction's beside the whole."""
         nats = metrics.get("prediction", metrics["loss"])
         return {self._measure.name: self._measure.of(nats), "loss": metrics["loss"]}
-
-
-def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> keras.Model:
-    """Returns the model of a config, built.
-
-    Raises:
-        ValueError: The vocabulary lacks words that the config names.
-    """
-    check_vocabulary(config.model, vocabulary_size)
-    arguments = config.model.to_dict()
-    kind = arguments.pop("kind")
-    arguments |= initializers(arguments.pop("initial_deviation", 0.0))
-    if "head" in arguments:
-        arguments["head"] = _head(arguments["head"], config.seed)
-    return MODELS[kind](vocabulary_size, seed=config.seed, **arguments)
-
-
-def _head(arguments: Mapping[str, Any], seed: int) -> Head:
-    """Returns the head of a config; without one, a model's softmax is tied."""
-    arguments = dict(arguments)
-    kind = arguments.pop("kind")
-    if kind == "mixture":  # the other has no dropout of its own
-        arguments["seed"] = seed
-    return HEADS[kind](**arguments)
-
-
-def check_vocabulary(model: ml_collections.ConfigDict, size: int) -> None:
-    """Raises ValueError where the group `model` names words that a vocabulary does not have."""
-    cutoffs = model.get("head", {}).get("cutoffs", (0,))
-    if cutoffs[-1] >= size:
-        raise ValueError(
-            f"`config.model.head.cutoffs` must be below the vocabulary's size, {size}. "
-            f"Received: config.model.head.cutoffs={cutoffs}"
-        )
-    untrained = model.get("untrained_input_id", 0)
-    if not -size <= untrained < size:
-        raise ValueError(
-            f"`config.model.untrained_input_id` must be from {-size} to {size - 1}, by the "
-            f"vocabulary's size, {size}. Received: config.model.untrained_input_id={untrained}"
-        )
 
 
 def check_training_text(name: str, tokens: int, data: ml_collections.ConfigDict) -> None:

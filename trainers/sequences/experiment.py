@@ -11,13 +11,13 @@ import tensorflow as tf
 from etils import epath
 from matplotlib import figure
 
-from keras_trellis import TrellisClassifier
 from keras_trellis.export import export_classifier, inference_model
-from trainers.data import files, images, sequences
+from trainers.data import files, images
 from trainers.sequences import modeling, models
 from trainers.sequences.modeling import Score, SequenceModeling
-from trainers.tasks import provenance
-from trainers.tasks.measures import ACCURACY, Measure, measure_of
+from trainers.tasks import provenance, registry, sequences
+from trainers.tasks.measures import ACCURACY, Measure
+from trainers.tasks.task import ImageTask
 from trainers.training import checkpoints, memory, runs
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
@@ -50,7 +50,7 @@ class SequenceExperiment:
         self._config = config
         order = _kept(path).get("permutation", permutation)
         self._data = sequences.load(config, data_dir, permutation=order)
-        self._measure = measure_of(config.task)
+        self._measure = registry.get(config.task).measure
         self._check_batch_size()
 
     def _check_batch_size(self) -> None:
@@ -71,7 +71,7 @@ class SequenceExperiment:
         inputs, targets = self._data.train
         _, steps, numbers = inputs.shape
         every_step = targets.ndim == 2
-        return memory.sequence_training(config, steps, numbers, self._data.outputs, every_step)
+        return models.need(config, steps, numbers, self._data.outputs, every_step)
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
@@ -80,7 +80,7 @@ class SequenceExperiment:
     def parameters(self) -> int:
         """Returns how many parameters the model has."""
         numbers = self._data.train.inputs.shape[-1]
-        return memory.sequence_parameters(self._config, numbers, self._data.outputs)
+        return models.parameters(self._config, numbers, self._data.outputs)
 
     def task(self, model: keras.Model) -> SequenceModeling:
         """Returns what the loop trains."""
@@ -109,8 +109,11 @@ class SequenceExperiment:
         reach = models.layer_of(model).receptive_field
         line = (
             f"{count:,} training sequences of {steps:,} steps; {runs.parameters(model):,} "
-            f"parameters; receptive field {reach:,} steps"
+            "parameters"
         )
+        if reach is None:
+            return line
+        line += f"; receptive field {reach:,} steps"
         if reach < steps:
             line += f"\nwarning: of the {steps:,} steps the network sees the last {reach:,} alone"
         return line
@@ -172,9 +175,9 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     memory.check_weights(experiment.parameters())
     model = experiment.build()
     checkpoints.load_best(path, model)
-    task = experiment.task(model)
+    task, measure = experiment.task(model), registry.get(config.task).measure
     for split in _SPLITS:
-        print(describe(measure_of(config.task), split, task.score(split)), flush=True)
+        print(describe(measure, split, task.score(split)), flush=True)
 
 
 def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
@@ -193,17 +196,17 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
         ValueError, OSError, WorkdirError: The run, the folder or the data cannot be used.
     """
     config = runs.load_config(path)
-    if config.task not in sequences.IMAGE_SETS:
+    task = registry.get(config.task)
+    if not isinstance(task, ImageTask):
         raise ValueError(
             "what is served classifies images, "
-            f"{', '.join(sequences.IMAGE_SETS)}. Received: a run of {config.task}, in {path}"
+            f"{', '.join(registry.of_kind(ImageTask))}. Received: a run of {config.task}, in {path}"
         )
-    name = sequences.IMAGE_SETS[config.task]
-    source, preprocess = images.SOURCES[name], functools.partial(images.as_sequences, name)
+    source, shape = task.images, task.images.sequence_shape
+    preprocess = functools.partial(images.as_sequences, source)
     spec = tf.TensorSpec([None, *source.shape], tf.uint8, "images")
-    shape = preprocess(tf.zeros([1, *source.shape], tf.uint8)).shape[1:]
     order = _kept(path).get("permutation")
-    memory.check_weights(memory.sequence_parameters(config, shape[-1], len(source.classes)))
+    memory.check_weights(models.parameters(config, shape[-1], len(source.classes)))
     model = models.classifier(config, shape, len(source.classes), order)
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
@@ -225,10 +228,11 @@ def _change(
     path: epath.Path,
     config: ml_collections.ConfigDict,
     data_dir: str | None,
-    model: TrellisClassifier,
+    model: keras.Model,
     precision: str,
 ) -> dict[str, str]:
-    experiment, measure = SequenceExperiment(config, data_dir, path), measure_of(config.task)
+    experiment = SequenceExperiment(config, data_dir, path)
+    measure = registry.get(config.task).measure
     experiment.check(path)
     texts = [
         measure.text(_measured(measure, experiment.task(each).score("validation")))

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from trainers.data import shuffling
 from trainers.data.sequences import SequenceData
-from trainers.tasks.measures import ACCURACY, measure_of
+from trainers.tasks import registry
+from trainers.tasks.measures import ACCURACY
 
 
 class Score(NamedTuple):
@@ -47,7 +48,7 @@ class SequenceModeling:
         self.model = model
         self._config = config
         self._data = data
-        self._measure = measure_of(config.task)
+        self._measure = registry.get(config.task).measure
         self.unit = self._measure.counted
         self._steps = shuffling.steps_per_epoch(len(data.train.inputs), config.data.batch_size)
         self._outputs = tf.function(self._run, reduce_retracing=True)

@@ -1,4 +1,4 @@
-"""Models of sequences: one answer a sequence, or one a step."""
+"""Models of sequences: one answer a sequence, or one a time step."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,9 +6,11 @@ from typing import Any
 import keras
 import ml_collections
 
-from keras_trellis import TrellisClassifier, TrellisLayer
+from keras_trellis import TrellisClassifier
 from trainers.data.sequences import SequenceData
-from trainers.training.initial_values import initializers
+from trainers.tasks import layers
+from trainers.tasks.layers import LAYERS
+from trainers.training import memory
 
 
 def build(config: ml_collections.ConfigDict, data: SequenceData) -> keras.Model:
@@ -20,8 +22,8 @@ def build(config: ml_collections.ConfigDict, data: SequenceData) -> keras.Model:
     shape = data.train.inputs.shape[1:]
     if data.classes:
         return classifier(config, shape, len(data.classes), data.permutation)
-    every_step = data.train.targets.ndim == 2
-    layer = TrellisLayer(**_arguments(config), return_sequences=every_step)
+    layer = layers.build(config.model, _units(config), seed=config.seed)
+    layer.return_sequences = data.train.targets.ndim == 2
     return with_layer(layer, data)
 
 
@@ -42,25 +44,61 @@ def classifier(
     Raises:
         ValueError: An argument of the model is not valid.
     """
-    model = TrellisClassifier(classes, **_arguments(config), permutation=permutation)
+    model = TrellisClassifier(
+        classes,
+        layers.build(config.model, _units(config), seed=config.seed),
+        dropout=config.model.dropout,
+        output_dropout=config.model.output_dropout,
+        permutation=permutation,
+        seed=config.seed,
+    )
     model.build((None, *shape))
     return model
 
 
-def _arguments(config: ml_collections.ConfigDict) -> dict[str, Any]:
-    arguments = config.model.to_dict()
-    deviation = arguments.pop("initial_deviation")
-    return {**arguments, **initializers(deviation), "seed": config.seed}
-
-
 def with_layer(layer: keras.layers.Layer, data: SequenceData) -> keras.Model:
-    """Returns a recurrent layer between sequences and a dense layer to what is to be said."""
+    """Returns a recurrent layer between sequences and a dense layer to what is to be told."""
     inputs = keras.Input(data.train.inputs.shape[1:])
     return keras.Model(inputs, keras.layers.Dense(data.outputs, dtype="float32")(layer(inputs)))
 
 
-def layer_of(model: keras.Model) -> TrellisLayer:
-    """Returns the trellis network in a model that `build` returned."""
+def layer_of(model: keras.Model) -> Any:
+    """Returns the sequence layer in a model that `build` returned."""
     if isinstance(model, TrellisClassifier):
         return model.trellis
-    return next(layer for layer in model.layers if isinstance(layer, TrellisLayer))
+    return next(layer for layer in model.layers if hasattr(layer, "receptive_field"))
+
+
+def parameters(config: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+    """Returns the number of trainable parameters.
+
+    Args:
+        config: The run's config.
+        inputs: Numbers a time step.
+        outputs: Numbers an answer.
+    """
+    units = _units(config)
+    layer = LAYERS[config.model.layer].parameters(config.model, inputs, units)
+    return layer + (units + 1) * outputs
+
+
+def need(
+    config: ml_collections.ConfigDict, steps: int, inputs: int, outputs: int, every_step: bool
+) -> memory.Need:
+    """Returns the memory that training takes.
+
+    Args:
+        config: The run's config.
+        steps: T, of the sequences.
+        inputs: Numbers a time step.
+        outputs: Numbers an answer.
+        every_step: Whether each time step has an answer; else the last has it.
+    """
+    layer = LAYERS[config.model.layer]
+    kept = layer.kept if every_step else layer.kept_of_last
+    about = kept(config.model, config.data.batch_size, steps)
+    return memory.training(config, parameters(config, inputs, outputs), 0, about)
+
+
+def _units(config: ml_collections.ConfigDict) -> int:
+    return config.model.output_units or config.model.units

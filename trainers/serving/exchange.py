@@ -1,14 +1,12 @@
-"""One HTTP request and its answer, both within one deadline, the answer within one size.
+"""One HTTP request and its answer: one deadline for both, and a limit to the answer's size."""
 
-The standard library's limit of time is that of each read: a server that sends a byte now and then
-could hold a client for ever.
-"""
-
-import contextlib
-import http.client
+import asyncio
+import os
 import socket
-import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import aiohttp
+import yarl
 
 __all__ = ["Answer", "AnswerError", "ask"]
 
@@ -24,7 +22,7 @@ class Answer(NamedTuple):
 
     Attributes:
         status: the code, such as 200.
-        reason: what the server says beside it.
+        reason: the server's words for it.
         body: not decoded.
     """
 
@@ -41,9 +39,9 @@ def ask(
     Args:
         method: such as "POST".
         address: HOST:PORT.
-        path: on the server.
+        path: on the server, quoted.
         body: what is sent, if anything.
-        deadline: seconds for all of it. The resolver of names has its own limit.
+        deadline: seconds for all of it.
         most: bytes that the answer may have.
 
     Raises:
@@ -51,74 +49,35 @@ def ask(
         AnswerError: there is no answer, or no whole one, or too long a one.
     """
     try:
-        with contextlib.closing(_Connection(address, time.monotonic() + deadline)) as connection:
-            connection.request(method, path, body, {"Connection": "close"})
-            response = connection.getresponse()
-            return Answer(response.status, response.reason, _read(response, most))
-    except TimeoutError:
-        raise
-    # UnicodeError and OverflowError: HOST:PORT is none.
-    except (OSError, UnicodeError, OverflowError, http.client.HTTPException) as error:
-        raise AnswerError(str(error) or type(error).__name__) from error
+        url = yarl.URL(f"http://{address}{path}", encoded=True)
+        return asyncio.run(_ask(method, url, body, deadline, most))
+    except asyncio.TimeoutError as error:  # another class than TimeoutError in Python 3.10
+        raise TimeoutError from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: no such URL can be
+        raise AnswerError(_reason(error)) from error
 
 
-def _read(response: http.client.HTTPResponse, most: int) -> bytes:
-    body = bytearray()
-    while piece := response.read(_PIECE):
-        body += piece
-        if len(body) > most:
-            raise AnswerError(f"it sends more than {most:,} bytes")
-    if response.length:  # which no error tells where a read has a limit
-        raise AnswerError(f"it broke off {response.length:,} bytes before its end")
-    return bytes(body)
+async def _ask(
+    method: str, url: yarl.URL, body: bytes | None, deadline: float, most: int
+) -> Answer:
+    timeout = aiohttp.ClientTimeout(total=deadline)
+    headers = {"Accept-Encoding": "identity"}  # a few bytes could unpack to any number
+    async with (
+        aiohttp.ClientSession(timeout=timeout, headers=headers, auto_decompress=False) as session,
+        session.request(method, url, data=body, allow_redirects=False) as response,
+    ):
+        read = bytearray()
+        async for piece in response.content.iter_chunked(_PIECE):
+            read += piece
+            if len(read) > most:
+                raise AnswerError(f"it sends more than {most:,} bytes")
+        return Answer(response.status, response.reason or "", bytes(read))
 
 
-class _Socket(socket.socket):
-    """A socket with one limit of time for all that is done with it.
-
-    Attributes:
-        end: when it ends, by `time.monotonic`.
-    """
-
-    end: float
-
-    def connect(self, address: Any) -> None:
-        self._limit()
-        super().connect(address)
-
-    def sendall(self, *arguments: Any) -> None:
-        self._limit()
-        super().sendall(*arguments)
-
-    def recv_into(self, *arguments: Any) -> int:
-        self._limit()
-        return super().recv_into(*arguments)
-
-    def _limit(self) -> None:
-        left = self.end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self.settimeout(left)
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, address: str, end: float) -> None:
-        super().__init__(address)
-        self._end = end
-
-    def connect(self) -> None:
-        """Connects to the first of the host's addresses that lets it."""
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        for index, (family, kind, protocol, _, address) in enumerate(found):
-            opened = _Socket(family, kind, protocol)
-            opened.end = self._end
-            try:
-                opened.connect(address)
-            except OSError as error:
-                opened.close()
-                if isinstance(error, TimeoutError) or index == len(found) - 1:
-                    raise
-            else:
-                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self.sock = opened
-                return
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientResponseError):
+        return error.message  # without the address, which the caller tells
+    cause = getattr(error, "os_error", error)
+    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, socket.gaierror):
+        return os.strerror(cause.errno)  # asyncio's message lacks it
+    return str(cause) or type(cause).__name__

@@ -3,32 +3,33 @@
 `Grpc` and `Rest` carry requests, `Model` checks them and their answers.
 """
 
+import abc
 import http
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple
 from urllib import parse
 
 import grpc
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format, message
-from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
+from tensorflow_serving.apis.get_model_metadata_pb2 import (
+    GetModelMetadataRequest,
+    GetModelMetadataResponse,
+    SignatureDefMap,
+)
+from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
 from trainers.cli import terminal
 from trainers.serving import exchange
 
 __all__ = ["MOST_BYTES", "Grpc", "Model", "RemoteError", "Rest", "Transport"]
 
-MOST_BYTES = 64 * 2**20  # of an answer; gRPC's own limit is 4 MiB, which caches pass
+MOST_BYTES = 64 * 2**20  # of an answer; a cache may exceed gRPC's own limit, 4 MiB
 
 _METADATA = "signature_def"
-_SERVICE = "/tensorflow.serving.PredictionService"
-_ANSWERS = {
-    "GetModelMetadata": get_model_metadata_pb2.GetModelMetadataResponse,
-    "Predict": predict_pb2.PredictResponse,
-}
 # What the signatures of a language model return: dtypes and ranks.
 _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
     "serving_default": {
@@ -46,36 +47,39 @@ _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
     },
     "generate": {"ids": (tf.int32, 2), "lengths": (tf.int32, 1), "text": (tf.string, 1)},
 }
-_COUNTS = {"lengths": "ids", "count": "tokens"}  # what they count columns of
+_COUNTS = {"lengths": "ids", "count": "tokens"}  # counts, and the output whose columns they count
 
 
 class RemoteError(Exception):
     """There is no answer, or none that can be used; the message, a line, says why.
 
     Args:
-        reason: why; what a server says of it may be in it.
+        reason: why; it may contain the server's own words.
     """
 
     def __init__(self, reason: str) -> None:
         super().__init__(terminal.line(" ".join(reason.split())))
 
 
-class Transport(Protocol):
+class Transport(abc.ABC):
     """How requests get to one model on one server.
 
-    Both methods raise RemoteError where the answer is not one.
+    All methods raise RemoteError where there is no answer, or none that can be used.
 
-    Attributes:
+    Args:
         address: HOST:PORT.
         model: the model's name.
+        deadline: seconds that each request may take.
     """
 
-    address: str
-    model: str
+    def __init__(self, address: str, model: str, deadline: float) -> None:
+        self.address, self.model, self.deadline = address, model, deadline
 
-    def metadata(self) -> get_model_metadata_pb2.SignatureDefMap:
-        """Asks what the model's signatures are."""
+    @abc.abstractmethod
+    def metadata(self) -> SignatureDefMap:
+        """Returns what the server says of the model's signatures."""
 
+    @abc.abstractmethod
     def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Calls a signature.
 
@@ -87,85 +91,84 @@ class Transport(Protocol):
             the outputs by name, as arrays or lists.
         """
 
+    def unreachable(self, reason: Any) -> RemoteError:
+        """Returns the error for a server that gives no answer."""
+        return RemoteError(f"no answer from {self.address}: {reason}")
 
-class Grpc:
-    """The gRPC `PredictionService`.
+    def too_late(self) -> RemoteError:
+        """Returns the error for an answer that did not come before the deadline."""
+        return RemoteError(f"no answer from {self.address} within {self.deadline:g} seconds")
 
-    Args:
-        address: HOST:PORT.
-        model: the model's name.
-        deadline: seconds that each request may take.
-    """
+    def refused(self, code: str, reason: Any) -> RemoteError:
+        """Returns the error for a server that refuses a request."""
+        return RemoteError(f"{self.address} answered {code} for {self.model}: {reason}")
+
+    def malformed(self, reason: Any) -> RemoteError:
+        """Returns the error for an answer that cannot be used."""
+        return RemoteError(f"malformed answer of {self.model} on {self.address}: {reason}")
+
+
+class Grpc(Transport):
+    """The gRPC `PredictionService`; see `Transport`."""
 
     def __init__(self, address: str, model: str, deadline: float) -> None:
-        self.address, self.model, self._deadline = address, model, deadline
+        super().__init__(address, model, deadline)
         options = [("grpc.max_receive_message_length", MOST_BYTES)]
-        channel = grpc.insecure_channel(address, options)
-        self._calls = {name: channel.unary_unary(f"{_SERVICE}/{name}") for name in _ANSWERS}
+        self._channel = grpc.insecure_channel(address, options)
 
-    def metadata(self) -> get_model_metadata_pb2.SignatureDefMap:
-        """Asks what the model's signatures are."""
-        request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=[_METADATA])
+    def metadata(self) -> SignatureDefMap:
+        """Returns what the server says of the model's signatures."""
+        request = GetModelMetadataRequest(metadata_field=[_METADATA])
         request.model_spec.name = self.model
-        response = self._ask("GetModelMetadata", request)
-        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response = self._ask("GetModelMetadata", request, GetModelMetadataResponse)
+        signatures = SignatureDefMap()
         try:
-            told = response.metadata[_METADATA].Unpack(signatures)
+            if response.metadata[_METADATA].Unpack(signatures):
+                return signatures
         except message.DecodeError:
-            told = False
-        if not told:
-            _malformed(self, "it does not tell the model's signatures")
-        return signatures
+            pass
+        raise self.malformed("it does not tell the model's signatures")
 
     def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Calls a signature; see `Transport`."""
-        request = predict_pb2.PredictRequest()
+        request = PredictRequest()
         request.model_spec.name = self.model
         request.model_spec.signature_name = signature
         for name, value in inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-        response = self._ask("Predict", request)
+        response = self._ask("Predict", request, PredictResponse)
         try:
             return {name: _from_proto(proto) for name, proto in response.outputs.items()}
         except (TypeError, ValueError) as error:  # the values do not fill the shape
-            _malformed(self, error)
+            raise self.malformed(error) from None
 
-    def _ask(self, name: str, request: message.Message) -> Any:
+    def _ask(self, method: str, request: message.Message, expected: Any) -> Any:
+        # gRPC logs a traceback of what it cannot decode. So it returns bytes here.
+        call = self._channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
         try:
-            answer = self._calls[name](request.SerializeToString(), timeout=self._deadline)
-            return _ANSWERS[name].FromString(answer)
-        except message.DecodeError as error:  # of which gRPC, if it read the answer, logs where
-            _malformed(self, error)
+            answer = call(request.SerializeToString(), timeout=self.deadline)
+            return expected.FromString(answer)
+        except message.DecodeError as error:
+            raise self.malformed(error) from None
         except grpc.RpcError as error:
-            code = error.code()
-            if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-                _too_late(self, self._deadline)
-            if code == grpc.StatusCode.UNAVAILABLE:
-                _unreachable(self, error.details())
-            _refused(self, code.name, error.details())
+            code, details = error.code(), error.details()
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise self.too_late()
+        if code == grpc.StatusCode.UNAVAILABLE:
+            raise self.unreachable(details)
+        raise self.refused(code.name, details)
 
 
-class Rest:
-    """The REST API.
+class Rest(Transport):
+    """The REST API; see `Transport`."""
 
-    Args:
-        address: HOST:PORT.
-        model: the model's name.
-        deadline: seconds that each request may take.
-    """
-
-    def __init__(self, address: str, model: str, deadline: float) -> None:
-        self.address, self.model, self._deadline = address, model, deadline
-
-    def metadata(self) -> get_model_metadata_pb2.SignatureDefMap:
-        """Asks what the model's signatures are."""
+    def metadata(self) -> SignatureDefMap:
+        """Returns what the server says of the model's signatures."""
         answer = self._ask("GET", "/metadata")
-        signatures = get_model_metadata_pb2.SignatureDefMap()
         try:
-            json_format.ParseDict(answer["metadata"][_METADATA], signatures)
+            return json_format.ParseDict(answer["metadata"][_METADATA], SignatureDefMap())
         except (KeyError, TypeError, RecursionError, json_format.ParseError):
-            _malformed(self, "it does not tell the model's signatures")
-        return signatures
+            raise self.malformed("it does not tell the model's signatures") from None
 
     def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Calls a signature; see `Transport`."""
@@ -173,7 +176,7 @@ class Rest:
         answer = self._ask("POST", ":predict", {"signature_name": signature, "inputs": columns})
         outputs = answer.get("outputs") if isinstance(answer, dict) else None
         if not isinstance(outputs, dict):
-            _malformed(self, "it has no outputs by name")
+            raise self.malformed("it has no outputs by name")
         return outputs
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -181,18 +184,19 @@ class Rest:
         data = None if body is None else json.dumps(body).encode()
         try:
             answer = exchange.ask(
-                method, self.address, path, data, deadline=self._deadline, most=MOST_BYTES
+                method, self.address, path, data, deadline=self.deadline, most=MOST_BYTES
             )
         except TimeoutError:
-            _too_late(self, self._deadline)
+            raise self.too_late() from None
         except exchange.AnswerError as error:
-            _unreachable(self, error)
-        if answer.status != http.HTTPStatus.OK:  # redirects too: whoever named them is not asked
-            _refused(self, f"{answer.status} {answer.reason}", _error_of(answer.body))
+            raise self.unreachable(error) from None
+        if answer.status != http.HTTPStatus.OK:  # a redirect too: it is not followed
+            code = f"{answer.status} {answer.reason}"
+            raise self.refused(code, _error_of(answer.body))
         try:
             return json.loads(answer.body.decode())
         except (ValueError, RecursionError) as error:
-            _malformed(self, error)
+            raise self.malformed(error) from None
 
 
 class _Signature(NamedTuple):
@@ -227,7 +231,7 @@ class Model:
 
         Raises:
             RemoteError: the model has no such signature, or there is no answer, or none like that.
-                Nor may a number be none but in a cache, or a count go beyond what it counts.
+                Numbers must be finite but in a cache, and counts must fit what they count.
         """
         specs = self._checked(signature, inputs)
         arrays = {
@@ -236,76 +240,76 @@ class Model:
         }
         outputs = self._transport.predict(signature, arrays)
         if {*outputs} != {*specs.outputs}:
-            _malformed(
-                self._transport,
-                f"{signature!r} answered {_names(outputs)} instead of {_names(specs.outputs)}",
-            )
+            answered = f"{_names(outputs)} instead of {_names(specs.outputs)}"
+            raise self._transport.malformed(f"{signature!r} answered {answered}")
         rows = len(next(iter(arrays.values())))
-        answer = {name: self._read(name, value, specs, rows) for name, value in outputs.items()}
-        self._check_values(answer, _RETURNED.get(signature, {}))
+        answer = {
+            name: self._read(name, value, specs.outputs[name], rows)
+            for name, value in outputs.items()
+        }
+        for name in _RETURNED.get(signature, {}):
+            self._check_values(name, answer)
         return answer
 
     def _checked(self, signature: str, inputs: Mapping[str, Any]) -> _Signature:
-        """Returns what is known of a signature, which has to be the language model's one."""
+        """Returns what is known of a signature, which must be the language model's."""
         if signature not in self._signatures:
-            self._other(f"it has no signature {signature!r}, only {_names(self._signatures)}")
+            raise self._other(f"it has no signature {signature!r}, only {_names(self._signatures)}")
         found = self._signatures[signature]
         if {*found.inputs} != {*inputs}:
             takes = f"takes {_names(found.inputs)}, not {_names(inputs)}"
-            self._other(f"its signature {signature!r} {takes}")
+            raise self._other(f"its signature {signature!r} {takes}")
         try:
             specs = _Signature(_specs(found.inputs), _specs(found.outputs))
         except (TypeError, ValueError) as error:
-            _malformed(self._transport, error)
+            raise self._transport.malformed(error) from None
         for name, (dtype, rank) in _RETURNED.get(signature, {}).items():
             spec = specs.outputs.get(name)
             if spec is None or (spec.dtype, spec.shape.rank) != (dtype, rank):
                 returns = f"does not return `{name}` {dtype.name} of rank {rank}"
-                self._other(f"its signature {signature!r} {returns}")
+                raise self._other(f"its signature {signature!r} {returns}")
         return specs
 
     def _cast(self, name: str, value: Any, dtype: tf.DType) -> np.ndarray:
         try:
             return np.asarray(value, dtype.as_numpy_dtype)
         except (TypeError, ValueError, OverflowError):
-            self._other(f"its `{name}` is {dtype.name}, and cannot be {value}")
+            raise self._other(f"its `{name}` is {dtype.name}, and cannot be {value}") from None
 
-    def _other(self, reason: str) -> NoReturn:
-        raise RemoteError(
+    def _other(self, reason: str) -> RemoteError:
+        return RemoteError(
             f"{self._transport.model} on {self._transport.address} is no language model that "
             f"keras_trellis exported: {reason}"
         )
 
-    def _read(self, name: str, value: Any, specs: _Signature, rows: int) -> np.ndarray:
-        spec = specs.outputs[name]
+    def _read(self, name: str, value: Any, spec: tf.TensorSpec, rows: int) -> np.ndarray:
         expected = tf.TensorShape([rows]).concatenate(spec.shape[1:])
         try:
             array = value if isinstance(value, np.ndarray) else _array(value, spec.dtype)
             array = _decoded(array) if array.dtype == object else array
         except (TypeError, ValueError, OverflowError) as error:
-            _malformed(self._transport, f"`{name}` is no {spec.dtype.name}: {error}")
+            reason = f"`{name}` is no {spec.dtype.name}: {error}"
+            raise self._transport.malformed(reason) from None
         dtype = tf.as_dtype(array.dtype)
         if dtype != spec.dtype or not expected.is_compatible_with(array.shape):
-            _malformed(
-                self._transport,
+            raise self._transport.malformed(
                 f"`{name}` must be {spec.dtype.name} {expected}. "
-                f"Received: {dtype.name} {array.shape}",
+                f"Received: {dtype.name} {array.shape}"
             )
         return array
 
-    def _check_values(self, answer: Mapping[str, np.ndarray], names: Iterable[str]) -> None:
-        for name in names:
-            value = answer[name]
-            if value.dtype.kind == "f" and not np.isfinite(value).all():
-                _malformed(self._transport, f"`{name}` must be finite numbers")
-            if name in _COUNTS:
-                most = answer[_COUNTS[name]].shape[1]
-                if not ((value >= 0) & (value <= most)).all():
-                    _malformed(
-                        self._transport,
-                        f"`{name}` must be from 0 to {most}, the columns of "
-                        f"`{_COUNTS[name]}`. Received: {value.tolist()}",
-                    )
+    def _check_values(self, name: str, answer: Mapping[str, np.ndarray]) -> None:
+        value = answer[name]
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise self._transport.malformed(f"`{name}` must be finite numbers")
+        if name in _COUNTS:
+            counted = _COUNTS[name]
+            most = answer[counted].shape[1]
+            if not ((value >= 0) & (value <= most)).all():
+                raise self._transport.malformed(
+                    f"`{name}` must be from 0 to {most}, the columns of `{counted}`. "
+                    f"Received: {value.tolist()}"
+                )
 
 
 def _names(names: Iterable[str]) -> str:
@@ -368,19 +372,3 @@ def _error_of(body: bytes) -> str:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return text
-
-
-def _unreachable(to: Transport, reason: Any) -> NoReturn:
-    raise RemoteError(f"no answer from {to.address}: {reason}") from None
-
-
-def _too_late(to: Transport, deadline: float) -> NoReturn:
-    raise RemoteError(f"no answer from {to.address} within {deadline:g} seconds") from None
-
-
-def _refused(to: Transport, code: str, reason: str) -> NoReturn:
-    raise RemoteError(f"{to.address} answered {code} for {to.model}: {reason}") from None
-
-
-def _malformed(to: Transport, reason: Any) -> NoReturn:
-    raise RemoteError(f"malformed answer of {to.model} on {to.address}: {reason}") from None

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-CHUNK = 8  # tokens a request, so that text is there before all of it is
-_UNKNOWN, _NOTHING = -1, -2  # what a model must not write: `<unk>`, where it has it, or nothing
+CHUNK = 8  # tokens a request: text appears before all of it is written
+_UNKNOWN, _NOTHING = -1, -2  # in `forbidden_ids`: `<unk>`, if the model has it, or no token
 
 
 class Asked(Protocol):
-    """A served model, such as `remote.Model` and `page.served.ServedModel`."""
+    """A served model: `remote.Model` or `page.served.ServedModel`."""
 
     def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Returns the outputs of a signature by name, from its inputs by name."""
@@ -20,11 +20,11 @@ class Sampling(NamedTuple):
     """How tokens are chosen; the model checks the values.
 
     Attributes:
-        max_length: how many tokens to add.
+        max_length: the number of tokens to add.
         temperature: divides the log-probabilities; 0: the most probable token.
         top_k: choose from so many of the most probable tokens; 0: from all.
-        top_p: choose from the fewest tokens that have this probability.
-        seed: the same prompt with the same seed is continued alike.
+        top_p: choose from the fewest tokens that have this probability together.
+        seed: the same prompt and seed give the same text.
     """
 
     max_length: int
@@ -35,11 +35,11 @@ class Sampling(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """What of a text the vocabulary does not have.
+    """How much of a text the vocabulary does not have.
 
     Attributes:
-        tokens: how many, each of which the model reads as `<unk>`.
-        of: how many tokens the text has.
+        tokens: the number of unknown tokens; the model reads each as `<unk>`.
+        of: the number of tokens of the text.
     """
 
     tokens: int
@@ -58,12 +58,12 @@ def generate(
     """Yields the continuation of a prompt in pieces, as they come.
 
     Args:
-        model: a language model; what it raises is raised here.
-        prompt: what to go on from, after a line break.
-        sampling: how.
-        chunk: the tokens of a piece, which change nothing in the text.
+        model: a language model; this function raises what it raises.
+        prompt: the text to continue, which begins a line.
+        sampling: how to choose tokens.
+        chunk: the tokens of a piece; the text does not depend on it.
         allow_unknown: whether `<unk>` may be written.
-        tell: is called with what of the prompt is unknown, before the first piece.
+        tell: called before the first piece, with how much of the prompt is unknown.
     """
     tokens = model("tokenize", text=[f"\n{prompt}"])
     ids, length = tokens["ids"], int(tokens["lengths"][0])

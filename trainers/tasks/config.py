@@ -1,130 +1,45 @@
-"""A run's configuration: a task and a preset, then the overrides of the command line.
+"""A run's configuration: the defaults of the schema, then a preset, then the command line.
 
-The values live in `configs/TASK.py`, one file a task, behind `get_config(preset)` and `PRESETS`.
-This module finds them, applies `--config.FIELD=VALUE` after the preset whatever the order of the
-flags, and reads what a workdir keeps of it; both are checked against `trainers.tasks.schema`.
+A task's presets give the values that differ from the defaults; `trainers.cli.config_flags` applies
+`--config.FIELD=VALUE` on top. This module also reads what a workdir keeps of a config.
 """
 
-import importlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import ml_collections
-from absl import flags
-from ml_collections import config_flags
+from ml_collections.config_dict import placeholder
 
-from trainers.tasks import schema
-from trainers.tasks.names import TASKS, flatten, unknown
-
-_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
-
-
-class _TupleParser(flags.ArgumentParser):
-    """Reads `1,2,4`, with or without parentheses; what is no integer is left to the schema."""
-
-    def parse(self, argument: Any) -> Any:
-        """Returns a tuple; one that is given as such stays as it is."""
-        if not isinstance(argument, str):
-            return argument
-        items = argument.strip().removeprefix("(").removesuffix(")").split(",")
-        if not items[-1].strip():  # `1,` and ``
-            items.pop()
-        return tuple(map(_as_integer, items))
-
-    def flag_type(self) -> str:
-        """Returns what `--help` calls it."""
-        return "integers, as in 1,2,4"
-
-
-def _as_integer(item: str) -> int | str:
-    try:
-        return int(item)
-    except ValueError:
-        return item
-
-
-# Its own joins the values of a flag that is given twice, where of any other flag the last counts.
-config_flags.register_flag_parser(parser=_TupleParser())(tuple)
+from trainers.tasks import registry, schema
+from trainers.tasks.names import flatten, nested, unknown
 
 
 def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
     """Returns the locked config of a task.
 
     Args:
-        task: One of `TASKS`.
-        preset: One of the task's `PRESETS`; None: the first of them.
+        task: The task's name.
+        preset: One of the task's presets; None: the first of them.
 
     Raises:
         ValueError: The task or the preset is unknown; the message has the nearest name.
     """
-    if task not in TASKS:
-        raise ValueError(unknown("--task", task, TASKS))
-    module = importlib.import_module(f"configs.{task}")
-    preset = module.PRESETS[0] if preset is None else preset
-    if preset not in module.PRESETS:
-        raise ValueError(unknown("--preset", preset, module.PRESETS) + f" (of --task={task})")
-    config = module.get_config(preset)
-    config.unlock()
-    config.task, config.preset = task, preset
-    return config.lock()
+    presets = registry.get(task, "--task").presets
+    preset = next(iter(presets)) if preset is None else preset
+    if preset not in presets:
+        raise ValueError(unknown("--preset", preset, presets) + f" (of --task={task})")
+    values = completed({"task": task, "preset": preset, **presets[preset]()})
+    # ConfigDict needs a placeholder to know the type of None.
+    typed = {
+        name: placeholder(int) if value is None else value
+        for name, value in flatten(values).items()
+    }
+    return ml_collections.ConfigDict(nested(typed)).lock()
 
 
-def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines `--config.FIELD` flags for the task and preset that `argv` names anywhere.
-
-    Without a `--task` there is no config, and nothing is defined.
-
-    Raises:
-        ValueError: Task, preset or a field is unknown; the message has the nearest name.
-    """
-    task = last_value(argv, "task")
-    fields = overridden(argv)
-    if task is None:
-        if fields:
-            raise ValueError(f"--config.{fields[0]} was given without --task, whose field it is")
-        return
-    config = load(task, last_value(argv, "preset"))
-    known = flatten(config)
-    for field in fields:
-        if field in ("task", "preset"):
-            raise ValueError(
-                f"--config.{field} would change the name alone, and none of its values; "
-                f"use --{field}=..."
-            )
-        if field not in known:
-            raise ValueError(unknown("--config field", field, known))
-    config_flags.DEFINE_config_dict(
-        "config", config, "", flag_values=flag_values, sys_argv=list(argv)
-    )
-
-
-def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
-    """Parses a command line with its config flags; returns what is no flag, as absl does.
-
-    Raises:
-        ValueError: As in `define_flag`, or a value of the wrong type or out of its range: the
-            message names the field, the value and what was expected. Whether the values go
-            together is left to `schema.check`.
-        flags.Error: Any other mistake in the flags.
-    """
-    define_flag(argv, flag_values)
-    try:
-        rest = flag_values(argv)
-    except flags.IllegalFlagValueError as error:
-        match = re.match(r"flag --config\.([^=]+)=(.*?): ", str(error), re.DOTALL)
-        if not match:
-            raise
-        raise ValueError(_wrong_type(flag_values, match[1], match[2])) from error
-    if "config" in flag_values:
-        config: Any = flag_values["config"].value
-        schema.check_fields(config)
-    return rest
-
-
-def overridden(argv: Sequence[str]) -> list[str]:
-    """Returns the fields that a command line overrides, such as "model.units"."""
-    return [match[1] for match in map(_OVERRIDE.match, argv) if match]
+def presets(task: str) -> list[ml_collections.ConfigDict]:
+    """Returns the configs of all presets of a task."""
+    return [load(task, preset) for preset in registry.get(task).presets]
 
 
 def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
@@ -133,33 +48,47 @@ def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
     Raises:
         ValueError: As `schema.check`.
     """
-    values = _with_tuples(dict(values))
+    values = completed(_with_tuples(values))
     schema.check(values)
     return ml_collections.ConfigDict(values).lock()
 
 
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns config values with the defaults of what they lack, in today's form.
+
+    Args:
+        values: Nested mappings, of a preset or of the `config.json` of any release. Those of an
+            unknown task get no defaults.
+    """
+    values = _of_0_1(values)
+    known = isinstance(values.get("task"), str) and values["task"] in registry.TASKS
+    return _merged(nested(schema.defaults(values)) if known else {}, values)
+
+
+def _merged(base: Any, values: Any) -> Any:
+    if not isinstance(base, Mapping) or not isinstance(values, Mapping):
+        return values
+    merged = {name: _merged(base.get(name), value) for name, value in values.items()}
+    return merged | {name: value for name, value in base.items() if name not in values}
+
+
+def _of_0_1(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns config values of release 0.1 in today's form: it had `kind`, and heads as groups."""
+    model = values.get("model")
+    if not isinstance(model, Mapping):
+        return dict(values)
+    model = dict(model)
+    if "kind" in model:
+        model["layer"] = model.pop("kind")
+    head = model.get("head")
+    if isinstance(head, Mapping) and "kind" in head:
+        arguments = dict(head)
+        model["head"] = arguments.pop("kind")
+        model[str(model["head"])] = arguments
+    return {**values, "model": model}
+
+
 def _with_tuples(value: Any) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _with_tuples(item) for name, item in value.items()}
     return tuple(value) if isinstance(value, list) else value
-
-
-def _wrong_type(flag_values: flags.FlagValues, field: str, value: str) -> str:
-    config: Any = flag_values["config"].value
-    *groups, name = field.split(".")
-    for group in groups:
-        config = config[group]
-    expected = config.get_type(name).__name__
-    return f"`config.{field}` must be of type {expected}. Received: config.{field}={value}"
-
-
-def last_value(argv: Sequence[str], name: str) -> str | None:
-    """Returns the value of `--name=value` or `--name value`, the last one given, as absl would."""
-    value = None
-    for position, argument in enumerate(argv):
-        if argument == "--":
-            break
-        match = re.fullmatch(rf"--?{name}(?:=(.*))?", argument, re.DOTALL)
-        if match:
-            value = match[1] if match[1] is not None else (*argv, None)[position + 1]
-    return value

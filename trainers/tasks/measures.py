@@ -69,19 +69,3 @@ CHARACTERS = TokenMeasure("bpc", 3, "characters", of=bits, types="symbols")
 ACCURACY = Measure("accuracy", 2, "images", higher_is_better=True, unit=" %")
 CROSS_ENTROPY = Measure("cross_entropy", 6, "symbols")
 SQUARED_ERROR = Measure("squared_error", 6, "sequences")
-_OF_TOKENS = {"ptb_char": CHARACTERS}
-_OF_SEQUENCES = {
-    **dict.fromkeys(("seq_mnist", "permuted_mnist", "seq_cifar10"), ACCURACY),
-    "copy_memory": CROSS_ENTROPY,
-    "adding": SQUARED_ERROR,
-}
-
-
-def of_tokens(task: str) -> TokenMeasure:
-    """Returns the measure of one of the tasks of language."""
-    return _OF_TOKENS.get(task, WORDS)
-
-
-def measure_of(task: str) -> Measure:
-    """Returns the measure of one of the tasks."""
-    return _OF_SEQUENCES.get(task) or of_tokens(task)

@@ -1,15 +1,8 @@
-"""Names that people type: the tasks, the fields of a config, and which name one may have meant."""
+"""Names that people type, and which name one may have meant."""
 
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-# The tasks, each with a file in `configs`, by the program that trains them.
-LANGUAGE = ("ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103", "pydoc", "text")
-IMAGES = ("seq_mnist", "permuted_mnist", "seq_cifar10")
-GENERATED = ("copy_memory", "adding")
-PROGRAMS = {"trainers.lm": LANGUAGE, "trainers.pixels": IMAGES + GENERATED}
-TASKS = tuple(task for tasks in PROGRAMS.values() for task in tasks)
 
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:
@@ -39,3 +32,15 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = value
     return flat
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `flatten` was given."""
+    values: dict[str, Any] = {}
+    for name, value in flat.items():
+        *groups, leaf = name.split(".")
+        group = values
+        for each in groups:
+            group = group.setdefault(each, {})
+        group[leaf] = value
+    return values

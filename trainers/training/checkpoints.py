@@ -20,6 +20,7 @@ import tensorflow as tf
 from etils import epath
 
 from trainers.data.files import refuse_pipe, set_aside, write_atomically
+from trainers.training import variables
 from trainers.training.workdir import NotKeptError, WorkdirError
 
 BEST = "best.npz"
@@ -393,49 +394,19 @@ def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
     return False
 
 
-def variable_arrays(prefix: str, variables: list[keras.Variable]) -> dict[str, np.ndarray]:
-    """Returns the values of variables, under the names PREFIX/0, PREFIX/1, ..."""
-    return {f"{prefix}/{i}": variable.numpy() for i, variable in enumerate(variables)}
-
-
-def assign_variables(
-    prefix: str, variables: list[keras.Variable], arrays: Mapping[str, np.ndarray]
-) -> None:
-    """Sets variables to what `variable_arrays` made of them.
-
-    Raises:
-        ValueError: the arrays are those of other variables.
-    """
-    count = sum(name.startswith(f"{prefix}/") for name in arrays)
-    if count != len(variables):
-        raise ValueError(f"{prefix}: {count} arrays in the checkpoint, {len(variables)} variables")
-    for i, variable in enumerate(variables):
-        if f"{prefix}/{i}" not in arrays:
-            raise ValueError(f"{prefix}/{i} is missing in the checkpoint")
-        array = arrays[f"{prefix}/{i}"]
-        if tuple(array.shape) != tuple(variable.shape):
-            raise ValueError(
-                f"{prefix}/{i} has shape {array.shape} in the checkpoint; "
-                f"expected {tuple(variable.shape)}, that of {variable.path}"
-            )
-        variable.assign(as_dtype(array, variable.dtype))
-
-
-def as_dtype(array: np.ndarray, dtype: str | tf.DType) -> np.ndarray:
-    """Returns an array as it was written: NumPy's format drops the name of bfloat16."""
-    return array.view(tf.as_dtype(dtype).as_numpy_dtype) if array.dtype.kind == "V" else array
-
-
 def load_best(path: epath.PathLike, model: keras.Model) -> None:
     """Sets a model to the weights of the best epoch of the run in a folder.
 
     Raises:
-        WorkdirError: the run there has no best epoch yet, or its file cannot be read.
-        ValueError: the weights are those of another model.
+        WorkdirError: the run there has no best epoch yet, or its file cannot be read, or holds
+            another model's weights.
     """
     file = epath.Path(path) / "checkpoints" / BEST
     try:
         arrays = load(file)
     except MissingError as error:
         raise WorkdirError(f"{path} has no trained weights yet: {error}") from error
-    assign_variables("model", model.variables, arrays)
+    try:
+        variables.assign(variables.of_model(model), arrays)
+    except ValueError as error:
+        raise WorkdirError(f"{file} does not hold the weights of this model: {error}") from error

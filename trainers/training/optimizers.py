@@ -80,6 +80,10 @@ class Optimizer(keras.optimizers.Optimizer):
         """Sets `variables`, which `build` was given, to what is to be evaluated; then back."""
         yield
 
+    def slots(self) -> dict[str, Sequence[keras.Variable]]:
+        """Returns, by name, what there is one of for each variable that `build` was given."""
+        return {}
+
     def get_config(self) -> dict:
         """Returns the constructor's arguments, the learning rate as it is now."""
         return {
@@ -178,6 +182,10 @@ class SGD(Optimizer):
             for variable, value in zip(variables, kept, strict=True):
                 variable.assign(value)
 
+    def slots(self) -> dict[str, Sequence[keras.Variable]]:
+        """Returns the averages, if they are kept."""
+        return {"average": self.averages} if self.keeps_averages else {}
+
     def get_config(self) -> dict:
         """Returns the constructor's arguments, the learning rate as it is now."""
         return {**super().get_config(), "averages": self.keeps_averages}
@@ -201,6 +209,10 @@ class Adam(Optimizer):
         super().build(variables)
         self.means = [self.add_variable_from_reference(v, "mean") for v in variables]
         self.squares = [self.add_variable_from_reference(v, "square") for v in variables]
+
+    def slots(self) -> dict[str, Sequence[keras.Variable]]:
+        """Returns the two moments."""
+        return {"mean": self.means, "square": self.squares}
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """One step for one variable, in one pass over the memory."""

@@ -8,6 +8,7 @@ ignore, as by `nohup`, stays ignored.
 
 import contextlib
 import errno
+import functools
 import os
 import signal
 import sys
@@ -56,25 +57,26 @@ def status_of(number: int) -> int:
     return 128 + number
 
 
-def say(line: str) -> None:
+def say(line: str, stderr: int = 2) -> None:
     """Writes a line to stderr, if that is possible; from a signal's handler, too."""
-    start = "\n" if os.isatty(2) else ""  # there the line has ^C
+    start = "\n" if os.isatty(stderr) else ""  # there the line has ^C
     with contextlib.suppress(OSError):
-        os.write(2, f"{start}{line}\n".encode())
+        os.write(stderr, f"{start}{line}\n".encode())
 
 
-def listen(*, importing: bool = False) -> None:
+def listen(*, importing: bool = False, stderr: int = 2) -> None:
     """Has a signal end this process, with a line instead of a traceback.
 
     To be called in the main thread, for a process that is one command.
 
     Args:
         importing: end it on the spot: modules in C may not be left by an exception.
+        stderr: the descriptor that the line goes to then.
     """
     global _ended_by
     _ended_by = None
     _open_streams()
-    _handle(_end if importing else _stop)
+    _handle(functools.partial(_end, stderr) if importing else _stop)
     sys.unraisablehook = _lost
 
 
@@ -240,8 +242,8 @@ def _stop(number: int, _: object) -> NoReturn:
     raise StoppedError(number)
 
 
-def _end(number: int, _: object) -> NoReturn:
-    say(_reason(signal.Signals(number)))
+def _end(stderr: int, number: int, _: object) -> NoReturn:
+    say(_reason(signal.Signals(number)), stderr)
     os._exit(status_of(number))
 
 

@@ -22,6 +22,7 @@ from trainers.data.files import (
     set_aside,
     write_json,
 )
+from trainers.tasks import config as configs
 from trainers.tasks.names import flatten
 
 CONFIG, CHANGES, RESULT, LOCK = "config.json", "changes.json", "result.json", "lock"
@@ -297,7 +298,7 @@ def _differing(folder: epath.Path, config: Mapping[str, Any]) -> dict[str, tuple
     """Returns the fields that differ from those of a folder's run, each as it was and as it is."""
     if not exists(folder / CONFIG):
         return {}
-    was = flatten(read_config(folder))
+    was = flatten(json_value(configs.completed(read_config(folder))))
     # Those recorded by a process that was killed before it wrote them into the config.
     was.update((change.field, change.now) for change in read_changes(folder))
     now = flatten(json_value(config))

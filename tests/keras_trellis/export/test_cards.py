@@ -1,6 +1,8 @@
 """The model card of an export that says little of itself."""
 
-import keras_trellis
+import keras
+
+from keras_trellis import TrellisLayer, TrellisLM
 from keras_trellis.export import cards
 
 
@@ -9,7 +11,7 @@ def rows(card):
 
 
 def test_what_is_not_said_is_not_stated():
-    model = keras_trellis.TrellisLM(3, 4, 2, embedding_units=4)
+    model = TrellisLM(3, TrellisLayer(4, 2, output_units=4), embedding_units=4)
     card = cards.card("It", {}, model, {})
     assert "| Trained on | not stated |" in rows(card)
     assert "| Licence of the data | not stated |" in rows(card)
@@ -18,3 +20,12 @@ def test_what_is_not_said_is_not_stated():
     assert r"| Trained on | a \| b c |" in rows(card)  # a cell is one line, and ends at a bar
     assert "| Hidden channels | many |" in rows(card)
     assert len(rows(card)) == len({row.split(" | ")[0] for row in rows(card)})
+    assert "| Levels | 2 |" in rows(card) and "| Receptive field | 3 steps |" in rows(card)
+
+
+def test_a_layer_of_keras_has_no_levels():
+    model = TrellisLM(3, [keras.layers.GRU(5), keras.layers.LSTM(4)], embedding_units=4)
+    card = cards.card("It", {}, model, {})
+    assert "| Layer | RecurrentLayer |" in rows(card)
+    assert "| Receptive field | all steps before |" in rows(card)
+    assert "Levels" not in card and "Kernel" not in card

@@ -5,19 +5,20 @@ import contextlib
 import numpy as np
 import pytest
 
-from keras_trellis import TrellisClassifier, TrellisLM, export
+from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM, export
 
 VOCABULARY = ["<eos>", "<unk>", "a"]
 
 
 @pytest.fixture(scope="module")
 def language_model():
-    return TrellisLM(len(VOCABULARY), 4, 2, embedding_units=4)
+    layer = TrellisLayer(4, 2, output_units=4)
+    return TrellisLM(len(VOCABULARY), layer, embedding_units=4)
 
 
 @pytest.fixture(scope="module")
 def classifier():
-    model = TrellisClassifier(3, 4, 2)
+    model = TrellisClassifier(3, TrellisLayer(4, 2, output_units=3))
     model.build((None, None, 2))
     return model
 

@@ -5,21 +5,31 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis import TrellisClassifier, TrellisLM, heads
+from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM, heads
 from keras_trellis.export.weights import Weights, inference_model
 
+OF_LAYER = {
+    "weight_normalization",
+    "groups",
+    "dropout",
+    "recurrent_dropout",
+    "output_units",
+    "gate",
+    "seed",
+}
 IDS = np.random.default_rng(0).integers(11, size=(2, 7))
 
 
 def language_model(**arguments):
     keras.utils.set_random_seed(3)
-    settings = {
-        "units": 8,
-        "depth": 3,
-        "embedding_units": 6,
+    of_layer = {
+        "output_units": 6,
         "recurrent_initializer": keras.initializers.RandomNormal(stddev=0.5),
     }
-    return TrellisLM(11, **{**settings, **arguments})
+    for name in OF_LAYER & arguments.keys():
+        of_layer[name] = arguments.pop(name)
+    of_layer.setdefault("dtype", arguments.get("dtype"))
+    return TrellisLM(11, TrellisLayer(8, 3, **of_layer), embedding_units=6, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +46,7 @@ def language_model(**arguments):
     ids=str,
 )
 def test_it_gives_the_answers_of_the_model(arguments):
-    model = language_model(**arguments)
+    model = language_model(**dict(arguments))
     for variable in model.trainable_variables:
         if "scale" in variable.path:
             variable.assign(variable * 1.3)
@@ -54,14 +64,21 @@ def test_it_computes_in_float32_where_the_model_does_not():
 
 
 def test_a_classifier():
-    model = TrellisClassifier(
-        4, 8, 3, weight_normalization=True, permutation=[3, 1, 0, 2], dropout=0.5
-    )
+    layer = TrellisLayer(8, 3, output_units=4, weight_normalization=True)
+    model = TrellisClassifier(4, layer, permutation=[3, 1, 0, 2], dropout=0.5)
     sequences = np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32")
     expected = model(sequences)
     copy = inference_model(model)
     np.testing.assert_allclose(copy(sequences), expected, atol=1e-5)
     assert copy.permutation == (3, 1, 0, 2)
+
+
+def test_layers_of_keras_too():
+    lstm = keras.layers.LSTM(6, dropout=0.5, recurrent_dropout=0.5, dtype="float64")
+    model = TrellisLM(11, [lstm, keras.layers.GRU(6, dtype="float64")], embedding_units=6)
+    copy = inference_model(model)
+    assert {each.dtype for each in copy.weights} == {"float32"}
+    np.testing.assert_allclose(copy(IDS, training=True), model(IDS), atol=1e-5)
 
 
 def test_the_model_stays_as_it_is():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_trellis import heads
 from keras_trellis.heads import blockwise
 
 V, E = 7, 5
@@ -45,12 +46,12 @@ def assert_close(actual, expected):
         np.testing.assert_allclose(a, e, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 8])
-def test_all_rows(rows):
+@pytest.mark.parametrize(("rows", "plain"), [(0, False), (1, False), (8, False), (8, True)])
+def test_all_rows(rows, plain):
     inputs, targets = draw(rows)
 
     def run(features, words, bias):
-        return blockwise.blockwise_nll(features, targets, words, bias)
+        return blockwise.blockwise_nll(features, targets, words, bias, plain)
 
     expected = with_gradients(lambda x, w, b: dense(x, targets, w, b), inputs)
     assert_close(with_gradients(run, inputs), expected)
@@ -111,6 +112,23 @@ def test_one_gradient_of_the_table_for_several_softmaxes():
     assert_close(with_gradients(chain, inputs), with_gradients(apart, inputs))
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("mixture", {"experts": 2}), ("adaptive", {"cutoffs": [2, 5]})]
+)
+def test_a_plain_nll_has_no_custom_gradient(name, arguments):
+    head = heads.get(name, **arguments)
+    features, table = tf.zeros([2, 3, E]), tf.zeros([V, E])
+    targets = tf.zeros([2, 3], tf.int32)
+    head.build(features.shape, table.shape)
+    for nll in (head.nll, head.plain_nll):
+        graph = tf.function(nll).get_concrete_function(features, targets, table).graph
+        custom = [node for node in graph.as_graph_def().node if "_gradient_op_type" in node.attr]
+        assert bool(custom) == (nll == head.nll)
+    np.testing.assert_array_equal(
+        head.plain_nll(features, targets, table), head.nll(features, targets, table)
+    )
+
+
 @pytest.mark.parametrize("target", [-1, V])
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_target_that_is_no_word_is_a_nan(target, jit_compile):
@@ -119,12 +137,6 @@ def test_a_target_that_is_no_word_is_a_nan(target, jit_compile):
     run = tf.function(blockwise.blockwise_nll, jit_compile=jit_compile)
     nll = run(inputs[0], targets, *inputs[1:])
     np.testing.assert_array_equal(np.isnan(nll), [False, True, False])
-
-
-def test_a_target_for_each_of_the_features():
-    inputs, targets = draw(8)
-    with pytest.raises(ValueError, match=r"`targets` must be \[N\], .* \(7,\) instead of \(8,\)"):
-        blockwise.blockwise_nll(inputs[0], targets[1:], *inputs[1:])
 
 
 def test_second_derivatives():

@@ -5,19 +5,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis import TrellisClassifier
+from keras_trellis import TrellisClassifier, TrellisLayer
 from tests import numpy_reference
 
 CLASSES, UNITS, STEPS, CHANNELS = 4, 6, 8, 2
 ORDER = (3, 1, 7, 0, 2, 6, 5, 4)
 
 
-def make(seed=0, **arguments):
+def make(**arguments):
     """A classifier in float64 whose variables are random."""
-    arguments = dict(depth=3, dilation_rate=(1, 2, 4), dtype="float64") | arguments
-    model = TrellisClassifier(CLASSES, UNITS, **arguments)
+    of_model = {"dtype": "float64"}
+    for name in ("dropout", "dtype", "output_dropout", "permutation", "seed"):
+        if name in arguments:
+            of_model[name] = arguments.pop(name)
+    arguments = dict(depth=3, dilation_rate=(1, 2, 4), output_units=CLASSES) | arguments
+    layer = TrellisLayer(UNITS, **arguments, dtype=of_model["dtype"])
+    model = TrellisClassifier(CLASSES, layer, **of_model)
     model.build((None, STEPS, CHANNELS))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     for variable in model.trainable_variables:
         variable.assign(0.5 * generator.normal(size=variable.shape))
     return model
@@ -42,10 +47,6 @@ def test_it_is_the_dense_layer_of_the_last_output():
     expected = outputs @ np.asarray(model.dense.kernel) + np.asarray(model.dense.bias)
     np.testing.assert_allclose(model(x), expected, rtol=1e-12)
     assert model.receptive_field == 8
-
-
-def test_the_output_channels_are_as_many_as_the_classes_by_default():
-    assert make().dense.kernel.shape == (CLASSES, CLASSES)
 
 
 def test_input_dropout_drops_elements():
@@ -170,13 +171,11 @@ def test_the_permutation_is_saved_and_exported(tmp_path):
         ({"permutation": (0.0, 1.0)}, "`permutation` must be"),
         ({"output_dropout": 1.0}, "`output_dropout` must be .*1.0"),
         ({"dropout": -0.1}, "`dropout` must be .*-0.1"),
-        ({"return_sequences": True}, "`return_sequences` .* a classifier does not take"),
-        ({"output_units": 7}, "`output_units` must be at most `units`"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
-        TrellisClassifier(CLASSES, UNITS, **{"depth": 2, **arguments})
+        TrellisClassifier(CLASSES, TrellisLayer(UNITS, 2), **arguments)
 
 
 def test_sequences_of_another_length_than_the_permutation_are_refused():

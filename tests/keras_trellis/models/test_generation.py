@@ -111,9 +111,9 @@ def test_what_is_forbidden_counts_as_nothing(filters, forbidden):
     barred = log_probs.copy()
     for row, ids in enumerate(np.broadcast_to(forbidden, [4, 2])):
         barred[row, ids[ids >= 0]] = -np.inf
+    np.testing.assert_array_equal(generation.Ban(forbidden, log_probs).on(log_probs), barred)
     for step in range(3):
-        drawn = generation.sample(log_probs, seeds, step, forbidden_ids=forbidden, **filters)
-        np.testing.assert_array_equal(drawn, generation.sample(barred, seeds, step, **filters))
+        drawn = generation.sample(barred, seeds, step, **filters)
         assert np.isfinite(barred[np.arange(4), drawn]).all()
 
 
@@ -126,7 +126,8 @@ def test_what_is_forbidden_is_never_drawn_and_the_others_keep_their_proportions(
     def draw():
         tiled = tf.tile(tf.constant(log_probs, tf.float32)[None], [rows, 1])
         seeds = generation.row_seeds(5, rows)
-        return generation.sample(tiled, seeds, 0, temperature=temperature, forbidden_ids=forbidden)
+        tiled = generation.Ban(forbidden, tiled).on(tiled)
+        return generation.sample(tiled, seeds, 0, temperature=temperature)
 
     log_probs[forbidden] = -np.inf
     expected = np.exp((log_probs - log_probs.max()) / temperature)

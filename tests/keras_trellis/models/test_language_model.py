@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import keras_trellis
+from keras_trellis.models import passes
 
 V, UNITS, E, DEPTH, B, T = 13, 8, 5, 4, 3, 7
 DROPOUTS = {
@@ -29,10 +30,28 @@ WHOLE_LOSS = {
 }
 
 
+OF_THE_LAYER = {
+    "dilation_rate",
+    "dropout",
+    "gate",
+    "kernel_regularizer",
+    "kernel_size",
+    "output_units",
+    "recurrent_dropout",
+    "stateful",
+    "unit_forget_bias",
+    "weight_dropout",
+}
+
+
 def make(**arguments):
     """A model in float64 with random variables."""
     arguments = {"embedding_units": E, "dtype": "float64", **arguments}
-    model = keras_trellis.TrellisLM(V, UNITS, DEPTH, **arguments)
+    of_layer = {name: arguments.pop(name) for name in OF_THE_LAYER & arguments.keys()}
+    of_layer = {"output_units": E, **of_layer}
+    of_layer |= {name: arguments[name] for name in {"dtype", "seed"} & arguments.keys()}
+    layer = keras_trellis.TrellisLayer(UNITS, DEPTH, name="trellis", **of_layer)
+    model = keras_trellis.TrellisLM(V, layer, **arguments)
     rng = np.random.default_rng(0)
     for variable in model.trainable_variables:
         variable.assign(0.5 * rng.normal(size=variable.shape))
@@ -149,7 +168,7 @@ def test_no_gradient_reaches_an_untrained_input():
     for untrained in (None, V - 1, -1):
         model = make(untrained_input_id=untrained, dtype="float64")
         with tf.GradientTape() as tape:
-            embedded = tf.reduce_sum(model.trellis(model._embed(tf.constant(ids))))
+            embedded = tf.reduce_sum(model.trellis(passes.embed(model, tf.constant(ids)))[0])
         gradients.append(
             tf.convert_to_tensor(tape.gradient(embedded, model.embedding.embeddings.value))
         )
@@ -214,7 +233,7 @@ def test_a_mixture_takes_features_of_any_size():
 def test_embedding_dropout_drops_whole_words_of_the_batch():
     model = make(embedding_dropout=0.5, seed=3)
     ids = np.tile(np.arange(V), (2, 2))
-    embedded = np.asarray(model._embed(tf.constant(ids), training=True)).reshape(4, V, E)
+    embedded = np.asarray(passes.embed(model, tf.constant(ids), training=True)).reshape(4, V, E)
     table = model.embedding.embeddings.numpy()
     np.testing.assert_array_equal(embedded, np.broadcast_to(embedded[0], embedded.shape))
     kept = np.any(embedded[0] != 0, axis=-1)
@@ -222,13 +241,19 @@ def test_embedding_dropout_drops_whole_words_of_the_batch():
     np.testing.assert_allclose(embedded[0][kept], 2 * table[kept])
 
 
-@pytest.mark.parametrize("shape", [(2, 6, 50), (2, 3, 6, 50)])
-def test_output_dropout_is_variational(shape):
+def test_output_dropout_is_variational():
     """One mask for all steps, another one for each row and level."""
-    dropped = np.asarray(make(output_dropout=0.5)._drop_outputs(tf.ones(shape), training=True))
-    np.testing.assert_array_equal(dropped, np.broadcast_to(dropped[..., :1, :], shape))
-    masks = dropped[..., 0, :].reshape(-1, 50)
-    assert set(np.unique(masks)) == {0.0, 2.0} and len(np.unique(masks, axis=0)) == len(masks)
+    model = make(output_dropout=0.5, seed=2)
+    raw, dropped, auxiliary, _ = passes.features(
+        model, tf.constant(IDS), training=True, auxiliary_every=2
+    )
+    masks = np.asarray(dropped / raw)
+    np.testing.assert_allclose(masks, np.broadcast_to(masks[:, :1], masks.shape), atol=1e-12)
+    kept = [masks[:, 0], *np.moveaxis(np.asarray(auxiliary != 0)[:, :, 0] * 2.0, 1, 0)]
+    kept = np.round(np.concatenate(kept))
+    assert set(np.unique(kept)) == {0.0, 2.0} and len(np.unique(kept, axis=0)) > B
+    again = passes.features(model, tf.constant(IDS), training=True)
+    assert np.any((again.dropped != 0) != (dropped != 0))
 
 
 def test_dropout_is_for_training_and_follows_the_seed():
@@ -380,7 +405,7 @@ def test_two_stop_tokens_in_an_array(random_model):
 
 
 def test_a_prompt_of_bytes_does_not_wrap_what_is_drawn():
-    model = keras_trellis.TrellisLM(300, 4, 1, embedding_units=4)
+    model = keras_trellis.TrellisLM(300, keras_trellis.TrellisLayer(4, 1), embedding_units=4)
     model.head.bias.assign(np.arange(300.0))  # the last word is the likeliest by far
     for dtype in ("uint8", "int64"):
         prompt = np.array([[1, 255]], dtype)
@@ -507,7 +532,8 @@ def test_fit_trains_the_whole_loss():
 
 def test_fit_learns_and_predicts():
     text = np.tile(np.arange(V), 4)[None].repeat(2, 0)
-    model = keras_trellis.TrellisLM(V, 16, 3, embedding_units=16, output_dropout=0.05, **WHOLE_LOSS)
+    layer = keras_trellis.TrellisLayer(16, 3)
+    model = keras_trellis.TrellisLM(V, layer, embedding_units=16, output_dropout=0.05, **WHOLE_LOSS)
     model.compile(keras.optimizers.Adam(0.02), metrics=["sparse_categorical_accuracy"])
     history = model.fit(text[:, :-1], text[:, 1:], epochs=60, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
@@ -516,7 +542,8 @@ def test_fit_learns_and_predicts():
 
 
 def test_export_after_fit(tmp_path):
-    model = keras_trellis.TrellisLM(V, UNITS, DEPTH, embedding_units=E)
+    layer = keras_trellis.TrellisLayer(UNITS, DEPTH, output_units=E)
+    model = keras_trellis.TrellisLM(V, layer, embedding_units=E)
     model.compile("sgd")
     model.fit(IDS, TARGETS, verbose=0)
     model.export(str(tmp_path / "model"), verbose=False)
@@ -568,15 +595,14 @@ def test_functional_use_and_unknown_sizes():
 
 
 def test_the_config_has_what_was_given():
-    """Who changes the sizes in it gets the outputs and the token that follow them."""
-    config = make(untrained_input_id=-1, unit_forget_bias=True).get_config()
-    assert (config["output_units"], config["untrained_input_id"]) == (None, -1)
-    changed = {"vocabulary_size": V + 2, "embedding_units": E + 1}
-    model = keras_trellis.TrellisLM.from_config(config | changed)
-    assert (model.trellis.output_units, model.untrained_input_id) == (E + 1, V + 1)
-    assert model.trellis.unit_forget_bias
-    config = make(untrained_input_id=np.int64(2), output_units=np.int64(E)).get_config()
-    assert (config["output_units"], config["untrained_input_id"]) == (E, 2)
+    """Who changes the vocabulary in it gets the token that follows it."""
+    model = make(untrained_input_id=-1, unit_forget_bias=True)
+    config = model.get_config()
+    assert config["untrained_input_id"] == -1
+    copy = keras_trellis.TrellisLM.from_config(config | {"vocabulary_size": V + 2})
+    assert copy.untrained_input_id == V + 1
+    assert copy.trellis.get_config() == model.trellis.get_config()
+    assert make(untrained_input_id=np.int64(2)).get_config()["untrained_input_id"] == 2
     assert make(untrained_input_id=0).get_config()["untrained_input_id"] == 0
 
 
@@ -623,18 +649,19 @@ def train(devices):
     strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
         head = keras_trellis.heads.AdaptiveSoftmax((4, 7), dtype="float64")
+        layer = keras_trellis.TrellisLayer(
+            8, 2, output_units=5, dtype="float64", kernel_regularizer=keras.regularizers.L2(0.1))
         model = keras_trellis.TrellisLM(
-            13, 8, 4, embedding_units=5, auxiliary_every=2, auxiliary_weight=0.3,
-            activation_weight=2.0, temporal_weight=1.0, dtype="float64",
-            kernel_regularizer=keras.regularizers.L2(0.1), head=head)
+            13, layer, embedding_units=5, auxiliary_every=2, auxiliary_weight=0.3,
+            activation_weight=2.0, temporal_weight=1.0, dtype="float64", head=head)
         rng = np.random.default_rng(0)
         for variable in model.trainable_variables:
             variable.assign(0.5 * rng.normal(size=variable.shape))
-        model.compile(keras.optimizers.SGD(0.2), metrics=["sparse_categorical_accuracy"])
+        model.compile(keras.optimizers.SGD(0.2))
     text = rng.integers(0, 13, (8, 8))
     weight = rng.integers(0, 2, (8, 7))
     data = tf.data.Dataset.from_tensor_slices((text[:, :-1], text[:, 1:], weight)).batch(4)
-    history = model.fit(data, epochs=2, verbose=0).history
+    history = model.fit(data, verbose=0).history
     return history, model.evaluate(data, verbose=0, return_dict=True), model.get_weights()
 
 one, two = train(["CPU:0"]), train(["CPU:0", "CPU:1"])
@@ -660,7 +687,6 @@ def test_receptive_field():
         ({"embedding_units": 0}, "`embedding_units`.*0"),
         ({"embedding_dropout": 1.0}, "`embedding_dropout`.*1.0"),
         ({"output_dropout": -0.1}, "`output_dropout`.*-0.1"),
-        ({"dropout": 1.2}, "`dropout`.*1.2"),
         ({"auxiliary_every": 0}, "`auxiliary_every`.*0"),
         ({"auxiliary_every": DEPTH + 1, "auxiliary_weight": 0.1}, "`auxiliary_every`.*5"),
         ({"auxiliary_weight": 0.1}, "`auxiliary_every`.*None"),
@@ -672,7 +698,6 @@ def test_receptive_field():
         ({"output_units": 4}, "output_units=4, embedding_units=5"),
         ({"head": "none"}, "`head`.*none"),
         ({"stateful": True}, "`stateful`.*True"),
-        ({"return_state": False}, "`return_state`.*False"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -791,9 +816,10 @@ def test_every_head_has_the_same_errors(head):
     model = make(head=HEADS[head](dtype="float64"))
     with pytest.raises(ValueError, match="`targets` must be in .* to 13"):
         model.score(IDS, np.where(TARGETS == TARGETS[0, 0], V, TARGETS))
+    outputs, *_ = model.trellis(model.embedding(IDS))
     for targets in SLIPS.values():
         with pytest.raises(ValueError, match="`targets` must be of the shape of `features`"):
-            model.head.nll(model.trellis(model.embedding(IDS)), targets, model.embedding.embeddings)
+            model.head.nll(outputs, targets, model.embedding.embeddings)
 
 
 def test_ids_are_tokens_wherever_they_enter(random_model):
@@ -863,7 +889,7 @@ def test_a_head_belongs_to_one_model():
     with pytest.raises(ValueError, match="output_units"):  # a model that is not made has no head
         make(head=head, output_units=E - 1)
     model = make(head=head)
-    with pytest.raises(ValueError, match="`head` must be of this model alone.*head='mine'"):
+    with pytest.raises(ValueError, match="`head` must belong to one model.*head='mine'"):
         make(head=head)
     copy = keras_trellis.TrellisLM.from_config(model.get_config())
     assert copy.head.bias is not model.head.bias

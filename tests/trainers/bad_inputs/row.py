@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from trainers.tasks import registry
+from trainers.tasks.task import LanguageTask
+
 NO_FLAGS = ""
+# What messages list.
+TASKS = ", ".join(registry.TASKS)
+LANGUAGE = ", ".join(registry.of_kind(LanguageTask))
 
 
 class Row(NamedTuple):

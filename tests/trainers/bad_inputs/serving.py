@@ -5,7 +5,7 @@
 # ruff: noqa: E501
 
 from tests.trainers.bad_inputs.folders import of, run
-from tests.trainers.bad_inputs.row import Row, fifo, link, texts
+from tests.trainers.bad_inputs.row import TASKS, Row, fifo, link, texts
 
 EXPORT = "--workdir=run --output=models/text"
 
@@ -48,11 +48,11 @@ ROWS = (
     Row("export", "--workdir=run --output=models",
         "run/config.json is damaged: it is cut off. Bring it back from a backup, or choose another --workdir", run(**{"config.json": "{"})),
     Row("export", "--workdir=run --output=models",
-        "run/config.json: `config.task` is missing; it must be one of ptb, ptb_mos, ptb_char, wikitext2, wikitext103, pydoc, text, seq_mnist, permuted_mnist, seq_cifar10, copy_memory, adding", run(**{"config.json": "{}"})),
+        f"run/config.json: `config.task` is missing; it must be one of {TASKS}", run(**{"config.json": "{}"})),
     Row("export", "--workdir=run --output=models",
         "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 ({any}", run(**{"vocabulary.txt": b"\xff"})),
     Row("export", "--workdir=run --output=models",
-        "`config.model.kind` must be 'trellis' to be served. Received: config.model.kind='lstm', in run", run(**{"config.json": of("ptb", "small_lstm")})),
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", run(**{"config.json": of("ptb", "small_lstm")})),
     Row("export", "--workdir=run --output=models",
         "what is served classifies images, seq_mnist, permuted_mnist, seq_cifar10. Received: a run of adding, in run", run(**{"config.json": of("adding", "small")})),
     Row("demo", "--model=models --port=0",

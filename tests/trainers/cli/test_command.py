@@ -66,7 +66,7 @@ def test_an_error_is_a_line_and_a_status(capsys, error, status):
     def fails():
         raise error
 
-    assert command.run(["it"], fails) == status
+    assert command.exit_status(["it"], fails) == status
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and "what" in line
 
@@ -95,7 +95,7 @@ class Broken(io.StringIO):
 )
 def test_an_output_that_cannot_be_written(monkeypatch, capsys, number, status, told, flush):
     monkeypatch.setattr(sys, "stdout", Broken(number))
-    assert command.run(["it"], lambda: print("text", flush=flush)) == status
+    assert command.exit_status(["it"], lambda: print("text", flush=flush)) == status
     error = capsys.readouterr().err
     assert error.startswith(told) and len(error.splitlines()) == bool(told)
 
@@ -111,7 +111,7 @@ def test_a_pipe_that_is_closed_and_a_disk_that_is_full_end_a_process_quietly():
     program = f"""
 from absl import flags
 from trainers.cli import command
-command.start(lambda argv: command.run(argv, lambda: {lines} and None), flags.FLAGS)
+command.start(lambda argv: command.exit_status(argv, lambda: {lines} and None), flags.FLAGS)
 """
     line = [sys.executable, "-c", program]
     pipes = {"stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
@@ -141,7 +141,7 @@ def work():
     except BaseException:
         {ending}
 
-command.start(lambda argv: command.run(argv, work), flags.FLAGS)
+command.start(lambda argv: command.exit_status(argv, work), flags.FLAGS)
 """
     line = [sys.executable, "-c", program]
     done = subprocess.run(line, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)

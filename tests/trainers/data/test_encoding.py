@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers.data import encoding, text
-from trainers.data.vocabulary import split_tokens
 
 TEXTS = {"train": "a b a\n", "validation": "b what\n", "test": "a\n"}
 
@@ -166,7 +165,9 @@ def test_killed_process_is_gone_on_with(tmp_path):
     object.__setattr__(source, "open", lambda split: File(LONG[split].encode()))
     vocabulary, ids = encoding.encoded(source, tmp_path)
     assert 18_000 < starts[0] < 20_000
-    assert [vocabulary.tokens[i] for i in ids["train"]] == split_tokens(LONG["train"])
+    assert [vocabulary.tokens[i] for i in ids["train"]] == LONG["train"].replace(
+        "\n", " <eos> "
+    ).split()
 
 
 def _edit(path):
@@ -199,7 +200,9 @@ def test_a_damaged_record_of_a_stopped_encoding_begins_it_again(
     (part,) = (tmp_path / "encoded").glob(".*.part")
     damage(part / name)
     vocabulary, ids = encoding.encoded(_Source(LONG), tmp_path)
-    assert [vocabulary.tokens[i] for i in ids["train"]] == split_tokens(LONG["train"])
+    assert [vocabulary.tokens[i] for i in ids["train"]] == LONG["train"].replace(
+        "\n", " <eos> "
+    ).split()
     assert "Encoding from the beginning again: " in caplog.text and name in caplog.text
 
 

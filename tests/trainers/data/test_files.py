@@ -114,7 +114,32 @@ def test_what_a_killed_process_left_breaks_no_later_write(path):
 
 def test_json_takes_tuples_as_lists(tmp_path):
     files.write_json(tmp_path / "file", {"rates": (1, 2)})
-    assert json.loads((tmp_path / "file").read_text()) == {"rates": [1, 2]}
+    assert files.read_json(tmp_path / "file") == {"rates": [1, 2]}
+
+
+def test_a_flipped_bit_of_a_json_file_changes_no_value_unseen(tmp_path):
+    """A digit of a rate, say, which is another digit with one bit."""
+    values = {"rate": 1.25e-3, "epochs": 20, "name": "sgd", "on": None, "group": {"b": [1, 2]}}
+    files.write_json(tmp_path / "file", values)
+    whole = (tmp_path / "file").read_bytes()
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "file").write_bytes(flipped)
+        with contextlib.suppress(files.UnreadableError):
+            read = files.read_json(tmp_path / "file")
+            # A changed name of the checksum itself stays as a field, which owners refuse or ignore.
+            assert {name: read.get(name) for name in values} == values
+
+
+def test_json_of_0_1_and_of_editors_has_no_checksum(tmp_path):
+    (tmp_path / "file").write_text('{"epochs": 20}')
+    assert files.read_json(tmp_path / "file") == {"epochs": 20}
+    files.write_json(tmp_path / "file", {"epochs": 20})
+    text = (tmp_path / "file").read_text()
+    (tmp_path / "file").write_text(text.replace("20", "24"))
+    with pytest.raises(files.UnreadableError, match="file is damaged: .* its `checksum`"):
+        files.read_json(tmp_path / "file")
 
 
 def test_json_has_no_word_for_numbers_that_are_not_finite(tmp_path):
@@ -125,6 +150,7 @@ def test_json_has_no_word_for_numbers_that_are_not_finite(tmp_path):
         raise AssertionError(name)
 
     read = json.loads((tmp_path / "file").read_text(), parse_constant=refuse)
+    read.pop("checksum")
     assert read == {"a": None, "b": [None, 1.5, [None, True]], "c": {"d": "e", "f": None}}
     assert files.json_value(values) == read == files.read_json(tmp_path / "file", {"c.d": str})
 

@@ -66,14 +66,14 @@ def test_mnist_with_gzip_and_without(mnist, packed):
     for path in [path for path in mnist.iterdir() if path.name.startswith(packed)]:
         path.with_suffix(".gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    loaded = images.load("mnist", mnist)
+    loaded = images.load(images.MNIST, mnist)
     _assert_drawn(loaded, "train", 28, 28)
     _assert_drawn(loaded, "test", 28, 28)
-    assert (loaded.name, loaded.classes[7]) == ("mnist", "7")
+    assert loaded.classes[7] == "7"
 
 
 def test_cifar10(cifar10):
-    loaded = images.load("cifar10", cifar10)
+    loaded = images.load(images.CIFAR10, cifar10)
     _assert_drawn(loaded, "train", 32, 32, 3)
     _assert_drawn(loaded, "test", 32, 32, 3)
     assert (len(loaded.classes), loaded.classes[:2]) == (10, ("airplane", "automobile"))
@@ -82,14 +82,14 @@ def test_cifar10(cifar10):
 def test_cifar10_in_the_folder_of_its_archive(cifar10, tmp_path_factory):
     above = tmp_path_factory.mktemp("above")
     shutil.copytree(cifar10, above / "cifar-10-batches-bin")
-    _assert_drawn(images.load("cifar10", above), "train", 32, 32, 3)
+    _assert_drawn(images.load(images.CIFAR10, above), "train", 32, 32, 3)
 
 
 def test_a_part_of_cifar10(cifar10, caplog):
     for number in (1, 3, 4):
         (cifar10 / f"data_batch_{number}.bin").unlink()
     pixels, _ = _drawn("train", 32, 32, 3)
-    loaded = images.load("cifar10", cifar10)
+    loaded = images.load(images.CIFAR10, cifar10)
     np.testing.assert_array_equal(loaded.train.pixels, pixels[[1, 4]].reshape(2, 1024, 3))
     assert "no result on them stands beside another: there are 2 + 3; published" in caplog.text
 
@@ -142,7 +142,7 @@ def test_files_of_mnist_that_are_not_sound(mnist, name, damage, message):
     path = mnist / name
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=f"{path} must .*{message}"):
-        images.load("mnist", mnist)
+        images.load(images.MNIST, mnist)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_gzip_files_that_are_not_whole(mnist, damage, message):
     path = mnist / f"{IMAGES}.gz"
     path.write_bytes(damage(gzip.compress(content)))
     with pytest.raises(ValueError, match=f"{path} must be a whole gzip file. Received: {message}"):
-        images.load("mnist", mnist)
+        images.load(images.MNIST, mnist)
 
 
 @pytest.mark.parametrize(
@@ -177,33 +177,31 @@ def test_files_of_cifar10_that_are_not_sound(cifar10, damage, message):
     path = cifar10 / "data_batch_4.bin"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=f"{path} must .*{message}"):
-        images.load("cifar10", cifar10)
+        images.load(images.CIFAR10, cifar10)
 
 
 @pytest.mark.parametrize(
-    ("name", "lacking"),
+    ("source", "lacking"),
     [
-        ("mnist", "lacks train-images-idx3-ubyte.gz, train-labels-.*, t10k-labels-idx1-ubyte.gz"),
-        ("cifar10", "lacks data_batch_1.bin, .*, data_batch_5.bin, test_batch.bin"),
+        (
+            images.MNIST,
+            "lacks train-images-.*.gz, train-labels-.*, t10k-labels-idx1-ubyte.gz",
+        ),
+        (images.CIFAR10, "lacks data_batch_1.bin, .*, data_batch_5.bin, test_batch.bin"),
     ],
 )
-def test_folders_without_the_files(tmp_path, name, lacking):
+def test_folders_without_the_files(tmp_path, source, lacking):
     with pytest.raises(ValueError, match=f"--data_dir must be a folder of .*downloaded.*{lacking}"):
-        images.load(name, tmp_path)
+        images.load(source, tmp_path)
     with pytest.raises(ValueError, match="Received: --data_dir=.*missing, which is no folder"):
-        images.load(name, tmp_path / "missing")
+        images.load(source, tmp_path / "missing")
 
 
 @pytest.mark.parametrize("lacking", [*MNIST["train"], *MNIST["test"]])
 def test_a_missing_file(mnist, lacking):
     (mnist / lacking).unlink()
     with pytest.raises(ValueError, match=f"which lacks {lacking}.gz$"):
-        images.load("mnist", mnist)
-
-
-def test_unknown_name():
-    with pytest.raises(ValueError, match="unknown images 'mnits'; did you mean 'mnist'"):
-        images.load("mnits")
+        images.load(images.MNIST, mnist)
 
 
 class _Tiny(tfds.core.GeneratorBasedBuilder):
@@ -236,20 +234,19 @@ class TinyInOrder(images._InOrder, _Tiny):
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """A data set "mnist" that is downloaded from a file of this machine."""
+    """An MNIST that is downloaded from a file of this machine."""
     path = tmp_path / "published"
     path.write_bytes(b"published")
     checksum = hashlib.sha256(b"published").hexdigest()
     info = tfds.download.checksums.UrlInfo(size=9, checksum=checksum, filename=path.name)
     monkeypatch.setattr(TinyInOrder, "url_infos", {path.as_uri(): info})
-    source = images.SOURCES["mnist"]._replace(builder=TinyInOrder)
-    monkeypatch.setitem(images.SOURCES, "mnist", source)
+    monkeypatch.setattr(images, "MNIST", images.MNIST._replace(builder=TinyInOrder))
     return path
 
 
 def test_downloads_once_and_keeps_the_order(tiny, tmp_path):
     for _ in range(2):
-        loaded = images.load("mnist", cache_dir=tmp_path / "cache")
+        loaded = images.load(images.MNIST, cache_dir=tmp_path / "cache")
         pixels, labels = loaded.train
         assert (pixels.shape, pixels.dtype, labels.dtype) == ((300, 784, 1), np.uint8, np.int32)
         numbers = pixels[:, :2, 0].astype(int) @ [1, 256]
@@ -262,39 +259,47 @@ def test_downloads_once_and_keeps_the_order(tiny, tmp_path):
 def test_download_that_is_another_file(tiny, tmp_path):
     tiny.write_bytes(b"log in!!!")
     with pytest.raises(OSError, match="(?s)MNIST cannot be downloaded.*wrong checksum.*Ways out"):
-        images.load("mnist", cache_dir=tmp_path / "cache")
+        images.load(images.MNIST, cache_dir=tmp_path / "cache")
 
 
-@pytest.mark.parametrize(("name", "shape"), [("mnist", (784, 1)), ("cifar10", (1024, 3))])
-def test_features_of_the_builders(name, shape, tmp_path, monkeypatch):
+@pytest.mark.parametrize("source", [images.MNIST, images.CIFAR10])
+def test_features_of_the_builders(source, tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "probe", lambda url: None)
     with tfds.testing.mock_data(num_examples=4):
-        loaded = images.load(name, cache_dir=tmp_path)
-    assert loaded.train.pixels.shape == loaded.test.pixels.shape == (4, *shape)
+        loaded = images.load(source, cache_dir=tmp_path)
+    assert loaded.train.pixels.shape == loaded.test.pixels.shape == (4, *source.sequence_shape)
     assert (loaded.train.pixels.dtype, loaded.train.labels.dtype) == (np.uint8, np.int32)
 
 
 @pytest.mark.parametrize(
-    ("name", "url", "files"),
+    ("source", "url", "files"),
     [
-        ("mnist", "https://storage.googleapis.com/cvdf", "train-images-idx3-ubyte.gz, train-lab"),
-        ("cifar10", "https://www.cs.toronto.edu/.*-binary.tar.gz", "data_batch_1.bin, data_batch"),
+        (
+            images.MNIST,
+            "https://storage.googleapis.com/cvdf",
+            "train-images-idx3-ubyte.gz, train-lab",
+        ),
+        (
+            images.CIFAR10,
+            "https://www.cs.toronto.edu/.*-binary.tar.gz",
+            "data_batch_1.bin, ",
+        ),
     ],
 )
-def test_no_network(tmp_path, name, url, files):
+def test_no_network(tmp_path, source, url, files):
     start = time.monotonic()
     with pytest.raises(OSError, match=f"from {url}.*HTTPS_PROXY.*{files}.*--task=copy_memory"):
-        images.load(name, cache_dir=tmp_path)
+        images.load(source, cache_dir=tmp_path)
     assert time.monotonic() - start < 20
 
 
 @pytest.mark.parametrize(
-    ("name", "mean", "deviation"), [("mnist", 0.1307, 0.3081), ("cifar10", 0.5, 0.5)]
+    ("source", "mean", "deviation"), [(images.MNIST, 0.1307, 0.3081), (images.CIFAR10, 0.5, 0.5)]
 )
-def test_normalise(name, mean, deviation):
+def test_normalise(source, mean, deviation):
     """(pixels / 255 - mean) / deviation."""
     pixels = np.arange(256, dtype=np.uint8).reshape(2, 128, 1)
-    normal = images.normalise(name, pixels).numpy()
+    normal = images.normalise(source, pixels).numpy()
     assert normal.dtype == np.float32
     expected = (pixels.astype(float) / 255 - mean) / deviation
     np.testing.assert_allclose(normal, expected, atol=1e-6)
@@ -337,21 +342,21 @@ def test_split_out_of_range(validation):
 @shared_data.needs("mnist")
 def test_published_mnist(caplog):
     caplog.set_level(logging.WARNING)
-    loaded = images.load("mnist", shared_data.FOLDER / "mnist")
+    loaded = images.load(images.MNIST, shared_data.FOLDER / "mnist")
     assert (loaded.train.pixels.shape, loaded.test.pixels.shape) == (
         (60000, 784, 1),
         (10000, 784, 1),
     )
     assert loaded.train.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     assert np.bincount(loaded.test.labels)[1] == 1135
-    normal = images.normalise("mnist", loaded.train.pixels).numpy()
+    normal = images.normalise(images.MNIST, loaded.train.pixels).numpy()
     assert abs(normal.mean()) < 1e-3 and abs(normal.std() - 1) < 1e-3
     assert not caplog.records
 
 
 @shared_data.needs("cifar-10-batches-bin")
 def test_published_cifar10():
-    loaded = images.load("cifar10", shared_data.FOLDER)
+    loaded = images.load(images.CIFAR10, shared_data.FOLDER)
     classes = [loaded.classes[label] for label in loaded.train.labels[:5]]
     assert classes == ["frog", "truck", "truck", "deer", "automobile"]
     assert loaded.train.pixels[0, 0].tolist() == [59, 62, 63]

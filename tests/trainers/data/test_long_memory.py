@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.data import long_memory, sequences
+from trainers.data import long_memory
+from trainers.data.sequences import SPLITS
 from trainers.tasks import config as configs
+from trainers.tasks import sequences
 
 COUNTS, SEEDS = st.integers(1, 5), st.integers(0, 2**32)
 
@@ -89,7 +91,7 @@ def test_a_task_has_three_splits_that_differ(task, shapes, outputs):
     assert (data.train.inputs.shape, data.train.targets.shape) == shapes
     assert len(data.validation.inputs) == 20 and len(data.test.inputs) == 10
     assert data.outputs == outputs and not data.classes and data.permutation is None
-    rows = np.concatenate([getattr(data, split).inputs for split in sequences.SPLITS])
+    rows = np.concatenate([getattr(data, split).inputs for split in SPLITS])
     assert len(np.unique(rows.reshape(len(rows), -1), axis=0)) == len(rows)
     normal = data.normalise(data.test.inputs)
     assert normal.dtype == "float32" and np.array_equal(normal, data.test.inputs)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.trainers import mnist_files
-from trainers.data import images, sequences
+from trainers.data import images
 from trainers.tasks import config as configs
+from trainers.tasks import sequences
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def load(task, folder, seed=1111, **arguments):
 
 
 def test_images(folder):
-    data, found = load("seq_mnist", folder), images.load("mnist", folder)
+    data, found = load("seq_mnist", folder), images.load(images.MNIST, folder)
     assert data.train.inputs.shape == (23, 784, 1) and data.validation.inputs.shape == (7, 784, 1)
     assert np.array_equal(data.test.inputs, found.test.pixels)
     assert data.permutation is None and data.outputs == 10 and data.classes == tuple("0123456789")

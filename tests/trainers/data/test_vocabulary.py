@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 from trainers.data.vocabulary import (
     UnknownTokenError,
     Vocabulary,
-    split_characters,
-    split_tokens,
 )
 
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1)
+
+
+def split_tokens(text):
+    return text.replace("\n", " <eos> ").split()
+
+
+def split_characters(text):
+    return ["<eos>" if character == "\n" else character for character in text]
 
 
 def _vocabulary(*lines, split=split_tokens, **settings):
@@ -68,24 +74,25 @@ def test_without_unknown():
 def test_characters_are_joined_as_they_stood(text):
     vocabulary = _vocabulary("a b\n", split=split_characters, unknown=False)
     assert vocabulary.tokens == ("a", " ", "b", "<eos>")
-    assert vocabulary.decode(vocabulary.encode_text(text)) == text
+    assert vocabulary.decode(vocabulary.encode(split_characters(text))) == text
 
 
-def test_encode_text_and_decode():
+def test_encode_and_decode():
     vocabulary = _vocabulary("a b\n")
-    ids = vocabulary.encode_text("b  a\n\nb what")
+    ids = vocabulary.encode(split_tokens("b  a\n\nb what"))
     assert ids.dtype == np.int32
     np.testing.assert_array_equal(ids, [1, 0, 2, 2, 1, 3])
     assert vocabulary.decode(ids) == "b a\n\nb <unk>"
     assert vocabulary.decode([]) == ""
-    assert vocabulary.encode_text("").dtype == np.int32
+    assert vocabulary.encode([]).dtype == np.int32
 
 
 @given(lines=st.lists(st.lists(WORDS, max_size=5), max_size=5))
 def test_decode_undoes_encode(lines):
     text = "\n".join(" ".join(line) for line in lines)
     vocabulary = _vocabulary(text)
-    assert split_tokens(vocabulary.decode(vocabulary.encode_text(text))) == split_tokens(text)
+    words = split_tokens(text)
+    assert split_tokens(vocabulary.decode(vocabulary.encode(words))) == words
 
 
 @given(words=st.lists(WORDS))
@@ -144,5 +151,5 @@ def test_decode_refuses_ids_out_of_range(ids):
 
 
 def test_encode_refuses_text():
-    with pytest.raises(ValueError, match="encode_text"):
+    with pytest.raises(ValueError, match="not a text"):
         _vocabulary("a b\n").encode("a b")

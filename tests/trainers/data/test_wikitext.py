@@ -8,7 +8,8 @@ import pytest
 from etils import epath
 
 from tests.trainers.data import shared_data
-from trainers.data import corpora, text, wikitext
+from trainers.data import wikitext
+from trainers.tasks import corpora, registry
 
 TEXTS = {
     "wiki.train.tokens": " \n = A b = \n \n b b c <unk> \n",
@@ -30,7 +31,7 @@ def test_order_of_the_vocabulary(folder):
     corpus = corpora.load("wikitext103", folder, folder / "cache", order="frequency")
     assert corpus.vocabulary.tokens == ("<eos>", "b", "=", "A", "c", "<unk>")
     decoded = corpus.vocabulary.decode(corpus.train)
-    assert text.split_tokens(decoded) == text.split_tokens(TEXTS["wiki.train.tokens"])
+    assert decoded.split() == TEXTS["wiki.train.tokens"].split()
 
 
 def test_text_that_is_not_the_published_one_is_told(folder, caplog):
@@ -56,9 +57,9 @@ def _archive():
 def published(tmp_path, monkeypatch):
     """The place that the archive is downloaded from: a folder of this machine."""
     (tmp_path / "wikitext-2-v1.zip").write_bytes(_archive())
-    edition = wikitext.EDITIONS["wikitext2"]
+    archive = wikitext.ARCHIVES["wikitext2"]
     checksum = hashlib.sha256(_archive()).hexdigest()
-    monkeypatch.setitem(wikitext.EDITIONS, "wikitext2", edition._replace(sha256=checksum))
+    monkeypatch.setitem(wikitext.ARCHIVES, "wikitext2", archive._replace(sha256=checksum))
     monkeypatch.setattr(wikitext, "_URL", f"{tmp_path.as_uri()}/")
     return tmp_path / "wikitext-2-v1.zip"
 
@@ -85,7 +86,7 @@ def test_no_network(tmp_path):
 @shared_data.needs("wikitext-2")
 def test_published_counts(tmp_path, caplog):
     corpus = corpora.load("wikitext2", shared_data.FOLDER / "wikitext-2", tmp_path)
-    edition = wikitext.EDITIONS["wikitext2"]
-    assert corpus.vocabulary.size == edition.words
-    assert {split: len(getattr(corpus, split)) for split in edition.tokens} == edition.tokens
+    task = registry.language("wikitext2")
+    assert corpus.vocabulary.size == task.vocabulary_size
+    assert {split: len(getattr(corpus, split)) for split in task.lengths} == task.lengths
     assert "published" not in caplog.text

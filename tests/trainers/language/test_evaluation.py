@@ -196,7 +196,7 @@ def test_an_unknown_protocol_is_refused(model, ids):
 
 def test_description_of_characters_has_bits():
     scores = {"exact": evaluation.Score(np.log(2.0) * 1500, 1200)}
-    line = evaluation.describe("test", scores, measures.of_tokens("ptb_char"))
+    line = evaluation.describe("test", scores, measures.CHARACTERS)
     assert line == "test bpc: exact 1.250 (1,200 characters)"
 
 

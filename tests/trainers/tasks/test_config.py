@@ -7,14 +7,13 @@ from absl import flags
 from absl.testing import flagsaver
 from ml_collections import ConfigDict
 
-from configs import ptb
-from configs.ptb_char import PRESETS as PRESETS_CHAR
-from trainers.cli import command, run_flags  # noqa: F401
-from trainers.language import modeling
+from trainers.cli import command, config_flags, run_flags  # noqa: F401
+from trainers.language import models as language_models
 from trainers.sequences import models
-from trainers.tasks import config
+from trainers.tasks import config, registry, schema
 from trainers.tasks.names import flatten
-from trainers.training import memory, runs
+from trainers.tasks.task import LanguageTask
+from trainers.training import runs
 
 
 def parse(*arguments: str):
@@ -22,14 +21,13 @@ def parse(*arguments: str):
     flag_values = flags.FlagValues()
     flags.DEFINE_string("task", None, "", flag_values=flag_values)
     flags.DEFINE_string("preset", None, "", flag_values=flag_values)
-    config.parse(["lm", *arguments], flag_values)
+    config_flags.parse(["lm", *arguments], flag_values)
     return flag_values["config"].value
 
 
-@pytest.mark.parametrize("task", config.TASKS)
+@pytest.mark.parametrize("task", registry.TASKS)
 def test_every_preset_loads_and_survives_json(task):
-    module = __import__(f"configs.{task}", fromlist=["PRESETS"])
-    for preset in module.PRESETS:
+    for preset in registry.get(task).presets:
         loaded = config.load(task, preset)
         assert (loaded.task, loaded.preset) == (task, preset)
         assert loaded.is_locked
@@ -42,15 +40,14 @@ def test_every_preset_loads_and_survives_json(task):
 def test_the_authors_presets_alone_leave_the_last_word_s_input_vector_untrained():
     for preset in ("released", "paper"):
         assert config.load("ptb", preset).model.untrained_input_id == -1
-    # A field more would refuse to go on with the runs that there are.
     for task, preset in (("ptb", "small"), ("ptb", "small_lstm"), ("pydoc", "small")):
-        assert "untrained_input_id" not in config.load(task, preset).model
+        assert config.load(task, preset).model.untrained_input_id is None
 
 
 @pytest.mark.parametrize("base", ["paper", "small"])
 def test_an_ablation_is_its_preset_with_one_group_changed(base):
     expected = flatten(config.load("ptb", base))
-    for preset in ptb.PRESETS:
+    for preset in registry.get("ptb").presets:
         if preset.startswith(f"{base}_") and preset != "small_lstm":
             found = flatten(config.load("ptb", preset))
             changed = {
@@ -69,7 +66,7 @@ def test_mixed_group_convolution_has_the_parameters_of_the_dense_one(base):
 
     def count(preset):
         model = config.load("ptb", preset).model
-        units, inputs, groups = model.units, model.embedding_units, model.get("groups", 1)
+        units, inputs, groups = model.units, model.embedding_units, model.groups
         width = units // groups
         # A tap between two groups each: from each group to itself, and to the next one.
         hidden = 2 * units**2 if groups == 1 else (2 * groups - 1) * width**2
@@ -83,7 +80,10 @@ def test_mixed_group_convolution_has_the_parameters_of_the_dense_one(base):
 
 
 def test_presets_of_characters_differ_in_their_form():
-    forms = {preset: config.load("ptb_char", preset).corpus.form for preset in PRESETS_CHAR}
+    forms = {
+        preset: config.load("ptb_char", preset).corpus.form
+        for preset in registry.get("ptb_char").presets
+    }
     assert forms == {"paper": "mikolov", "released": "released", "small": "mikolov"}
 
 
@@ -107,7 +107,7 @@ def test_a_field_that_is_none_keeps_its_type():
 def test_sizes_on_the_penn_treebank(task, preset, millions):
     """The paper's are cut off, not rounded; the released defaults have a larger embedding."""
     loaded = config.load(task, preset)
-    parameters = runs.parameters(modeling.build(loaded, 10_000))
+    parameters = runs.parameters(language_models.build(loaded, 10_000))
     assert parameters // 10**6 == millions
 
 
@@ -133,11 +133,10 @@ def test_estimated_memory_knows_the_heads():
     """A mixture works in blocks, whatever the number of its experts; so do clusters of words."""
     loaded = config.load("ptb_mos", "paper")
     estimates = []
-    for head in ({}, {"head": loaded.model.head}, {"head": {"kind": "adaptive", "cutoffs": (99,)}}):
+    for head in ("tied", "mixture", "adaptive"):
         values = loaded.to_dict()
-        values["model"].pop("head")
-        values["model"] |= head
-        estimates.append(memory.training_bytes(ConfigDict(values), 0, 267_735))
+        values["model"]["head"] = head
+        estimates.append(language_models.need(ConfigDict(values), 267_735).about)
     tied, mixture, adaptive = estimates
     assert adaptive < mixture < tied / 2
 
@@ -227,6 +226,61 @@ def test_a_value_of_the_wrong_type_names_field_value_and_type(override, expected
     assert override.partition("=")[0] in str(error.value)
 
 
+@pytest.mark.parametrize("task", registry.TASKS)
+@pytest.mark.parametrize("layer", ["trellis", "equilibrium", "lstm", "gru"])
+def test_the_command_line_chooses_the_layer_of_every_task(task, layer):
+    preset = "tcn" if "tcn" in registry.get(task).presets else "released"
+    preset = preset if preset in registry.get(task).presets else "small"
+    off = "--config.model.auxiliary_weight=0"
+    values = parse(f"--task={task}", f"--preset={preset}", off, f"--config.model.layer={layer}")
+    schema.check(values)
+    assert values.model.layer == layer
+
+
+@pytest.mark.parametrize("task", registry.TASKS)
+def test_the_command_line_chooses_the_gate_of_every_task(task):
+    values = parse(f"--task={task}", "--config.model.gate=tanh")
+    schema.check(values)
+    assert values.model.gate == "tanh"
+
+
+@pytest.mark.parametrize("task", registry.TASKS)
+def test_the_command_line_chooses_the_head_of_tasks_of_language(task):
+    values = parse(
+        f"--task={task}", "--config.model.head=mixture", "--config.model.mixture.experts=3"
+    )
+    if isinstance(registry.get(task), LanguageTask):
+        schema.check(values)
+        assert (values.model.head, values.model.mixture.experts) == ("mixture", 3)
+        return
+    expected = f"`config.model.head` must be 'tied' for --task={task}: .*head='mixture'"
+    with pytest.raises(ValueError, match=expected):
+        schema.check(values)
+
+
+OF_0_1 = {
+    "ptb_mos": {"kind": "trellis", "head": {"kind": "mixture", "experts": 4, "epsilon": 0.0}},
+    "wikitext103": {"kind": "trellis", "head": {"kind": "adaptive", "cutoffs": [7, 9]}},
+    "pydoc": {"kind": "lstm", "layers": 2, "embedding_units": 5},
+    "seq_mnist": {"output_units": 5, "dilation_rate": [1, 2]},
+}
+
+
+@pytest.mark.parametrize("task", OF_0_1)
+def test_a_config_of_release_0_1_means_what_it_meant(task):
+    """It had `kind`, heads as groups, and none of the fields that have joined since."""
+    values = json.loads(json.dumps(config.load(task, "small").to_dict()))
+    values["model"] = {"units": 7, "depth": 3, "embedding_units": 5, **OF_0_1[task]}
+    model = config.from_dict(values).model
+    assert model.layer == ("lstm" if task == "pydoc" else "trellis") and model.gate == "lstm"
+    heads = {"ptb_mos": "mixture", "wikitext103": "adaptive"}
+    assert model.head == heads.get(task, "tied")
+    assert (model.units, model.groups, model.output_dropout) == (7, 1, 0.0)
+    assert task != "ptb_mos" or (model.mixture.experts, model.mixture.latent_dropout) == (4, 0.0)
+    assert task != "wikitext103" or model.adaptive.cutoffs == (7, 9)
+    assert task != "seq_mnist" or model.dilation_rate == (1, 2)
+
+
 def test_a_config_flag_without_a_task_is_refused():
     with pytest.raises(ValueError, match="without --task"):
         parse("--config.model.units=3")
@@ -285,14 +339,14 @@ def test_a_file_of_flags_is_read_as_the_flags_are(tmp_path, capsys):
     file.write_text("--task=ptb\n--preset=small\n--config.model.depth=7\n")
     saved = flagsaver.save_flag_values()
     try:
-        command.parse_flags(["lm", f"--flagfile={file}"], lambda argv: None)
+        command.parse(["lm", f"--flagfile={file}"], lambda argv: None)
         assert (flags.FLAGS.config.preset, flags.FLAGS.config.model.depth) == ("small", 7)
     finally:
         flagsaver.restore_flag_values(saved)
     for text, told in (("--task=ptb\n--config.preset=paper\n", "use --preset="), (None, "flags")):
         file.write_text(text) if text else file.unlink()
         with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_:
-            command.parse_flags(["lm", f"--flagfile={file}"], lambda argv: None)
+            command.parse(["lm", f"--flagfile={file}"], lambda argv: None)
         assert exit_.value.code == command.Status.REFUSED
         error = capsys.readouterr().err
         assert told in error and len(error.splitlines()) == 1

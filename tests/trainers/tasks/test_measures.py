@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from trainers.tasks import measures
+from trainers.tasks import measures, registry
 
 
 def test_words_have_perplexity_and_characters_bits():
     for task in ("ptb", "wikitext2", "wikitext103", "text", "pydoc"):
-        assert measures.of_tokens(task).of(math.log(50.0)) == pytest.approx(50.0)
-    characters = measures.of_tokens("ptb_char")
+        assert registry.language(task).measure.of(math.log(50.0)) == pytest.approx(50.0)
+    characters = registry.language("ptb_char").measure
     assert characters.of(math.log(2.0) * 1.158) == pytest.approx(1.158)
     assert (characters.name, characters.counted) == ("bpc", "characters")
     assert characters.told(1.158, 1234) == "1.158 (1,234 characters)"

@@ -1,20 +1,18 @@
 """What a config may hold: each field of each preset, and what is refused."""
 
-import importlib
-
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
 from trainers.tasks import config as configs
-from trainers.tasks import schema
-from trainers.tasks.names import TASKS, flatten
+from trainers.tasks import registry, schema
+from trainers.tasks.names import flatten
 
 
 def presets():
     """Every preset of every task."""
-    for task in TASKS:
-        for preset in importlib.import_module(f"configs.{task}").PRESETS:
+    for task in registry.TASKS:
+        for preset in registry.get(task).presets:
             yield task, preset
 
 
@@ -27,6 +25,7 @@ NO_INTEGER = NO_NUMBER | st.floats()
 HUGE = st.integers(min_value=2**31)
 INFINITE = st.sampled_from([float("inf"), -float("inf"), 10**400, -(10**400)])
 NO_COUNT = st.integers(max_value=0) | HUGE | NO_INTEGER
+NO_COUNT_NOR_NONE = st.integers(max_value=0) | HUGE | st.floats() | st.booleans() | OTHERS
 BELOW_ZERO = st.floats(max_value=0, exclude_max=True) | st.integers(max_value=-1)
 NOT_FROM_ZERO = BELOW_ZERO | INFINITE | NO_NUMBER
 NOT_ABOVE_ZERO = st.sampled_from([0, 0.0, -0.0]) | NOT_FROM_ZERO
@@ -57,12 +56,14 @@ BAD = {
     "evaluation.batch_size": NO_COUNT,
     "evaluation.exact_batch_size": NO_COUNT,
     "evaluation.exact_chunk": NO_COUNT,
-    "model.kind": NO_NAME,
+    "model.layer": NO_NAME,
+    "model.gate": NO_NAME,
+    "model.head": NO_NAME,
     "model.units": NO_COUNT,
     "model.depth": NO_COUNT,
     "model.layers": NO_COUNT,
-    "model.output_units": NO_COUNT,
-    "model.embedding_units": NO_COUNT,
+    "model.output_units": NO_COUNT_NOR_NONE,
+    "model.embedding_units": NO_COUNT_NOR_NONE,
     "model.kernel_size": NO_COUNT,
     "model.dilation_rate": NO_CYCLE,
     "model.groups": NO_COUNT,
@@ -78,21 +79,24 @@ BAD = {
     "model.auxiliary_weight": NOT_FROM_ZERO,
     "model.activation_weight": NOT_FROM_ZERO,
     "model.temporal_weight": NOT_FROM_ZERO,
-    "model.untrained_input_id": HUGE | st.integers(max_value=-(2**31)) | NO_INTEGER,
+    "model.untrained_input_id": (
+        HUGE | st.integers(max_value=-(2**31)) | st.booleans() | st.floats() | OTHERS
+    ),
     "model.embeddings_initializer.class_name": NO_NAME,
     "model.embeddings_initializer.config.minval": INFINITE | NO_NUMBER,
     "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,
-    "model.head.kind": NO_NAME,
-    "model.head.experts": NO_COUNT,
-    "model.head.latent_dropout": NO_RATE,
-    "model.head.epsilon": NO_RATE,
-    "model.head.cutoffs": FALLING | NO_CYCLE,
+    "model.equilibrium.tolerance": NOT_ABOVE_ZERO,
+    "model.equilibrium.max_iterations": NO_COUNT,
+    "model.mixture.experts": NO_COUNT,
+    "model.mixture.latent_dropout": NO_RATE,
+    "model.mixture.epsilon": NO_RATE,
+    "model.adaptive.cutoffs": FALLING | NO_CYCLE,
     "optimizer.name": NO_NAME,
     "optimizer.learning_rate": NOT_ABOVE_ZERO,
     "optimizer.clip_norm": NOT_ABOVE_ZERO,
     "optimizer.weight_decay": NOT_FROM_ZERO,
     "schedule.factor": st.just(0) | NO_RATE,
-    "schedule.patience": st.integers(max_value=0) | HUGE | st.floats() | st.booleans() | OTHERS,
+    "schedule.patience": NO_COUNT_NOR_NONE,
     "schedule.minimum": NOT_FROM_ZERO,
     "schedule.epochs": FALLING | BAD_NUMBERS | st.tuples(HUGE) | st.integers() | NO_NUMBER,
     "schedule.average": NO_SWITCH,
@@ -109,7 +113,9 @@ def values_of(preset, fields):
         *groups, leaf = name.split(".")
         group = values
         for each in groups:
-            group = group.setdefault(each, {})
+            if not isinstance(group.get(each), dict):
+                group[each] = {}
+            group = group[each]
         group[leaf] = value
     return values
 
@@ -118,14 +124,13 @@ def preset_with(field):
     return next(each for each in PRESETS if field in flatten(configs.load(*each)))
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", registry.TASKS)
 def test_each_preset_passes_and_each_of_its_fields_has_an_entry(task):
     for preset in (preset for each, preset in PRESETS if each == task):
         config = configs.load(task, preset)
         schema.check(config)
         table = schema.fields(config)
-        missing = {name for name, field in table.items() if not field.optional}
-        assert missing <= set(flatten(config)) <= set(table)
+        assert set(flatten(config)) == set(table)
         assert set(flatten(config)) <= set(BAD)
 
 
@@ -229,14 +234,25 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.data.batch_size` must be at most .*batch_size=32, config.data.train=31",
         ),
         (("ptb", "small"), {"model.unit": 3}, "unknown config field 'model.unit'; did you mean"),
-        (("ptb", "small_lstm"), {"model.head.kind": "mixture"}, "unknown config field 'model.head"),
+        (
+            ("ptb", "small_lstm"),
+            {"model.auxiliary_weight": 0.1},
+            "`config.model.auxiliary_weight` must be 0 with config.model.layer='lstm', which has "
+            "no levels.*auxiliary_weight=0.1, config.model.layer='lstm'",
+        ),
+        (
+            ("seq_mnist", "small"),
+            {"model.layer": "gru", "model.gate": "gru"},
+            "`config.model.gate` must be 'lstm', its default, with config.model.layer='gru'",
+        ),
+        (("seq_mnist", "small"), {"model.head": "adaptive"}, "must be 'tied' for --task=seq_mnist"),
         (
             ("ptb", "small"),
-            {"model.head.kind": "mixture"},
-            "config.model.head.experts` is missing",
+            {"model.embedding_units": None},
+            "`config.model.embedding_units` must be an integer of at least 1.*=None",
         ),
-        (("ptb", "small"), {"model": 3}, "`config.model.kind` is missing; it must be one of"),
-        (("seq_mnist", "small"), {"model": 3}, "unknown config field 'model'"),
+        (("ptb", "small"), {"model.head.kind": "mixture"}, "unknown config field"),
+        (("ptb", "small"), {"model": 3}, "unknown config field 'model'"),
         (("ptb", "small"), {"task": 3}, "unknown config.task '3'"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from trainers.training import checkpoints, workdir
+from trainers.training import checkpoints, variables, workdir
 
 
 @pytest.fixture
@@ -347,37 +347,13 @@ def test_an_error_of_the_thread_is_not_lost(store, monkeypatch):
     assert not files(store)
 
 
-def test_variables_come_back_bit_for_bit(tmp_path):
-    values = np.random.default_rng(0).normal(size=(5, 2))
-    saved = [keras.Variable(values, dtype=dtype) for dtype in ("float32", "float64", "bfloat16")]
-    saved.append(keras.random.SeedGenerator(7).state)
-    store = checkpoints.Checkpoints(tmp_path)
-    store.save(1, checkpoints.variable_arrays("model", saved))
-    _, restored = store.restore()
-    loaded = [keras.Variable(tf.zeros_like(v), dtype=v.dtype) for v in saved]
-    checkpoints.assign_variables("model", loaded, restored)
-    for a, b in zip(saved, loaded, strict=True):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-
-
-def test_weights_of_another_model_are_refused():
-    variable = keras.Variable(np.zeros(3))
-    with pytest.raises(ValueError, match=r"model/0 has shape \(2,\) .* expected \(3,\)"):
-        checkpoints.assign_variables("model", [variable], {"model/0": np.zeros(2)})
-    with pytest.raises(ValueError, match="2 arrays in the checkpoint, 1 variables"):
-        two = {"model/0": np.zeros(3), "model/1": np.zeros(3)}
-        checkpoints.assign_variables("model", [variable], two)
-    with pytest.raises(ValueError, match="model/0 is missing"):
-        checkpoints.assign_variables("model", [variable], {"model/7": np.zeros(3)})
-
-
 def test_the_best_weights(tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     with pytest.raises(workdir.WorkdirError, match=r"no trained weights yet: .*best\.npz"):
         checkpoints.load_best(tmp_path, model)
     store = checkpoints.Checkpoints(tmp_path / "checkpoints")
     weights = [v.numpy() for v in model.variables]
-    store.save_best(checkpoints.variable_arrays("model", model.variables))
+    store.save_best(variables.arrays(variables.of_model(model)))
     model.set_weights([w + 1 for w in weights])
     checkpoints.load_best(tmp_path, model)
     np.testing.assert_array_equal(model.variables[0].numpy(), weights[0])

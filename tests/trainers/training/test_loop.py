@@ -21,7 +21,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from tests.trainers.training import toy
-from trainers.training import checkpoints, loop, optimizers, schedules, stopping, workdir
+from trainers.training import checkpoints, loop, optimizers, schedules, stopping, variables, workdir
 
 STEPS, EPOCHS = 5, 4
 # The call of `display` after step 14, in the middle of an epoch; the last checkpoint is of step 12.
@@ -36,7 +36,7 @@ def train(folder, task=None, **arguments):
         optimizer = toy.optimizer_of("sgd")
     arguments = {"epochs": EPOCHS, "log_every_steps": 2, "checkpoint_every_steps": 2, **arguments}
     with workdir.open_workdir(folder, {}) as opened:
-        result = loop.train(
+        result = loop.fit(
             task,
             optimizer,
             schedules.Schedule(patience=1, average=True),
@@ -331,7 +331,8 @@ def test_nan_stops_the_run_with_its_step_and_leaves_the_checkpoint(tmp_path, bad
     if bad_step:
         step, arrays = store.restore()
         assert step == 6
-        assert all(np.isfinite(arrays[f"model/{i}"]).all() for i in range(3))
+        weights = [array for name, array in arrays.items() if name.startswith("model/")]
+        assert len(weights) == 4 and all(np.isfinite(array).all() for array in weights)
 
 
 def test_a_nan_validation_loss_stops_the_run(tmp_path):
@@ -356,7 +357,7 @@ def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeyp
     def slow(file, **arrays):
         if not written and "losses" in arrays and weights:  # the first after that of step 0
             assert gone_on.wait(60)
-            written.append(flat([arrays[f"model/{i}"] for i in range(len(task.model.variables))]))
+            written.append(flat([arrays[name] for name in variables.of_model(task.model)]))
         write(file, **arrays)
 
     task.display = displaying
@@ -500,7 +501,7 @@ def test_a_disk_that_stays_full_ends_no_run(tmp_path, disk, undisturbed, full, m
     np.testing.assert_array_equal(values(task), undisturbed[1])
     kept = checkpoints.load(tmp_path / "checkpoints" / checkpoints.BEST)
     assert best["epoch"] == kept["epoch"] == result.best_epoch
-    np.testing.assert_array_equal(best["model/0"], kept["model/0"])
+    np.testing.assert_array_equal(best["model/variable"], kept["model/variable"])
 
 
 def test_what_could_not_be_saved_is_saved_once_there_is_room(tmp_path, disk, undisturbed):
@@ -557,6 +558,26 @@ def cut_all_short(folder):
         path.write_bytes(path.read_bytes()[:-90])
 
 
+def numbered(arrays):
+    """The arrays under the names of 0.1."""
+    found = dict(arrays)
+    for prefix in ("model", "optimizer"):
+        names = [name for name in arrays if name.startswith(f"{prefix}/")]
+        found |= {f"{prefix}/{i}": found.pop(name) for i, name in enumerate(names)}
+    return found
+
+
+def test_a_run_of_0_1_goes_on(tmp_path, undisturbed):
+    train(tmp_path, epochs=2)
+    folder = tmp_path / "checkpoints"
+    for path in folder.glob("*.npz"):
+        arrays = numbered(checkpoints.load(path))
+        np.savez(path, **arrays)
+    result, task = train(tmp_path)
+    assert result == undisturbed[0]
+    np.testing.assert_array_equal(values(task), undisturbed[1])
+
+
 def lead_all_astray(folder):
     """No one can open them, whatever they hold."""
     for path in (folder / "checkpoints").glob("step-*"):
@@ -578,7 +599,7 @@ def put_those_of_another_model_in_place(folder):
         (remove_all_but_the_table, "metrics.csv of a run, and its checkpoints are gone"),
         (cut_all_short, "no checkpoint in .*step-00000010.npz.*step-00000008.npz"),
         (lead_all_astray, "step-00000010.npz cannot be read, .*symbolic"),
-        (put_those_of_another_model_in_place, "step 10 .* none of this model .model: 1 arrays"),
+        (put_those_of_another_model_in_place, "step 10 .* not one of this model: it has 1 arrays"),
     ],
 )
 def test_a_run_whose_checkpoints_are_of_no_use_does_not_begin_anew(tmp_path, capsys, harm, told):
@@ -607,7 +628,7 @@ def damage_best(path):
 def put_a_former_best_in_place(path):
     store = checkpoints.Checkpoints(path.parent)
     arrays = checkpoints.load(path)
-    store.save_best({f"model/{i}": arrays[f"model/{i}"] for i in range(4)}, 1)
+    store.save_best({k: v for k, v in arrays.items() if k.startswith("model/")}, 1)
 
 
 @pytest.mark.parametrize("harm", [remove_best, damage_best])

@@ -1,68 +1,97 @@
 """What a run needs, beside what there is."""
 
-import importlib
 import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from keras_trellis.core import gates
 from trainers import parameters
-from trainers.language import modeling
+from trainers.language import models as language_models
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
+from trainers.tasks.heads import HEADS
+from trainers.tasks.layers import LAYERS
 from trainers.training import available_memory, memory, runs
 from trainers.training.available_memory import Room
 
 GIB = 2**30
 PAGE = Path(__file__).parents[3] / "docs" / "trainers.md"
-WORDS = parameters.VOCABULARY_SIZES
 
 
-def counted(task, preset):
-    config = configs.load(task, preset)
-    if task in WORDS:
-        return memory.language_parameters(config, WORDS[task])
-    return memory.sequence_parameters(config, parameters.IMAGE_SHAPES[task][1], 10)
-
-
-def test_the_parameters_are_those_of_the_table():
-    """Which `trainers.parameters` has printed, of models that were built."""
+def test_the_parameters_are_those_of_the_page():
     rows = re.findall(r"^\| (`.*?) \| (`.*?) \| ([\d,]+) \|", PAGE.read_text(), re.MULTILINE)
+    counts = {(task, preset): count for task, preset, count, _ in parameters.counts()}
     found = 0
     for tasks, presets, count in rows:
         for task in re.findall(r"`(\w+)`", tasks):
             for preset in re.findall(r"`(\w+)`", presets):
-                assert f"{counted(task, preset):,}" == count, (task, preset)
+                assert f"{counts[task, preset]:,}" == count, (task, preset)
                 found += 1
     assert found >= 28
 
 
+def drawn(generator, preset, **fields):
+    """A preset's config with sizes that are drawn."""
+    config = configs.load(*preset)
+    count = lambda most: int(generator.integers(1, most + 1))  # noqa: E731
+    config.model.update(
+        units=2 * count(6),
+        depth=count(4),
+        layers=count(3),
+        kernel_size=count(3),
+        dilation_rate=(1, 2),
+        inject_every=count(3),
+        output_units=None,
+        weight_normalization=bool(count(2) - 1),
+        auxiliary_weight=0.0,
+        **fields,
+    )
+    return config
+
+
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
-    "task", ["ptb", "ptb_mos", "ptb_char", "wikitext103", "seq_mnist", "adding", "copy_memory"]
+    ("layer", "gate"),
+    [
+        *[("trellis", gate) for gate in gates.NAMES],
+        ("equilibrium", "gru"),
+        ("lstm", "lstm"),
+        ("gru", "lstm"),
+    ],
 )
-def test_the_parameters_are_those_of_what_is_built(task):
-    for preset in importlib.import_module(f"configs.{task}").PRESETS:
-        config = configs.load(task, preset)
-        model = config.model
-        with config.unlocked():
-            model.units = 12
-            for name in ("output_units", "embedding_units"):
-                if name in model:
-                    model[name] = 6
-            if "head" in model and "cutoffs" in model.head:
-                model.head.cutoffs = (10, 20)
-            if "auxiliary_every" in model:
-                model.auxiliary_every = min(model.auxiliary_every, model.depth)
-        if "embedding_units" in model:
-            built = modeling.build(config, 40)
-            expected = memory.language_parameters(config, 40)
-        else:
-            built = sequence_models.classifier(config, (30, 3), classes=7)
-            expected = memory.sequence_parameters(config, 3, 7)
-        assert runs.parameters(built) == expected, preset
+def test_the_parameters_of_a_language_model_are_those_of_what_is_built(layer, gate, head):
+    generator = np.random.default_rng([ord(each) for each in layer + gate + head])
+    for _ in range(2):
+        config = drawn(generator, ("ptb", "small"), layer=layer, gate=gate, head=head)
+        config.model.embedding_units = int(generator.integers(1, config.model.units + 1))
+        config.model.mixture.experts = int(generator.integers(1, 4))
+        config.model.adaptive.cutoffs = (4, 9)
+        if layer == "trellis" and generator.integers(2):
+            config.model.groups, config.model.kernel_size = 2, 2
+        model = language_models.build(config, 20)
+        assert runs.parameters(model) == language_models.parameters(config, 20), config.model
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_parameters_of_a_classifier_are_those_of_what_is_built(layer):
+    config = drawn(np.random.default_rng(4), ("seq_mnist", "small"), layer=layer)
+    model = sequence_models.classifier(config, (30, 3), classes=7)
+    assert runs.parameters(model) == sequence_models.parameters(config, 3, 7)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_more_to_keep_takes_more_memory(layer):
+    config = configs.load("ptb", "small")
+    config.model.layer = layer
+    once = language_models.need(config, 10_000)
+    config.data.batch_size *= 2
+    twice = language_models.need(config, 10_000)
+    assert once.least < twice.least and once.about < twice.about
 
 
 def config_of(preset, **data):
@@ -72,7 +101,11 @@ def config_of(preset, **data):
 
 
 def need(config):
-    return memory.language_training(config, 10_000)
+    return language_models.need(config, 10_000)
+
+
+def presets():
+    return configs.presets("ptb")
 
 
 @pytest.fixture
@@ -88,13 +121,13 @@ def there(monkeypatch):
 
 def test_what_fits_is_not_talked_about(there):
     there(100)
-    assert memory.check_training(config_of("paper"), need) is None
+    assert memory.check_training(config_of("paper"), need, presets) is None
 
 
 def test_what_cannot_fit_is_refused_with_what_would(there):
     there(1)
     with pytest.raises(ValueError) as error:
-        memory.check_training(config_of("paper"), need)
+        memory.check_training(config_of("paper"), need, presets)
     message = str(error.value)
     told = re.search(r"about ([\d.]+) GiB of memory, ([\d.]+) GiB at the least", message)
     least, about = need(config_of("paper"))
@@ -110,7 +143,7 @@ def test_what_cannot_fit_is_refused_with_what_would(there):
 def test_where_nothing_fits_nothing_is_advised(there):
     there(0.01)
     with pytest.raises(ValueError, match="what would fit: no preset of the task"):
-        memory.check_training(config_of("paper"), need)
+        memory.check_training(config_of("paper"), need, presets)
 
 
 def test_what_may_not_fit_is_a_warning(there):
@@ -118,14 +151,15 @@ def test_what_may_not_fit_is_a_warning(there):
     least, about = need(config)
     assert least < about
     there((least + about) / 2 / GIB)
-    assert memory.check_training(config, need).startswith("warning: training takes about ")
+    assert memory.check_training(config, need, presets).startswith("warning: training takes about ")
 
 
 @pytest.mark.parametrize("preset", ["paper", "small", "small_lstm"])
 def test_an_estimate_is_never_below_the_least(preset):
     least, about = need(configs.load("ptb", preset))
-    assert 4 * 2 * counted("ptb", preset) < least <= about
-    sequences = memory.sequence_training(configs.load("seq_mnist", "small"), 784, 1, 10, False)
+    config = configs.load("ptb", preset)
+    assert 4 * 2 * language_models.parameters(config, 10_000) < least <= about
+    sequences = sequence_models.need(configs.load("seq_mnist", "small"), 784, 1, 10, False)
     assert sequences.least < sequences.about
 
 
@@ -203,7 +237,7 @@ def test_where_nothing_is_known_nothing_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: unlimited)
     assert available_memory.room(tmp_path) is None
     monkeypatch.setattr(available_memory, "room", lambda: None)
-    assert memory.check_training(config_of("paper"), need) is None
+    assert memory.check_training(config_of("paper"), need, presets) is None
 
 
 def test_this_machine_has_some():

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from trainers.data.files import read_json
 from trainers.training import workdir
 
 CONFIG = {"task": "toy", "model": {"units": 4, "dilation_rate": (1, 2)}, "training": {"epochs": 2}}
@@ -99,7 +100,7 @@ def test_a_folder_keeps_each_change_with_its_step(tmp_path, open_with):
     assert not (tmp_path / "changes.json").exists()
     open_with(0.5, 4)
     open_with(0.5, 6)
-    kept = json.loads((tmp_path / "changes.json").read_text())
+    kept = read_json(tmp_path / "changes.json")
     first = {"step": 4, "epoch": 1.0, "field": "optimizer.learning_rate", "was": 1.0, "now": 0.5}
     assert kept == {"changes": [first]}
     open_with(1.0, 8)  # by the first command again
@@ -233,6 +234,28 @@ def test_a_damaged_config_is_named_and_left_as_it_is(tmp_path, content):
     assert str(error.value).startswith(f"{file} is damaged: it ")
     assert "Bring it back from a backup" in str(error.value)
     assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["config.json", "changes.json"])
+def test_a_flipped_digit_is_no_change_by_the_user(tmp_path, open_with, name):
+    open_with(0.25, 0)
+    open_with(0.5, 4)
+    file = tmp_path / name
+    content = file.read_text().replace("0.5", "0.4")
+    file.write_text(content)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(workdir.WorkdirError, match=f"{name} is damaged: .*checksum.*Bring it back"):
+        open_with(0.5, 4)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_flipped_digit_of_a_result_is_no_score(tmp_path):
+    with workdir.open_workdir(tmp_path, CONFIG) as folder:
+        folder.finish(RESULT)
+    file = tmp_path / "result.json"
+    file.write_text(file.read_text().replace("3.5", "2.5"))
+    with pytest.raises(ValueError, match="damaged: .*checksum.*scores the run again"):
+        workdir.read_result(tmp_path)
 
 
 def test_no_run_to_read(tmp_path):

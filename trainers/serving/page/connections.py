@@ -1,6 +1,6 @@
-"""The connections of the page's server, which are limited in number and in time.
+"""The connections of the page's server, with limits to their number and their time.
 
-aiohttp has no limit of these: a client could open any number, and begin requests that never end.
+aiohttp has no such limits: a client could open any number, and begin requests that never end.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_FULL), _FULL)
 )
-_LINGER = 1.0  # seconds for a refusal to be read
-_ROUNDS = 10  # how often in the time of waiting it is looked who has waited too long
+_LINGER = 1.0  # seconds that a client has to read a refusal
+_ROUNDS = 10  # checks for connections that wait too long, in the time that they may wait
 
 
 class Limits(NamedTuple):
-    """What clients may take.
+    """The limits of clients.
 
     Attributes:
-        seconds: for a request that has arrived, and for its answer.
+        seconds: for a request, once it has arrived, and its answer.
         arriving: seconds for a request's body to arrive.
-        waiting: seconds without a request, in which one may begin, and the last answer be read.
-        connections: that are open at once.
+        waiting: seconds for the last answer to be read and the next request to begin.
+        connections: the number open at once.
     """
 
     seconds: float = 120.0
@@ -46,10 +46,10 @@ USUAL = Limits()
 
 
 class Connections:
-    """Which connections are asking, and since when the others wait.
+    """The connections with a request, and since when the others wait.
 
     Args:
-        limits: how many there may be, and how long they may wait.
+        limits: their limits.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -59,7 +59,7 @@ class Connections:
 
     @contextlib.contextmanager
     def asking(self, request: web.Request) -> Iterator[None]:
-        """For as long as the context lasts, the connection of a request does not wait."""
+        """Counts a request's connection as busy while the context lasts."""
         self._waiting.pop(request.protocol, None)
         self._asking.add(request.protocol)
         try:
@@ -68,11 +68,11 @@ class Connections:
             self._asking.discard(request.protocol)
 
     async def end_the_waiting(self, server: web.Server) -> None:
-        """Ends the connections that wait too long, for ever."""
+        """Ends connections that wait too long; never returns."""
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
-            # What has been closed is forgotten.
+            # This forgets closed connections.
             self._waiting = {
                 each: self._waiting.get(each, now)
                 for each in server.connections
@@ -80,12 +80,12 @@ class Connections:
             }
             for each, since in self._waiting.items():
                 if now - since > self.limits.waiting and each.transport is not None:
-                    each.transport.abort()  # what is not written yet would be waited for
+                    each.transport.abort()  # `close` would wait until all is written
             await asyncio.sleep(self.limits.waiting / _ROUNDS)
 
 
 class _Door(asyncio.Protocol):
-    """Hands a new connection to the server, or refuses it where there are enough."""
+    """Hands a new connection to the server, or refuses it if there are enough."""
 
     def __init__(self, server: web.Server, most: int) -> None:
         self._server, self._most = server, most
@@ -98,7 +98,7 @@ class _Door(asyncio.Protocol):
             handler.connection_made(transport)
         else:
             transport.write(_REFUSAL)
-            # Closed at once, with its request unread, the client might not get the refusal.
+            # A connection closed at once, its request unread, may lose the refusal.
             asyncio.get_running_loop().call_later(_LINGER, transport.abort)
 
 
@@ -106,12 +106,12 @@ class _Door(asyncio.Protocol):
 async def listening(
     app: web.Application, connections: Connections, listener: socket.socket
 ) -> AsyncIterator[None]:
-    """Serves an application for as long as the context lasts.
+    """Serves an application while the context lasts.
 
     Args:
-        app: the application, which tells `connections` of its requests.
+        app: the application, which reports its requests to `connections`.
         connections: its connections.
-        listener: where they come.
+        listener: the socket that accepts them.
     """
     runner = web.AppRunner(
         app,
@@ -139,7 +139,7 @@ async def listening(
 
 
 class _Quiet(logging.Filter):
-    """Leaves out what clients did, of which aiohttp logs tracebacks."""
+    """Drops the tracebacks that aiohttp logs of clients' mistakes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None

@@ -15,8 +15,7 @@ from trainers.serving.writing import Asked, Sampling, generate
 
 __all__ = ["Scores", "ServedModel", "example", "score"]
 
-# What the page opens with: texts such as those that the tasks' models are trained on. In one, the
-# end of a sentence is not what its beginning lets one expect.
+# The page opens with one of these, each like the training text of a task, with a surprise in it.
 _EXAMPLES = (
     "the company said it expects to report a loss for the third quarter\n"
     "the violin player sold his shares in a piano factory",
@@ -37,9 +36,9 @@ class Scores(NamedTuple):
 
     Attributes:
         words: the tokens, as the text has them.
-        known: of each, whether the vocabulary has it; else the model reads `<unk>`.
-        nll: of each as it is read, in nats.
-        separator: what stands between tokens of a line: a space, nothing between characters.
+        known: whether the vocabulary has each; the model reads others as `<unk>`.
+        nll: of each token as the model reads it, in nats.
+        separator: between tokens of a line: a space, or nothing between characters.
     """
 
     words: list[str]
@@ -56,10 +55,10 @@ class ServedModel:
 
     Attributes:
         name: the folder's name, and the version.
-        card: what the first table of its model card tells, by name.
+        card: the first table of its model card, by name.
 
     Raises:
-        ValueError: it is no such folder, or what is in it is no language model.
+        ValueError: the folder has no language model.
     """
 
     def __init__(self, path: str) -> None:
@@ -71,7 +70,7 @@ class ServedModel:
         except (OSError, tf.errors.OpError) as error:
             line = str(error).partition("\n")[0]
             raise ValueError(f"{version} cannot be loaded: {line}") from error
-        self._module = module  # signatures are functions of the variables that it keeps
+        self._module = module  # it owns the variables of the signatures
         missing = _NEEDED - {*module.signatures}
         if missing:
             raise ValueError(
@@ -86,7 +85,7 @@ class ServedModel:
 
         Args:
             signature: its name.
-            **inputs: by name, what can be made arrays of its dtypes.
+            **inputs: by name; they are converted to the signature's dtypes.
 
         Returns:
             The outputs by name; texts are strings.
@@ -108,19 +107,19 @@ def score(model: Asked, text: str) -> Scores:
     """Returns how surprising each token of a text is.
 
     Raises:
-        ValueError: the model cannot read the text, or has no numbers for it.
+        ValueError: the model cannot read the text, or its numbers are not finite.
     """
     answer = model("score", text=[text])
     words, tokens, nll = answer["words"][0], answer["tokens"][0], answer["nll"][0]
     if not np.isfinite(nll).all():
         raise ValueError("the model's probabilities are not finite: its weights are damaged")
-    # A space is a token where tokens are characters, and is none between words.
+    # A space is a token of characters; between words it is none.
     separator = "" if model("tokenize", text=[" "])["lengths"][0] else " "
     return Scores(words.tolist(), (words == tokens).tolist(), nll.tolist(), separator)
 
 
 def example(model: Asked) -> str:
-    """Returns a text to show a model with: one that it knows the words of, or else its own."""
+    """Returns a text to show a model with: one whose words it knows, or else one that it writes."""
     shares = {text: _unknown(model, text) for text in _EXAMPLES}
     text = min(shares, key=shares.__getitem__)
     if shares[text] <= _MOST_UNKNOWN:
@@ -138,7 +137,7 @@ def _unknown(model: Asked, text: str) -> float:
 
 
 def _card(path: str) -> dict[str, str]:
-    """Returns the rows of a model card's first table; nothing where there is no card."""
+    """Returns the rows of a model card's first table; none if there is no card."""
     try:
         lines = tf.io.gfile.GFile(path).read().splitlines()
     except (OSError, tf.errors.OpError):
@@ -157,6 +156,6 @@ def _decoded(values: np.ndarray) -> np.ndarray:
 
 
 def _refusal(message: str) -> str:
-    """Returns what an endpoint's check said, without where in the graph it stands."""
+    """Returns the message of an endpoint's check, without its place in the graph."""
     match = _ASSERTION.search(message)
     return " ".join(filter(None, match.groups())) if match else message

@@ -1,8 +1,8 @@
 """The page's server: three files, and answers about one model.
 
-`GET /model` says what is served, `GET /example` what to show it with; `POST /score` and
-`POST /generate` take JSON objects of the fields that `page.js` sends. An error is
-`{"error": ...}`, with a status from 400, or the last line of a text that has begun.
+`GET /model` describes the model, `GET /example` returns a text to show it with; `POST /score` and
+`POST /generate` take JSON objects with the fields that `page.js` sends. An error is
+`{"error": ...}`: an answer with a status of 400 or more, or the last line of a text that has begun.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-_EXACT = 2**53 - 1  # beyond it JavaScript's numbers, and many another reader's of JSON, are rounded
+_EXACT = 2**53 - 1  # JavaScript, and many readers of JSON, round larger numbers
 _WHOLE = {"top_k": (0, 2**31 - 1), "seed": (-_EXACT, _EXACT), "max_length": (1, MOST_TOKENS)}
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -62,10 +62,10 @@ def application(
     """Returns the page's server.
 
     Args:
-        model: what it shows. It is called in a thread of its own, one call at a time.
-        host: the name that it is asked by, beside `localhost` and addresses in numbers. Others are
-            refused: their owner could let them lead here, and have a page of his own ask.
-        limits: what clients may take.
+        model: the model, which is called in a thread of its own, one call at a time.
+        host: the name of this server in requests, beside `localhost` and numeric addresses. Other
+            names are refused: their owner could point them here, and ask from a page of their own.
+        limits: the limits of clients.
     """
     app = web.Application(middlewares=[_explained, _of_this_site(host)], client_max_size=MOST_BYTES)
     app[_MODEL], app[_CONNECTIONS] = model, Connections(limits)
@@ -176,11 +176,10 @@ async def _score(request: web.Request) -> web.Response:
 
 
 async def _generate(request: web.Request) -> web.StreamResponse:
-    """Answers with lines of JSON, `{"text": ...}` each, as the text is made.
+    """Answers with lines of JSON, `{"text": ...}` each, as the model writes.
 
-    Before them stands what of the text to go on from is unknown.
-
-    The task is cancelled when the client goes away, and asks for no more.
+    The first line tells how much of the prompt is unknown. When the client goes away the task is
+    cancelled, and asks the model for no more.
     """
     fields = await _fields(request)
     told: list[Unknown] = []
@@ -212,15 +211,10 @@ async def _send(
 
 
 async def _ask(request: web.Request, function: Callable[..., _Made], *arguments: Any) -> _Made:
-    """Calls what calls the model; raises asyncio.TimeoutError at the request's deadline."""
-    worker = request.app[_WORKER]
-    call = asyncio.get_running_loop().run_in_executor(worker, function, *arguments)
-    return await _in_time(request, call)
-
-
-async def _in_time(request: web.Request, awaitable: Awaitable[_Made]) -> _Made:
-    left = request[_DEADLINE] - asyncio.get_running_loop().time()
-    return await asyncio.wait_for(awaitable, left)
+    """Calls a function of the model; raises asyncio.TimeoutError at the request's deadline."""
+    loop = asyncio.get_running_loop()
+    call = loop.run_in_executor(request.app[_WORKER], function, *arguments)
+    return await asyncio.wait_for(call, request[_DEADLINE] - loop.time())
 
 
 async def _fields(request: web.Request) -> Mapping[str, Any]:
@@ -229,29 +223,18 @@ async def _fields(request: web.Request) -> Mapping[str, Any]:
         raise web.HTTPUnsupportedMediaType(
             text=f"a request must be application/json. Received: {request.content_type}"
         )
-    fields = _json(await _body(request))
-    if not isinstance(fields, dict):
-        raise ValueError(f"a request must be a JSON object. Received: {type(fields).__name__}")
-    return fields
-
-
-async def _body(request: web.Request) -> bytes:
     seconds = request.app[_CONNECTIONS].limits.arriving
     try:
-        return await asyncio.wait_for(request.read(), seconds)
+        fields = json.loads(await asyncio.wait_for(request.read(), seconds))
     except asyncio.TimeoutError:
         raise web.HTTPRequestTimeout(
             text=f"the request took longer than {seconds:g} seconds to arrive"
         ) from None
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body.decode())
-    except UnicodeDecodeError:
-        raise ValueError("a request must be UTF-8") from None
-    except RecursionError:
-        raise ValueError("a request must be a JSON object. It is nested too deeply") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise ValueError("a request must be UTF-8, and not nested deeply") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"a request must be a JSON object. Received: {type(fields).__name__}")
+    return fields
 
 
 def _text(fields: Mapping[str, Any]) -> str:
@@ -262,7 +245,7 @@ def _text(fields: Mapping[str, Any]) -> str:
 
 
 def _sampling(fields: Mapping[str, Any]) -> Sampling:
-    """Returns the settings, of types and sizes that the signature has; it checks their sense."""
+    """Returns the settings, in the signature's types and sizes; the model checks their values."""
     return Sampling(
         temperature=_real(fields, "temperature"),
         top_k=_integer(fields, "top_k"),

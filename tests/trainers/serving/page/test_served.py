@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.trainers import exported
+from tests.serving import models
 from trainers.serving.page import served
 from trainers.serving.page.served import ServedModel, score
 from trainers.serving.writing import Sampling, generate
@@ -15,13 +15,13 @@ SAMPLING = Sampling(temperature=1.0, top_k=0, top_p=1.0, seed=3, max_length=20)
 
 
 @pytest.fixture(scope="module")
-def model():
-    return ServedModel(str(exported.folder()))
+def model(exports):
+    return ServedModel(str(exports["page"].parent))
 
 
 @pytest.fixture(scope="module")
-def characters():
-    return ServedModel(str(exported.folder_of_characters()))
+def characters(exports):
+    return ServedModel(str(exports["page_characters"].parent))
 
 
 def test_a_score_is_the_signature_s(model):
@@ -56,7 +56,7 @@ def test_the_example_is_one_that_the_model_knows(model):
         most = {*text.split()[1:]}
         assert served.example(knows(most)) == text
     own = served.example(model)  # which knows none of these texts
-    assert own and {*own.split()} <= {*exported.WORDS}
+    assert own and {*own.split()} <= {*models.PAGE_WORDS}
     assert served.example(model) == own
 
 
@@ -71,7 +71,7 @@ def test_pieces_are_the_text_of_one_call(model, prompt):
     pieces = [*generate(model, prompt, SAMPLING)]
     assert len(pieces) == 3  # of 8, 8 and 4 tokens
     words = prompt.replace("\n", " <eos>").split()
-    ids = [[0, *map(exported.WORDS.index, words)]]
+    ids = [[0, *map(models.PAGE_WORDS.index, words)]]
     cache = model("prefill", ids=np.zeros([1, 0]), lengths=[0])
     del cache["log_probs"]
     settings = {name: [value] for name, value in SAMPLING._asdict().items()}
@@ -121,21 +121,21 @@ def test_probabilities_that_are_no_numbers_are_told(model):
         score(damaged, "the cat")
 
 
-def test_the_newest_version_is_the_greatest_number(model, tmp_path):
+def test_the_newest_version_is_the_greatest_number(exports, model, tmp_path):
     (tmp_path / "9").mkdir()  # no model: it would not load
     no_card = shutil.ignore_patterns("model_card.md")
-    shutil.copytree(exported.folder() / "1", tmp_path / "10", ignore=no_card)
+    shutil.copytree(exports["page"], tmp_path / "10", ignore=no_card)
     (tmp_path / ".exporting-11").mkdir()
     newest = ServedModel(f"{tmp_path}/")
     assert newest.name == f"{tmp_path.name}, version 10"
     assert newest.card == {} != model.card
 
 
-def test_what_is_no_language_model_is_refused(tmp_path):
+def test_what_is_no_language_model_is_refused(exports, tmp_path):
     with pytest.raises(ValueError, match="which has none"):
         ServedModel(str(tmp_path))
     with pytest.raises(ValueError, match="which is a SavedModel itself"):
-        ServedModel(str(exported.folder() / "1"))
+        ServedModel(str(exports["page"]))
     (tmp_path / "1").mkdir()
     with pytest.raises(ValueError, match="1 cannot be loaded: SavedModel file does not exist"):
         ServedModel(str(tmp_path))

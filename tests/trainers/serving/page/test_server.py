@@ -8,7 +8,7 @@ import time
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from tests.trainers import exported
+from tests.serving import models
 from trainers.serving.page import server
 from trainers.serving.page.connections import Limits
 from trainers.serving.page.served import ServedModel
@@ -18,8 +18,8 @@ SETTINGS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 3, "max_length
 
 
 @pytest.fixture(scope="module")
-def model():
-    served = ServedModel(str(exported.folder()))
+def model(exports):
+    served = ServedModel(str(exports["page"].parent))
     # The first call of a signature takes seconds, which some tests do not have.
     next(generate(served, "", Sampling(**SETTINGS)))
     return served
@@ -83,19 +83,19 @@ def test_the_page_may_load_nothing_from_elsewhere(model, path, kind):
 def test_a_text_is_scored_and_the_model_named(model):
     async def talk(client):
         named = await (await client.get("/model")).json()
-        scored = await (await client.post("/score", json={"text": f"the {exported.SCRIPT}"})).json()
+        scored = await (await client.post("/score", json={"text": f"the {models.SCRIPT}"})).json()
         return named, scored
 
     named, scored = run(model, talk)
     card = named.pop("card")
-    assert named == {"name": "small, version 1", "most_tokens": 2000}
-    assert card["Vocabulary"] == "8 tokens" and exported.FACTS.items() <= card.items()
-    assert scored["words"] == ["the", exported.SCRIPT] and scored["known"] == [True, True]
+    assert named == {"name": "page, version 1", "most_tokens": 2000}
+    assert card["Vocabulary"] == "8 tokens" and models.FACTS.items() <= card.items()
+    assert scored["words"] == ["the", models.SCRIPT] and scored["known"] == [True, True]
     assert len(scored["nll"]) == 2 and scored["separator"] == " "
 
 
-def test_a_model_of_characters_is_shown_with_a_text_of_its_own():
-    model = ServedModel(str(exported.folder_of_characters()))
+def test_a_model_of_characters_is_shown_with_a_text_of_its_own(exports):
+    model = ServedModel(str(exports["page_characters"].parent))
 
     async def talk(client):
         text = (await (await client.get("/example")).json())["text"]

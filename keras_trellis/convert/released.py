@@ -1,0 +1,249 @@
+"""Layers and models with weights of the authors' PyTorch code.
+
+The released code names its parameters `full_conv.weight1 [4 * hidden, input, k]` (on the input),
+`full_conv.weight2 [4 * hidden, hidden, k]` (on the hidden state) and `full_conv.bias2 [4 *
+hidden]`, with the rows of the gate in the order input, output, candidate, forget. A weight under
+weight normalisation has two arrays, `_g` and `_v`; one under DropConnect has the suffix `_raw`.
+
+A language model's state dict has `tnet.module.` before these names and repeats them under
+`network.0.module.`. A mixture of softmaxes has the prefix `mixsoft.`, and again `network.1.`. The
+parameters of a split softmax, `tail_vectors` and `tail_bias`, are in the state dict of the released
+script's criterion. A model of pixel sequences has the network as `network.0.module.` alone, and
+`linear.weight [classes, output]`, `linear.bias`. What was saved within a `DataParallel` has
+`module.` before every name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_trellis.convert.arrays import (
+    Arrays,
+    canonical,
+    parted,
+    require_equal,
+    require_names,
+    require_shape,
+)
+from keras_trellis.convert.released_heads import head_of, head_weights, names_of_head
+from keras_trellis.layer import TrellisLayer
+from keras_trellis.models import legacy
+from keras_trellis.models.classifier import TrellisClassifier
+from keras_trellis.models.language_model import TrellisLM
+
+__all__ = ["classifier_from_torch", "language_model_from_torch", "layer_from_torch"]
+
+_GATES = [0, 3, 2, 1]  # blocks i, o, g, f there; i, f, c, o in Keras
+_PLAIN = frozenset({"weight1", "weight2", "bias2"})
+_NORMALIZED = frozenset({"weight1_g", "weight1_v", "weight2_g", "weight2_v", "bias2"})
+_LANGUAGE_MODEL = frozenset({"encoder.weight", "decoder.weight", "decoder.bias"})
+_CLASSIFIER = frozenset({"linear.weight", "linear.bias"})
+
+
+def layer_from_torch(
+    arrays: Arrays,
+    *,
+    depth: int,
+    dilation_rate: int | Sequence[int],
+    output_units: int,
+    dtype: Any = None,
+) -> TrellisLayer:
+    """Builds a layer from the parameters of a `TrellisNet` of the released code.
+
+    The arrays tell the sizes, and whether there is weight normalisation.
+
+    Args:
+        arrays: name -> array, as in the state dict.
+        depth: the number of levels (`nlevels`).
+        dilation_rate: the dilations (`dilation`).
+        output_units: the number of output channels (`nout`).
+        dtype: the layer's dtype or dtype policy; None for Keras's default.
+
+    Returns:
+        A built layer with `return_sequences=True`, as the released network returns them.
+
+    Raises:
+        ValueError: a name is missing or unknown, an array has the wrong shape, or a tensor has two
+            names and different values.
+    """
+    weights = _layer_weights(canonical(arrays))
+    layer = _layer(
+        weights,
+        depth=depth,
+        dilation_rate=dilation_rate,
+        output_units=output_units,
+        return_sequences=True,
+        dtype=dtype,
+    )
+    layer.build((None, None, weights["kernel"].shape[1]))
+    _assign(layer, weights)
+    return layer
+
+
+def language_model_from_torch(
+    arrays: Arrays,
+    *,
+    depth: int,
+    dilation_rate: int | Sequence[int],
+    cutoffs: Sequence[int] | None = None,
+    latent_dropout: float = 0.0,
+    dtype: Any = None,
+    **kwargs: Any,
+) -> TrellisLM:
+    """Builds a language model from a state dict of the released code.
+
+    The names tell the head: a tied softmax, a mixture of softmaxes (with the `epsilon` of the
+    released code, 1e-8), or a split softmax, for which `arrays` must have the state dict of the
+    released script's criterion too. Trained further, the model learns as it would there,
+    `untrained_input_id` included: the released embedding passes torch `padding_idx=-1`, which is
+    the last word of the vocabulary.
+
+    Args:
+        arrays: name -> array, as in the state dict.
+        depth: the number of levels (`nlevels`).
+        dilation_rate: the dilations (`dilation`).
+        cutoffs: where a split softmax is split (`splits`); None for the other heads.
+        latent_dropout: of a mixture of softmaxes (`dropoutl`); 0 for the other heads.
+        dtype: the model's dtype or dtype policy; None for Keras's default.
+        **kwargs: other arguments of `TrellisLM` and of `TrellisLayer` that a state dict does not
+            tell: dropout rates, `auxiliary_every` (`aux_frequency`), the weights of the loss terms.
+
+    Returns:
+        A built model.
+
+    Raises:
+        ValueError: as for `layer_from_torch`, or an argument does not belong to the head.
+    """
+    found = canonical(arrays)
+    model_arrays, layer_arrays = parted(found, _LANGUAGE_MODEL | names_of_head(found))
+    weights = _layer_weights(layer_arrays)
+    table, bias = model_arrays["encoder.weight"], model_arrays["decoder.bias"]
+    require_shape("encoder.weight", table, (None, weights["kernel"].shape[1]))
+    require_shape("decoder.bias", bias, table.shape[:1])
+    require_equal("encoder.weight", table, "decoder.weight", model_arrays["decoder.weight"])
+    of_head = head_weights(model_arrays, cutoffs)
+    head = head_of(of_head, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype)
+    features = of_head["prior_kernel"].shape[0] if "prior_kernel" in of_head else table.shape[1]
+    kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
+    of_layer, of_model = legacy.split(TrellisLM, kwargs)
+    layer = _layer(
+        weights,
+        depth=depth,
+        dilation_rate=dilation_rate,
+        output_units=features,
+        dtype=dtype,
+        name="trellis",
+        **of_layer,
+    )
+    model = TrellisLM(
+        table.shape[0],
+        layer,
+        embedding_units=table.shape[1],
+        head=head,
+        dtype=dtype,
+        **of_model,
+    )
+    _assign(layer, weights)
+    model.embedding.embeddings.assign(table)
+    _assign(model.head, {"bias": bias, **of_head})
+    return model
+
+
+def classifier_from_torch(
+    arrays: Arrays,
+    *,
+    depth: int,
+    dilation_rate: int | Sequence[int],
+    dtype: Any = None,
+    **kwargs: Any,
+) -> TrellisClassifier:
+    """Builds a classifier from a state dict of the released code for pixel sequences.
+
+    Args:
+        arrays: name -> array, as in the state dict.
+        depth: the number of levels (`nlevels`).
+        dilation_rate: the dilations (`dilation`).
+        dtype: the model's dtype or dtype policy; None for Keras's default.
+        **kwargs: other arguments of `TrellisClassifier` and of `TrellisLayer` that a state dict
+            does not tell: dropout rates, and `permutation`, the order in which the steps are read
+            (`permute` of the released script, which draws it anew in each process and does not
+            save it).
+
+    Returns:
+        A built model.
+
+    Raises:
+        ValueError: as for `layer_from_torch`.
+    """
+    model_arrays, layer_arrays = parted(canonical(arrays), _CLASSIFIER)
+    weights = _layer_weights(layer_arrays)
+    matrix, bias = model_arrays["linear.weight"], model_arrays["linear.bias"]
+    require_shape("linear.weight", matrix, (None, None))
+    classes, features = matrix.shape
+    require_shape("linear.bias", bias, (classes,))
+    of_layer, of_model = legacy.split(TrellisClassifier, kwargs)
+    layer = _layer(
+        weights,
+        depth=depth,
+        dilation_rate=dilation_rate,
+        output_units=features,
+        dtype=dtype,
+        name="trellis",
+        **of_layer,
+    )
+    model = TrellisClassifier(classes, layer, dtype=dtype, **of_model)
+    model.build((None, None, weights["kernel"].shape[1]))
+    _assign(layer, weights)
+    _assign(model.dense, {"kernel": matrix.T, "bias": bias})
+    return model
+
+
+def _layer(weights: Arrays, **arguments: Any) -> TrellisLayer:
+    """Returns the layer for these weights; `arguments` are those that they do not tell."""
+    taps, units, _ = weights["recurrent_kernel"].shape
+    normalized = "kernel_scale" in weights
+    return TrellisLayer(units, kernel_size=taps, weight_normalization=normalized, **arguments)
+
+
+def _layer_weights(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Returns the layer's variables, by their Keras names."""
+    normalized = not _PLAIN <= arrays.keys() and "weight1_g" in arrays
+    require_names(_NORMALIZED if normalized else _PLAIN, arrays)
+    suffix = "_v" if normalized else ""
+    name, hidden_name = f"weight1{suffix}", f"weight2{suffix}"
+    hidden = arrays[hidden_name]
+    require_shape(hidden_name, hidden, (None, None, None))
+    units, taps = hidden.shape[1:]
+    require_shape(hidden_name, hidden, (4 * units, units, taps))
+    require_shape(name, arrays[name], (4 * units, None, taps))
+    require_shape("bias2", arrays["bias2"], (4 * units,))
+    weights = {
+        "kernel": _kernel(arrays[name]),
+        "recurrent_kernel": _kernel(hidden),
+        "bias": _blocks(arrays["bias2"]),
+    }
+    if normalized:
+        for scale in ("weight1_g", "weight2_g"):
+            require_shape(scale, arrays[scale], (4 * units, 1, 1))
+        weights["kernel_scale"] = _blocks(arrays["weight1_g"][:, 0, 0])
+        weights["recurrent_scale"] = _blocks(arrays["weight2_g"][:, 0, 0])
+    return weights
+
+
+def _assign(layer: Any, weights: Arrays) -> None:
+    for name, value in weights.items():
+        getattr(layer, name).assign(value)
+
+
+def _kernel(weight: np.ndarray) -> np.ndarray:
+    """`[4 * hidden, input, k]` -> `[k, input, 4 * hidden]`."""
+    return _blocks(np.transpose(weight, (2, 1, 0)))
+
+
+def _blocks(values: np.ndarray) -> np.ndarray:
+    """Puts the blocks on the last axis in Keras's order."""
+    blocks = np.split(values, 4, axis=-1)
+    return np.concatenate([blocks[gate] for gate in _GATES], axis=-1)

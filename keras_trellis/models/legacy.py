@@ -1,0 +1,94 @@
+"""The constructors of 0.1, which took the arguments of `TrellisLayer` among the model's own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keras_trellis import arguments
+from keras_trellis.layer import TrellisLayer
+
+__all__ = ["accepts_layer_arguments", "composed", "split"]
+
+_OF_EVERY_MODEL = {"name", "dtype", "trainable"}
+_FIXED = (
+    "return_sequences",
+    "return_state",
+    "stateful",
+    "go_backwards",
+    "zero_output_for_mask",
+)
+
+
+def accepts_layer_arguments(constructor: Callable) -> Callable:
+    """Decorates a model's constructor so that it takes the arguments of 0.1 for one release.
+
+    These are the constructor's first argument, `units` and `depth`, and those of the layer by name.
+    """
+    size = list(inspect.signature(constructor).parameters)[1]
+
+    @functools.wraps(constructor)
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        units = [*args[1:2], kwargs.get("units")]
+        is_old = len(args) >= 3 or any(isinstance(each, numbers.Integral) for each in units)
+        if is_old:
+            named = zip((size, "units", "depth"), args, strict=False)
+            args, kwargs = (), composed(type(self), {**dict(named), **kwargs})
+            _warn(type(self).__name__, kwargs[size], kwargs["trellis"])
+        constructor(self, *args, **kwargs)
+
+    return construct
+
+
+def composed(model: type, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a model of 0.1 with a layer in the place of the layer's arguments.
+
+    Args:
+        model: the class of the model.
+        config: the arguments, or the config of a model that 0.1 saved.
+
+    Raises:
+        ValueError: an argument of the layer is out of range, or has no meaning in a model.
+    """
+    of_layer, of_model = split(model, config)
+    for name in _FIXED:
+        if name in of_layer:
+            raise ValueError(
+                f"`{name}` is an argument of TrellisLayer that a model sets itself. "
+                f"Received: {name}={config[name]!r}"
+            )
+    if of_layer.get("output_units") is None:
+        followed = "embedding_units" if "embedding_units" in config else "classes"
+        of_layer["output_units"] = arguments.positive(followed, config[followed])
+    layer = TrellisLayer(**of_layer, dtype=config.get("dtype"), name="trellis")
+    return {**of_model, "trellis": layer}
+
+
+def split(model: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the arguments of a model's layer and those of the model; both get the seed."""
+    own = _OF_EVERY_MODEL | inspect.signature(model.__init__).parameters.keys()  # type: ignore
+    of_layer, of_model = {}, {}
+    for name, value in given.items():
+        if name in own:
+            of_model[name] = value
+        if name not in own or name == "seed":
+            of_layer[name] = value
+    return of_layer, of_model
+
+
+def _warn(model: str, size: Any, layer: TrellisLayer) -> None:
+    defaults = TrellisLayer(1, 1).get_config()
+    given = [f"{layer.units}", f"depth={layer.depth}"]
+    for name, value in layer.get_config().items():
+        if name not in ("name", "units", "depth", "dtype") and value != defaults[name]:
+            given.append(f"{name}={value!r}")
+    warnings.warn(
+        f"{model} takes a layer in the place of the layer's arguments, which work for one release "
+        f"more. Write {model}({size!r}, TrellisLayer({', '.join(given)}), ...)",
+        DeprecationWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,85 @@
+"""The terms of a language model's loss."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_trellis import heads
+from keras_trellis.models import passes
+from keras_trellis.models.passes import Features
+
+__all__ = ["LossTerms", "global_sum", "means", "sums"]
+
+
+class LossTerms(NamedTuple):
+    """The terms of the paper's loss: scalars, weighted, each a mean over the scored positions.
+
+    Attributes:
+        prediction: nll of the targets.
+        auxiliary: `auxiliary_weight` times the sum over the auxiliary levels of their nll.
+        activation: `activation_weight` times the mean square of the dropped outputs (AR).
+        temporal: `temporal_weight` times the mean square of the step from one raw output to the
+            next (TAR).
+    """
+
+    prediction: tf.Tensor
+    auxiliary: tf.Tensor
+    activation: tf.Tensor
+    temporal: tf.Tensor
+
+
+def sums(
+    model: Any,
+    features: Features,
+    targets: tf.Tensor,
+    weights: tf.Tensor,
+    training: bool,
+) -> tuple[LossTerms, LossTerms]:
+    """Returns the terms as weighted sums over positions, and the sums of those weights.
+
+    A mean over all replicas is not the mean of their means, so that these are sums.
+
+    Args:
+        model: the language model.
+        features: of the scored positions.
+        targets: `[B, T]`.
+        weights: how much each position counts, `[B, T]`.
+        training: whether the head drops.
+    """
+    raw, dropped, auxiliary, _ = features
+    pairs = tf.minimum(weights[:, 1:], weights[:, :-1])
+    zero = tf.zeros((), weights.dtype)
+    terms = dict.fromkeys(LossTerms._fields, zero)
+    nll = passes.nll(model, dropped, targets, training)
+    terms["prediction"] = tf.reduce_sum(weights * nll)
+    if auxiliary is not None:
+        nll = passes.nll(model, auxiliary, targets[:, None], training)
+        terms["auxiliary"] = model.auxiliary_weight * tf.reduce_sum(weights[:, None] * nll)
+    if model.activation_weight:
+        squares = tf.reduce_sum(weights * _mean_square(dropped))
+        terms["activation"] = model.activation_weight * squares
+    if model.temporal_weight:
+        squares = tf.reduce_sum(pairs * _mean_square(raw[:, 1:] - raw[:, :-1]))
+        terms["temporal"] = model.temporal_weight * squares
+    total = tf.reduce_sum(weights)
+    return LossTerms(**terms), LossTerms(total, total, total, tf.reduce_sum(pairs))
+
+
+def means(terms: LossTerms, weights: LossTerms) -> LossTerms:
+    """Returns the terms as means, zero where nothing is scored."""
+    return LossTerms(*map(tf.math.divide_no_nan, terms, weights))
+
+
+def global_sum(value: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of a value over all replicas."""
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return value
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def _mean_square(values: tf.Tensor) -> tf.Tensor:
+    """`[..., E]` -> `[...]` in at least float32."""
+    return tf.reduce_mean(tf.square(heads.at_least_float32(values)), axis=-1)

@@ -1,0 +1,176 @@
+"""What a language model computes: embedding, layer, head; nothing is checked.
+
+`model` is anything with an `embedding`, a sequence layer `trellis` and a `head`. Ids must be in
+[0, V), and shapes must fit: the methods of `TrellisLM` check them first, an export checks requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_trellis.core import dropout
+from keras_trellis.models import sequence_layer
+
+__all__ = [
+    "Features",
+    "embed",
+    "features",
+    "log_probs",
+    "logits",
+    "nll",
+    "prefill",
+    "step",
+    "stream",
+]
+
+
+class Features(NamedTuple):
+    """What the terms of the loss are made of.
+
+    Attributes:
+        raw: the outputs of the layer, `[B, T, output_units]`.
+        dropped: the same after dropout, which is what the head gets.
+        auxiliary: the outputs of inner levels after dropout, `[B, M, T, output_units]`, or None.
+        state: the state after the last step.
+    """
+
+    raw: tf.Tensor
+    dropped: tf.Tensor
+    auxiliary: tf.Tensor | None
+    state: tuple[tf.Tensor, ...]
+
+
+def embed(
+    model: Any,
+    ids: tf.Tensor,
+    training: bool = False,
+) -> tf.Tensor:
+    """Returns the word vectors `[B, T, E]`, in training without the words that are dropped.
+
+    An id outside of the vocabulary has NaN: under XLA and on an accelerator, a lookup outside of
+    the table returns some vector.
+    """
+    words = model.embedding(ids)
+    known = tf.expand_dims((ids >= 0) & (ids < model.vocabulary_size), -1)
+    words = tf.where(known, words, tf.constant(float("nan"), words.dtype))
+    if model.untrained_input_id is not None:
+        untrained = tf.expand_dims(ids == model.untrained_input_id, -1)
+        words = tf.where(untrained, tf.stop_gradient(words), words)
+    if not (training and model.embedding_dropout):
+        return words
+    shape = (model.vocabulary_size, 1)
+    kept = _mask(model, "words", shape, model.embedding_dropout, words.dtype)
+    return words * tf.gather(kept, ids)
+
+
+def features(
+    model: Any,
+    ids: tf.Tensor,
+    *,
+    training: bool = False,
+    auxiliary_every: int | None = None,
+    discard: int = 0,
+    **how: Any,
+) -> Features:
+    """Runs whole sequences of ids `[B, T]`.
+
+    Args:
+        model: the model.
+        ids: the ids.
+        training: whether to drop.
+        auxiliary_every: which inner levels to return; None: none.
+        discard: how many of the first outputs to leave out.
+        **how: `initial_state` and `mask` of the layer's call.
+    """
+    raw, state, auxiliary = sequence_layer.run(
+        model.trellis,
+        embed(model, ids, training),
+        training=training,
+        auxiliary_every=auxiliary_every,
+        discard=discard,
+        **how,
+    )
+    if auxiliary is not None:
+        auxiliary = _drop(model, auxiliary, training)
+    return Features(raw, _drop(model, raw, training), auxiliary, state)
+
+
+def stream(
+    model: Any,
+    ids: tf.Tensor,
+    cache: Any,
+    mask: Any = None,
+) -> tuple[tf.Tensor, Any]:
+    """Returns what the head gets for ids `[B, T]`, `[B, T, output_units]`, and the next cache."""
+    return model.trellis.stream(embed(model, ids), cache, mask=mask)
+
+
+def prefill(
+    model: Any,
+    ids: tf.Tensor,
+    cache: Any,
+    mask: Any = None,
+) -> tuple[tf.Tensor, Any]:
+    """Returns the log-probabilities `[B, V]` after ids `[B, T]`, T >= 1, and the next cache."""
+    outputs, cache = stream(model, ids, cache, mask)
+    # A masked step has the output of the valid one before it: the last one fits every row.
+    return log_probs(model, outputs[:, -1]), cache
+
+
+def step(
+    model: Any,
+    ids: tf.Tensor,
+    cache: Any,
+) -> tuple[tf.Tensor, Any]:
+    """Returns the log-probabilities `[B, V]` after one id a row, `[B]`, and the next cache."""
+    return prefill(model, ids[:, None], cache)
+
+
+def logits(
+    model: Any,
+    outputs: tf.Tensor,
+    training: bool = False,
+) -> tf.Tensor:
+    """Returns the logits `[..., V]` for outputs `[..., output_units]`."""
+    return model.head.logits(outputs, model.embedding.embeddings, training=training)
+
+
+def log_probs(model: Any, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns the log-probabilities `[..., V]` for outputs `[..., output_units]`."""
+    return model.head.log_probs(outputs, model.embedding.embeddings)
+
+
+def nll(
+    model: Any,
+    outputs: tf.Tensor,
+    targets: tf.Tensor,
+    training: bool = False,
+) -> tf.Tensor:
+    """Returns the negative log-likelihood of each target, in nats; see `Head.nll`."""
+    return model.head.nll(outputs, targets, model.embedding.embeddings, training=training)
+
+
+def _drop(
+    model: Any,
+    outputs: tf.Tensor,
+    training: bool,
+) -> tf.Tensor:
+    """Variational dropout of `[..., T, E]`: one mask for all steps."""
+    if not (training and model.output_dropout):
+        return outputs
+    *rows, _, channels = tf.unstack(tf.shape(outputs), num=outputs.shape.rank)
+    shape = [*rows, 1, channels]
+    return outputs * _mask(model, "outputs", shape, model.output_dropout, outputs.dtype)
+
+
+def _mask(
+    model: Any,
+    name: str,
+    shape: Any,
+    rate: float,
+    dtype: tf.DType,
+) -> tf.Tensor:
+    seed = dropout.stream_seed(dropout.next_seed(model.seed_generator), name)
+    return dropout.dropout_mask(shape, rate, seed, dtype)

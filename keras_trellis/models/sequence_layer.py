@@ -1,0 +1,190 @@
+"""What a model needs of the sequence layer that it is composed over."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+from keras_trellis.recurrent.layer import RecurrentLayer, deserialized, is_recurrent, serialized
+
+__all__ = ["Pass", "ModelLayer", "auxiliary_levels", "prepared", "run", "serialized"]
+
+_NEEDED = (
+    "output_units",
+    "receptive_field",
+    "get_initial_state",
+    "get_initial_cache",
+    "stream",
+)
+# With these a layer's outputs are no longer one for each time step, in order, from its own call.
+_MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
+
+
+class ModelLayer(Protocol):
+    """A Keras layer that maps whole sequences to whole sequences.
+
+    `TrellisLayer`, `EquilibriumTrellisLayer` and `RecurrentLayer` are such layers. Keras runs the
+    call, so that regularizers, masks and dtype policies mean what they mean everywhere.
+
+    `call` may take two more arguments. With `discard` it leaves out the first outputs; a model
+    slices the outputs of a layer without it. With `auxiliary_every` it returns the outputs of inner
+    levels last; only a model with `auxiliary_weight` needs it.
+
+    Attributes:
+        output_units: the number of channels of the outputs.
+        receptive_field: the number of time steps that an output depends on; None: all of them.
+        return_sequences: whether a call returns the output of each time step; a model sets it.
+        return_state: whether a call returns the state too; a model sets it.
+        built: whether the variables are made.
+    """
+
+    built: bool
+    output_units: int
+    receptive_field: int | None
+    return_sequences: bool
+    return_state: bool
+
+    def build(self, sequences_shape: Any) -> None:
+        """Creates the variables for sequences `[B, T, p]`."""
+
+    def __call__(
+        self,
+        sequences: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool = False,
+    ) -> Any:
+        """Runs sequences `[B, T, p]`; a masked step is skipped, wherever it is.
+
+        Returns:
+            outputs `[B, T, output_units]`, and the tensors of the state; a masked step has the
+            output before it; before the first valid step, zeros.
+        """
+
+    def get_initial_state(self, batch_size: Any) -> Sequence[tf.Tensor]:
+        """Returns the state of no history, as `initial_state` takes it."""
+
+    def get_initial_cache(self, batch_size: Any) -> Any:
+        """Returns the cache of no history: a nest of tensors `[B, ...]`."""
+
+    def stream(
+        self,
+        sequences: Any,
+        cache: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
+        """Continues sequences exactly: chunks equal one pass.
+
+        Returns:
+            outputs `[B, n, output_units]` and the next cache; a masked step leaves the cache of its
+            row untouched, and has the output before it.
+        """
+
+
+class Pass(NamedTuple):
+    """What one call of a layer returns.
+
+    Attributes:
+        outputs: `[B, T - discard, output_units]`.
+        state: the state after the last valid time step.
+        auxiliary: the outputs of inner levels `[B, M, T - discard, output_units]`, or None.
+    """
+
+    outputs: tf.Tensor
+    state: tuple[tf.Tensor, ...]
+    auxiliary: tf.Tensor | None
+
+
+def prepared(
+    value: Any,
+    model: str,
+    *,
+    returns_all: bool,
+) -> Any:
+    """Returns the layer of a model, which sets what the layer returns.
+
+    Args:
+        value: a sequence layer, one or several of Keras's recurrent layers, or a serialised one.
+        model: what to call the model in errors, such as "a language model".
+        returns_all: whether the model needs all outputs and the state; else only the last output.
+
+    Raises:
+        ValueError: `value` is no such layer, or has an argument without meaning in a model.
+    """
+    layer = deserialized(value)
+    if is_recurrent(layer):
+        layer = RecurrentLayer(layer, name="trellis")
+    if not isinstance(layer, keras.layers.Layer) or not all(hasattr(layer, n) for n in _NEEDED):
+        raise ValueError(
+            "`trellis` must be a sequence layer, such as keras_trellis.TrellisLayer or "
+            f"keras.layers.LSTM. Received: trellis={value!r}"
+        )
+    for name in _MEANINGLESS:
+        if getattr(layer, name, False):
+            raise ValueError(
+                f"`{name}` of the layer must be False in {model}. "
+                f"Received: {name}=True of {layer.name!r}"
+            )
+    layer.return_sequences = layer.return_state = returns_all
+    return layer
+
+
+def run(
+    layer: Any,
+    sequences: tf.Tensor,
+    *,
+    auxiliary_every: int | None = None,
+    discard: int = 0,
+    **how: Any,
+) -> Pass:
+    """Runs a layer over whole sequences.
+
+    Args:
+        layer: a layer that returns all outputs and its state.
+        sequences: `[B, T, p]`.
+        auxiliary_every: see `TrellisLayer.call`.
+        discard: how many of the first outputs to leave out.
+        **how: `initial_state`, `mask` and `training` of the call.
+    """
+    if auxiliary_every is not None:
+        how["auxiliary_every"] = auxiliary_every
+    if discard and _takes(layer, "discard"):
+        how["discard"], discard = discard, 0
+    outputs, *state = layer(sequences, **how)
+    auxiliary = None if auxiliary_every is None else state.pop()
+    return Pass(outputs[:, discard:], tuple(state), auxiliary)
+
+
+def auxiliary_levels(
+    layer: Any,
+    every: int | None,
+    weight: float,
+) -> int | None:
+    """Returns `auxiliary_every` of a model.
+
+    Raises:
+        ValueError: it does not fit the layer, or the layer has no outputs of inner levels.
+    """
+    if not weight:  # the loss is off, so that any distance fits
+        return None if every is None else arguments.positive("auxiliary_every", every)
+    if every is None:
+        raise ValueError(
+            "`auxiliary_weight` needs `auxiliary_every`, which says which levels it is for. "
+            f"Received: auxiliary_weight={weight!r}, auxiliary_every=None"
+        )
+    if not _takes(layer, "auxiliary_every"):
+        raise ValueError(
+            "`auxiliary_weight` needs a layer that returns the outputs of inner levels, such as "
+            f"keras_trellis.TrellisLayer. Received: auxiliary_weight={weight!r}, trellis={layer!r}"
+        )
+    depth = getattr(layer, "depth", every)  # a layer without levels refuses it when it is called
+    return arguments.at_most("auxiliary_every", every, "depth", depth)
+
+
+def _takes(layer: Any, argument: str) -> bool:
+    return argument in inspect.signature(layer.call).parameters

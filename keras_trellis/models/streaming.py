@@ -1,0 +1,184 @@
+"""How a language model reads and writes a chunk or a token at a time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from typing import Any
+
+import tensorflow as tf
+
+from keras_trellis.models import generation, inputs, passes
+
+__all__ = ["Streaming"]
+
+
+class Streaming:
+    """The part of a language model that carries a cache.
+
+    Attributes:
+        vocabulary_size: V, the number of tokens.
+        trellis: the sequence layer.
+    """
+
+    vocabulary_size: int
+    trellis: Any
+
+    def get_initial_state(self, batch_size: int) -> Any:
+        """Returns the state of no history: a list of zeros `[B, units]`."""
+        return self.trellis.get_initial_state(batch_size)
+
+    def get_initial_cache(self, batch_size: int) -> Any:
+        """Returns the cache of no history, for `score`, `prefill` and `step`."""
+        return self.trellis.get_initial_cache(batch_size)
+
+    def stream(
+        self,
+        ids: tf.Tensor,
+        cache: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns what the head gets at each step, `[B, T, output_units]`, and the new cache.
+
+        Args:
+            ids: integers `[B, T]`.
+            cache: from `get_initial_cache`, or of what came before.
+            mask: None, or booleans `[B, T]`; masked steps are skipped.
+        """
+        ids, mask = self.checked_tokens("ids", ids, mask)
+        return passes.stream(self, ids, cache, mask)
+
+    def prefill(
+        self,
+        ids: tf.Tensor,
+        cache: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
+        """Reads a chunk of text at once.
+
+        Args:
+            ids: integers `[B, T]`, T >= 1.
+            cache: from `get_initial_cache`, or of what came before.
+            mask: None, or booleans `[B, T]` with at least one True a row: False is padding.
+
+        Returns:
+            log-probabilities `[B, V]` of the token after the last valid one of each row, and the
+            new cache.
+        """
+        ids, mask = self.checked_tokens("ids", ids, mask)
+        return passes.prefill(self, inputs.begun("ids", ids), cache, mask)
+
+    def step(self, ids: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
+        """Reads one token a row, at a cost that does not grow with the text.
+
+        Args:
+            ids: integers `[B]`.
+            cache: of what came before.
+
+        Returns:
+            log-probabilities `[B, V]` of the next token, and the new cache.
+        """
+        ids = inputs.with_shape("ids", inputs.integers("ids", ids), [None], "of shape [B]")
+        return passes.step(self, inputs.within("ids", ids, self.vocabulary_size), cache)
+
+    def generate(
+        self,
+        ids: tf.Tensor,
+        max_length: int,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop_token_ids: int | Collection[int] | tf.Tensor | None = None,
+        forbidden_ids: int | Collection[int] | tf.Tensor | None = None,
+        strip_prompt: bool = False,
+    ) -> tf.Tensor:
+        """Continues prompts of equal length.
+
+        The same arguments and seed give the same text; a row's text does not depend on the rows
+        after it.
+
+        Args:
+            ids: integers `[B, T]`, T >= 1, the prompts.
+            max_length: length of the result, the prompt included.
+            temperature: divides the log-probabilities; 0 takes the most probable token each time.
+            top_k: None, or from how many of the most probable tokens to choose.
+            top_p: None, or choose from the fewest tokens that have this probability together, in
+                (0, 1].
+            seed: None (at random), or an integer.
+            stop_token_ids: tokens that end a row: what follows is filled with that token. None, an
+                integer, or a sequence, a set, an array or a tensor of them.
+            forbidden_ids: tokens that are never drawn, such as that of unknown words; None: none.
+                `top_k` and `top_p` choose from the others, whose probabilities keep their
+                proportions.
+            strip_prompt: whether to return the continuation alone.
+
+        Returns:
+            ids `[B, max_length]`, or `[B, max_length - T]`, int32 whatever the dtype of `ids`.
+
+        Raises:
+            ValueError: an argument out of range, an empty prompt or one longer than `max_length`.
+        """
+        generation.check_sampling(temperature, top_k, top_p)
+        size = self.vocabulary_size
+        stops = generation.token_ids("stop_token_ids", stop_token_ids, size)
+        forbidden = generation.forbidden_tokens(forbidden_ids, size)
+        ids, _ = self.checked_tokens("ids", ids)
+        ids = generation.prompts(ids, max_length)
+        length = tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
+        seeds = generation.row_seeds(seed, tf.shape(ids)[0])
+        if ids.shape[1] == max_length:
+            return ids[:, :0] if strip_prompt else ids
+        continuation = self._continuation()(
+            ids,
+            tf.convert_to_tensor(max_length - length),
+            seeds,
+            temperature=tf.constant(temperature, tf.float32),
+            top_k=None if top_k is None else tf.constant(min(top_k, size)),
+            top_p=None if top_p is None else tf.constant(top_p, tf.float32),
+            stop_token_ids=stops,
+            forbidden_ids=forbidden,
+        )
+        # A draw is made even where the prompt, of unknown length, is as long as the result.
+        text = tf.concat([ids, continuation], axis=1)[:, :max_length]
+        text = tf.ensure_shape(text, [None, max_length])
+        return text[:, length:] if strip_prompt else text
+
+    def checked_tokens(
+        self,
+        name: str,
+        value: Any,
+        mask: Any = None,
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns tokens `[B, T]`, zeros where they are masked, and the mask.
+
+        Raises:
+            ValueError: they are no tokens of the vocabulary, or the mask does not fit.
+        """
+        ids = inputs.with_shape(name, inputs.integers(name, value), [None, None], "of shape [B, T]")
+        if mask is not None:
+            mask = inputs.with_shape("mask", mask, inputs.sizes(ids), f"of the shape of `{name}`")
+        return inputs.within(name, inputs.where_valid(mask, ids), self.vocabulary_size), mask
+
+    def _continuation(self) -> Any:
+        """Returns the graph behind `generate`, in which the length of the result may vary."""
+        if getattr(self, "_continuation_function", None) is None:
+            self._continuation_function = tf.function(self._continue, reduce_retracing=True)
+        return self._continuation_function
+
+    def _continue(
+        self, ids: tf.Tensor, steps: tf.Tensor, seeds: tf.Tensor, **settings: Any
+    ) -> tf.Tensor:
+        cache = self.get_initial_cache(tf.shape(ids)[0])
+        log_probs, cache = passes.prefill(self, ids, cache)
+        tokens, _, _ = generation.generate(
+            functools.partial(passes.step, self),
+            log_probs,
+            cache,
+            steps=steps,
+            seeds=seeds,
+            first=tf.shape(ids)[1],
+            **settings,
+        )
+        return tokens

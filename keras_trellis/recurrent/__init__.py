@@ -1,0 +1,1 @@
+"""Recurrent layers: Keras's own, as sequence layers."""

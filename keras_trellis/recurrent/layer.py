@@ -1,0 +1,280 @@
+"""`RecurrentLayer`: Keras's recurrent layers in the place of a trellis network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.base import SequenceLayer
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import last_steps
+from keras_trellis.types import State
+
+__all__ = ["RecurrentLayer", "deserialized", "is_recurrent", "serialized"]
+
+_CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell)
+_MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class RecurrentLayer(SequenceLayer):
+    """One or several of Keras's recurrent layers, as one layer that models are composed over.
+
+        layer = keras_trellis.RecurrentLayer([keras.layers.LSTM(600), keras.layers.LSTM(400)])
+
+    Each layer reads the outputs of the one before it. Dropout, regularizers and initializers are
+    those of the layers. `TrellisLM` and `TrellisClassifier` make one of these themselves when they
+    are given Keras's layers.
+
+    The state of a recurrent layer is all that it needs of its past. So cache and state are one
+    thing here: a flat tuple of tensors `[B, units]`, layer by layer; (h, c) for an LSTM. Only where
+    the output of a cell is not part of its state does the cache have one tensor more, the last
+    output.
+
+    Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it is.
+    Valid steps are moved together first, so that cuDNN runs them too.
+
+    Args:
+        layers: a `keras.layers.LSTM`, `GRU`, `SimpleRNN` or `RNN`, or a list of them.
+        **kwargs: `return_sequences`, `return_state`, `go_backwards`, `zero_output_for_mask`, and
+            `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`; the dtype
+            policy is that of the layers unless it is given.
+
+    Raises:
+        ValueError: `layers` are not recurrent layers of one dtype policy, or they or this layer
+            have an argument without meaning here, such as `stateful`.
+    """
+
+    receptive_field = None
+
+    def __init__(
+        self,
+        layers: keras.layers.RNN | Sequence[keras.layers.RNN],
+        **kwargs: Any,
+    ) -> None:
+        layers = [deserialized(each) for each in _listed(layers)]
+        _check(layers)
+        if kwargs.get("dtype") is None:
+            kwargs["dtype"] = layers[0].dtype_policy
+        super().__init__(**kwargs)
+        if self.stateful:
+            raise ValueError(
+                "`stateful` must be False: `stream` continues sequences. Received: stateful=True"
+            )
+        self.layers = layers
+        self.output_units = _output_units(layers[-1])
+        for layer in layers:
+            layer.return_sequences = layer.return_state = True
+
+    @property
+    def state_units(self) -> tuple[int, ...]:
+        """The number of channels of each tensor of the state."""
+        return tuple(each.shape[1] for each in self.get_initial_state(1))
+
+    def get_initial_state(self, batch_size: int | tf.Tensor) -> list[tf.Tensor]:
+        """Returns the state of no history: zeros `[B, units]`, unless a cell begins otherwise."""
+        state: list[tf.Tensor] = []
+        for layer in self.layers:
+            state += tf.nest.flatten(layer.get_initial_state(batch_size))
+        return state
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {"layers": [serialized(layer) for layer in self.layers]}
+
+    def _add_variables(self, inputs: int) -> None:
+        for layer in self.layers:
+            if not layer.built:
+                layer.build((None, None, inputs))
+            inputs = _output_units(layer)
+
+    def _whole(
+        self,
+        sequences: tf.Tensor,
+        initial: State | None,
+        mask: tf.Tensor | None,
+        training: bool,
+        stops: Sequence[int],
+        kept: int | tf.Tensor | None,
+    ) -> tuple[tf.Tensor, State, None]:
+        rows = tf.shape(sequences)[0]
+        state = initial or tuple(self.get_initial_state(rows))
+        before = tf.zeros([rows, self.output_units], self.compute_dtype)
+        outputs, state = self._run(sequences, state, before, mask, training)
+        return last_steps(outputs, kept), state, None
+
+    def _stream(
+        self,
+        sequences: tf.Tensor,
+        cache: State,
+        mask: tf.Tensor | None,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        cache = self._checked_cache(cache, tf.shape(sequences)[0])
+        place = self._output_place
+        state, before = (cache[:-1], cache[-1]) if place is None else (cache, cache[place])
+        outputs, state = self._run(sequences, state, before, mask, training)
+        if place is None:
+            (last,) = masks.last_valid((outputs,), None, (before,))
+            state = (*state, last)
+        return outputs, state
+
+    def _cache_of_state(self, state: State) -> State:
+        if self._output_place is not None:
+            return state
+        return (*state, tf.zeros([tf.shape(state[0])[0], self.output_units], self.compute_dtype))
+
+    @property
+    def _output_place(self) -> int | None:
+        """Which tensor of the state is the output; None where none is known to be."""
+        cell = _cells(self.layers[-1])[-1]
+        return -len(tf.nest.flatten(cell.state_size)) if type(cell) in _CELLS else None
+
+    def _run(
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        before: tf.Tensor,
+        mask: Any,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        """Runs the layers; a masked step has the output before it, first of all `before`."""
+        plan = masks.packing(None if mask is None else masks.flat(mask))
+        packed = masks.pack(sequences, plan)
+        count = None if plan is None else plan.count
+        outputs, state = self._run_valid(packed, state, count, training)
+        return masks.unpack(outputs, plan, before), state
+
+    def _run_valid(
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        count: tf.Tensor | None,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        """Runs the layers over the first `count` steps of each row; None: over all."""
+        if sequences.shape[1]:
+            return self._run_layers(sequences, state, count, training)
+        # Keras's layers need a time step. Where there is none, give them one and forget it.
+        time = tf.shape(sequences)[1]
+        is_empty = tf.equal(time, 0)
+        padded = tf.pad(sequences, [[0, 0], [0, tf.cast(is_empty, tf.int32)], [0, 0]])
+        outputs, after = self._run_layers(padded, state, count, training)
+        kept = (tf.where(is_empty, old, new) for old, new in zip(state, after, strict=True))
+        return outputs[:, :time], tuple(kept)
+
+    def _run_layers(
+        self,
+        sequences: Any,
+        state: State,
+        count: tf.Tensor | None,
+        training: bool,
+    ) -> tuple[Any, State]:
+        mask = None if count is None else tf.sequence_mask(count, tf.shape(sequences)[1])
+        after: list[tf.Tensor] = []
+        for layer, own in self._with_states(state):
+            sequences, *own = layer(sequences, initial_state=own, mask=mask, training=training)
+            after += tf.nest.flatten(own)
+        # A loop over steps needs states of unchanging static shape.
+        return sequences, tuple(
+            tf.ensure_shape(new, old.shape) for new, old in zip(after, state, strict=True)
+        )
+
+    def _with_states(self, state: State) -> Iterator[tuple[keras.layers.RNN, Any]]:
+        """Yields each layer with its part of the flat state, nested as the layer has it."""
+        ahead = list(state)
+        for layer in self.layers:
+            structure = layer.get_initial_state(1)
+            size = len(tf.nest.flatten(structure))
+            yield layer, tf.nest.pack_sequence_as(structure, ahead[:size])
+            del ahead[:size]
+
+    def _checked_cache(self, cache: Any, rows: tf.Tensor) -> State:
+        """Returns the tensors of a cache in the compute dtype."""
+        expected: Any = self.get_initial_cache(rows)
+        given = [tf.convert_to_tensor(each) for each in tf.nest.flatten(cache)]
+        shapes = [each.shape.as_list() for each in given]
+        wanted = [each.shape.as_list() for each in expected]
+        fits = len(given) == len(wanted)
+        for one, other in zip(given, expected, strict=False):
+            fits = fits and one.shape.is_compatible_with(other.shape)
+        if not fits:
+            raise ValueError(
+                f"`cache` must be {len(wanted)} tensor(s) of shapes {wanted}. "
+                f"Received: cache of shapes {shapes}"
+            )
+        return tuple(tf.cast(each, self.compute_dtype) for each in given)
+
+
+def is_recurrent(value: Any) -> bool:
+    """Returns whether a value is one of Keras's recurrent layers, or a sequence of them."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(isinstance(each, keras.layers.RNN) for each in value)
+    return isinstance(value, keras.layers.RNN)
+
+
+def deserialized(value: Any) -> Any:
+    """Returns the layer of a config that `serialized` made; what is no dictionary is returned."""
+    if not isinstance(value, dict):
+        return value
+    # Keras takes the cell out of the config that it reads.
+    return keras.saving.deserialize_keras_object(copy.deepcopy(value))
+
+
+def serialized(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Returns a part of a layer or a model for its config.
+
+    Without the shapes that the part was built for: what it is part of builds it.
+    """
+    return _without_shapes(keras.saving.serialize_keras_object(layer))
+
+
+def _without_shapes(config: Any) -> Any:
+    if isinstance(config, dict):
+        kept = {name: value for name, value in config.items() if name != "build_config"}
+        return {name: _without_shapes(value) for name, value in kept.items()}
+    if isinstance(config, (list, tuple)):
+        return [_without_shapes(each) for each in config]
+    return config
+
+
+def _listed(layers: Any) -> list[Any]:
+    return list(layers) if isinstance(layers, (list, tuple)) else [layers]
+
+
+def _check(layers: list[Any]) -> None:
+    if not is_recurrent(layers):
+        raise ValueError(
+            "`layers` must be a keras.layers.LSTM, GRU, SimpleRNN or RNN, or a list of them. "
+            f"Received: layers={layers!r}"
+        )
+    for layer in layers:
+        _check_dtype(layers[0].dtype_policy, layer)
+        for name in _MEANINGLESS:
+            if getattr(layer, name, False):
+                raise ValueError(f"`layers` must have {name}=False. Received: {layer!r}")
+
+
+def _check_dtype(policy: keras.DTypePolicy, layer: keras.layers.RNN) -> None:
+    # `RNN([cell, cell], dtype=...)` leaves the stack of cells with the default policy.
+    for part in (layer, layer.cell, *_cells(layer)):
+        if getattr(part, "dtype_policy", policy) != policy:
+            raise ValueError(
+                "`layers` and their cells must have one dtype policy. "
+                f"Received: {policy.name} and {part.dtype_policy.name} of {part!r}"
+            )
+
+
+def _cells(layer: keras.layers.RNN) -> Sequence[Any]:
+    cell = layer.cell
+    return cell.cells if isinstance(cell, keras.layers.StackedRNNCells) else [cell]
+
+
+def _output_units(layer: keras.layers.RNN) -> int:
+    cell = layer.cell
+    size = getattr(cell, "output_size", None)
+    return tf.nest.flatten(cell.state_size)[0] if size is None else size

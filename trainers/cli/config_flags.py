@@ -1,0 +1,121 @@
+"""The flags `--config.FIELD=VALUE`: defined for a task and a preset, parsed, and checked."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+from ml_collections import config_flags
+
+from trainers.tasks import config as configs
+from trainers.tasks import schema
+from trainers.tasks.names import flatten, unknown
+
+_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
+
+
+class _TupleParser(flags.ArgumentParser):
+    """Reads `1,2,4`, with or without parentheses; leaves what is no integer to the schema."""
+
+    def parse(self, argument: Any) -> Any:
+        """Returns a tuple; one that is given as such stays as it is."""
+        if not isinstance(argument, str):
+            return argument
+        items = argument.strip().removeprefix("(").removesuffix(")").split(",")
+        if not items[-1].strip():  # `1,` and ``
+            items.pop()
+        return tuple(map(_as_integer, items))
+
+    def flag_type(self) -> str:
+        """Returns what `--help` calls it."""
+        return "integers, as in 1,2,4"
+
+
+def _as_integer(item: str) -> int | str:
+    try:
+        return int(item)
+    except ValueError:
+        return item
+
+
+# The parser of ml_collections joins the values of a flag that is given twice; of any other flag the
+# last value counts.
+config_flags.register_flag_parser(parser=_TupleParser())(tuple)
+
+
+def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines `--config.FIELD` flags for the task and preset that `argv` names anywhere.
+
+    Without a `--task` there is no config, and nothing is defined.
+
+    Raises:
+        ValueError: Task, preset or a field is unknown; the message has the nearest name.
+    """
+    task = last_value(argv, "task")
+    fields = overridden(argv)
+    if task is None:
+        if fields:
+            raise ValueError(f"--config.{fields[0]} was given without --task, whose field it is")
+        return
+    config = configs.load(task, last_value(argv, "preset"))
+    known = flatten(config)
+    for field in fields:
+        if field in ("task", "preset"):
+            raise ValueError(
+                f"--config.{field} would change the name alone, and none of its values; "
+                f"use --{field}=..."
+            )
+        if field not in known:
+            raise ValueError(unknown("--config field", field, known))
+    config_flags.DEFINE_config_dict(
+        "config", config, "", flag_values=flag_values, sys_argv=list(argv)
+    )
+
+
+def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
+    """Parses a command line with its config flags; returns what is no flag, as absl does.
+
+    Raises:
+        ValueError: As in `define_flag`, or a value of the wrong type or out of its range: the
+            message names the field, the value and what was expected. Whether the values go
+            together is left to `schema.check`.
+        flags.Error: Any other mistake in the flags.
+    """
+    define_flag(argv, flag_values)
+    try:
+        rest = flag_values(argv)
+    except flags.IllegalFlagValueError as error:
+        match = re.match(r"flag --config\.([^=]+)=(.*?): ", str(error), re.DOTALL)
+        if not match:
+            raise
+        raise ValueError(_wrong_type(flag_values, match[1], match[2])) from error
+    if "config" in flag_values:
+        config: Any = flag_values["config"].value
+        schema.check_fields(config)
+    return rest
+
+
+def overridden(argv: Sequence[str]) -> list[str]:
+    """Returns the fields that a command line overrides, such as "model.units"."""
+    return [match[1] for match in map(_OVERRIDE.match, argv) if match]
+
+
+def last_value(argv: Sequence[str], name: str) -> str | None:
+    """Returns the value of `--name=value` or `--name value`, the last one given, as absl would."""
+    value = None
+    for position, argument in enumerate(argv):
+        if argument == "--":
+            break
+        match = re.fullmatch(rf"--?{name}(?:=(.*))?", argument, re.DOTALL)
+        if match:
+            value = match[1] if match[1] is not None else (*argv, None)[position + 1]
+    return value
+
+
+def _wrong_type(flag_values: flags.FlagValues, field: str, value: str) -> str:
+    config: Any = flag_values["config"].value
+    *groups, name = field.split(".")
+    for group in groups:
+        config = config[group]
+    expected = config.get_type(name).__name__
+    return f"`config.{field}` must be of type {expected}. Received: config.{field}={value}"

@@ -1,0 +1,113 @@
+"""Measures a run's best model on validation and test data.
+
+    python -m trainers.evaluate --workdir=RUN --data_dir=DIR
+
+A language model can go on learning from the text that it is measured on: `--dynamic_rate` and
+`--dynamic_decay` evaluate it dynamically; `--cache_size`, `--cache_theta` and `--cache_lambda` add
+a continuous cache. Both can be combined.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from absl import flags
+from etils import epath
+
+from trainers.cli import command, run_flags
+from trainers.language import adaptation, evaluation
+from trainers.language import experiment as language_runs
+from trainers.sequences import experiment as sequence_runs
+from trainers.tasks import registry
+from trainers.tasks.task import LanguageTask
+
+FLAGS = flags.FLAGS
+_Made = TypeVar("_Made")
+
+flags.adopt_module_key_flags(run_flags)
+flags.DEFINE_enum(
+    "protocol", None, evaluation.PROTOCOLS, "How to score a text. Default: by both protocols."
+)
+flags.DEFINE_float("dynamic_rate", None, "Learning rate of dynamic evaluation; above 0.")
+flags.DEFINE_float(
+    "dynamic_decay",
+    None,
+    "How strongly dynamic evaluation pulls the weights back to the trained ones; from 0 to 1.",
+)
+flags.DEFINE_integer("cache_size", None, "Number of tokens in the continuous cache.", 1, 2**31 - 1)
+flags.DEFINE_float(
+    "cache_theta",
+    None,
+    "Cache temperature: larger values favour past states that are most similar to the present "
+    "one; at least 0.",
+)
+flags.DEFINE_float(
+    "cache_lambda", None, "The cache's share of the probability; at least 0 and below 1."
+)
+_DYNAMIC = ("dynamic_rate", "dynamic_decay")
+_CACHE = ("cache_size", "cache_theta", "cache_lambda")
+OF_LANGUAGE = ("protocol", *_DYNAMIC, *_CACHE)
+
+
+def main(argv: list[str]) -> int:
+    """Measures and prints; returns the exit status."""
+    return command.exit_status(argv, _evaluate)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; exits with one line if it is not valid."""
+    return run_flags.parse(argv, _check_flags)
+
+
+def _check_flags(argv: list[str]) -> None:
+    run_flags.check_named(argv)
+    check_language_flags()
+
+
+def _evaluate() -> None:
+    path, config = run_flags.trained_run()
+    if isinstance(registry.get(config.task), LanguageTask):
+        language_model(path)
+        return
+    for name in OF_LANGUAGE:
+        if FLAGS[name].present:
+            raise ValueError(f"--{name} is for language models. Received: a run of {config.task}")
+    sequence_runs.evaluate(path, FLAGS.data_dir)
+
+
+def check_language_flags() -> None:
+    """Raises ValueError if the flags for language models do not go together."""
+    if any(_adaptations()) and FLAGS.protocol == "trellisnet":
+        raise ValueError(
+            "--protocol must be exact to adapt to the text: the parallel streams of trellisnet "
+            "are not read in its order. Received: --protocol=trellisnet"
+        )
+
+
+def language_model(path: epath.Path) -> None:
+    """Measures the language model of a run as the flags say, and prints it."""
+    dynamic, cache = _adaptations()
+    protocol = "exact" if dynamic or cache else FLAGS.protocol
+    protocols = (protocol,) if protocol else evaluation.PROTOCOLS
+    language_runs.evaluate(path, FLAGS.data_dir, protocols, dynamic, cache)
+
+
+def _adaptations() -> tuple[adaptation.DynamicEvaluation | None, adaptation.ContinuousCache | None]:
+    return (
+        _from_flags(adaptation.DynamicEvaluation, _DYNAMIC),
+        _from_flags(adaptation.ContinuousCache, _CACHE),
+    )
+
+
+def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | None:
+    """Calls `make` with the values of flags that go together; returns None if none is given."""
+    missing = [name for name in names if FLAGS[name].value is None]
+    if len(missing) == len(names):
+        return None
+    if missing:
+        together, lacking = (", ".join(f"--{name}" for name in each) for each in (names, missing))
+        raise ValueError(f"{together} go together; missing: {lacking}")
+    return make(*(FLAGS[name].value for name in names))
+
+
+if __name__ == "__main__":
+    command.start(main, parse_flags, computes=True)

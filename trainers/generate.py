@@ -1,0 +1,71 @@
+"""Writes a text with a run's best language model.
+
+python -m trainers.generate --workdir=RUN --prompt="the company"
+"""
+
+from absl import flags
+from etils import epath
+
+from trainers.cli import command, flag_errors, run_flags
+from trainers.language import experiment
+from trainers.tasks import registry
+from trainers.tasks.task import LanguageTask
+
+FLAGS = flags.FLAGS
+_MOST = 2**31 - 1  # of 32 bits
+
+flags.adopt_module_key_flags(run_flags)
+flags.DEFINE_string("prompt", "", "The text to continue. Default: the beginning of a line.")
+flags.DEFINE_integer(
+    "max_length", 200, "Length of the text in tokens, including the prompt.", 1, _MOST
+)
+flags.DEFINE_float(
+    "temperature", 1.0, "Divides the log-probabilities; 0 takes the likeliest token each time."
+)
+flags.DEFINE_integer("top_k", None, "Draw from this many of the likeliest tokens.", 1, _MOST)
+flags.DEFINE_float("top_p", None, "Draw from the fewest tokens that have this probability.")
+flags.DEFINE_integer(
+    "seed", None, "Seed of the draws. Default: another text each time.", -(2**63), 2**63 - 1
+)
+_SAMPLING = ("temperature", "top_k", "top_p", "seed")
+OWN = ("prompt", "max_length", *_SAMPLING)
+
+
+def main(argv: list[str]) -> int:
+    """Writes a text to stdout; returns the exit status."""
+    return command.exit_status(argv, _generate)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; exits with one line if it is not valid."""
+    return run_flags.parse(argv, _check_flags)
+
+
+def _check_flags(argv: list[str]) -> None:
+    run_flags.check_named(argv)
+    check_language_flags()
+    if FLAGS.data_dir is not None:
+        raise ValueError("--data_dir has no use here: the run holds its vocabulary")
+
+
+def check_language_flags() -> None:
+    """Raises ValueError if a flag for the text is out of its range."""
+    flag_errors.check_text("prompt", FLAGS.prompt)
+    flag_errors.check_sampling(FLAGS.temperature, FLAGS.top_p)
+
+
+def _generate() -> None:
+    path, config = run_flags.trained_run()
+    if not isinstance(registry.get(config.task), LanguageTask):
+        raise ValueError(f"{path} must hold a language model. Received: a run of {config.task}")
+    continuation(path)
+
+
+def continuation(path: epath.Path) -> None:
+    """Prints the prompt and its continuation by the language model of a run."""
+    sampling = {name: FLAGS[name].value for name in _SAMPLING}
+    print(experiment.generate(path, FLAGS.prompt, FLAGS.max_length, **sampling))
+
+
+if __name__ == "__main__":
+    command.start(main, parse_flags, computes=True)

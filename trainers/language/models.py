@@ -1,0 +1,79 @@
+"""Language models of a config: built, counted, and estimated."""
+
+import keras
+import ml_collections
+
+from keras_trellis import TrellisLM
+from trainers.tasks import layers
+from trainers.tasks.heads import HEADS
+from trainers.tasks.layers import LAYERS
+from trainers.training import memory
+
+
+def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> TrellisLM:
+    """Returns the model of a config, built.
+
+    Raises:
+        ValueError: The vocabulary lacks words that the config names.
+    """
+    model = config.model
+    check_vocabulary(model, vocabulary_size)
+    head = HEADS[model.head].build(model, config.seed)
+    embeddings = keras.initializers.get(model.embeddings_initializer.to_dict())
+    layer = layers.build(model, outputs(model), seed=config.seed, dropout=model.dropout)
+    return TrellisLM(
+        vocabulary_size,
+        layer,
+        embedding_units=model.embedding_units,
+        head=head,
+        embedding_dropout=model.embedding_dropout,
+        output_dropout=model.output_dropout,
+        auxiliary_every=model.auxiliary_every,
+        auxiliary_weight=model.auxiliary_weight,
+        activation_weight=model.activation_weight,
+        temporal_weight=model.temporal_weight,
+        embeddings_initializer=embeddings,
+        untrained_input_id=model.untrained_input_id,
+        seed=config.seed,
+    )
+
+
+def outputs(model: ml_collections.ConfigDict) -> int:
+    """Returns how many channels the head gets of the group `model`."""
+    return model.output_units or model.embedding_units
+
+
+def parameters(config: ml_collections.ConfigDict, vocabulary_size: int) -> int:
+    """Returns the number of trainable parameters."""
+    model = config.model
+    table = vocabulary_size * (model.embedding_units + 1)  # with a bias for each word
+    layer = LAYERS[model.layer].parameters(model, model.embedding_units, outputs(model))
+    return table + layer + HEADS[model.head].parameters(model, outputs(model))
+
+
+def need(config: ml_collections.ConfigDict, vocabulary_size: int) -> memory.Need:
+    """Returns the memory that training takes."""
+    model, data = config.model, config.data
+    layer, head = LAYERS[model.layer], HEADS[model.head]
+    scored = data.batch_size * (data.window - data.horizon)
+    scores = 1 + (model.depth // model.auxiliary_every if model.auxiliary_weight else 0)
+    least = scored * layer.activations(model) + head.kept(model, scored, vocabulary_size) // 3
+    about = layer.kept(model, data.batch_size, data.window)
+    about += head.kept(model, scores * scored, vocabulary_size)
+    return memory.training(config, parameters(config, vocabulary_size), least, about)
+
+
+def check_vocabulary(model: ml_collections.ConfigDict, size: int) -> None:
+    """Raises ValueError if the group `model` names words that a vocabulary does not have."""
+    cutoffs = model.adaptive.cutoffs
+    if model.head == "adaptive" and cutoffs[-1] >= size:
+        raise ValueError(
+            f"`config.model.adaptive.cutoffs` must be below the vocabulary's size, {size}. "
+            f"Received: config.model.adaptive.cutoffs={cutoffs}"
+        )
+    untrained = model.untrained_input_id or 0
+    if not -size <= untrained < size:
+        raise ValueError(
+            f"`config.model.untrained_input_id` must be from {-size} to {size - 1}, by the "
+            f"vocabulary's size, {size}. Received: config.model.untrained_input_id={untrained}"
+        )

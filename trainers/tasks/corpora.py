@@ -1,0 +1,123 @@
+"""Texts of tasks: one path from text to the training text's vocabulary to ids."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+from etils import epath
+
+from trainers.data import downloads, encoding
+from trainers.data.vocabulary import Vocabulary
+from trainers.tasks import registry, schema
+from trainers.tasks.task import LanguageTask
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """An encoded corpus.
+
+    Attributes:
+        name: The task's name.
+        vocabulary: The vocabulary of the training text.
+        train: Token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
+        validation: Like `train`.
+        test: Like `train`.
+        checksums: The SHA-256 of each split's text.
+        labels: What errors call the text of each split.
+    """
+
+    name: str
+    vocabulary: Vocabulary
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    checksums: Mapping[str, str]
+    labels: Mapping[str, str]
+
+
+def load(
+    name: str,
+    data_dir: epath.PathLike | None = None,
+    cache_dir: epath.PathLike | None = None,
+    **options: Any,
+) -> Corpus:
+    """Loads a corpus, encoding it on first use.
+
+    Args:
+        name: A task of language.
+        data_dir: The folder of the corpus's text files.
+        cache_dir: A local folder for downloads and encoded ids, which may be deleted at any time;
+            None stands for `downloads.DEFAULT_CACHE_DIR`.
+        **options: The values of the config's group `corpus`.
+
+    Raises:
+        ValueError: An unknown task, an option that is not valid, or text files that are missing,
+            empty, not UTF-8, or of other symbols than the training text.
+        OSError: The corpus cannot be downloaded, or the cache not be written.
+    """
+    task = registry.language(name)
+    schema.check_values(
+        {f"corpus.{option}": value for option, value in options.items()}, task.fields
+    )
+    cache = downloads.cache_folder(cache_dir)
+    source = task.source(task, data_dir, cache, **options)
+    vocabulary, ids = encoding.encoded(source, cache)
+    _warn_of_other_text(task, vocabulary, ids)
+    _warn_of_unknown_words(name, vocabulary, ids)
+    return Corpus(name, vocabulary, **ids, checksums=source.checksums, labels=source.labels)
+
+
+def count(ids: np.ndarray, token: int | None) -> int:
+    """Returns how often ids, which may not fit in memory, hold a token."""
+    if token is None:
+        return 0
+    return sum(int((part == token).sum()) for part in _parts(ids))
+
+
+def _warn_of_other_text(
+    task: LanguageTask, vocabulary: Vocabulary, ids: Mapping[str, np.ndarray]
+) -> None:
+    """Warns if the files in a folder are not the published ones, by what they hold."""
+    lengths = {split: len(array) for split, array in ids.items()}
+    if task.lengths and (lengths, vocabulary.size) != (task.lengths, task.vocabulary_size):
+        logging.warning(
+            "%s: this is not the published text, so that its numbers stand beside no others: it "
+            "has %s tokens and %d words; published are %s and %d",
+            task.name,
+            _numbers(lengths),
+            vocabulary.size,
+            _numbers(task.lengths),
+            task.vocabulary_size,
+        )
+
+
+def _numbers(lengths: Mapping[str, int]) -> str:
+    return " / ".join(f"{length:,}" for length in lengths.values())
+
+
+def _warn_of_unknown_words(name: str, vocabulary: Vocabulary, ids: dict[str, np.ndarray]) -> None:
+    """Warns if evaluation text has `<unk>` and training text has none.
+
+    That makes its score meaningless.
+    """
+    unknown = vocabulary.unknown_id
+    appended = unknown == vocabulary.size - 1  # else it is in the training text, or nowhere
+    if not appended or count(ids["train"], unknown):
+        return
+    for split in ("validation", "test"):
+        if found := count(ids[split], unknown):
+            logging.warning(
+                "%s: %d of %d %s tokens are not in the training text and read <unk>, which the "
+                "training text never holds, so that no model can learn it. Write <unk> for rare "
+                "words in the text files.",
+                name,
+                found,
+                len(ids[split]),
+                split,
+            )
+
+
+def _parts(ids: np.ndarray, size: int = 1 << 20) -> Iterator[np.ndarray]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))

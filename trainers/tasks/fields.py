@@ -1,0 +1,122 @@
+"""What a field of a config may hold, its default, and whether a run may change it later."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+_LARGEST = 2**31 - 1  # TensorFlow's int32
+
+
+class Required:
+    """Stands for the default of a field that every config has to have."""
+
+
+class Field(NamedTuple):
+    """What a field may hold.
+
+    Attributes:
+        expected: It in words, after "must be".
+        allows: Whether a value is allowed.
+        default: What a config means that does not have the field.
+        may_change: Whether a run that goes on may have another value than it began with.
+    """
+
+    expected: str
+    allows: Callable[[Any], bool]
+    default: Any = Required
+    may_change: bool = False
+
+
+def integer(least: int, most: int = _LARGEST) -> Field:
+    """Returns the field of an integer."""
+    end = " and below 2**31" if most == _LARGEST else f" and at most {most}"
+    return Field(
+        f"an integer of at least {least}{end}",
+        lambda value: type(value) is int and least <= value <= most,
+    )
+
+
+def number(expected: str, within: Callable[[float], bool]) -> Field:
+    """Returns the field of a finite number."""
+    return Field(expected, lambda value: _is_finite(value) and within(value))
+
+
+def one_of(*known: str) -> Field:
+    """Returns the field of a name."""
+    return Field(
+        f"one of {known}" if len(known) > 1 else repr(known[0]),
+        lambda value: isinstance(value, str) and value in known,
+    )
+
+
+def integers(expected: str, within: Callable[[Sequence[int]], bool]) -> Field:
+    """Returns the field of a tuple of positive integers."""
+
+    def allows(value: Any) -> bool:
+        return isinstance(value, tuple) and all(map(COUNT.allows, value)) and within(value)
+
+    return Field(expected, allows)
+
+
+def or_none(field: Field) -> Field:
+    """Returns a field that may also be None."""
+    return field._replace(
+        expected=f"None or {field.expected}",
+        allows=lambda value: value is None or field.allows(value),
+    )
+
+
+def changing(field: Field) -> Field:
+    """Returns a field that a run may change."""
+    return field._replace(may_change=True)
+
+
+def of_class(definition: Any, prefix: str = "") -> dict[str, Field]:
+    """Returns the fields of a dataclass by their dotted names, with their defaults.
+
+    Args:
+        definition: Its types are `Annotated[type, Field]`, or such dataclasses.
+        prefix: What the names begin with.
+    """
+    table: dict[str, Field] = {}
+    for each in dataclasses.fields(definition):
+        name, kind = prefix + each.name, cast(Any, each.type)
+        if dataclasses.is_dataclass(kind):
+            table |= of_class(kind, f"{name}.")
+            continue
+        (field,) = kind.__metadata__
+        has_default = each.default is not dataclasses.MISSING
+        table[name] = field._replace(default=each.default) if has_default else field
+    return table
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an int that no float is as large as
+        return False
+
+
+def _increases(numbers: Sequence[int]) -> bool:
+    return all(after > before for before, after in itertools.pairwise(numbers))
+
+
+TEXT = Field("a string", lambda value: isinstance(value, str))
+SWITCH = Field("True or False", lambda value: isinstance(value, bool))
+COUNT = integer(1)
+TOKEN = integer(-_LARGEST)
+RATE = number("a number in [0, 1)", lambda value: 0 <= value < 1)
+SHARE = number("a number between 0 and 1, neither of them", lambda value: 0 < value < 1)
+ABOVE_ZERO = number("a finite number above 0", lambda value: value > 0)
+FROM_ZERO = number("a finite number of at least 0", lambda value: value >= 0)
+FINITE = number("a finite number", lambda value: True)
+CYCLE = integers(
+    "positive integers below 2**31, at least one, as in 1,2,4", lambda value: len(value) > 0
+)
+CUTOFFS = integers(
+    "increasing positive integers below 2**31, at least one",
+    lambda value: len(value) > 0 and _increases(value),
+)
+EPOCHS = integers("increasing positive integers below 2**31, as in 3,5, or ()", _increases)

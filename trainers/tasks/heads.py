@@ -1,0 +1,62 @@
+"""The heads that `config.model.head` chooses. A new one is an entry of `HEADS`."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import ml_collections
+
+from keras_trellis.heads import (
+    BLOCK,
+    WORDS,
+    AdaptiveSoftmax,
+    Head,
+    MixtureOfSoftmaxes,
+    TiedSoftmax,
+)
+
+
+class Kind(NamedTuple):
+    """A kind of head: how one is made of `config.model`, and how large it is.
+
+    Attributes:
+        build: Takes the group `model` and a seed, and returns the head.
+        parameters: Takes the group `model` and the channels of the features; the number of
+            parameters beside the word vectors and a bias for each word.
+        kept: Takes the group `model`, positions and words; about how many numbers a training step
+            keeps.
+    """
+
+    build: Callable[[ml_collections.ConfigDict, int], Head]
+    parameters: Callable[[ml_collections.ConfigDict, int], int]
+    kept: Callable[[ml_collections.ConfigDict, int, int], int]
+
+
+def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
+    """Counts logits, and what they are computed from and into, of a block at a time."""
+    words = min(words, WORDS)
+    return 3 * min(rows * words, BLOCK) + (words + 3 * rows) * model.embedding_units
+
+
+HEADS = {
+    "tied": Kind(
+        build=lambda model, seed: TiedSoftmax(name="head"),
+        parameters=lambda model, features: 0,
+        kept=lambda model, rows, words: 2 * rows * words,
+    ),
+    "mixture": Kind(
+        build=lambda model, seed: MixtureOfSoftmaxes(
+            **model.mixture.to_dict(), seed=seed, name="head"
+        ),
+        parameters=lambda model, features: (
+            (features + 1) * model.mixture.experts * (1 + model.embedding_units)
+        ),
+        kept=lambda model, rows, words: _by_blocks(model, rows * model.mixture.experts, words),
+    ),
+    "adaptive": Kind(
+        build=lambda model, seed: AdaptiveSoftmax(model.adaptive.cutoffs, name="head"),
+        parameters=lambda model, features: (
+            len(model.adaptive.cutoffs) * (model.embedding_units + 1)
+        ),
+        kept=_by_blocks,
+    ),
+}

@@ -1,0 +1,218 @@
+"""The sequence layers that `config.model.layer` chooses. A new one is an entry of `LAYERS`."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import keras
+import ml_collections
+
+from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
+from keras_trellis.core import gates
+from keras_trellis.recurrent.layer import RecurrentLayer
+
+# The layers with outputs of inner levels, which an auxiliary loss can be of.
+OF_LEVELS = ("trellis",)
+_INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
+
+
+class Kind(Protocol):
+    """A kind of layer: how one is made of `config.model`, and how large it is.
+
+    Attributes:
+        gated: Whether `config.model.gate` chooses its gate.
+    """
+
+    gated: bool
+
+    def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
+        """Returns the layer, whose outputs have so many channels."""
+
+    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+        """Returns the number of its parameters, for inputs of so many channels."""
+
+    def activations(self, model: ml_collections.ConfigDict) -> int:
+        """Returns how many pre-activations of a time step the gradient needs at the least."""
+
+    def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates how many numbers the backward pass keeps of a batch."""
+
+    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same if only the last output is used."""
+
+
+class Trellis:
+    """`TrellisLayer`, and `EquilibriumTrellisLayer` with one turn of its levels."""
+
+    gated = True
+
+    def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
+        """Returns a `TrellisLayer`."""
+        return TrellisLayer(depth=model.depth, **self._arguments(model, outputs), **settings)
+
+    def _arguments(self, model: ml_collections.ConfigDict, outputs: int) -> dict[str, Any]:
+        return {
+            "units": model.units,
+            "output_units": outputs,
+            "gate": model.gate,
+            "kernel_size": model.kernel_size,
+            "dilation_rate": model.dilation_rate,
+            "groups": model.groups,
+            "inject_every": model.inject_every,
+            "weight_normalization": model.weight_normalization,
+            "recurrent_dropout": model.recurrent_dropout,
+            "weight_dropout": model.weight_dropout,
+            "name": "trellis",
+        }
+
+    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+        """Counts the kernels of the input and of the hidden state, their gains, and the bias."""
+        del outputs  # some of the units
+        taps, groups = model.kernel_size, model.groups
+        channels = _blocks(model) * model.units
+        if groups == 1:
+            input_channels = channels
+            kernels = taps * (inputs + model.units) * channels
+        else:
+            input_channels = channels // groups
+            rows = (taps - 1) * groups + groups - 1
+            kernels = (inputs + rows * (model.units // groups)) * input_channels
+        gains = input_channels + channels if model.weight_normalization else 0
+        return kernels + gains + channels
+
+    def activations(self, model: ml_collections.ConfigDict) -> int:
+        """Returns those of all levels."""
+        return self._levels(model) * _blocks(model) * model.units
+
+    def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates what is kept, were the upper levels as wide as the lower ones."""
+        # The pre-activations, the hidden state and the cell of each level; of one level at a time,
+        # and of the injected input, what the gradients are computed from.
+        level, once = _blocks(model) + 2, 6 * _blocks(model)
+        return batch * steps * (self._levels(model) * level + once) * model.units
+
+    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates two steps in all for each of the sequence, as where dilations double."""
+        return 2 * batch * steps * (_blocks(model) + 2) * model.units
+
+    def _levels(self, model: ml_collections.ConfigDict) -> int:
+        return model.depth
+
+
+class Equilibrium(Trellis):
+    """`EquilibriumTrellisLayer`: its memory is that of one turn of its levels."""
+
+    def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
+        """Returns an `EquilibriumTrellisLayer`."""
+        arguments = self._arguments(model, outputs) | model.equilibrium.to_dict()
+        return EquilibriumTrellisLayer(**arguments, **settings)
+
+    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same: the levels have to settle at each step."""
+        return self.kept(model, batch, steps)
+
+    def _levels(self, model: ml_collections.ConfigDict) -> int:
+        return math.lcm(len(model.dilation_rate), model.inject_every)
+
+
+class Recurrent:
+    """`config.model.layers` of Keras's layers, the last as wide as the outputs.
+
+    Args:
+        layer: Keras's layer.
+        blocks: Gate blocks of its cell.
+        biases: How many biases each block has.
+    """
+
+    gated = False
+
+    def __init__(self, layer: Callable[..., keras.layers.RNN], blocks: int, biases: int) -> None:
+        self._layer, self._blocks, self._biases = layer, blocks, biases
+
+    def build(
+        self,
+        model: ml_collections.ConfigDict,
+        outputs: int,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> RecurrentLayer:
+        """Returns a stack of layers, no two of which draw the same masks."""
+        return RecurrentLayer(
+            [
+                self._layer(
+                    width,
+                    recurrent_dropout=model.recurrent_dropout,
+                    seed=None if seed is None else seed + number,
+                    name=f"layer_{number}",
+                    **settings,
+                )
+                for number, width in enumerate(_widths(model, outputs), 1)
+            ],
+            name="trellis",
+        )
+
+    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+        """Counts kernels and biases."""
+        total = 0
+        for width in _widths(model, outputs):
+            total += self._blocks * width * (inputs + width + self._biases)
+            inputs = width
+        return total
+
+    def activations(self, model: ml_collections.ConfigDict) -> int:
+        """Returns those of all layers."""
+        return model.layers * self._blocks * model.units
+
+    def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates what is kept, by Keras's loop too, with the kernels that each step reads."""
+        kernels = model.layers * 2 * self._blocks * model.units**2
+        return steps * (batch * model.layers * (2 * self._blocks + 4) * model.units + kernels)
+
+    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same: the last output depends on each step."""
+        return self.kept(model, batch, steps)
+
+
+LAYERS: dict[str, Kind] = {
+    "trellis": Trellis(),
+    "equilibrium": Equilibrium(),
+    "lstm": Recurrent(keras.layers.LSTM, blocks=4, biases=1),
+    "gru": Recurrent(keras.layers.GRU, blocks=3, biases=2),
+}
+
+
+def build(
+    model: ml_collections.ConfigDict, outputs: int, *, seed: int, dropout: float = 0.0
+) -> Any:
+    """Returns the layer of the group `model`.
+
+    Args:
+        model: The group.
+        outputs: Channels of the layer's outputs.
+        seed: What its masks derive from.
+        dropout: The rate of its inputs.
+
+    Raises:
+        ValueError: An argument of the layer is not valid.
+    """
+    arguments = {"seed": seed, "dropout": dropout, **initializers(model.initial_deviation)}
+    return LAYERS[model.layer].build(model, outputs, **arguments)
+
+
+def initializers(deviation: float) -> dict[str, Any]:
+    """Returns arguments with which kernels and bias begin as N(0, deviation^2).
+
+    Args:
+        deviation: Standard deviation; 0 for Keras's own initializers.
+    """
+    # One object each: an initializer draws the same numbers each time.
+    names = _INITIALIZERS if deviation else ()
+    return {name: keras.initializers.RandomNormal(stddev=deviation) for name in names}
+
+
+def _blocks(model: ml_collections.ConfigDict) -> int:
+    return gates.NAMES[model.gate].blocks
+
+
+def _widths(model: ml_collections.ConfigDict, outputs: int) -> list[int]:
+    return [model.units] * (model.layers - 1) + [outputs]

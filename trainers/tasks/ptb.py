@@ -1,0 +1,91 @@
+"""The Penn Treebank by words, with a tied softmax and with a mixture of softmaxes."""
+
+import dataclasses
+import functools
+import io
+
+from etils import epath
+
+from configs import ptb, ptb_mos
+from keras_trellis.export.cards import NOT_STATED
+from trainers.data import penn_treebank, tokens
+from trainers.data.encoding import Source
+from trainers.tasks.task import LanguageTask, Published, Task
+
+DATA = "the Penn Treebank, Wall Street Journal of 1989, as Mikolov preprocessed it"
+LICENCE = (
+    f"{NOT_STATED} with the preprocessed files; the Penn Treebank itself is licensed by the "
+    "Linguistic Data Consortium (LDC99T42)"
+)
+MADE_READY = "lower case, numbers as `N`"
+
+
+def text_source(
+    task: Task,
+    data_dir: epath.PathLike | None,
+    cache_dir: epath.Path,
+    split: tokens.Tokens,
+    **settings: object,
+) -> Source:
+    """Returns the published text: downloaded, or the three files in `data_dir`."""
+    if data_dir is not None:
+        penn_treebank.check_files(data_dir)
+
+    @functools.cache
+    def texts() -> dict[str, str]:
+        return penn_treebank.texts(data_dir, cache_dir / "tensorflow_datasets")
+
+    return Source(
+        task.name,
+        penn_treebank.FILES,
+        penn_treebank.checksums(),
+        lambda split: io.BytesIO(texts()[split].encode()),
+        split,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def _source(task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path) -> Source:
+    return text_source(task, data_dir, cache_dir, task.tokens)
+
+
+PTB = LanguageTask(
+    name="ptb",
+    presets=ptb.PRESETS,
+    source=_source,
+    standardize=tokens.penn_treebank,
+    made_ready=MADE_READY,
+    data=DATA,
+    licence=LICENCE,
+    vocabulary_size=10_000,
+    # Section 5.2; what is left out or changed is of the ablation there.
+    published=(
+        Published("as published", 24e6, 56.97),
+        Published("larger", 33e6, 56.80),
+        Published("no hidden dropout", 24.1e6, 64.69),
+        Published("no weight dropout", 24.1e6, 63.82),
+        Published("no auxiliary loss", 24.1e6, 57.99),
+        Published("no long sequence parallelism", 24.1e6, 57.35),
+        Published("mixed group convolution", 24.1e6, 59.18),
+        Published("input every 2 layers", 24.1e6, 57.44),
+        Published("input every 5 layers", 24.1e6, 59.75),
+        Published("input every 10 layers", 24.1e6, 60.70),
+        Published("input every 20 layers", 24.1e6, 74.91),
+    ),
+    sizes={
+        "paper": "24M",
+        "paper_larger": "33M",
+        **{f"paper_{name}": "24.1M" for name in ptb.ABLATIONS},
+    },
+)
+
+PTB_MOS = dataclasses.replace(
+    PTB,
+    name="ptb_mos",
+    presets=ptb_mos.PRESETS,
+    published=(
+        Published("as published", 25e6, 54.67),
+        Published("larger", 34e6, 54.19),
+    ),
+    sizes={"paper": "25M", "paper_larger": "34M"},
+)

@@ -1,0 +1,55 @@
+"""The Penn Treebank by characters."""
+
+import tensorflow as tf
+from etils import epath
+
+from configs import ptb_char
+from trainers.data import tokens
+from trainers.data.encoding import Source
+from trainers.tasks import ptb
+from trainers.tasks.fields import SWITCH, one_of
+from trainers.tasks.measures import CHARACTERS
+from trainers.tasks.task import LanguageTask, Published
+
+# What stands before and after the words of a line: nothing in Mikolov's form; the paper counts
+# 396,412 validation symbols, a space a line more; the authors' script reads the published file as
+# it is, with a space at both ends.
+_FORMS = {"mikolov": ("", ""), "paper": (" ", ""), "released": (" ", " ")}
+
+
+def _source(
+    task: LanguageTask,
+    data_dir: epath.PathLike | None,
+    cache_dir: epath.Path,
+    form: str = "mikolov",
+    unknown: bool = False,
+) -> Source:
+    before, after = _FORMS[form]
+
+    def characters(text: tf.Tensor) -> tf.RaggedTensor:
+        text = tokens.penn_treebank_characters(text)
+        lines = tf.strings.regex_replace(text, "([^\n]*)\n", rf"{before}\1{after}" "\n")
+        return tokens.split_characters(lines)
+
+    settings = {"unknown": unknown}
+    return ptb.text_source(task, data_dir, cache_dir, characters, settings=settings, form=form)
+
+
+PTB_CHAR = LanguageTask(
+    name="ptb_char",
+    presets=ptb_char.PRESETS,
+    source=_source,
+    standardize=tokens.penn_treebank_characters,
+    made_ready=f"{ptb.MADE_READY}, single spaces",
+    characters=True,
+    measure=CHARACTERS,
+    data=f"{ptb.DATA}, by characters",
+    licence=ptb.LICENCE,
+    vocabulary_size=50,
+    published=(Published("as published", 13.4e6, 1.158),),
+    sizes={"paper": "13.4M"},
+    fields={
+        "corpus.form": one_of(*_FORMS)._replace(default="mikolov"),
+        "corpus.unknown": SWITCH._replace(default=False),
+    },
+)

@@ -1,0 +1,61 @@
+"""The tasks by name. A new one joins by its module's import and its value in `_TASKS`."""
+
+from typing import TypeVar
+
+from trainers.tasks.enwik8 import ENWIK8
+from trainers.tasks.images import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
+from trainers.tasks.long_memory import ADDING, COPY_MEMORY
+from trainers.tasks.names import unknown
+from trainers.tasks.ptb import PTB, PTB_MOS
+from trainers.tasks.ptb_char import PTB_CHAR
+from trainers.tasks.pydoc import PYDOC
+from trainers.tasks.task import LanguageTask, Task
+from trainers.tasks.text import TEXT
+from trainers.tasks.wikitext import WIKITEXT2, WIKITEXT103
+
+_Kind = TypeVar("_Kind", bound=Task)
+
+_TASKS: tuple[Task, ...] = (
+    PTB,
+    PTB_MOS,
+    PTB_CHAR,
+    ENWIK8,
+    WIKITEXT2,
+    WIKITEXT103,
+    PYDOC,
+    TEXT,
+    SEQ_MNIST,
+    PERMUTED_MNIST,
+    SEQ_CIFAR10,
+    COPY_MEMORY,
+    ADDING,
+)
+TASKS = {task.name: task for task in _TASKS}
+
+
+def get(name: str, what: str = "task") -> Task:
+    """Returns a task.
+
+    Args:
+        name: Its name.
+        what: What errors call the name.
+
+    Raises:
+        ValueError: There is no such task; the message has the nearest name.
+    """
+    if not isinstance(name, str) or name not in TASKS:
+        raise ValueError(unknown(what, name, TASKS))
+    return TASKS[name]
+
+
+def language(name: str) -> LanguageTask:
+    """Returns a task of language; raises ValueError if it is another."""
+    tasks = of_kind(LanguageTask)
+    if name not in tasks:
+        raise ValueError(unknown("task", name, tasks))
+    return tasks[name]
+
+
+def of_kind(kind: type[_Kind]) -> dict[str, _Kind]:
+    """Returns the tasks of a class by name."""
+    return {name: task for name, task in TASKS.items() if isinstance(task, kind)}

@@ -1,0 +1,56 @@
+"""Data of the tasks on sequences."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+
+from trainers.data import sequences
+from trainers.data.sequences import SequenceData
+from trainers.tasks import registry
+from trainers.tasks.task import GeneratedTask, ImageTask
+
+
+def load(
+    config: Any,
+    data_dir: epath.PathLike | None = None,
+    cache_dir: epath.PathLike | None = None,
+    permutation: Sequence[int] | None = None,
+) -> SequenceData:
+    """Loads the data of a run.
+
+    Args:
+        config: The run's config, of a task on images or of a generated one.
+        data_dir: The folder of the published files; None to download them.
+        cache_dir: A local folder for downloads; see `images.load`.
+        permutation: The order that a run was begun with; None to draw it if the task has one.
+
+    Raises:
+        ValueError, OSError: The data cannot be used, or do not suit the config.
+    """
+    task, data = registry.get(config.task), config.data
+    if isinstance(task, ImageTask):
+        return sequences.of_images(
+            task.images,
+            data.validation,
+            config.seed,
+            permuted=task.permuted,
+            permutation=permutation,
+            data_dir=data_dir,
+            cache_dir=cache_dir,
+        )
+    if not isinstance(task, GeneratedTask):
+        raise ValueError(f"`config.task` must be one of sequences. Received: {config.task}")
+    if data_dir is not None:
+        raise ValueError(
+            f"--data_dir has no use for --task={config.task}, which is drawn from the seed. "
+            f"Received: --data_dir={data_dir}"
+        )
+    draw = functools.partial(_drawn, task, data.steps)
+    lengths = [data[split] for split in sequences.SPLITS]
+    return sequences.generated(draw, lengths, config.seed, task.outputs)
+
+
+def _drawn(task: GeneratedTask, steps: int, count: int, generator: Any) -> Any:
+    return task.draw(count, steps, generator)

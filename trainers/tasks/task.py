@@ -1,0 +1,126 @@
+"""What a task is: one value, in a module of its own, that `registry` lists."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from keras_trellis.export.cards import NOT_STATED
+from trainers.data import tokens
+from trainers.data.encoding import Source
+from trainers.data.images import ImageSource
+from trainers.data.long_memory import Examples
+from trainers.data.tokens import Standardize, split_characters, split_words
+from trainers.tasks.fields import Field
+from trainers.tasks.measures import CROSS_ENTROPY, WORDS, Measure, TokenMeasure
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A result of the paper on test data, in the task's measure, under the authors' protocol.
+
+    Attributes:
+        name: What the paper calls it.
+        parameters: How many the model has.
+        value: The number.
+    """
+
+    name: str
+    parameters: float
+    value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a run trains on, and what it is measured by.
+
+    Attributes:
+        name: What `--task` calls it.
+        presets: Functions that return config values, by the names that `--preset` takes; the first
+            is the default. They give the values that differ from the defaults of `schema`.
+        measure: What a result is measured in.
+        data: What the data are, for model cards.
+        licence: What their publisher says; nothing here is advice on the law.
+        published: The paper's results.
+        sizes: What the paper says of the number of parameters, by preset.
+        fields: Fields of the config that this task alone has, by their dotted names.
+        program: The command that trains it.
+    """
+
+    program: ClassVar[str]
+
+    name: str
+    presets: Mapping[str, Callable[[], dict]]
+    measure: Measure
+    data: str = ""
+    licence: str = NOT_STATED
+    published: tuple[Published, ...] = ()
+    sizes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageTask(Task):
+    """A text whose next token is to be told.
+
+    Attributes:
+        source: Finds the text. Takes the task, `data_dir`, `cache_dir` and the values of the
+            config's group `corpus`.
+        standardize: What any text goes through to be like the task's own, in the graph; None if
+            texts are taken as they are.
+        made_ready: The same in words, for model cards.
+        characters: Whether tokens are characters; else they are words.
+        vocabulary_size: That of the published text, if there is one.
+        lengths: Tokens of each split of the published text, if the files may be others.
+    """
+
+    program = "trainers.lm"
+
+    source: Callable[..., Source]
+    measure: TokenMeasure = WORDS
+    standardize: Standardize | None = None
+    made_ready: str | None = None
+    characters: bool = False
+    vocabulary_size: int | None = None
+    lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def tokens(self, text: Any) -> Any:
+        """Returns the tokens of texts `[B]`, in the graph."""
+        ready = self.standardize(text) if self.standardize else text
+        return (split_characters if self.characters else split_words)(ready)
+
+    def tokens_of(self, text: str) -> list[str]:
+        """Returns the tokens of a text of a user's."""
+        return tokens.of_text(self.tokens, text)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageTask(Task):
+    """Images whose class is to be told after the last pixel.
+
+    Attributes:
+        images: Where they come from.
+        permuted: Whether pixels are read in an order drawn from the seed.
+    """
+
+    program = "trainers.pixels"
+
+    images: ImageSource
+    permuted: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratedTask(Task):
+    """Sequences drawn from the seed, to test how long a network remembers.
+
+    Attributes:
+        draw: Takes a number of sequences, `config.data.steps` and a generator.
+        outputs: How many numbers the network gives at a step.
+    """
+
+    program = "trainers.pixels"
+
+    draw: Callable[[int, int, np.random.Generator], Examples]
+    outputs: int
+    measure: Measure = CROSS_ENTROPY

@@ -1,0 +1,28 @@
+"""Text of the user's own, by words: train.txt, valid.txt and test.txt in `--data_dir`.
+
+The presets are those of the Penn Treebank; `small` is the default.
+"""
+
+from etils import epath
+
+from configs import ptb
+from trainers.data import encoding
+from trainers.data.encoding import Source
+from trainers.data.text import find_files
+from trainers.tasks.task import LanguageTask
+
+_FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
+
+
+def _source(task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path) -> Source:
+    del cache_dir
+    paths = find_files(data_dir, _FILES, "--task=pydoc, which needs none")
+    return encoding.of_files(task.name, paths, task.tokens)
+
+
+TEXT = LanguageTask(
+    name="text",
+    presets={"small": ptb.small, "paper": ptb.paper, "released": ptb.released},
+    source=_source,
+    data="text files of the user's own",
+)

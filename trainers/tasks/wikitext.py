@@ -1,0 +1,50 @@
+"""WikiText-2 and WikiText-103, by words."""
+
+from etils import epath
+
+from configs import wikitext2, wikitext103
+from trainers.data import encoding, wikitext
+from trainers.data.encoding import Source
+from trainers.data.vocabulary import ORDERS
+from trainers.tasks.fields import one_of
+from trainers.tasks.task import LanguageTask, Published
+
+_LICENCE = "Creative Commons Attribution-ShareAlike, which is Wikipedia's"
+_HELD_OUT = {"validation": 217_646, "test": 245_569}  # the same in both
+
+
+def _source(
+    task: LanguageTask,
+    data_dir: epath.PathLike | None,
+    cache_dir: epath.Path,
+    order: str = "appearance",
+) -> Source:
+    paths = wikitext.find(task.name, data_dir, cache_dir / "downloads")
+    return encoding.of_files(task.name, paths, task.tokens, settings={"order": order})
+
+
+_FIELDS = {"corpus.order": one_of(*ORDERS)._replace(default="appearance")}
+
+WIKITEXT2 = LanguageTask(
+    name="wikitext2",
+    presets=wikitext2.PRESETS,
+    source=_source,
+    data="WikiText-2, good and featured articles of Wikipedia",
+    licence=_LICENCE,
+    vocabulary_size=33_278,
+    lengths={"train": 2_088_628, **_HELD_OUT},
+    fields=_FIELDS,
+)
+
+WIKITEXT103 = LanguageTask(
+    name="wikitext103",
+    presets=wikitext103.PRESETS,
+    source=_source,
+    data="WikiText-103, good and featured articles of Wikipedia",
+    licence=_LICENCE,
+    vocabulary_size=267_735,
+    lengths={"train": 103_227_021, **_HELD_OUT},
+    published=(Published("as published", 180e6, 29.19),),
+    sizes={"paper": "180M"},
+    fields=_FIELDS,
+)

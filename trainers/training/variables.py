@@ -1,0 +1,117 @@
+"""The variables of a model and of its optimizer, by names that any process gives them."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainers.training import optimizers
+
+Named = Mapping[str, keras.Variable]
+
+
+def of_model(model: keras.Model) -> dict[str, keras.Variable]:
+    """Returns a model's variables by their paths within it, such as "model/trellis/kernel"."""
+    paths = _paths(model.variables, model.name)
+    return {f"model/{path}": v for path, v in zip(paths, model.variables, strict=True)}
+
+
+def of_optimizer(optimizer: optimizers.Optimizer, model: keras.Model) -> dict[str, keras.Variable]:
+    """Returns an optimizer's variables, such as "optimizer/trellis/kernel/mean".
+
+    Args:
+        optimizer: Built for the model's trainable variables.
+        model: The model.
+    """
+    paths = {id(v): name.removeprefix("model/") for name, v in of_model(model).items()}
+    names = {id(v): v.name for v in optimizer.variables}
+    for slot, of_slot in optimizer.slots().items():
+        for trained, own in zip(model.trainable_variables, of_slot, strict=True):
+            names[id(own)] = f"{paths[id(trained)]}/{slot}"
+    return {f"optimizer/{names[id(v)]}": v for v in optimizer.variables}
+
+
+def _paths(variables: Sequence[keras.Variable], root: str) -> list[str]:
+    """Returns the variables' paths below `root`, numbered as in a process with this model alone.
+
+    Keras numbers layers of one kind throughout the process: the `lstm_2` of a second model is
+    `lstm` here.
+    """
+    taken: set[str] = set()
+    layers: dict[str, str] = {}  # Keras's path to ours
+    found = []
+    for variable in variables:
+        *above, name = variable.path.removeprefix(f"{root}/").split("/")
+        theirs = ours = ""
+        for layer in above:
+            theirs = f"{theirs}{layer}/"
+            if theirs not in layers:
+                layers[theirs] = _untaken(ours + layer, taken)
+            ours = f"{layers[theirs]}/"
+        found.append(_untaken(ours + name, taken))
+    return found
+
+
+def _untaken(path: str, taken: set[str]) -> str:
+    """Returns a path with the least number, if any, that is not taken yet; takes it."""
+    plain = re.sub(r"_\d+$", "", path)
+    number, free = 0, plain
+    while free in taken:
+        number += 1
+        free = f"{plain}_{number}"
+    taken.add(free)
+    return free
+
+
+def arrays(named: Named) -> dict[str, np.ndarray]:
+    """Returns the values of variables."""
+    return {name: variable.numpy() for name, variable in named.items()}
+
+
+def assign(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
+    """Sets variables to the values of a checkpoint, which may hold others beside them.
+
+    Args:
+        named: From `of_model` or `of_optimizer`.
+        arrays: What `arrays` returned, or what 0.1 wrote: `model/0`, `model/1`, ...
+
+    Raises:
+        ValueError: The arrays are those of other variables; nothing has been set.
+    """
+    prefix = next(iter(named)).partition("/")[0]
+    own = {name: array for name, array in arrays.items() if name.startswith(f"{prefix}/")}
+    if f"{prefix}/0" in own:
+        own = _numbered(named, own, prefix)
+    _check(named, own)
+    for name, variable in named.items():
+        variable.assign(as_dtype(own[name], variable.dtype))
+
+
+def _numbered(named: Named, arrays: Named, prefix: str) -> dict[str, np.ndarray]:
+    """Returns arrays that 0.1 numbered in the order of the variables, by the variables' names."""
+    if len(arrays) != len(named):
+        raise ValueError(
+            f"it has {len(arrays)} arrays under `{prefix}`, and there are {len(named)} variables"
+        )
+    return {name: arrays[f"{prefix}/{number}"] for number, name in enumerate(named)}
+
+
+def _check(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError where arrays have other names or shapes than variables."""
+    lacking = ", ".join(name for name in named if name not in arrays)
+    unknown = ", ".join(name for name in arrays if name not in named)
+    problems = [f"lacks {lacking}"] * bool(lacking) + [f"has the unknown {unknown}"] * bool(unknown)
+    if problems:
+        raise ValueError(f"it {' and '.join(problems)}")
+    for name, variable in named.items():
+        if tuple(arrays[name].shape) != tuple(variable.shape):
+            raise ValueError(
+                f"{name} has shape {arrays[name].shape} there; expected {tuple(variable.shape)}"
+            )
+
+
+def as_dtype(array: np.ndarray, dtype: str | tf.DType) -> np.ndarray:
+    """Returns an array as it was written: NumPy's format drops the name of bfloat16."""
+    return array.view(tf.as_dtype(dtype).as_numpy_dtype) if array.dtype.kind == "V" else array
