@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -16,16 +16,6 @@ from keras_trellis.core.receptive_field import receptive_field
 from keras_trellis.engine import streaming, whole
 from keras_trellis.trellis_base import TrellisBase
 from keras_trellis.types import Cache, State
-
-_OF_AN_LSTM = {
-    "activation": "It belongs to the gate: `gate=keras_trellis.LSTMGate(activation=...)`.",
-    "recurrent_activation": (
-        "It belongs to the gate: `gate=keras_trellis.LSTMGate(recurrent_activation=...)`."
-    ),
-    "implementation": "Leave it out: there is one implementation.",
-    "unroll": "Leave it out: there is no loop over time.",
-    "use_cudnn": "Leave it out: there is none in cuDNN.",
-}
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -99,10 +89,10 @@ class TrellisLayer(TrellisBase):
         weight_dropout: rate of DropConnect on the taps that read the past (all if k = 1) of both
             kernels, one mask a call; with weight normalisation it acts on v.
         recompute: whether to save memory in training: what a level needs for its gradient is
-            computed twice, and what is kept grows with the square root of the depth. The results
-            are the same.
-        return_sequences: whether to return the output of every step or of the last one; for that
-            one alone, without a mask, a level computes no more than the steps that it depends on.
+            computed twice, and memory grows with the square root of the depth. The results are
+            the same.
+        return_sequences: whether to return the output of every step or of the last one. For the
+            last one, without a mask, a level computes only the steps that it depends on.
         return_state: whether to return the states too.
         stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
             static batch size.
@@ -173,7 +163,6 @@ class TrellisLayer(TrellisBase):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        _refuse_arguments_of_an_lstm(depth, kwargs)
         super().__init__(
             units,
             depth,
@@ -264,18 +253,3 @@ class TrellisLayer(TrellisBase):
             self._network, weights, sequences, cache, mask, training=bool(training)
         )
         return self._outputs(hidden), cache
-
-
-def _refuse_arguments_of_an_lstm(depth: Any, kwargs: Mapping[str, Any]) -> None:
-    for name, instead in _OF_AN_LSTM.items():
-        if name in kwargs:
-            raise ValueError(
-                f"`{name}` is an argument of keras.layers.LSTM that TrellisLayer does not take. "
-                f"{instead} Received: {name}={kwargs[name]!r}"
-            )
-    if isinstance(depth, str) or callable(depth):
-        raise ValueError(
-            "`depth` must be a positive integer, the number of levels. An activation belongs to "
-            f"the gate: `gate=keras_trellis.LSTMGate(activation={depth!r})`. "
-            f"Received: depth={depth!r}"
-        )

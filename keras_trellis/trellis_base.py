@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,6 +20,17 @@ _KINDS = {
     "initializer": keras.initializers,
     "regularizer": keras.regularizers,
     "constraint": keras.constraints,
+}
+
+
+_OF_AN_LSTM = {
+    "activation": "It belongs to the gate: `gate=keras_trellis.LSTMGate(activation=...)`.",
+    "recurrent_activation": (
+        "It belongs to the gate: `gate=keras_trellis.LSTMGate(recurrent_activation=...)`."
+    ),
+    "implementation": "Leave it out: there is one implementation.",
+    "unroll": "Leave it out: there is no loop over time.",
+    "use_cudnn": "Leave it out: there is none in cuDNN.",
 }
 
 
@@ -59,6 +70,7 @@ class TrellisBase(SequenceLayer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        _refuse_arguments_of_an_lstm(depth, kwargs)
         super().__init__(seed=seed, **kwargs)
         self.units = arguments.positive("units", units)
         self.depth = arguments.positive("depth", depth)
@@ -266,3 +278,18 @@ class TrellisBase(SequenceLayer):
                 f"`cache` must be what `get_initial_cache({batch_size})` or `stream` returns, of "
                 f"shapes {wanted}. Received: {type(cache).__name__} of shapes {shapes}"
             )
+
+
+def _refuse_arguments_of_an_lstm(depth: Any, kwargs: Mapping[str, Any]) -> None:
+    for name, instead in _OF_AN_LSTM.items():
+        if name in kwargs:
+            raise ValueError(
+                f"`{name}` is an argument of keras.layers.LSTM that TrellisLayer does not take. "
+                f"{instead} Received: {name}={kwargs[name]!r}"
+            )
+    if isinstance(depth, str) or callable(depth):
+        raise ValueError(
+            "`depth` must be a positive integer, the number of levels. An activation belongs to "
+            f"the gate: `gate=keras_trellis.LSTMGate(activation={depth!r})`. "
+            f"Received: depth={depth!r}"
+        )

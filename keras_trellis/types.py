@@ -1,4 +1,4 @@
-"""The two kinds of memory of a trellis network: the state and the cache."""
+"""The state and the cache of a trellis network."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Inside the network each is [B, T, units]; carried from call to call (the paper's
 
 
 class Cache(NamedTuple):
-    """What a trellis network must remember to go on exactly where it stopped.
+    """What a trellis network needs of its past to go on exactly where it stopped.
 
     All tensors are dense and batch-first, so that rows can be gathered, reordered or sent over
     a wire. Treat a cache as a value: `TrellisLayer.stream` takes one and returns the next.
 
     Attributes:
         inputs: the last inputs, [B, (kernel_size - 1) * largest dilation, p].
-        levels: for each state of the gate what the levels still need of their own past, [B, S,
+        levels: for each state of the gate what the levels need of their own past, [B, S,
             units]. A level of dilation d holds max(kernel_size - 1, 1) * d steps, S is their sum
             over the levels. Levels stand in the order of their place in the dilation cycle, then
             from the lowest up: with one dilation for all levels simply from the lowest up.
