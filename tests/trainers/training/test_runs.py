@@ -72,17 +72,17 @@ def train(config, corpus, tmp_path, monkeypatch):
         ("schedule", {"factor": 2.0}, "config.schedule.factor"),
         ("data", {"history": "none"}, "config.data.history"),
         ("data", {"horizon": 10}, "config.data.horizon"),
-        ("model", {"kind": "gru"}, "config.model.kind"),
+        ("model", {"layer": "gur"}, "config.model.layer"),
         ("evaluation", {"exact_chunk": 0}, "config.evaluation.exact_chunk=0"),
         (
             "model",
-            {"head": dict(kind="mixed", experts=2)},
-            "`config.model.head.kind` must be one of .*mixture.*adaptive.*Received: .*='mixed'",
+            {"head": "mixed"},
+            "`config.model.head` must be one of .*mixture.*adaptive.*Received: .*='mixed'",
         ),
         (
             "model",
-            {"head": dict(kind="mixture", experts=0, latent_dropout=0.0, epsilon=0.0)},
-            "`config.model.head.experts`.*experts=0",
+            {"head": "mixture", "mixture": dict(experts=0, latent_dropout=0.0, epsilon=0.0)},
+            "`config.model.mixture.experts`.*experts=0",
         ),
         ("model", {"units": 3}, "`config.model.output_units` must be at most config.model.units=3"),
     ],
@@ -119,8 +119,8 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
         ("data", {"window": 200, "horizon": 150}, "config.data.window=200: give more text"),
         (
             "model",
-            {"head": dict(kind="adaptive", cutoffs=(2, 9))},
-            r"`config.model.head.cutoffs` must be below the vocabulary's size, 6. .*\(2, 9\)",
+            {"head": "adaptive", "adaptive": dict(cutoffs=(2, 9))},
+            r"`config.model.adaptive.cutoffs` must be below the vocabulary's size, 6. .*\(2, 9\)",
         ),
         (
             "model",
@@ -132,7 +132,7 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
 def test_what_does_not_suit_the_text_is_told_before_the_model_is_built(
     train, config, tmp_path, monkeypatch, group, values, named
 ):
-    monkeypatch.setattr(experiment.modeling, "MODELS", {})
+    monkeypatch.setattr(experiment.models, "TrellisLM", None)
     with config.unlocked():
         config[group].update(values)
     with pytest.raises(ValueError, match=named) as error:
@@ -156,7 +156,7 @@ def test_a_batch_that_replicas_cannot_share_is_told_before_the_model_is_built(
 def test_a_model_that_cannot_fit_is_told_before_it_is_built(train, config, tmp_path, monkeypatch):
     room = available_memory.Room(1, "cgroup limit")
     monkeypatch.setattr(available_memory, "room", lambda: room)
-    monkeypatch.setattr(experiment.modeling, "build", None)
+    monkeypatch.setattr(experiment.models, "build", None)
     with pytest.raises(ValueError, match="takes about 0.0 GiB of memory, .* .cgroup limit.;"):
         train()
     assert not (tmp_path / "run").exists()
@@ -165,9 +165,9 @@ def test_a_model_that_cannot_fit_is_told_before_it_is_built(train, config, tmp_p
     with open_workdir(tmp_path / "run", config.to_dict()):
         (tmp_path / "run" / "vocabulary.txt").write_text("<eos>\na\n")
     monkeypatch.setattr(available_memory, "room", lambda: room)
-    monkeypatch.setattr(experiment.modeling, "build", None)
+    monkeypatch.setattr(experiment.models, "build", None)
     with pytest.raises(ValueError, match="parameters is read in .* .cgroup limit"):
-        experiment.load_trained(epath.Path(tmp_path / "run"), "to generate")
+        experiment.load_trained(epath.Path(tmp_path / "run"))
 
 
 def test_a_model_that_may_not_fit_is_trained_with_a_warning(train, monkeypatch, capsys):
@@ -196,7 +196,7 @@ def test_evaluation_text_that_is_too_short_is_told_before_training(
     ("owner", "name", "number"),
     [
         (experiment.corpora, "load", signal.SIGINT),
-        (experiment.modeling, "build", signal.SIGTERM),
+        (experiment.models, "build", signal.SIGTERM),
         (experiment.evaluation.Evaluator, "exact", signal.SIGHUP),
     ],
 )
@@ -259,8 +259,8 @@ def test_a_run_that_was_stopped_has_the_status_of_the_signal(train, monkeypatch,
 
 
 HEADS = {
-    "mixture": dict(kind="mixture", experts=2, latent_dropout=0.3, epsilon=1e-8),
-    "adaptive": dict(kind="adaptive", cutoffs=(2, 4)),
+    "mixture": dict(experts=2, latent_dropout=0.3, epsilon=1e-8),
+    "adaptive": dict(cutoffs=(2, 4)),
 }
 
 
@@ -268,7 +268,7 @@ HEADS = {
 def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
     train, config, tmp_path, capsys, monkeypatch, head
 ):
-    build = experiment.modeling.build
+    build = experiment.models.build
 
     def build_the_same(*arguments):
         model = build(*arguments)
@@ -281,9 +281,10 @@ def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
         with np.load(max((tmp_path / "run" / "checkpoints").glob("step-*.npz"))) as file:
             return {name: file[name] for name in file.files}
 
-    monkeypatch.setattr(experiment.modeling, "build", build_the_same)
+    monkeypatch.setattr(experiment.models, "build", build_the_same)
     with config.model.unlocked():
-        config.model.head = HEADS[head]
+        config.model.head = head
+        config.model[head].update(HEADS[head])
     results = []
     for epochs_of_each_call in ([2], [1, 2]):
         for epochs in epochs_of_each_call:
