@@ -138,7 +138,7 @@ def _result(text):
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
-        result.pop("checksum")  # of the seconds too
+        result.pop("checksum", None)  # of the seconds too
     except (ValueError, KeyError, TypeError) as error:
         return f"cannot be read: {error}"
     return result
