@@ -1,4 +1,4 @@
-"""A run's table, metrics.csv: rows by kind and step, which read the same however often it stopped.
+"""A run's table, metrics.csv: rows by kind and step, the same however often the run stopped.
 
 A table that is not as a run writes it, as after an editor or a spreadsheet, is never written over:
 it is set aside under another name, and the rows that can be read go on in a new one.
