@@ -101,7 +101,8 @@ def push(levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | 
     Returns:
         [B, S, units].
     """
-    places, begin, total = [], 0, levels.shape[1]
+    *_, (total, _) = ends(network)  # not the static shape: a chunk of unknown length loses it
+    places, begin = [], 0
     for level, (end, _) in enumerate(ends(network)):
         places += [*range(begin + 1, end), total + level]
         begin = end

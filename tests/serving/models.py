@@ -81,9 +81,10 @@ def _adaptive() -> TrellisLM:
     return _language_model(len(CHARACTERS), _trellis(), head=head)
 
 
-def _recurrent(layer: type[keras.layers.RNN], *units: int) -> TrellisLM:
+def _recurrent() -> TrellisLM:
     keras.utils.set_random_seed(7)
-    return _language_model(len(WORDS), [layer(size) for size in units])
+    layers = [keras.layers.LSTM(5), keras.layers.GRU(4)]
+    return _language_model(len(WORDS), layers)
 
 
 def _of_random_weights(size: int, seed: int) -> TrellisLM:
@@ -107,8 +108,7 @@ KINDS = {
     "tied": Model(lambda: _language_model(len(WORDS), _trellis()), WORDS),
     "mixture": Model(_mixture, WORDS),
     "adaptive": Model(_adaptive, CHARACTERS),
-    "lstm": Model(lambda: _recurrent(keras.layers.LSTM, 5, 4), WORDS),
-    "gru": Model(lambda: _recurrent(keras.layers.GRU, 4), WORDS),
+    "recurrent": Model(_recurrent, WORDS),
     "sequences": Model(_classifier, options={"labels": LABELS}),
     "images": Model(
         lambda: _classifier(permutation=PERMUTATION),

@@ -19,7 +19,7 @@ def model(load):
     return load("tied")
 
 
-@pytest.fixture(scope="module", params=["tied", "lstm"])
+@pytest.fixture(scope="module", params=["tied", "recurrent"])
 def of_a_layer(request, load, keras_models):
     """A served model over each kind of layer, and the Keras model."""
     return load(request.param), keras_models[request.param]

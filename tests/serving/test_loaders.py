@@ -26,8 +26,7 @@ OF_WORDS = ["a b zz c\nd", "", " j i"]
 TEXTS = {
     "tied": ["a b zz c\nd qwfp zxcv <unk>", "", " j i"],
     "mixture": OF_WORDS,
-    "lstm": OF_WORDS,
-    "gru": OF_WORDS,
+    "recurrent": OF_WORDS,
     "adaptive": ["ab é日\nc", "", "da"],
 }
 ROWS = [[3, 1, 7, 5, 4], [2], [0, 6]]
@@ -208,7 +207,7 @@ def test_the_console_script(exports, requests, expected):
 
 def test_tfsm_layer(exports, specs, requests, expected):
     cases = [("tied", signature) for signature in ONE_OF_EACH]
-    for name, signature in [*cases, ("lstm", "generate"), ("sequences", "serve")]:
+    for name, signature in [*cases, ("recurrent", "generate"), ("sequences", "serve")]:
         layer = keras.layers.TFSMLayer(str(exports[name]), call_endpoint=signature)
         request = {
             key: tf.constant(requests[name][signature][key], spec.dtype)

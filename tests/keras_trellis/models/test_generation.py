@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_trellis import TrellisLayer, TrellisLM
 from keras_trellis.models import generation
 
 V = 7
@@ -259,3 +260,12 @@ def test_what_is_forbidden_row_by_row(jit_compile):
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         generation.check_sampling(*arguments)
+
+
+def test_prompts_of_several_lengths_share_a_graph():
+    """From the second length on, TensorFlow traces a graph for any: shapes are unknown in it."""
+    layer = TrellisLayer(3, 2, output_units=3)
+    model = TrellisLM(V, layer, embedding_units=3)
+    for length in (1, 2, 3):
+        prompt = np.ones([2, length], int)
+        np.testing.assert_array_equal(model.generate(prompt, 5, seed=1)[:, :length], prompt)
