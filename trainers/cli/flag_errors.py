@@ -9,6 +9,7 @@ from typing import Any
 from absl import flags
 
 from trainers.tasks import names
+from trainers.tasks.names import check_flag as check
 
 _PATHS = ("workdir", "data_dir", "output", "checkpoint", "permutation", "reference_dir")
 _MISSING = re.compile(r"Missing value for flag (--\S+)")
@@ -50,12 +51,6 @@ def check_paths(values: flags.FlagValues = flags.FLAGS) -> None:
         check(
             name, repr(path), "a name without control characters or white space at its ends", plain
         )
-
-
-def check(name: str, value: Any, expected: str, valid: bool) -> None:
-    """Raises ValueError where a flag's value is not valid."""
-    if not valid:
-        raise ValueError(f"--{name} must be {expected}. Received: --{name}={value}")
 
 
 def check_text(name: str, value: Any) -> None:

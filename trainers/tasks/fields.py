@@ -82,7 +82,8 @@ def of_class(definition: Any, prefix: str = "") -> dict[str, Field]:
     """
     table: dict[str, Field] = {}
     for each in dataclasses.fields(definition):
-        name, kind = prefix + each.name, each.type
+        name = prefix + each.name
+        kind: Any = each.type
         if dataclasses.is_dataclass(kind):
             table |= of_class(kind, f"{name}.")
             continue

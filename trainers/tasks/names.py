@@ -44,3 +44,9 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
             group = group.setdefault(each, {})
         group[leaf] = value
     return values
+
+
+def check_flag(name: str, value: Any, expected: str, valid: bool) -> None:
+    """Raises ValueError if a flag's value is not valid."""
+    if not valid:
+        raise ValueError(f"--{name} must be {expected}. Received: --{name}={value}")
