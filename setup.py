@@ -39,6 +39,7 @@ EXTRAS = {
         "mkdocs-material>=9.7,<10",
         "mkdocstrings[python]>=1",
     ],
+    # For trainers.verify and trainers.import_weights.
     "verify": ["torch"],
 }
 

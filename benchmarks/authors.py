@@ -1,4 +1,4 @@
-"""The authors' language model as a contender, with weights that others have too."""
+"""The authors' language model, and random weights for it and for ours."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def language_model(clone: str | None, arrays: dict[str, Any], depth: int) -> Any
 def language_model_arrays(vocabulary_size: int, embedding_units: int, units: int) -> dict[str, Any]:
     """Returns weights as `keras_trellis.convert.language_model_from_torch` takes them.
 
-    They are random, and large enough for the hidden states to carry something up the levels.
+    They are random, and large enough for hidden states to change from level to level.
     """
     import numpy as np
 

@@ -1,8 +1,8 @@
 """The contenders of a training step; each function is called in a process of its own.
 
-A step is the same for all: forward, the mean square of the kept outputs as loss, the gradients
-with respect to the weights and to the input (there is an embedding below, as a rule), and plain
-gradient descent. No dropout, no weight normalisation. In the mode `forward` it ends at the loss.
+Every contender takes the same step: the mean square of the kept outputs as loss, its gradients with
+respect to the weights and the input (as if an embedding were below), and plain gradient descent,
+without dropout and weight normalisation. In the mode `forward` a step ends at the loss.
 """
 
 import math
@@ -13,7 +13,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.workers import Contender
 
 RATE = 1e-3  # of the gradient descent
-PRODUCTS = 4  # how many levels' products are one step of the rows that do nothing else
+PRODUCTS = 4  # levels in one step of `products_...`
 
 
 # This package's layer
@@ -25,7 +25,7 @@ def trellis(sizes: Sizes) -> Contender:
 
 
 def trellis_recompute(sizes: Sizes) -> Contender:
-    """The layer that computes again in the backward pass what it did not keep."""
+    """The layer with recomputation in the backward pass."""
     return _trellis(sizes, recompute=True)
 
 
@@ -80,7 +80,7 @@ def tcn(sizes: Sizes) -> Contender:
     from tcn import TCN
 
     _set_policy(sizes)
-    taps = max(sizes.kernel_size, 2)  # with one it would not see the past
+    taps = max(sizes.kernel_size, 2)  # with one tap it would not see the past
     dilations = tcn_dilations(sizes.receptive_field(), taps)
     layer = TCN(sizes.units, taps, dilations=dilations, return_sequences=True)
     return _keras(layer, sizes, layer.receptive_field)
@@ -144,7 +144,7 @@ def _keras_step(layer, kept, sizes):
         below, *gradients = tape.gradient(loss, [sequences, *variables])
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(RATE * gradient)
-        return loss, below  # what is not returned would not be computed
+        return loss, below  # TensorFlow would prune a gradient that is not returned
 
     step = {"train": train, "forward": forward}[sizes.mode]
     step.get_concrete_function(sequences)  # tracing belongs to the process at rest
@@ -155,12 +155,12 @@ def _keras_step(layer, kept, sizes):
 
 
 def authors(sizes: Sizes) -> Contender:
-    """The authors' code, as it lies on the disk; bfloat16 by autocast."""
+    """The authors' code as released; bfloat16 by autocast."""
     return _authors(sizes, lambda net: net)
 
 
 def authors_compiled(sizes: Sizes) -> Contender:
-    """The authors' code under torch.compile; the first step, at rest still, compiles it."""
+    """The authors' code under torch.compile, which compiles in a first step."""
     import torch
 
     contender = _authors(sizes, torch.compile)
@@ -225,7 +225,7 @@ def _torch_step(net, parameters, sizes):
 
 
 def products_tensorflow(sizes: Sizes) -> Contender:
-    """The products of a level and nothing else: the rate that this machine has for these shapes."""
+    """The products of a level and nothing else: the machine's rate for these shapes."""
     import tensorflow as tf
 
     taps, kernel, blocks = (tf.cast(each, sizes.dtype) for each in factors(sizes))
@@ -245,7 +245,7 @@ def products_tensorflow(sizes: Sizes) -> Contender:
 
 
 def products_torch(sizes: Sizes) -> Contender:
-    """The same by PyTorch, which may have another library of products."""
+    """The same in PyTorch, which may use another library of products."""
     import torch
 
     torch.set_num_threads(sizes.threads)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.corpus --output=DIR
 
-The text means nothing; it stands in for the real one where only size counts: DIR is a `--data_dir`
-of `--task=wikitext103`. The same seed gives the same files. It is written as a stream.
+The text is random; it replaces the real one where only size counts. DIR is a `--data_dir` of
+`--task=wikitext103`. The same seed gives the same files.
 """
 
 import sys
@@ -14,9 +14,10 @@ from absl import app, flags
 from etils import epath
 
 from trainers.data import wikitext
+from trainers.tasks.wikitext import WIKITEXT103
 
 FLAGS = flags.FLAGS
-_PUBLISHED = wikitext.EDITIONS["wikitext103"]
+
 _BLOCK = 1 << 20
 # Mandelbrot's form, p(r) ~ 1 / (r + q): English text has q of about 2.7.
 _SHIFT = 2.7
@@ -92,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
         )
     folder = epath.Path(FLAGS.output)
     folder.mkdir(parents=True, exist_ok=True)
-    lengths = _PUBLISHED.tokens | {"train": FLAGS.tokens}
+    lengths = WIKITEXT103.lengths | {"train": FLAGS.tokens}
     for seed, (split, name) in enumerate(wikitext.FILES.items(), FLAGS.seed):
         blocks = draw(lengths[split], FLAGS.words, seed, every_word=split == "train")
         write(folder / name, blocks, vocabulary(FLAGS.words))
@@ -104,9 +105,9 @@ def define_flags() -> None:
     """Defines the command's flags."""
     flags.DEFINE_string("output", None, "The folder to write to.", required=True)
     flags.DEFINE_integer(
-        "tokens", _PUBLISHED.tokens["train"], "Of the training text.", lower_bound=1
+        "tokens", WIKITEXT103.lengths["train"], "Of the training text.", lower_bound=1
     )
-    flags.DEFINE_integer("words", _PUBLISHED.words, "Different tokens.", lower_bound=4)
+    flags.DEFINE_integer("words", WIKITEXT103.vocabulary_size, "Different tokens.", lower_bound=4)
     flags.DEFINE_integer("seed", 1, "The three texts take this one and the next two.")
 
 

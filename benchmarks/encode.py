@@ -1,11 +1,11 @@
-"""What a corpus takes before the first step: encoding, loading it again, drawing batches.
+"""Measures the work before the first step: encoding a corpus, loading it, drawing batches.
 
     python -m benchmarks.corpus --output=DIR
     python -m benchmarks.encode --data_dir=DIR --cache_dir=CACHE
 
-Loading again verifies every checksum, of the text and of the ids. Memory is the most that was held
-above the process at rest, with TensorFlow imported. An encoding that was stopped is gone on with,
-and then says little: take an empty CACHE.
+Loading again verifies every checksum of the text and of the ids. Memory is the peak above the
+process at rest, with TensorFlow imported. Take an empty CACHE: a stopped encoding would go on from
+its last record.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""A language model of random weights as an export has it: what the benchmarks of serving load."""
+"""An exported language model of random weights, which the benchmarks of serving load."""
 
 import contextlib
 import dataclasses
@@ -168,7 +168,11 @@ def export(precision: str, model: Model) -> Contender:
 
 
 def define_flags(
-    *, units: int, depth: int, embedding_units: int = 400, dilation_rate: Sequence[str] = ("1",)
+    *,
+    units: int,
+    depth: int,
+    embedding_units: int = 400,
+    dilation_rate: Sequence[str] = ("1",),
 ) -> None:
     """Defines the flags of a model's sizes."""
     flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.generate --reference_dir=TRELLISNET --json=generate.json
 
-A step reads a batch of prompts of random tokens and continues each greedily. The weights are random
-too; no time depends on either. The authors' code has no cache: each token takes the last
-`receptive_field` tokens again, which is all that it depends on.
+A step continues a batch of prompts of random tokens greedily. The weights are random too; no time
+depends on either. The authors' code has no cache: for each token it reads the last
+`receptive_field` tokens again, on which the token depends.
 """
 
 import dataclasses

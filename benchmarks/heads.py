@@ -91,7 +91,7 @@ def _contender(head, sizes):
         below, *gradients = tape.gradient(loss, [features, *variables])
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(RATE * gradient)
-        return loss, below  # what is not returned would not be computed
+        return loss, below  # TensorFlow would prune a gradient that is not returned
 
     step.get_concrete_function(features, targets)  # tracing belongs to the process at rest
     parameters = sum(math.prod(variable.shape) for variable in variables)

@@ -2,15 +2,14 @@
 
     python -m benchmarks.long_memory --task=adding --csv=adding.csv --plot=adding.png
 
-`TrellisLayer` is that of the task's preset `small`; Keras's LSTM and GRU and keras-tcn get the
-number of units that comes nearest to its parameters. Data, batches, clipping and Adam are those of
-the preset for all. Each is trained for the same seconds of processor time in training steps,
-whatever else the machine does. The first call, which traces, compiles and takes the first steps,
-does not count, and evaluation does not.
+`TrellisLayer` is that of the task's preset `small`. Keras's LSTM and GRU and keras-tcn get the
+number of units that comes nearest to its parameters. All take data, batches, clipping and Adam from
+the preset. Each trains for the same processor seconds in training steps, whatever else the machine
+does. The first call, which traces and compiles, and evaluation do not count.
 
-A round is another seed. In the first round each contender is trained at every rate of `--rate`, in
-the others at the one that brought it the least validation loss. What has been trained stands in the
-CSV, and the same command goes on with what does not.
+Each round has another seed. In the first round each contender trains at every rate of `--rate`, in
+the others at the rate that gave it the least validation loss. The CSV keeps all trainings; the same
+command goes on with those that are missing.
 """
 
 import csv
@@ -36,8 +35,8 @@ from trainers.tasks import registry
 FLAGS = flags.FLAGS
 NAMES = (OURS, "lstm", "gru", "tcn")
 TASKS = ("copy_memory", "adding")
-SOLVED = 1e-3  # a validation loss below this is a solution; without memory it is 0.17 in both
-CALL = 10  # steps between two looks at the clock
+SOLVED = 1e-3  # a smaller validation loss is a solution; without memory it is 0.17 in both
+CALL = 10  # training steps between two readings of the clock
 EVALUATIONS = 30  # in a training
 
 
@@ -53,7 +52,7 @@ class Setting:
 
 
 class Point(NamedTuple):
-    """What a training has come to after so many seconds and steps: a row of the CSV."""
+    """The validation loss of a training after some seconds and steps: a row of the CSV."""
 
     task: str
     name: str
@@ -71,7 +70,7 @@ class Point(NamedTuple):
 
 
 def contender(setting: Setting) -> Contender:
-    """Returns the training as a single step, and its points as what that brings."""
+    """Returns the training as a single step, which learns its points."""
     from trainers.sequences.modeling import SequenceModeling
     from trainers.tasks import sequences
     from trainers.training import loop, optimizers, runs
@@ -93,7 +92,7 @@ def contender(setting: Setting) -> Contender:
 
 
 def for_time(config: Any, seed: int) -> Any:
-    """Returns the preset for a training that ends by the clock: whole batches, without an end."""
+    """Returns the preset with whole batches and without an end, for training by the clock."""
     config = config.copy_and_resolve_references().unlock()
     config.seed = seed
     # A shorter last batch would be compiled for in the middle of the training.
@@ -144,7 +143,7 @@ def _layer(name, units, return_sequences):
 
 
 def train(trainer: Any, budget: float) -> Iterable[tuple[float, int, float]]:
-    """Trains for so many seconds; yields seconds, steps and validation loss now and then."""
+    """Trains for `budget` seconds; yields seconds, steps and validation loss now and then."""
     batches, spent, steps = trainer.batches(0), 0.0, 0
     state = trainer.task.initial_state()
     for evaluation in range(1 + EVALUATIONS):
@@ -160,9 +159,15 @@ def train(trainer: Any, budget: float) -> Iterable[tuple[float, int, float]]:
 
 
 def measure(
-    config: Any, *, budget: float, rates: Sequence[float], seeds: int, threads: int, path: Path
+    config: Any,
+    *,
+    budget: float,
+    rates: Sequence[float],
+    seeds: int,
+    threads: int,
+    path: Path,
 ) -> tuple[list[Point], dict[str, str]]:
-    """Trains what does not stand in the CSV yet.
+    """Trains what is not in the CSV yet.
 
     Args:
         config: the preset.
@@ -202,14 +207,14 @@ def _has(points, name, rate, seed):
 
 
 def best_rate(points: Iterable[Point], name: str) -> float | None:
-    """Returns the rate of a contender's least validation loss; None where it has no training."""
+    """Returns the rate of a contender's least validation loss; None without any."""
     mine = [point for point in points if point.name == name]
     finite = [point for point in mine if math.isfinite(point.loss)]
     return min(finite, key=lambda point: point.loss).rate if finite else None
 
 
 def append(path: Path, setting: Setting, facts: Facts) -> None:
-    """Writes a training's points below those that the CSV has."""
+    """Appends a training's points to the CSV."""
     begun = path.exists()
     sizes = (facts["units"], facts["parameters"], setting.rate, setting.seed, setting.budget)
     with path.open("a", newline="", encoding="utf-8") as file:
@@ -222,7 +227,7 @@ def append(path: Path, setting: Setting, facts: Facts) -> None:
 
 
 def read(path: Path) -> list[Point]:
-    """Returns the points of a CSV; none where there is no file."""
+    """Returns the points of a CSV; none without a file."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -247,7 +252,7 @@ def chosen(points: Iterable[Point], name: str) -> list[list[Point]]:
 
 
 def row(name: str, trainings: Sequence[Sequence[Point]]) -> Facts:
-    """Returns what a contender's trainings of one task have come to."""
+    """Returns the row of a contender's trainings of one task."""
     lasts = [training[-1] for training in trainings]
     rates = [(last.steps - CALL) / last.seconds for last in lasts]
     return {
@@ -293,7 +298,7 @@ def _seconds_to_solution(row):
 
 
 def memoryless(config: Any) -> float:
-    """Returns the least loss of whoever has no memory; see `trainers.data.long_memory`."""
+    """Returns the least loss of a layer without memory; see `trainers.data.long_memory`."""
     if config.task == "adding":
         return 1 / 6
     return 10 * math.log(8) / (config.data.steps + 20)

@@ -136,7 +136,10 @@ def _versions():
 
 
 def compare(
-    contenders: Contenders, ours: str, setting: Any, here: Row
+    contenders: Contenders,
+    ours: str,
+    setting: Any,
+    here: Row,
 ) -> tuple[Results, dict[str, str]]:
     """Measures the contenders that --only selects; see `workers.measure`.
 
@@ -160,11 +163,17 @@ def compare(
 
 
 def compare_each(
-    contenders: Contenders, ours: str, settings: Sequence[Any], here: Row
+    contenders: Contenders,
+    ours: str,
+    settings: Sequence[Any],
+    here: Row,
 ) -> tuple[list[Results], dict[str, str]]:
     """Does the same at several settings; see `workers.measure_each`."""
     results, left_out = workers.measure_each(
-        _selected(contenders, ours), settings, threads=here["threads"], rounds=FLAGS.rounds
+        _selected(contenders, ours),
+        settings,
+        threads=here["threads"],
+        rounds=FLAGS.rounds,
     )
     return results, _by_title(left_out, contenders)
 

@@ -2,11 +2,10 @@
 
     python -m benchmarks.serving --reference_dir=TRELLISNET --json=serving.json
 
-A language model of random weights is exported, and loaded by `tf.saved_model.load` alone. `step`
-and `generate` go on greedily from a prompt that is as long as the receptive field; the cache stays
-in tensors, as in a server. Beside them: what reading the weights takes, what their products take, a
-Keras LSTM of as many parameters, and the window of the receptive field again for each token.
-`docs/benchmarks.md` explains the rows.
+The model has random weights, and `tf.saved_model.load` loads it. `step` and `generate` continue
+prompts as long as the receptive field greedily; the cache stays in tensors, as in a server. Other
+rows: reading the weights, their products, a Keras LSTM of as many parameters, and reading the
+window of the receptive field again for each token. `docs/benchmarks.md` explains them.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from benchmarks.workers import Contender, Facts, Reading, Results
 FLAGS = flags.FLAGS
 MATRIX = (1024, 8192)
 MATRICES = 16  # 512 MB in all: more than a processor's caches hold
-PASSES = 4  # over them: a step then takes long enough to be told from its start
+PASSES = 4  # over them, so that a step takes long enough to be measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +60,9 @@ class Setting:
     def weights_read(self) -> int:
         """Returns how many weights a token must read, however many rows there are.
 
-        The present tap of the hidden kernel at each level but the first, whose hidden state is
-        zero, since that of the level below is not known earlier; the past tap once for all levels;
-        the input kernel once; and all that the softmax reads.
+        Each level but the first reads the present tap of the hidden kernel, since it has to wait
+        for the level below; the first level's hidden state is zero. The past tap, the input kernel
+        and the softmax are read once.
         """
         model = self.model
         return model.input_weights + model.depth * model.tap_weights + model.head_weights
@@ -104,7 +103,7 @@ def generate_signature(setting: Setting) -> Contender:
 
 
 def _begun(loaded, setting):
-    """Returns the prompts' last ids [B], and the cache of what stands before them."""
+    """Returns the prompts' last ids [B], and the cache of the ids before them."""
     import tensorflow as tf
 
     ids = tf.constant(setting.prompts())
@@ -177,7 +176,7 @@ def window(setting: Setting) -> Contender:
 
 
 def window_last(setting: Setting) -> Contender:
-    """The same, of which the last output alone is asked for: half of the work."""
+    """The same for the last output alone: half of the work."""
     return _window(setting, discard=setting.model.receptive_field - 1)
 
 
@@ -214,7 +213,7 @@ def authors(setting: Setting) -> Contender:
 
 
 def read_sums(setting: Setting) -> Contender:
-    """The sums of matrices that together no cache holds."""
+    """The sums of matrices that together fit no cache."""
     del setting
     import tensorflow as tf
 
@@ -286,7 +285,7 @@ def products(setting: Setting) -> Contender:
 
 
 OURS = "step"
-LIMIT = "limit"  # not a contender: made of what the two of READS read
+LIMIT = "limit"  # no contender: the faster of READS in each round
 READS = ("read_sums", "read_products")
 CONTENDERS: report.Contenders = {
     OURS: ("`step`", step),
@@ -300,7 +299,7 @@ CONTENDERS: report.Contenders = {
     "read_sums": ("reading, sums", read_sums),
     "read_products": ("reading, products", read_products),
 }
-# What goes on by one token and by many, and the LSTM that does so.
+# Our signatures, and the LSTM that does the same.
 LSTMS = {OURS: "lstm", "generate": "lstm_generate"}
 
 
@@ -371,7 +370,7 @@ def _same(name, results):
 
 
 def beside_lstms(size: int, results: Results) -> list[Facts]:
-    """Returns the time of `step` and of `generate` over that of the LSTM which does the same."""
+    """Returns the time of `step` and of `generate` over that of the matching LSTM."""
     found = []
     for name, other in LSTMS.items():
         if name in results and other in results:

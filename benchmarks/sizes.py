@@ -1,4 +1,4 @@
-"""What the contenders of a training step are built for, and the work that it takes."""
+"""The sizes of a training step, and the work that it takes."""
 
 import bisect
 import dataclasses
@@ -15,7 +15,7 @@ def nearest_units(count: Callable[[int], int], wanted: int) -> int:
     """Returns the units with which a network comes nearest to so many parameters.
 
     Args:
-        count: from units to parameters, of which there are more than units^2.
+        count: returns the parameters of so many units, more than units^2.
         wanted: the number of parameters.
     """
     candidates = range(1, 1 + math.isqrt(wanted))

@@ -1,8 +1,8 @@
 """Contenders that take turns, each in a process of its own.
 
-A process of its own gives each contender its memory and its thread pool for itself. Taking turns,
-A B C A B C ..., lets what else the machine does fall on all of them alike, so that ratios taken
-round by round hold where times do not.
+In a process of its own each contender has its own memory and thread pool. They take turns, A B C A
+B C ..., so that other work on the machine disturbs all of them alike: ratios taken round by round
+hold even where times do not.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ Facts = dict[str, Any]
 
 
 class Contender(NamedTuple):
-    """What a worker runs, and what is known of it beforehand.
+    """What a worker runs.
 
     Attributes:
         step: runs one step and returns when it is done.
-        facts: numbers for the result; they must pickle.
-        learn: returns further facts, which the steps brought; called after the last one.
-        memory: whether what a step holds above the process at rest means anything; it does not
-            where steps have been run before.
+        facts: what is known before the first step; it must pickle.
+        learn: returns further facts after the last step.
+        memory: whether to measure the memory of a step above the process at rest. That has no
+            meaning if steps have run before.
     """
 
     step: Callable[[], Any]
@@ -44,8 +44,8 @@ class Contender(NamedTuple):
 class Reading(NamedTuple):
     """One step: its time, and the most memory that it held above the process at rest.
 
-    At rest is after building and tracing, before the first step. The memory is None on systems
-    without Linux's /proc.
+    A process is at rest after building and tracing, before the first step. The memory is None on
+    systems without Linux's /proc.
     """
 
     seconds: float
@@ -66,12 +66,17 @@ class LeftOutError(Exception):
     """A contender cannot run here; the message says why."""
 
 
-# Takes what `measure` was given, and imports what it needs only when it is called.
+# A function of a setting; it imports what it needs only when it is called.
 Build = Callable[[Any], Contender]
 
 
 def measure(
-    builds: Mapping[str, Build], setting: Any, *, threads: int, warmup: int, rounds: int
+    builds: Mapping[str, Build],
+    setting: Any,
+    *,
+    threads: int,
+    warmup: int,
+    rounds: int,
 ) -> tuple[Results, dict[str, str]]:
     """Runs contenders in turn.
 
@@ -79,11 +84,11 @@ def measure(
         builds: for each name a function of `setting`, found by name in an importable module.
         setting: what the contenders are built for; it must pickle.
         threads: how many cores, and how many threads a pool, each contender gets.
-        warmup: how many rounds go before those that count.
+        warmup: how many rounds do not count, before the others.
         rounds: how many rounds count.
 
     Returns:
-        The results, and for each contender that cannot run the reason.
+        The results, and the reason for each contender that cannot run.
     """
     workers = {name: _Worker(build, setting, threads) for name, build in builds.items()}
     results: Results = {}
@@ -125,8 +130,8 @@ def measure_each(
 ) -> tuple[list[Results], dict[str, str]]:
     """Runs contenders in turn at several settings, each contender in one process for all of them.
 
-    The first pass through the settings does not count. There is no memory in the readings: a
-    process may still hold what it took at another setting.
+    The first pass through the settings does not count. Readings have no memory, since a process may
+    still hold what it took at another setting.
 
     Args:
         builds: as `measure`'s.
@@ -184,7 +189,7 @@ def once(name: str, build: Build, setting: Any, threads: int) -> Result:
 
 
 class _Worker:
-    """A contender's process, seen from here."""
+    """A contender's process."""
 
     def __init__(self, build: Build, setting: Any, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -196,7 +201,7 @@ class _Worker:
         theirs.close()
 
     def receive(self, word: str | None = None) -> Any:
-        """Sends a word, if any, and returns the answer, or the facts if there was none yet."""
+        """Sends a word and returns the answer; without a word, returns the facts."""
         try:
             if word is not None:
                 self._connection.send(word)
@@ -231,7 +236,7 @@ def _serve(connection, build, setting, threads):
         connection.send(reason)
     except ModuleNotFoundError as error:
         connection.send(LeftOutError(f"not installed: {error}"))
-    except Exception as error:  # one contender's failure must not cost the others' figures
+    except Exception as error:  # the others go on
         reason = f"it failed: {type(error).__name__}: {error}"
         connection.send(LeftOutError(textwrap.shorten(reason, 300)))
 
@@ -248,8 +253,8 @@ def _read(step, rest):
 
 
 def limit_threads(threads: int) -> None:
-    """Limits this process to so many cores, and its pools to so many threads; before any import."""
-    if hasattr(os, "sched_setaffinity"):  # pools beside a framework's main one obey only this
+    """Limits the cores and threads of this process; call it before any import."""
+    if hasattr(os, "sched_setaffinity"):  # some thread pools obey only this
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     os.environ.update(dict.fromkeys(names, str(threads)))
@@ -265,8 +270,8 @@ def available_cores() -> int:
 
 
 def forget_peak() -> None:
-    """Sets the process's peak back to what it holds now (Linux's proc(5), clear_refs)."""
+    """Resets the peak of the process to its present memory (proc(5), clear_refs)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
-        pass  # the peak is then that of the process's life: tracing and compiling count too
+        pass  # then the peak includes tracing and compiling

@@ -1,7 +1,7 @@
 """A Keras model of text with its `LSTM` swapped for a `TrellisLayer`, on real text.
 
-Both predict the next character of Python's reference text, which comes with Python, and both are
-scored on text that they have not seen. They have as many parameters, and learn for the same time.
+Both predict the next character of Python's reference text, which comes with Python, and are scored
+on text that they have not seen. They have about as many parameters, and learn for the same time.
 
     python examples/lstm_swap.py    # half a minute on two cores
 """
@@ -26,21 +26,21 @@ def windows() -> tuple[np.ndarray, np.ndarray]:
 
 
 class Stopwatch(keras.callbacks.Callback):
-    """Counts seconds from the first step on, whose own go into compiling, and ends training."""
+    """Ends training after some seconds, counted from the end of the first step, which compiles."""
 
     def __init__(self, limit: float) -> None:
         super().__init__()
         self.limit, self.seconds, self.start = limit, 0.0, 0.0
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Looks at the clock."""
+        """Stops when the time is up."""
         self.start = self.start or time.monotonic()
         self.seconds = time.monotonic() - self.start
         self.model.stop_training = self.seconds > self.limit
 
 
 def learn(layer: keras.layers.Layer, epochs: int, limit: float = float("inf")) -> float:
-    """Trains and scores a model around a recurrent layer; returns the seconds it learned for."""
+    """Trains and scores a model around a recurrent layer; returns for how many seconds."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((None,), dtype="int32")])
     model.add(keras.layers.Embedding(128, 32))
@@ -61,7 +61,7 @@ def learn(layer: keras.layers.Layer, epochs: int, limit: float = float("inf")) -
 
 
 def main() -> None:
-    """Trains the one for an epoch, the other for as long."""
+    """Trains one for an epoch, the other for as long."""
     trellis = TrellisLayer(88, depth=4, return_sequences=True)
     seconds = learn(trellis, epochs=1)
     learn(keras.layers.LSTM(128, return_sequences=True), epochs=100, limit=seconds)

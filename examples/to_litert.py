@@ -1,4 +1,4 @@
-"""A trained model goes to a phone: converted for LiteRT, and run there at any batch and length.
+"""Converts a trained model for LiteRT, and runs it at any batch size and length, as a phone would.
 
 python examples/to_litert.py    # a quarter of a minute on two cores; needs Keras 3.13
 """
@@ -35,14 +35,14 @@ def run(interpreter: tf.lite.Interpreter, sequences: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """Converts a model and compares what both make of sequences of several sizes."""
+    """Converts a model and compares the outputs of both for sequences of several sizes."""
     model = train()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.tflite")
         model.export(path, format="litert", verbose=False)
         converted = path.read_bytes()
     print(f"{len(converted):,} bytes")
-    # Without TensorFlow, on the phone: `ai_edge_litert.interpreter.Interpreter`, called likewise.
+    # On the phone, without TensorFlow: `ai_edge_litert.interpreter.Interpreter`, used alike.
     interpreter = tf.lite.Interpreter(model_content=converted)
     for batch, steps in [(1, 1), (4, 30), (2, 300)]:
         walks = np.random.default_rng(steps).choice([-1.0, 1.0], (batch, steps, 1))

@@ -1,7 +1,7 @@
-"""Sequences of many lengths: padding that is masked, reading from both sides, callbacks.
+"""Sequences of many lengths: masked padding, reading from both sides, callbacks.
 
-Tells from the words of a character's Unicode name whether it is a letter, a mark, a number, a
-punctuation or a symbol. Python has the names and the answers.
+The model reads the words of a character's Unicode name and predicts whether it is a letter, a mark,
+a number, a punctuation or a symbol. Python has the names and the answers.
 
     python examples/variable_lengths.py    # a quarter of a minute on two cores
 """
@@ -33,7 +33,7 @@ def named_characters() -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Trains, and scores the best of the epochs' models on names it has not seen."""
+    """Trains, and scores the model of the best epoch on names that it has not seen."""
     keras.utils.set_random_seed(0)
     names, kinds = named_characters()
     model = keras.Sequential(

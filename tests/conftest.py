@@ -40,14 +40,20 @@ hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
-def exports(tmp_path_factory):
-    """The folders of the models of `tests.serving.models`, by name, which all workers share."""
+def shared_folder(tmp_path_factory):
+    """A folder that all workers of a run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exports(shared_folder):
+    """The folders of the models of `tests.serving.models`, by name."""
     from tests.serving import models  # here, as it imports TensorFlow
 
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exports"
-    folder.mkdir(exist_ok=True)
-    return models.Exports(folder)
+    return models.Exports(shared_folder)
 
 
 @pytest.fixture(autouse=True)

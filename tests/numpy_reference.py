@@ -1,37 +1,12 @@
 """A trellis network in NumPy float64, from the equations of Bai, Kolter and Koltun (2019), sec. 3.
 
-Slow and without cleverness: loops over levels and time, dense kernels only. The layer is held
-against it, and the output heads against what stands at the end.
+Slow and plain: loops over levels and time. `keras_trellis.core` is held against it, and the output
+heads against the functions at the end.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-
-
-class Masks(NamedTuple):
-    """What dropout multiplies in one call; None: nothing.
-
-    inputs broadcasts to [B, T, p], hidden to [B, T, units]; kernel and recurrent_kernel have the
-    shape of the dense kernels.
-    """
-
-    inputs: np.ndarray | None = None
-    hidden: np.ndarray | None = None
-    kernel: np.ndarray | None = None
-    recurrent_kernel: np.ndarray | None = None
-
-
-NO_MASKS = Masks()
-
-
-class Result(NamedTuple):
-    """Outputs [B, T, output_units], states [B, units], auxiliary [B, M, T, output_units]."""
-
-    outputs: np.ndarray
-    states: tuple[np.ndarray, ...]
-    auxiliary: np.ndarray | None
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -105,120 +80,64 @@ def normalize(v: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return scale * v / np.where(norm == 0, 1, norm)
 
 
-def trellis(
+def levels(
     sequences: np.ndarray,
     kernel: np.ndarray,
     recurrent_kernel: np.ndarray,
     bias: np.ndarray | None,
     *,
-    units: int,
     depth: int,
-    gate="lstm",
-    taps: int | None = None,
+    gate: str = "lstm",
     dilations: Sequence[int] = (1,),
-    groups: int = 1,
-    staggered: bool = False,
     inject_every: int = 1,
-    output_units: int | None = None,
+    staggered: int = 1,
     initial_state: Sequence[np.ndarray] | None = None,
-    auxiliary_every: int | None = None,
-    discard: int = 0,
-    kernel_scale: np.ndarray | None = None,
-    recurrent_scale: np.ndarray | None = None,
-    masks: Masks = NO_MASKS,
-) -> Result:
-    """Runs the network.
+    input_mask: np.ndarray | None = None,
+    state_mask: np.ndarray | None = None,
+) -> list[list[np.ndarray]]:
+    """Returns the state of each level, each [B, T, units].
 
     Args:
         sequences: [B, T, p].
-        kernel: [taps, p, blocks * units], or with groups [1, p, blocks * units // groups].
-        recurrent_kernel: [taps, units, blocks * units], or with groups
-            [(taps - 1) * groups + groups - 1, units // groups, blocks * units // groups].
+        kernel: [taps of the input, p, blocks * units].
+        recurrent_kernel: [taps, units, blocks * units].
         bias: [blocks * units] or None.
-        gate: a name of GATES, or a triple (step, number of blocks, number of states).
-        taps: the kernel size; None: kernel's (without groups).
-        kernel_scale: g of the weight-normalised dense kernel [blocks * units]; None: no
-            normalisation.
-        recurrent_scale: the same for the recurrent kernel.
+        staggered: the number of groups, of which group g is zero below level g.
+        initial_state: each [B, units].
+        input_mask: [B, 1, p], or None.
+        state_mask: [B, 1, units], or None.
     """
-    step, blocks, n_states = GATES[gate] if isinstance(gate, str) else gate
-    taps = len(kernel) if taps is None else taps
-    wx = dense_kernel(kernel, taps, units, blocks, groups)
-    wz = dense_recurrent_kernel(recurrent_kernel, taps, units, blocks, groups)
-    if masks.kernel is not None:
-        wx = wx * masks.kernel
-    if masks.recurrent_kernel is not None:
-        wz = wz * masks.recurrent_kernel
-    if kernel_scale is not None:
-        wx, wz = normalize(wx, kernel_scale), normalize(wz, recurrent_scale)
-
+    step, blocks, n_states = GATES[gate]
+    units = recurrent_kernel.shape[1]
     batch, steps = sequences.shape[:2]
-    x = sequences if masks.inputs is None else sequences * masks.inputs
-    hidden_mask = np.ones((1, 1, 1)) if masks.hidden is None else masks.hidden
-    hidden_mask = np.broadcast_to(hidden_mask, (batch, 1, units))[:, 0]  # one for all steps
-    history = [np.zeros((batch, units))] * n_states
-    if initial_state is not None:
-        history = list(initial_state)
+    x = sequences if input_mask is None else sequences * input_mask
+    dropped = np.ones((batch, units)) if state_mask is None else state_mask[:, 0]
+    history = initial_state or [np.zeros((batch, units))] * n_states
 
     level = [np.zeros((batch, steps, units)) for _ in range(n_states)]  # level 0
-    auxiliary = []
+    found = []
     for i in range(depth):
         d = dilations[i % len(dilations)]
         following = [np.zeros((batch, steps, units)) for _ in range(n_states)]
         for t in range(steps):
             z = np.zeros((batch, blocks * units)) + (0 if bias is None else bias)
-            for j in range(taps):
-                past = t - (taps - 1 - j) * d
-                if i % inject_every == 0 and past >= 0:  # left of the sequence stands x = 0
-                    z = z + x[:, past] @ wx[j]
-                h = level[0][:, past] if past >= 0 else history[0]
-                z = z + (h * hidden_mask) @ wz[j]
+            for j, weights in enumerate(reversed(recurrent_kernel)):
+                h = level[0][:, t - j * d] if t >= j * d else history[0]
+                z = z + (h * dropped) @ weights
+            for j, weights in enumerate(reversed(kernel)):
+                if i % inject_every == 0 and t >= j * d:  # left of the sequence stands x = 0
+                    z = z + x[:, t - j * d] @ weights
             shifted = [
                 s[:, t - d] if t >= d else left for s, left in zip(level, history, strict=True)
             ]
             state = step(z.reshape(batch, blocks, units).transpose(1, 0, 2), shifted)
             for s, value in zip(following, state, strict=True):
                 s[:, t] = value
-                if staggered:
-                    s[:, t, (i + 1) * units // groups :] = 0
+                if staggered > 1:
+                    s[:, t, (i + 1) * units // staggered :] = 0
         level = following
-        if auxiliary_every and i % auxiliary_every == auxiliary_every - 1:
-            auxiliary.append(level[0])
-
-    channels = slice(units - (output_units or units), None)
-    states = tuple(s[:, -1] if steps else left for s, left in zip(level, history, strict=True))
-    stacked = None
-    if auxiliary_every:
-        stacked = np.zeros((batch, 0, steps, units))
-        if auxiliary:
-            stacked = np.stack(auxiliary, axis=1)
-        stacked = stacked[:, :, discard:, channels]
-    return Result(level[0][:, discard:, channels], states, stacked)
-
-
-def masked_trellis(
-    sequences: np.ndarray, mask: np.ndarray, *args, initial_state=None, **kwargs
-) -> Result:
-    """Runs each row alone with its masked steps taken out.
-
-    A masked step repeats the output before it; before the first valid step stand zeros.
-
-    Args: as `trellis` without `discard` and auxiliary outputs; mask [B, T] of booleans, True where
-    a step is valid.
-    """
-    rows = []
-    for row, valid in enumerate(mask):
-        left = None if initial_state is None else [s[row : row + 1] for s in initial_state]
-        packed = trellis(sequences[row : row + 1, valid], *args, initial_state=left, **kwargs)
-        outputs = np.zeros((1, len(valid), packed.outputs.shape[-1]))
-        for t in range(len(valid)):
-            seen = valid[: t + 1].sum()
-            if seen:
-                outputs[:, t] = packed.outputs[:, seen - 1]
-        rows.append((outputs, packed.states))
-    outputs = np.concatenate([o for o, _ in rows])
-    states = tuple(np.concatenate(s) for s in zip(*[s for _, s in rows], strict=True))
-    return Result(outputs, states, None)
+        found.append(level)
+    return found
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

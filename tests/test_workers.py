@@ -44,6 +44,7 @@ def test_every_test_runs_once_and_fixtures_end_where_workers_are_replaced(run, t
     ended = run(REPLACED_FROM=0)
     assert ended.returncode == 0, ended.stdout
     assert re.search("^6 passed", ended.stdout, re.MULTILINE), ended.stdout
+    assert re.search(r"gw\d held \d\.\d GiB and is replaced", ended.stdout)
     ran = [path.name.split("-")[1:] for path in tmp_path.glob("ran-*")]
     assert sorted(name for name, _ in ran) == list("012345")
     processes = {process for _, process in ran}

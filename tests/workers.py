@@ -58,7 +58,7 @@ class Controller:
     """Hooks of the process that starts the workers."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._terminal = config.pluginmanager.get_plugin("terminalreporter")
+        self._config = config
         self._leaving: set[str] = set()
         self._peaks: dict[str, int] = {}
         self._too_large: dict[str, str] = {}  # a worker's test after which it held too much
@@ -75,9 +75,10 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node):
-        if node.gateway.id in self._leaving and self._terminal is not None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if node.gateway.id in self._leaving and terminal:
             peak = self._peaks[node.gateway.id] / GIB
-            self._terminal.write(f"\n{node.gateway.id} held {peak:.1f} GiB and is replaced: ")
+            terminal.write(f"\n{node.gateway.id} held {peak:.1f} GiB and is replaced: ")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem, report, sched):

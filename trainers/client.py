@@ -102,7 +102,7 @@ def next_tokens(model: remote.Model, text: str) -> Next:
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the command's flags."""
-    own = {"flag_values": values}
+    own: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("server", None, "The server's address, HOST:PORT.", **own)
     flags.DEFINE_string("model", None, "The model's name on the server.", **own)
     flags.DEFINE_enum("protocol", "grpc", list(PROTOCOLS), "The protocol of the port.", **own)

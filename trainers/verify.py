@@ -12,6 +12,7 @@ https://github.com/locuslab/trellisnet, and torch must be installed (`pip instal
 
 import contextlib
 import dataclasses
+import importlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from absl import flags
 
 from keras_trellis import TrellisLM
 from trainers.authors import clone as authors
-from trainers.authors import released
+from trainers.authors import released, torch_files
 from trainers.cli import command, run_flags
 from trainers.language import experiment, modeling, models
 from trainers.tasks import corpora, registry, schema
@@ -292,11 +293,8 @@ def _verify() -> int:
 
 def _reference_module(clone: str) -> Any:
     authors.check(clone, "model")
-    try:
-        from trainers.authors import reference
-    except ModuleNotFoundError as error:
-        raise ValueError(f"it needs torch: pip install '.[verify]' ({error})") from error
-    return reference
+    torch_files.torch()
+    return importlib.import_module("trainers.authors.reference")
 
 
 @contextlib.contextmanager

@@ -1,12 +1,12 @@
-"""What becomes of runs whose process is killed, whose disk is full, whose files are damaged.
+"""Disturbs runs: kills the process, fills the disk, damages files.
 
     python -m benchmarks.faults --seconds=600 --seed=0
     python -m benchmarks.faults --only=kills --only=stops
     python -m benchmarks.faults --case=errors:train:EIO-once:write:run/metrics.csv:2
 
-Commands of the trainers are disturbed, one in each case, and given again until they have finished.
-Then everything has to be as if nothing had happened. A case that went wrong is told with the line
-that repeats it; then the exit status is 1.
+Each case disturbs one command of the trainers, and gives it again until it has finished. Then
+everything must be as if nothing had happened. If a case goes wrong, the line that repeats it is
+printed, and the exit status is 1.
 """
 
 import collections
@@ -36,8 +36,8 @@ KINDS = {
     "denied": "a file or a folder of another owner",
     "pairs": "two processes at once",
 }
-MEMORY = Path("/dev/shm")  # where a file costs no disk
-# TensorFlow in a process that is forked has the calling thread alone.
+MEMORY = Path("/dev/shm")  # files here cost no disk
+# In a forked process TensorFlow has only the calling thread.
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _begin_again():
-    """Runs this command with the library before it; comes back where there can be none."""
+    """Runs this command with the library preloaded; returns only if the library cannot be built."""
     folder = Path(tempfile.mkdtemp())
     library = shim.build(folder)
     if library is None:
@@ -79,7 +79,9 @@ def _begin_again():
 
 
 def _findings(folder, lanes, deadline):
-    from benchmarks.faults import server  # TensorFlow, which the first process does without
+    from benchmarks.faults import (
+        server,
+    )  # imports TensorFlow, which the first process does not need
 
     found = []
     for each in server.findings(
@@ -142,11 +144,11 @@ def _count(name, row):
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_float("seconds", 600.0, "After these no further case is begun.", lower_bound=0)
-    flags.DEFINE_integer("seed", 0, "What draws the cases.")
+    flags.DEFINE_float("seconds", 600.0, "No case begins later than this.", lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "Seed of the draw of cases.")
     flags.DEFINE_multi_enum("only", None, list(KINDS), "Kinds of cases; all by default.")
-    flags.DEFINE_multi_string("case", None, "A case to repeat, instead of those drawn.")
-    flags.DEFINE_integer("most", None, "Cases at most; by default what there is time for.", 1)
+    flags.DEFINE_multi_string("case", None, "A case to repeat, instead of drawn ones.")
+    flags.DEFINE_integer("most", None, "Most cases; by default as many as there is time for.", 1)
     report.define_flags(rounds=None)
 
 

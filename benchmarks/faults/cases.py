@@ -1,7 +1,7 @@
-"""What can go wrong, as cases with a name: the name alone repeats the case.
+"""What can go wrong, as cases; the name of a case is enough to repeat it.
 
 A case is `KIND:PROGRAM:HOW:...`, such as `errors:train:EIO-once:write:run/metrics.csv:2`: the
-second write to that file. Names hold `*` where a file's name holds a time or a random number.
+second write to that file fails. A `*` stands for a time or a random number in a file's name.
 """
 
 import collections
@@ -19,7 +19,7 @@ from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import PROGRAMS, Program, Templates
 from benchmarks.faults.shim import Action, Fault
 
-# How many cases of each there are beside the others'.
+# The share of each kind among the cases.
 KINDS = {
     "kills": 3,
     "stops": 2,
@@ -29,10 +29,10 @@ KINDS = {
     "pairs": 1,
 }
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
-_FULL = ("ENOSPC", "EDQUOT")  # what an operation that takes space may fail with, beside EIO
-FITS = 4096  # bytes of a file that a disk still takes: a result, but no checkpoint
+_FULL = ("ENOSPC", "EDQUOT")  # further errors of operations that take space
+FITS = 4096  # bytes of a file that a full disk still takes: a result, but no checkpoint
 _READING = ("open", "read", "stat", "list")
-# What cannot be done in a folder that may be read alone, and in one that may not even be.
+# Operations that fail in a folder that is read-only, and in one that cannot even be read.
 _FOREIGN = ("@(openwrite|unlink|rename|mkdir)", "@(open|openwrite|list|unlink|rename|mkdir)")
 _UNIQUE = re.compile(r"(?<=events\.out\.tfevents\.).*|[0-9a-f]{20,}")
 
@@ -44,7 +44,7 @@ class Operation:
     Attributes:
         name: as shim.c calls it.
         path: of the file, a pattern.
-        at: which of those on the file it is, counted from 1.
+        at: its number among those on the file, from 1.
         takes_space: whether a full disk refuses it.
     """
 
@@ -104,7 +104,7 @@ def profile(program: Program, templates: Templates, runner: Runner, place: Path)
 
 
 def operations(lines: Iterable[str]) -> Iterator[Operation]:
-    """Returns the operations that shim.c has told of, a line each."""
+    """Yields the operations that shim.c has logged, one in each line."""
     seen: collections.Counter[tuple[str, str]] = collections.Counter()
     for line in lines:
         name, path, flags = line.split("\t")
@@ -114,7 +114,7 @@ def operations(lines: Iterable[str]) -> Iterator[Operation]:
 
 
 def every(kind: str, program: Program, profile: Profile, generator: random.Random) -> list[str]:
-    """Returns the cases of a kind that a program has; of endless ones a thousand."""
+    """Returns the cases of a kind for a program; at most a thousand where they are endless."""
     of_kind = {
         "kills": _kills,
         "stops": _stops,
@@ -181,14 +181,17 @@ def _pairs(program, profile, generator):
 
 def _is_stray(name):
     base = Path(name).name
-    text = name.startswith(f"{programs.TEXT}/")  # what is not ours, and may be any text
+    text = name.startswith(f"{programs.TEXT}/")  # the user's; it may be any text
     return text or base in (*programs.STRAYS, *programs.STRAY_CHECKPOINTS)
 
 
 def drawn(
-    profiles: Mapping[str, Profile], kinds: list[str], seed: int, count: int | None = None
+    profiles: Mapping[str, Profile],
+    kinds: list[str],
+    seed: int,
+    count: int | None = None,
 ) -> Iterator[str]:
-    """Yields the cases of a seed, kinds and programs by their shares, none of them twice."""
+    """Yields the cases of a seed, by the shares of kinds and programs, none of them twice."""
     generator = random.Random(seed)
     left = {}
     for kind in kinds:

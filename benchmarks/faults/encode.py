@@ -1,8 +1,8 @@
-"""Encodes a text of the user's own, as the trainers do before all else.
+"""Encodes a user's text, as the trainers do first.
 
     python -m benchmarks.faults.encode --data_dir=DIR
 
-It records how far it has come after every few words, where the trainers wait for 64 MB.
+It records its progress after every few words; the trainers do so after 64 MB.
 """
 
 from absl import flags

@@ -1,6 +1,6 @@
-"""What a command leaves in its folder, as values that two runs can be compared by.
+"""What a command leaves in its folder, as values that can be compared between two runs.
 
-Left out is what no two runs have alike: seconds, rates, memory, names that hold a time.
+Seconds, rates, memory and names that hold a time differ between runs, and are left out.
 """
 
 import csv
@@ -18,6 +18,7 @@ import tensorflow as tf
 from google.protobuf import message
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
+from trainers.data.files import CHECKSUM
 
 Values = dict[str, Any]
 _MEASURED = {"cost/seconds", "cost/peak_bytes"}
@@ -28,11 +29,11 @@ _EXPORTED = 2  # the version that an undisturbed export makes
 # A lock holds a process's number; a picture is drawn from the table; events that were written once
 # more, and what TensorFlow could not remove of a SavedModel, do no harm.
 _IGNORED = re.compile(r"\bcurves\.png$|\block$|/tensorboard/.*\.unreadable$|/variables_temp/")
-RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # what the trainers may leave incomplete
+RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # they may be incomplete
 
 
 def read(folder: Path) -> Values:
-    """Returns what the files of a folder hold, by name, and what should not be there."""
+    """Returns the contents of a folder's files by name, and the names of files left over."""
     found: Values = {}
     events: list[tuple[int, str, float]] = []
     for path in sorted(folder.rglob("*")):
@@ -51,7 +52,7 @@ def read(folder: Path) -> Values:
 
 
 def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
-    """Returns the names of what differs, is missing, or is there in addition."""
+    """Returns a line for each name that differs, is missing or is new."""
     found = []
     for name in sorted({*expected, *actual}):
         if name not in actual:
@@ -64,7 +65,7 @@ def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[
 
 
 def newest_step(folder: Path) -> int:
-    """Returns the step of the newest checkpoint that is whole, -1 where there is none."""
+    """Returns the step of the newest whole checkpoint; -1 without any."""
     steps = [-1]
     for path in (folder / "run" / "checkpoints").glob("step-*.npz"):
         step = re.fullmatch(r"step-(\d+)\.npz", path.name)
@@ -84,7 +85,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def scalars(data: bytes) -> list[tuple[int, str, float]]:
-    """Returns the scalars of a file of events: step, tag, value; a record cut short ends it."""
+    """Returns (step, tag, value) of a file of events, up to the first broken record."""
     found, start = [], 0
     while start + 12 <= len(data):
         (size,) = struct.unpack_from("<Q", data, start)
@@ -138,6 +139,7 @@ def _result(text):
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
+        result.pop(CHECKSUM, None)  # of the seconds, too
     except (ValueError, KeyError, TypeError) as error:
         return f"cannot be read: {error}"
     return result
@@ -155,8 +157,8 @@ def _rows(text):
 def _without_repeated_versions(found):
     """Leaves out versions of a model that equal the one before them.
 
-    Who gives the command of an export again, after it was stopped when its version was complete,
-    has two of them.
+    If an export is stopped after it has completed its version, giving its command again makes the
+    same version once more.
     """
     versions: dict[int, Values] = {}
     for name, value in found.items():
@@ -173,12 +175,12 @@ def _without_repeated_versions(found):
 
 
 def _plain(name):
-    """Returns a name without what is drawn or told by the clock."""
+    """Returns a name without its random numbers and times."""
     return re.sub(r"[0-9a-f]{16,}", "*", name)
 
 
 def _where(expected, actual):
-    """Returns a few words on where two values differ."""
+    """Returns a few words on how two values differ."""
     if isinstance(actual, str) and actual.startswith("cannot"):
         return f" ({actual})"
     if isinstance(expected, dict) and isinstance(actual, dict):

@@ -30,18 +30,18 @@ from absl import flags
 from benchmarks.faults import shim
 from trainers.training import stopping
 
-LIMIT_SECONDS = 60.0  # of a command that takes one: what takes longer hangs
+LIMIT_SECONDS = 60.0  # a command takes one second; after this it counts as hung
 _FACTS = struct.Struct("qq")  # whether the fault has come, and how many calls were counted
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What a child does.
+    """The command of a child process.
 
     Attributes:
         module: run as `python -m` runs it.
         arguments: its flags.
-        folder: the only one whose files count.
+        folder: only operations below it can go wrong.
         graphs: whether it runs any.
     """
 
@@ -53,13 +53,13 @@ class Command:
 
 @dataclasses.dataclass(frozen=True)
 class Disturbance:
-    """What goes wrong meanwhile.
+    """What goes wrong while a command runs.
 
     Attributes:
         fault: a file operation that goes wrong.
-        call: the call of a Python function, counted from 1, at which a signal comes; 0: none.
+        call: the number of the Python function call at which a signal comes, from 1; 0: none.
         signal: its number.
-        log: a file for the operations; None: none is written.
+        log: a file that lists the operations; None: no list.
         delay: seconds before the command begins.
     """
 
@@ -75,12 +75,12 @@ class Ended:
     """How a child ended.
 
     Attributes:
-        status: its exit status; that of a signal as a shell tells it, 128 and its number.
+        status: its exit status; after a signal 128 plus its number, as in a shell.
         output: what it wrote to stdout.
         errors: what it wrote to stderr.
         seconds: of its processor time.
-        hung: whether it had to be killed.
-        begun: whether what was to go wrong has; of a killed child unknown, and so true.
+        hung: whether it took too long and was killed.
+        begun: whether the fault has come; always true for a killed child.
         calls: how many calls of Python functions there were.
     """
 
@@ -94,7 +94,7 @@ class Ended:
 
 
 class _Child:
-    """A command under way."""
+    """A running command."""
 
     def __init__(self, command: Command, disturbance: Disturbance) -> None:
         self._facts = mmap.mmap(-1, _FACTS.size)
@@ -106,11 +106,11 @@ class _Child:
         if self._pid == 0:
             try:
                 _become(command, disturbance, self._streams, self._facts)
-            finally:  # whatever happens, this process is no second one of its parent's
+            finally:  # the child must never go on as a copy of its parent
                 os._exit(1)
 
     def wait(self, limit: float = LIMIT_SECONDS) -> Ended:
-        """Waits for the end; kills what takes longer than the limit."""
+        """Waits for the end; kills the child after the limit."""
         descriptor = os.pidfd_open(self._pid)
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
@@ -135,7 +135,7 @@ class _Child:
 
 
 class Forker:
-    """A process that forks commands; to be made before TensorFlow computes anything."""
+    """A process that forks commands; make it before TensorFlow computes anything."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("fork")
@@ -157,7 +157,7 @@ class Runner:
     """Runs commands.
 
     Args:
-        forker: runs those that need graphs.
+        forker: runs the commands that need graphs.
     """
 
     def __init__(self, forker: Forker) -> None:
@@ -186,7 +186,7 @@ def _drained(stream):
 
 
 def _become(command, disturbance, streams, facts):
-    """Makes this process the command; it ends here."""
+    """Turns this process into the command, and ends it."""
     time.sleep(disturbance.delay)
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
@@ -198,7 +198,7 @@ def _become(command, disturbance, streams, facts):
     if disturbance.log:
         shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
     shim.arm(command.folder, disturbance.fault)
-    # Those of this process may be ignored, as where it was started in the background.
+    # This process may ignore the signal, as one started in the background does.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     stopping.listen(importing=True)  # as `trainers` does where Python begins with a command
     status = _status_of(lambda: _main(command.module, disturbance))
@@ -227,7 +227,7 @@ def _main(module, disturbance):
 
 
 def _status_of(main):
-    """Returns the status with which Python ends after a `main`."""
+    """Returns the exit status that Python would have after `main`."""
     try:
         main()
     except SystemExit as end:
@@ -245,5 +245,5 @@ def _status_of(main):
 
 
 def limit_core_files() -> None:
-    """Has a child that is killed leave no core file."""
+    """Keeps killed children from leaving core files."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

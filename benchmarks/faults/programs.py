@@ -1,4 +1,4 @@
-"""The commands that are disturbed, and the folders in which they begin."""
+"""The commands to disturb, and the folders in which they begin."""
 
 import dataclasses
 import random
@@ -11,10 +11,10 @@ from benchmarks.faults import quick, shim
 from benchmarks.faults.processes import Command, Disturbance, Runner
 
 RUN, TEXT, MODELS = "run", "text", "models"
-# What users and their file managers leave in a folder, which is nobody else's to touch.
+# Files of users and their file managers, which no command may touch.
 STRAYS = ("notes.txt", "metrics (copy).csv")
 STRAY_CHECKPOINTS = ("step-foo.npz", "step-00000004 (copy).npz", "best.npz~")
-# The last checkpoint of the second epoch of three, and what renames it into its place.
+# The renaming of the last checkpoint of the second epoch, of three.
 _HALF = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", f"{RUN}/checkpoints/step-00000006*")
 _SMALL_TEXT_MODEL = {
     "model.units": 4,
@@ -37,14 +37,14 @@ _SMALL_TEXT_MODEL = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A command, and where it begins.
+    """A command, and the folder in which it begins.
 
     Attributes:
         name: what cases call it.
         module: what is run.
         arguments: its flags; `{folder}` stands for the folder.
-        prepare: puts into an empty folder what is there before.
-        share: how many of the cases it has, beside the others'.
+        prepare: fills the empty folder.
+        share: its share of the cases.
         graphs: whether it runs TensorFlow's graphs.
     """
 
@@ -62,7 +62,7 @@ class Program:
 
 
 class PreparationError(Exception):
-    """A command failed with nothing to disturb it."""
+    """An undisturbed command failed."""
 
 
 def _nothing(runner, folder):
@@ -70,7 +70,7 @@ def _nothing(runner, folder):
 
 
 def _half_run(runner, folder):
-    """A run that was killed after its second epoch, and what a user has put beside it."""
+    """A run that was killed after its second epoch, with files of the user."""
     ended = runner.run(TRAIN.command(folder), Disturbance(_HALF))
     if ended.status != 128 + signal.SIGKILL:
         raise PreparationError(f"no checkpoint of step 6: {ended}")
@@ -83,7 +83,7 @@ def _finished_run(runner, folder):
 
 
 def _exported_run(runner, folder):
-    """A finished run, and a model's folder that has a version already."""
+    """A finished run, and a model's folder with a version in it."""
     _finish(runner, TRAIN, folder)
     _finish(runner, EXPORT, folder)
     (folder / MODELS / "notes.txt").write_text("mine\n")
@@ -182,7 +182,7 @@ PROGRAMS = {
 
 
 class Templates:
-    """The folders in which programs begin, each made once.
+    """The folders in which programs begin; each is made once.
 
     Args:
         folder: where they stand.
@@ -192,14 +192,14 @@ class Templates:
         self._folder = folder
 
     def make(self, program: Program, runner: Runner) -> None:
-        """Makes what a program begins with."""
-        # Where the cases will be: a path that a file holds is then the same.
+        """Makes the folder of a program."""
+        # The cases run here too, so paths inside of files stay the same.
         place = self.copy(None, self._folder / "place")
         program.prepare(runner, place)
         shutil.move(place, self._folder / program.name)
 
     def copy(self, program: Program | None, place: Path) -> Path:
-        """Returns a folder with what a program begins with; of None, an empty one."""
+        """Returns a copy of a program's folder; an empty folder for None."""
         shutil.rmtree(place, ignore_errors=True)
         if program is None:
             place.mkdir(parents=True)

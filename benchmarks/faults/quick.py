@@ -1,8 +1,8 @@
-"""A run that takes a tenth of a second: `trainers.pixels`, but for its model and its batches.
+"""A run of a tenth of a second: `trainers.pixels` with another model and other batches.
 
 The command, the folder, the loop, the checkpoints, the records and the result are those of every
-run. The model is a small one of its own, and batches are arrays, since what TensorFlow needs to
-build a network and a pipeline takes longer than all that is asked about here.
+run. The model is a small one and the batches are arrays, because TensorFlow needs longer to build a
+network and a pipeline than this benchmark needs for everything else.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ OVERRIDES = {
 
 
 class Model(keras.Model):
-    """Two layers, with dropout: whatever is random has to go on where it was."""
+    """Two layers with dropout, so that random streams must go on where they were."""
 
     def __init__(self, steps: int, seed: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Model(keras.Model):
 
 
 class Task(SequenceModeling):
-    """The task of any sequences, its batches those of a list."""
+    """The task of any sequences, with batches from arrays."""
 
     def dataset(self, first_step: int) -> Any:
         return self._batches(first_step)
@@ -82,7 +82,7 @@ class Task(SequenceModeling):
 
 
 class Experiment(sequence_runs.SequenceExperiment):
-    """The experiment of any sequences, with a model of no layers."""
+    """The experiment of any sequences, with the small model."""
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
@@ -116,14 +116,14 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
 
 
 def install() -> None:
-    """Has the trainers' commands train and export this model, in this process and its children."""
+    """Makes the trainers' commands train and export this model, here and in children."""
     sequence_runs.SequenceExperiment = Experiment
     sequence_runs.export = export
     _draw_plainly()
 
 
 def _draw_plainly():
-    """Has pictures be files of a few bytes, for drawing them takes longer than all else."""
+    """Makes pictures files of a few bytes; drawing them would take longer than all else."""
 
     def savefig(self, file, **_):
         file.write(f"{len(self.axes)} axes\n".encode())
@@ -132,6 +132,6 @@ def _draw_plainly():
 
 
 def flags() -> list[str]:
-    """Returns the flags of the run, but for its folder."""
+    """Returns the flags of the run without its folder."""
     fields = [f"--config.{name}={value}" for name, value in OVERRIDES.items()]
     return ["--task=adding", "--preset=small", *fields]

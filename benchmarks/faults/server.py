@@ -1,4 +1,4 @@
-"""The process that has imported everything, and the processes forked from it that try cases."""
+"""The process that imports everything, and its forks, which try cases."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.trial import Finding
 from trainers.cli import config_flags
 
-# What the commands import, so that their processes need not.
+# The commands import these; their processes then need not.
 from trainers.sequences import experiment as sequence_runs  # noqa: F401
 
 
@@ -37,15 +37,15 @@ def findings(
     lanes: int,
     folder: Path,
 ) -> Iterator[Finding]:
-    """Tries cases in processes of their own; yields what each has come to.
+    """Tries cases in processes of their own; yields the finding of each.
 
     Args:
-        given: the cases; empty: those that the seed draws.
-        kinds: those of the cases that are drawn.
-        seed: what draws them.
-        deadline: the reading of `time.monotonic` after which none is begun.
-        most: how many at most; None: as many as there is time for.
-        lanes: how many at once.
+        given: the cases; if empty, the seed draws them.
+        kinds: the kinds of drawn cases.
+        seed: the seed of the draw.
+        deadline: the value of `time.monotonic` after which no case begins.
+        most: the most cases; None: as many as there is time for.
+        lanes: how many cases run at once.
         folder: for their files.
     """
     processes.limit_core_files()
@@ -80,7 +80,7 @@ def findings(
 
 
 def _begin(mine, trying, deadline):
-    """Begins a process that tries cases; returns where its findings are received."""
+    """Begins a process that tries cases; returns the end of its pipe."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     context.Process(target=_lane, args=(mine, trying, deadline, sender)).start()
@@ -109,17 +109,17 @@ def _lane(
             break
         try:
             finding = trying(case)
-        except Exception:  # the others are to be tried all the same
+        except Exception:  # try the other cases all the same
             finding = Finding(case, wrong=[f"the benchmark failed: {traceback.format_exc()}"])
         sender.send(finding)
     sender.close()
 
 
 def _warm_up(folder):
-    """Trains once in this process: what TensorFlow and Python prepare, children then have.
+    """Trains once in this process, so that children have what TensorFlow and Python prepare.
 
-    Functions run op by op: to trace them would take longer than all steps of these runs. With one
-    thread TensorFlow computes in the calling one, the only one that a child has.
+    Functions run op by op, because tracing them would take longer than all steps of these runs.
+    With one thread TensorFlow computes in the calling thread, the only one that a child has.
     """
     warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_functions")
     tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -1,7 +1,7 @@
-"""What lets file operations go wrong: shim.c, compiled, and what tells it which.
+"""Makes file operations go wrong: compiles shim.c, and tells it which operations fail.
 
-The library has to be there from a process's beginning, by LD_PRELOAD; a process that was forked
-from such a one sets for itself what goes wrong.
+LD_PRELOAD loads the library when a process begins. Each fork of that process then chooses its own
+fault.
 """
 
 import ctypes
@@ -18,17 +18,17 @@ VARIABLE = "LD_PRELOAD"
 
 
 class Action(enum.IntEnum):
-    """What becomes of an operation; the same numbers as in shim.c.
+    """What happens to an operation; the same numbers as in shim.c.
 
     Attributes:
         NOTHING: it is done.
         BEFORE: the process is sent a signal before it.
         AFTER: the process is sent a signal after it.
         ONCE: it fails.
-        LASTING: it fails, and so does all that follows; a full disk refuses what takes space alone.
-        MATCHING: all like it fail, and nothing else.
-        SHORT: half of what was to be written is.
-        FITS: from it on, no file can become larger than it may be.
+        LASTING: it fails, and so do all later ones; on a full disk those that take space.
+        MATCHING: all matching operations fail.
+        SHORT: it writes half of its bytes.
+        FITS: from here on no file can grow beyond a limit.
     """
 
     NOTHING = 0
@@ -46,12 +46,12 @@ class Fault:
     """What goes wrong, and where.
 
     Attributes:
-        action: what becomes of the operation.
+        action: what happens to the operation.
         value: a signal, or an errno.
         operation: its name, as shim.c calls it, or a pattern.
         path: the file below the folder that is watched, or a pattern.
-        at: which of the operations that match, counted from 1.
-        fits: how many bytes a file may have.
+        at: its number among the operations that match, from 1.
+        fits: the limit of a file's size in bytes.
     """
 
     action: Action = Action.NOTHING
@@ -63,7 +63,7 @@ class Fault:
 
 
 def build(folder: Path) -> Path | None:
-    """Compiles the library into a folder; returns its file, None where that is not possible."""
+    """Compiles the library into a folder; returns its file, or None if that is not possible."""
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux":
         return None
@@ -74,12 +74,12 @@ def build(folder: Path) -> Path | None:
 
 
 def present() -> bool:
-    """Whether this process was begun with the library."""
+    """Returns whether this process has loaded the library."""
     return hasattr(ctypes.CDLL(None), "faults_arm")
 
 
 def arm(prefix: Path, fault: Fault) -> None:
-    """Has operations below a folder go wrong in this process from here on."""
+    """Makes operations below a folder go wrong in this process from here on."""
     ctypes.CDLL(None).faults_arm(
         os.fsencode(prefix),
         fault.operation.encode(),
@@ -92,17 +92,17 @@ def arm(prefix: Path, fault: Fault) -> None:
 
 
 def log_to(descriptor: int) -> None:
-    """Has a line for each operation, its name, path and flags, written to a file."""
+    """Writes a line for each operation to a file: its name, path and flags."""
     ctypes.CDLL(None).faults_log(descriptor)
 
 
 def begun() -> bool:
-    """Whether what was to go wrong has."""
+    """Returns whether the fault has come."""
     return bool(ctypes.CDLL(None).faults_begun())
 
 
 def count_calls(at: int = 0, signal: int = 0) -> None:
-    """Counts the Python functions that this thread calls and leaves, and sends a signal at one."""
+    """Counts calls and returns of Python functions in this thread; sends a signal at one."""
     library = ctypes.CDLL(None)
     library.faults_events(ctypes.c_longlong(at), signal)
     counter = ctypes.cast(library.faults_event, ctypes.c_void_p)
@@ -110,12 +110,12 @@ def count_calls(at: int = 0, signal: int = 0) -> None:
 
 
 def stop_counting() -> None:
-    """Counts no more, and sends no signal."""
+    """Stops counting, and sends no signal."""
     ctypes.pythonapi.PyEval_SetProfile(None, None)
 
 
 def calls() -> int:
-    """Returns how many were counted."""
+    """Returns the number of counted calls."""
     counted = ctypes.CDLL(None).faults_counted
     counted.restype = ctypes.c_longlong
     return counted()

@@ -1,7 +1,7 @@
-"""A case, tried: the command is disturbed, given again, and what it leaves is compared.
+"""Tries a case: disturbs a command, gives it again, and compares what it leaves.
 
-Given again with nothing to disturb it, the same command finishes. Then there has to be what an
-undisturbed run leaves, bit for bit, and before that no command may have said what is not so.
+Given again undisturbed, the same command must finish, and leave what an undisturbed run leaves, bit
+for bit. Before that, no command may have said anything untrue.
 """
 
 import dataclasses
@@ -17,27 +17,27 @@ from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
 from trainers.cli.command import Status
 
-# What the libraries log, on lines of their own, is nobody's message.
+# Lines that libraries log; they are no messages of ours.
 _LOGGED = re.compile(r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*")
-# What a run says whose records are incomplete.
+# What a run says if its records are incomplete.
 _RECORDS_TOLD = re.compile(r"records in .* cannot be written|metrics.csv is not as a run writes it")
 _BEST = "run/checkpoints/best.npz"
 _OF_BEST = re.compile(r"run/result\.json|run/checkpoints/step-\d+\.npz differs \(best\)$")
-# What every command writes, and what can be made again.
+# Files that every command writes, or that can be made again.
 _LIVING = re.compile(r"run/lock|\.cache/.*")
 _CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
 
 
 @dataclasses.dataclass
 class Finding:
-    """What a case has come to.
+    """The result of a case.
 
     Attributes:
         case: its name.
         refused: whether the command ended with a line that says what is wrong.
-        different: what differs in the end from an undisturbed run.
-        lost: what was there before, and is gone.
-        wrong: what the command said or did that it should not have.
+        different: how the end differs from that of an undisturbed run.
+        lost: files that were there before, and are gone.
+        wrong: what the command should not have said or done.
         statuses: the exit statuses, of the disturbed command first.
         messages: the last lines of each.
         seconds: of processor time.
@@ -88,10 +88,15 @@ def tried(
 
 
 class _Trial:
-    """A case under way."""
+    """A case that is being tried."""
 
     def __init__(
-        self, program: Program, profile: Profile, runner: Runner, folder: Path, finding: Finding
+        self,
+        program: Program,
+        profile: Profile,
+        runner: Runner,
+        folder: Path,
+        finding: Finding,
     ) -> None:
         self._runner = runner
         self._program = program
@@ -113,7 +118,7 @@ class _Trial:
         self._finish()
 
     def damaged(self, how: str, name: str, at: str) -> None:
-        """A damaged file is named, or makes no difference; what it holds is never thrown away."""
+        """Damages a file: a message must name it unless nothing changes, and it must be kept."""
         for path in self._folder.glob(name):
             _damage(path, how, int(at))
         self._before = outcomes.contents(self._folder)
@@ -132,7 +137,7 @@ class _Trial:
         self.finding.different += self._found(name)
 
     def paired(self, how: str, delay: str, call: str) -> None:
-        """Two processes, one of which may be killed: neither disturbs the other."""
+        """Runs two processes, of which one may be killed: neither may disturb the other."""
         first = Disturbance(call=int(call), signal=signal.SIGKILL)
         second = Disturbance(delay=float(delay))
         pair = [(self._command, first), (self._command, second)]
@@ -170,7 +175,7 @@ class _Trial:
         finding.refused |= ended.status in (Status.REFUSED, Status.NOT_KEPT)
 
     def _check_end(self, ended, statuses):
-        """Checks that a command ended as it may, in a line where it did not succeed."""
+        """Checks the exit status of a command, and that a refusal is one line."""
         wrong = self.finding.wrong
         if ended.hung:
             wrong.append("it hangs")
@@ -185,25 +190,25 @@ class _Trial:
             wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
 
     def _crashes(self, how):
-        """TensorFlow's own code fails where a SavedModel that it has just written is unreadable."""
+        """TensorFlow's own code crashes if it cannot read a SavedModel that it has just written."""
         if self._program is EXPORT and how == "EIO-lasting":
             return {128 + signal.SIGSEGV}
         return set()
 
     def _check_steps(self):
-        """Checks that a checkpoint that was there is, or a later one."""
+        """Checks that the newest checkpoint is no older than before."""
         step = outcomes.newest_step(self._folder)
         if step < self._step:
             self.finding.lost.append(f"steps {step + 1} to {self._step}")
 
     def _check_kept(self, before):
-        """Checks that what was there is, if under another name."""
+        """Checks that every file is still there, under any name."""
         now = set(outcomes.contents(self._folder).values())
         names = [name for name, digest in before.items() if digest not in now]
         self.finding.lost += [name for name in names if not _LIVING.fullmatch(name)]
 
     def _found(self, damaged=""):
-        """Returns how what is there differs from what an undisturbed run leaves."""
+        """Returns how the folder differs from that of an undisturbed run."""
         left = outcomes.read(self._folder)
         differing = outcomes.differences(self._profile.expected, left)
         return [each for each in differing if not self._may_differ(each, damaged)]

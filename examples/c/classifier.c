@@ -1,8 +1,8 @@
-// What an exported classifier of sequences makes of one: without Python.
+// Classifies a sequence with an exported classifier, without Python.
 //
 //   classifier MODELS/NAME/VERSION CHANNELS < NUMBERS
 //
-// The numbers are a sequence's steps, one after the other, of so many channels each. The answer is a
+// The numbers are the steps of a sequence, one after the other, CHANNELS numbers each. The answer is a
 // line for each class: its number and its probability, with a tab between them. `build.sh` compiles
 // it.
 

@@ -1,10 +1,10 @@
-// What texts are worth to an exported language model, and how it goes on: without Python.
+// Scores texts with an exported language model and continues them, without Python.
 //
 //   language_model MODELS/NAME/VERSION LENGTH TEXT...
 //
-// The texts are one batch. Each answer is a line: the text's number, what it is, the value; with a
-// tab between them. The signatures' names and tensors are in the version's
-// assets.extra/model_card.md. `build.sh` compiles it.
+// The texts are one batch. Each answer is a line: the number of the text, a name, the value, with
+// tabs between them. The version's assets.extra/model_card.md lists the signatures and their
+// tensors. `build.sh` compiles this program.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { MAX_ROWS = 256 };
 
-// Returns where a row of a tensor [rows, columns] begins, in which an element has `size` bytes.
+// Returns where a row of a tensor [rows, columns] begins; an element has `size` bytes.
 static const void* row_of(TF_Tensor* tensor, int row, size_t size) {
   const size_t columns = TF_NumDims(tensor) > 1 ? (size_t)TF_Dim(tensor, 1) : 1;
   return (const char*)TF_TensorData(tensor) + (size_t)row * columns * size;

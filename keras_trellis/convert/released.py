@@ -70,8 +70,8 @@ def layer_from_torch(
             names and different values.
     """
     weights = _layer_weights(canonical(arrays))
-    layer = TrellisLayer(
-        **_sizes(weights),
+    layer = _layer(
+        weights,
         depth=depth,
         dilation_rate=dilation_rate,
         output_units=output_units,
@@ -129,8 +129,8 @@ def language_model_from_torch(
     features = of_head["prior_kernel"].shape[0] if "prior_kernel" in of_head else table.shape[1]
     kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
     of_layer, of_model = legacy.split(TrellisLM, kwargs)
-    layer = TrellisLayer(
-        **_sizes(weights),
+    layer = _layer(
+        weights,
         depth=depth,
         dilation_rate=dilation_rate,
         output_units=features,
@@ -185,8 +185,8 @@ def classifier_from_torch(
     classes, features = matrix.shape
     require_shape("linear.bias", bias, (classes,))
     of_layer, of_model = legacy.split(TrellisClassifier, kwargs)
-    layer = TrellisLayer(
-        **_sizes(weights),
+    layer = _layer(
+        weights,
         depth=depth,
         dilation_rate=dilation_rate,
         output_units=features,
@@ -199,6 +199,13 @@ def classifier_from_torch(
     _assign(layer, weights)
     _assign(model.dense, {"kernel": matrix.T, "bias": bias})
     return model
+
+
+def _layer(weights: Arrays, **arguments: Any) -> TrellisLayer:
+    """Returns the layer for these weights; `arguments` are those that they do not tell."""
+    taps, units, _ = weights["recurrent_kernel"].shape
+    normalized = "kernel_scale" in weights
+    return TrellisLayer(units, kernel_size=taps, weight_normalization=normalized, **arguments)
 
 
 def _layer_weights(arrays: Arrays) -> dict[str, np.ndarray]:
@@ -224,15 +231,6 @@ def _layer_weights(arrays: Arrays) -> dict[str, np.ndarray]:
         weights["kernel_scale"] = _blocks(arrays["weight1_g"][:, 0, 0])
         weights["recurrent_scale"] = _blocks(arrays["weight2_g"][:, 0, 0])
     return weights
-
-
-def _sizes(weights: Arrays) -> dict[str, Any]:
-    taps, units, _ = weights["recurrent_kernel"].shape
-    return {
-        "units": units,
-        "kernel_size": taps,
-        "weight_normalization": "kernel_scale" in weights,
-    }
 
 
 def _assign(layer: Any, weights: Arrays) -> None:

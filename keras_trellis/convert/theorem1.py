@@ -189,7 +189,7 @@ def _check_kind(layer: RNN) -> None:
         raise _refusal("have go_backwards=False", layer)
     if layer.stateful:
         raise _refusal(
-            "have stateful=False (`stream` of the trellis layer goes on from batch to batch)", layer
+            "have stateful=False (`stream` of the trellis layer continues a batch)", layer
         )
     if isinstance(layer, keras.layers.GRU) and not layer.reset_after:
         raise _refusal("have reset_after=True if they are GRUs", layer)

@@ -1,7 +1,7 @@
 """Dropout masks as values: drawn once a call, passed on, never kept.
 
-Masks are a pure function of a seed, and the same one whether the caller runs eagerly, in a graph
-or under XLA: the generator is named (Philox), since TensorFlow's default differs between them.
+A mask is a pure function of a seed, the same eagerly, in a graph and under XLA. For this the
+generator is named (Philox): TensorFlow's default is another one under XLA.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _GENERATOR = "philox"
 class Rate:
     """A dropout rate as an attribute of a layer: it may be set at any time, to a rate in [0, 1).
 
-    The layer has a `seed`, and sets `seed_generator` to `generator_for(seed, *rates)` when it
-    has set all of its rates.
+    The layer has a `seed`. Once all of its rates are set, its constructor sets `seed_generator` to
+    `generator_for(seed, *rates)`.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -39,18 +39,18 @@ class Rate:
     def __set__(self, layer: Any, value: Any) -> None:
         rate = vars(layer)[self._name] = arguments.rate(self._name, value)
         if rate and vars(layer).get("seed_generator", self) is None:
-            # Past Keras, which lets a built layer have no more variables. An LSTM has its generator
-            # from the start, here one would shift the variables of models that were saved before.
+            # Not by assignment: Keras lets a built layer have no more variables. A generator from
+            # the start, as an LSTM has it, would shift the variables of models saved before.
             object.__setattr__(layer, "seed_generator", keras.random.SeedGenerator(layer.seed))
 
 
 def generator_for(seed: int | None, *rates: float) -> keras.random.SeedGenerator | None:
-    """Returns what masks of these rates are drawn from: None where nothing is dropped."""
+    """Returns the generator of masks of these rates; None where nothing is dropped."""
     return keras.random.SeedGenerator(seed) if any(rates) else None
 
 
 def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
-    """Advances the generator and returns a seed, int32 [2], another one on every replica."""
+    """Advances the generator and returns a seed, int32 [2], a different one on every replica."""
     seed = tf.cast(seed_generator.next(), tf.int32)
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
@@ -86,10 +86,31 @@ def dropout_mask(
     return tf.cast(kept, dtype) * tf.constant(1.0 / (1.0 - rate), dtype)
 
 
+def stream_mask(
+    seed: tf.Tensor | None,
+    name: str,
+    rate: float,
+    shape: Sequence[int | tf.Tensor],
+    dtype: tf.DType,
+) -> tf.Tensor | None:
+    """Returns the mask of the random stream `name`; None where nothing is dropped.
+
+    Args:
+        seed: that of the call, int32 [2]; None for a call without dropout.
+        name: the stream's.
+        rate: the probability of a zero, in [0, 1).
+        shape: the mask's shape.
+        dtype: the mask's type.
+    """
+    if seed is None or not rate:
+        return None
+    return dropout_mask(shape, rate, stream_seed(seed, name), dtype)
+
+
 def uniform_bits(shape: Sequence[int | tf.Tensor] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns uniform uint32 numbers.
 
-    Integers, because XLA makes other floats of the generator's bits than TensorFlow's kernels.
+    They are integers, because XLA and TensorFlow's kernels turn the same bits into other floats.
 
     Args:
         shape: the result's shape.

@@ -1,7 +1,7 @@
 """Gated activations: how a level turns its pre-activations and its past into its state.
 
-A gate is a small object without variables. To use one of your own, derive from `Gate`, say how
-many blocks of pre-activations it takes and how many states it keeps, and write `step`:
+A gate is a small object without variables. To use one of your own, derive it from `Gate`, give the
+number of its gate blocks and of its states, and write `step`:
 
     @keras.saving.register_keras_serializable("my_package")
     class MinimalGate(keras_trellis.Gate):
@@ -18,69 +18,16 @@ many blocks of pre-activations it takes and how many states it keeps, and write 
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_trellis.core.gate import Gate
 from keras_trellis.types import State
 
-Activation = str | Callable[[tf.Tensor], tf.Tensor]
-
-
-class Gate(abc.ABC):
-    """The gated activation of one level.
-
-    Attributes:
-        name: a short name for messages and configurations.
-        blocks: the number of pre-activation blocks, each of `units` channels.
-        states: the number of tensors in the state; the first is the hidden state h, which is
-            what the next level's convolution reads.
-        forget_block: which block decides what is kept of the state before, from 0 on: the one whose
-            bias `unit_forget_bias` starts at 1. None where there is no such block.
-
-    Args:
-        activation: the activation of what is written into the state.
-        recurrent_activation: the activation of the gates proper.
-    """
-
-    name: ClassVar[str]
-    blocks: ClassVar[int]
-    states: ClassVar[int]
-    forget_block: ClassVar[int | None] = None
-
-    def __init__(
-        self, activation: Activation = "tanh", recurrent_activation: Activation = "sigmoid"
-    ) -> None:
-        self.activation = keras.activations.get(activation)
-        self.recurrent_activation = keras.activations.get(recurrent_activation)
-
-    @abc.abstractmethod
-    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
-        """Returns the level's state.
-
-        Args:
-            blocks: the pre-activations, `self.blocks` tensors [B, T, units].
-            shifted_state: the state of the level below, delayed by the level's dilation:
-                `self.states` tensors [B, T, units].
-
-        Returns:
-            `self.states` tensors [B, T, units].
-        """
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            "activation": keras.activations.serialize(self.activation),
-            "recurrent_activation": keras.activations.serialize(self.recurrent_activation),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Gate:
-        """Builds a gate from what `get_config` returned."""
-        return cls(**config)
+__all__ = ["NAMES", "GRUGate", "Gate", "LSTMGate", "TanhGate", "get"]
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -133,7 +80,12 @@ class TanhGate(Gate):
         return (self.activation(blocks[0]),)
 
 
-_GATES: dict[str, type[Gate]] = {gate.name: gate for gate in (LSTMGate, GRUGate, TanhGate)}
+NAMES: dict[str, type[Gate]] = {
+    "gru": GRUGate,
+    "lstm": LSTMGate,
+    "tanh": TanhGate,
+}
+"""The gates by the names that `TrellisLayer` and `config.model.gate` know."""
 
 
 def get(identifier: str | Gate | dict[str, Any]) -> Gate:
@@ -148,9 +100,9 @@ def get(identifier: str | Gate | dict[str, Any]) -> Gate:
         gate = keras.saving.deserialize_keras_object(identifier)
         if isinstance(gate, Gate):
             return gate
-    elif isinstance(identifier, str) and identifier in _GATES:
-        return _GATES[identifier]()
+    elif isinstance(identifier, str) and identifier in NAMES:
+        return NAMES[identifier]()
     raise ValueError(
-        f"`gate` must be one of {sorted(_GATES)} or a `keras_trellis.Gate`. "
+        f"`gate` must be one of {sorted(NAMES)} or a `keras_trellis.Gate`. "
         f"Received: gate={identifier!r}"
     )

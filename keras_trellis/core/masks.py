@@ -1,8 +1,8 @@
 """Time masks: a masked step is skipped, wherever it stands.
 
 The valid steps of a row are moved together to its left, the network runs over them as if they
-had been alone, and its outputs are moved back. Causality makes this exact: what stands to the
-right of the valid steps reaches none of them. No mask is needed inside the network.
+had been alone, and its outputs are moved back. Causality makes this exact: no valid step reads
+what stands to its right. So the network itself needs no mask.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.types import State
+
 
 def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
-    """Returns ragged sequences padded on their right, [B, T, ...], and the mask of their steps.
+    """Pads ragged sequences on their right, [B, T, ...]; returns them and the mask of their steps.
 
-    Others, and the mask where there is none, are returned as they are.
+    Other sequences and their mask are returned unchanged.
     """
     mask = of_steps(sequences, mask)
     return sequences.to_tensor() if isinstance(sequences, tf.RaggedTensor) else sequences, mask
 
 
 def of_steps(sequences: Any, mask: Any = None) -> Any:
-    """Returns the mask of sequences and of what ragged ones are padded with, [B, T]; None for none.
+    """Returns the mask of sequences, false where ragged ones are padded, [B, T]; None for none.
 
-    A mask may be ragged as well, as that of an embedding of ragged ids is.
+    The mask may be ragged too, as an embedding of ragged ids makes it.
     """
     if isinstance(mask, tf.RaggedTensor):
         mask = mask.to_tensor()
@@ -35,7 +37,7 @@ def of_steps(sequences: Any, mask: Any = None) -> Any:
 
 
 def flat(mask: Any) -> tf.Tensor:
-    """Returns a mask [B, T] or, as some layers make them, [B, T, 1] as booleans [B, T]."""
+    """Returns a mask [B, T], or [B, T, 1] as some layers make it, as booleans [B, T]."""
     mask = tf.cast(mask, tf.bool)
     return tf.squeeze(mask, -1) if mask.shape.rank == 3 and mask.shape[-1] == 1 else mask
 
@@ -56,8 +58,10 @@ class Packing(NamedTuple):
     count: tf.Tensor
 
 
-def packing(mask: tf.Tensor) -> Packing:
-    """Plans the packing of a mask [B, T] (true or non-zero: valid)."""
+def packing(mask: tf.Tensor | None) -> Packing | None:
+    """Plans the packing of a mask [B, T] (true or non-zero: valid); None where there is no mask."""
+    if mask is None:
+        return None
     mask = tf.cast(mask, tf.bool)
     valid = tf.cast(mask, tf.int32)
     return Packing(
@@ -69,31 +73,51 @@ def packing(mask: tf.Tensor) -> Packing:
 
 
 def zero_masked(sequences: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Zeroes the masked steps of [B, T, C]; whatever stood there, NaN included, is gone."""
+    """Zeroes the masked steps of [B, T, C], NaN included."""
     return tf.where(tf.expand_dims(mask, -1), sequences, tf.zeros_like(sequences))
 
 
-def pack(sequences: tf.Tensor, plan: Packing) -> tf.Tensor:
+def pack(sequences: tf.Tensor, plan: Packing | None) -> tf.Tensor:
     """Moves the valid steps of [B, T, C] to the left and fills up with zeros."""
+    if plan is None:
+        return sequences
     return tf.gather(zero_masked(sequences, plan.mask), plan.order, axis=1, batch_dims=1)
 
 
-def unpack(sequences: tf.Tensor, plan: Packing, before: tf.Tensor) -> tf.Tensor:
+def unpack(
+    sequences: tf.Tensor, plan: Packing | None, before: tf.Tensor | None = None
+) -> tf.Tensor:
     """Moves packed outputs [B, T, C] back; a masked step repeats the output before it.
 
     Args:
         sequences: the network's outputs over packed steps, [B, T, C].
         plan: the packing.
-        before: what a step before the first valid one gets, [B, C].
+        before: the output at the steps before the first valid one, [B, C]; None for zeros.
     """
+    if plan is None:
+        return sequences
+    if before is None:
+        before = tf.zeros([tf.shape(sequences)[0], sequences.shape[-1]], sequences.dtype)
     return tf.gather(_prepend(before, sequences), plan.seen, axis=1, batch_dims=1)
 
 
-def last_valid(sequences: tf.Tensor, plan: Packing | None, before: tf.Tensor) -> tf.Tensor:
-    """Returns the last valid step [B, C] of packed [B, T, C], or `before` where there is none."""
+def last_valid(state: State, plan: Packing | None, before: State) -> State:
+    """Returns a state at the last valid step of each row.
+
+    Args:
+        state: over packed steps, each [B, T, C]; without packing its last step is enough.
+        plan: the packing.
+        before: the state of rows without a valid step, each [B, C].
+
+    Returns:
+        each [B, C].
+    """
+    pairs = list(zip(before, state, strict=True))
     if plan is None:
-        return _prepend(before, sequences[:, -1:])[:, -1]
-    return tf.gather(_prepend(before, sequences), plan.count, axis=1, batch_dims=1)
+        return tuple(_prepend(first, each[:, -1:])[:, -1] for first, each in pairs)
+    return tuple(
+        tf.gather(_prepend(first, each), plan.count, axis=1, batch_dims=1) for first, each in pairs
+    )
 
 
 def _prepend(first: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:

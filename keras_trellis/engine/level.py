@@ -1,8 +1,8 @@
 """One level of the network: the map that the depth loop applies again and again.
 
-A level reads its taps out of the level below, multiplies them with the hidden kernel, and passes
-the sum with the injected input through the gate. Nearly all of the time goes into the product; all
-else moves memory, and is compiled into single passes where that pays.
+A level reads its taps from the level below, multiplies them by the hidden kernel, adds the
+injected input, and passes the sum through the gate. Nearly all of the time goes into the product.
+The rest moves memory. In large training steps XLA compiles it into single passes.
 """
 
 from __future__ import annotations
@@ -19,55 +19,67 @@ from keras_trellis.core.convolution import (
     delay,
     join_taps,
     keep_steps,
+    masked,
     multiply,
     pad_left,
     rows,
+    time_steps,
 )
 from keras_trellis.core.gates import Gate
-from keras_trellis.engine.tracing import with_gradient
+from keras_trellis.core.network import Weights
 from keras_trellis.types import State
 
-_STEP_UNITS = 16_000  # steps times channels from which on XLA compiles parts of a training step
+_STEP_UNITS = 16_000  # from so many steps times channels on XLA compiles parts of a training step
 
 
 class HiddenKernel(NamedTuple):
-    """What all levels multiply with.
+    """What every level multiplies by.
 
     Attributes:
-        kernel: [k, units, blocks * units], in the compute dtype or in a better precision, in which
-            the levels' gradients are then summed.
-        matrix: the same in the compute dtype, [k * units, blocks * units]; cast once a call, and
-            a constant to gradients.
-        mask: variational dropout of what enters the product, [B, 1, units], or None.
+        kernel: [k, units, blocks * units]. Its dtype is that in which the gradients of all levels
+            are summed: in training the variable's, else the compute dtype.
+        rounded: in mixed precision and training the kernel in the compute dtype, one matrix
+            [k * units, blocks * units], a constant to gradients; else nothing.
+        mask: the dropout mask of what enters the product, [B, 1, units], or None.
     """
 
     kernel: tf.Tensor
-    matrix: tf.Tensor
+    rounded: tuple[tf.Tensor, ...]
     mask: tf.Tensor | None
 
+    @property
+    def matrix(self) -> tf.Tensor:
+        """The kernel in the compute dtype, [k * units, blocks * units]."""
+        return self.rounded[0] if self.rounded else rows(self.kernel)
 
-def hidden_kernel(kernel: tf.Tensor, dtype: tf.DType, mask: tf.Tensor | None) -> HiddenKernel:
-    """Returns the kernel [k, units, blocks * units] as the levels want it."""
-    return HiddenKernel(kernel, tf.stop_gradient(rows(tf.cast(kernel, dtype))), mask)
+
+def hidden_kernel(weights: Weights, training: bool) -> HiddenKernel:
+    """Returns the hidden kernel as the levels need it, cast once a call."""
+    kernel, dtype = weights.recurrent_kernel, weights.kernel.dtype
+    if not training:
+        kernel = tf.cast(kernel, dtype)
+    if kernel.dtype == dtype:
+        return HiddenKernel(kernel, (), weights.state_mask)
+    matrix = tf.stop_gradient(rows(tf.cast(kernel, dtype)))
+    return HiddenKernel(kernel, (matrix,), weights.state_mask)
 
 
 def some_taps(hidden: HiddenKernel, begin: int, end: int) -> HiddenKernel:
     """Returns the kernel of the taps begin, ..., end - 1 alone."""
     units = hidden.kernel.shape[1]
-    matrix = hidden.matrix[begin * units : end * units]
-    return hidden._replace(kernel=hidden.kernel[begin:end], matrix=matrix)
+    rounded = tuple(each[begin * units : end * units] for each in hidden.rounded)
+    return hidden._replace(kernel=hidden.kernel[begin:end], rounded=rounded)
 
 
 def hidden_products(taps: tf.Tensor, hidden: HiddenKernel) -> tf.Tensor:
     """Returns [B, T, k * units] times the hidden kernel, [B, T, blocks * units].
 
-    As in `level`, the kernel's gradient is in the kernel's own precision; that of mixed precision
-    cannot be differentiated.
+    As in `level`, the kernel's gradient has the kernel's own dtype.
     """
-    if hidden.kernel.dtype == hidden.matrix.dtype:
-        return multiply(taps, rows(hidden.kernel))
+    if not hidden.rounded:
+        return multiply(taps, hidden.matrix)
 
-    @with_gradient
+    @tf.custom_gradient
     def apply(taps: tf.Tensor, kernel: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> Any:
             by_taps = multiply(upstream, hidden.matrix, transpose=True)
@@ -83,84 +95,87 @@ def _kernel_gradient(taps: tf.Tensor, by_products: tf.Tensor, kernel: tf.Tensor)
     return tf.reshape(tf.cast(by_kernel, kernel.dtype), kernel.shape)
 
 
-class _Reach(NamedTuple):
-    """Which steps of the level below a level reads, and which have a result."""
+class Reach(NamedTuple):
+    """Which steps of the level below a level reads, and which steps it computes.
 
-    taps: int
-    dilation: int
-    steps: int | None
-    kept: Kept
-
-
-def level(
-    past: State,
-    state: State,
-    hidden: HiddenKernel,
-    addend: tf.Tensor,
-    *,
-    gate: Gate,
-    dilation: int,
-    steps: int | None = None,
-    kept: Kept = ALL,
-    training: bool = False,
-) -> State:
-    """Returns a level's state.
-
-    For its gradient it keeps the pre-activations and the state of the level below, `blocks +
-    states` times `units` numbers a step, and computes all else again. The gate's derivative is a
-    tape's. The kernel's gradient is a product a level: one of several levels' stacked factors was
-    no faster (`benchmarks.weight_gradient`).
-
-    Args:
-        past: what stands left of the state below, each [B, W, units], W at least
-            max(k - 1, 1) * dilation.
-        state: the state of the level below, each [B, T, units].
-        hidden: the hidden kernel.
-        addend: what joins the products: the injected input and the bias, [B, T', blocks * units],
-            or a bias alone, [blocks * units].
-        gate: the gate.
-        dilation: the level's dilation.
+    Attributes:
+        taps: the number of taps, k.
+        dilation: the distance between two taps, in steps of the level below.
         steps: how many of the first steps have taps that are not zero; None: all may have. Where
             not all steps are kept, None or 0.
         kept: the T' steps to compute.
-        training: whether XLA may compile what stands between the products.
+    """
+
+    taps: int
+    dilation: int
+    steps: int | None = None
+    kept: Kept = ALL
+
+
+def level(
+    gate: Gate, reach: Reach, hidden: HiddenKernel, *, training: bool
+) -> Callable[[State, State, tf.Tensor], State]:
+    """Returns the map of one level.
+
+    In training it has a gradient of its own. For this it keeps the pre-activations and the state
+    of the level below, `blocks + states` times `units` numbers a step, and computes all else
+    again. The gate's derivative comes from a tape. The kernel's gradient is one product a level: a
+    single product of several levels' stacked factors was no faster (`benchmarks.weight_gradient`).
+    Otherwise it is made of plain operations, which any server runs.
+
+    Args:
+        gate: the gate.
+        reach: the steps that it reads and computes.
+        hidden: the hidden kernel.
+        training: whether it has its own gradient, parts of which XLA may compile.
 
     Returns:
-        The gate's states, each [B, T', units].
+        A function of what stands to the left of the state below, each [B, W, units], W at least
+        max(k - 1, 1) * dilation; of the state below, each [B, T, units]; and of what joins the
+        products: the injected input and the bias, [B, T', blocks * units], or a bias alone,
+        [blocks * units]. It returns the gate's states, each [B, T', units].
     """
-    reach = _Reach(hidden.kernel.shape[0], dilation, steps, kept)
-    run = _compiled if training and _pays(state[0]) else functools.partial
-    read, read_gradient = run(_read, reach), run(_read_gradient, reach)
-    activate, activate_gradient = run(_activate, gate, reach), run(_activate_gradient, gate, reach)
-    addend_rank = addend.shape.rank  # its values are not kept
-    mixed = hidden.kernel.dtype != hidden.matrix.dtype
+    if not training:
+        return functools.partial(_plain, gate, reach, hidden)
+    return functools.partial(tf.custom_gradient(_trained(gate, reach, hidden)), hidden.kernel)
 
-    @with_gradient
-    def apply(past: State, state: State, kernel: tf.Tensor, addend: tf.Tensor) -> Any:
-        matrix = hidden.matrix if mixed else rows(kernel)
-        if steps == 0:  # LiteRT mistakes the shape of a product of no rows
-            total = addend + tf.zeros_like(keep_steps(state[0], kept)[..., :1])
-        else:
-            products = multiply(read(past, state, hidden.mask), matrix)
-            total = _fill_up(products, reach, state) + addend
+
+def _plain(
+    gate: Gate, reach: Reach, hidden: HiddenKernel, past: State, state: State, addend: tf.Tensor
+) -> State:
+    read = functools.partial(_read, reach)
+    total = _total(reach, read, hidden.mask, hidden.matrix, past, state, addend)
+    return activate(gate, reach, total, past, state)
+
+
+def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., Any]:
+    """Returns what `tf.custom_gradient` makes the map of one level of."""
+
+    def apply(kernel: tf.Tensor, past: State, state: State, addend: tf.Tensor) -> Any:
+        run = _compiled if _pays(state[0]) else functools.partial
+        read = run(_read, reach)
+        matrix = hidden.rounded[0] if hidden.rounded else rows(kernel)
+        total = _total(reach, read, hidden.mask, matrix, past, state, addend)
+        addend_rank = addend.shape.rank  # its values are not kept
 
         def gradient(*upstream: tf.Tensor) -> Any:
+            activate_gradient = run(_activate_gradient, gate, reach)
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
-            by_products = by_total[:, :steps]
+            by_products = by_total[:, : reach.steps]
             by_taps = multiply(by_products, matrix, transpose=True)
-            with tf.control_dependencies([by_total]):  # not as early as it could: memory
+            with tf.control_dependencies([by_total]):  # later than it could: less memory
                 taps = read(past, state, hidden.mask)
-            gradients = (
-                *tf.nest.flatten(read_gradient(past, state, hidden.mask, by_taps, by_shifted)),
-                _kernel_gradient(taps, by_products, kernel),
-                by_total if addend_rank == 3 else tf.reduce_sum(by_total, axis=(0, 1)),
-            )
-            # Derivatives of these would miss that the matrix depends on the kernel.
-            return tuple(map(_last, gradients)) if mixed else gradients
+            read_gradient = run(_read_gradient, reach)
+            by_past, by_state = read_gradient(past, state, hidden.mask, by_taps, by_shifted)
+            by_addend = by_total if addend_rank == 3 else tf.reduce_sum(by_total, axis=(0, 1))
+            by_kernel = _kernel_gradient(taps, by_products, kernel)
+            gradients = (by_kernel, *by_past, *by_state, by_addend)
+            # A second derivative would miss that the rounded kernel depends on the kernel.
+            return tuple(map(_last, gradients)) if hidden.rounded else gradients
 
-        return activate(total, past, state), gradient
+        return run(activate, gate, reach)(total, past, state), gradient
 
-    return apply(past, state, hidden.kernel, addend)
+    return apply
 
 
 def _last(gradient: tf.Tensor) -> tf.Tensor:
@@ -170,10 +185,10 @@ def _last(gradient: tf.Tensor) -> tf.Tensor:
 
 
 def _pays(sequences: tf.Tensor) -> bool:
-    """Whether to compile what stands between the products of a training step.
+    """Returns whether to compile what stands between the products of a training step.
 
-    XLA compiles for each shape anew, for a second or two, so only in graphs, where the number of
-    steps is known, and where sequences and channels are so many that the steps pay for it soon.
+    XLA takes a second or two for each new shape. It is used in graphs alone, where the number of
+    steps is known, and where sequences and channels are so many that the steps soon repay it.
     """
     _, steps, units = sequences.shape
     return not tf.executing_eagerly() and steps is not None and steps * units >= _STEP_UNITS
@@ -184,15 +199,34 @@ def _compiled(function: Callable, *static: Any) -> Callable:
     return tf.function(functools.partial(function, *static), jit_compile=True, autograph=False)
 
 
-def _read(reach: _Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
+def _total(
+    reach: Reach,
+    read: Callable[..., tf.Tensor],
+    mask: tf.Tensor | None,
+    matrix: tf.Tensor,
+    past: State,
+    state: State,
+    addend: tf.Tensor,
+) -> tf.Tensor:
+    """Returns the pre-activations, [B, T', blocks * units]."""
+    if reach.steps == 0:  # LiteRT mistakes the shape of a product of no rows
+        return addend + tf.zeros_like(keep_steps(state[0], reach.kept)[..., :1])
+    products = multiply(read(past, state, mask), matrix)
+    if reach.steps is not None:
+        rest = time_steps(keep_steps(state[0], reach.kept)) - time_steps(products)
+        nothing = tf.zeros([tf.shape(products)[0], rest, products.shape[-1]], products.dtype)
+        products = tf.concat([products, nothing], axis=1)
+    return products + addend
+
+
+def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
     """Returns the taps, [B, steps, k * units]."""
-    padded = pad_left(past[0], state[0][:, : reach.steps])
-    padded = padded if mask is None else padded * mask
+    padded = masked(pad_left(past[0], state[0][:, : reach.steps]), mask)
     taps = join_taps(padded, past[0].shape[1], reach.taps, reach.dilation)
     return taps if reach.steps == 0 else keep_steps(taps, reach.kept)
 
 
-def _shift(reach: _Reach, past: State, state: State) -> State:
+def _shift(reach: Reach, past: State, state: State) -> State:
     """Returns the state delayed by the dilation."""
     return tuple(
         keep_steps(delay(pad_left(left, each), left.shape[1], reach.dilation), reach.kept)
@@ -200,70 +234,60 @@ def _shift(reach: _Reach, past: State, state: State) -> State:
     )
 
 
-def _fill_up(products: tf.Tensor, reach: _Reach, state: State) -> tf.Tensor:
-    """Puts zeros after the first `steps` steps: [B, T', blocks * units]."""
-    if reach.steps is None:
-        return products
-    batch, time = tf.unstack(tf.shape(keep_steps(state[0], reach.kept))[:2])
-    rest = tf.zeros([batch, time - tf.shape(products)[1], products.shape[-1]], products.dtype)
-    return tf.concat([products, rest], axis=1)
-
-
-def _activate(gate: Gate, reach: _Reach, total: tf.Tensor, past: State, state: State) -> State:
-    return run_gate(gate, total, _shift(reach, past, state))
-
-
-def run_gate(gate: Gate, total: tf.Tensor, shifted: State) -> State:
-    """Runs the gate, in float32 at least: XLA does no arithmetic in less on a CPU, but rounds.
+def activate(gate: Gate, reach: Reach | None, total: tf.Tensor, past: State, state: State) -> State:
+    """Runs the gate, in float32 at least: on a CPU XLA computes in float32 anyway, and rounds.
 
     Args:
         gate: the gate.
-        total: the pre-activations, [B, T, blocks * units].
-        shifted: the state of the level below, delayed by the dilation, each [B, T, units].
+        reach: the steps to read and compute; None: the state is delayed already.
+        total: the pre-activations, [B, T', blocks * units].
+        past: what stands to the left of the state below, each [B, W, units].
+        state: the state of the level below, each [B, T, units].
 
     Returns:
-        The gate's states, each [B, T, units].
+        The gate's states, each [B, T', units].
     """
+    shifted = state if reach is None else _shift(reach, past, state)
     precise = tf.float32 if total.dtype.size < 4 else total.dtype
     blocks = tf.split(tf.cast(total, precise), gate.blocks, axis=-1)
-    state = gate.step(blocks, tuple(tf.cast(each, precise) for each in shifted))
-    return tuple(tf.cast(each, total.dtype) for each in state)
+    after = gate.step(blocks, tuple(tf.cast(each, precise) for each in shifted))
+    return tuple(tf.cast(each, total.dtype) for each in after)
 
 
 def _activate_gradient(
-    gate: Gate, reach: _Reach, total: tf.Tensor, past: State, state: State, upstream: State
+    gate: Gate, reach: Reach, total: tf.Tensor, past: State, state: State, upstream: State
 ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
     """Returns the gradients with respect to the sum and, None where none, the shifted states."""
-    total, shifted = tf.identity(total), _shift(reach, past, state)  # see `_read_gradient`
+    total, shifted = _watchable((total, _shift(reach, past, state)))
     with tf.GradientTape() as tape:
         tape.watch([total, shifted])
-        after = run_gate(gate, total, shifted)
+        after = activate(gate, None, total, (), shifted)
     return tape.gradient(after, [total, shifted], output_gradients=upstream)
 
 
 def _read_gradient(
-    reach: _Reach,
+    reach: Reach,
     past: State,
     state: State,
     mask: tf.Tensor | None,
     by_taps: tf.Tensor,
     by_shifted: Sequence[tf.Tensor | None],
 ) -> list[State]:
-    """Returns the gradients with respect to `past` and `state`.
-
-    A tape follows what a loop's backward pass has captured only from where it was captured first,
-    which may have been before, hence the identities.
-    """
-    past, state = tf.nest.map_structure(tf.identity, (past, state))
+    """Returns the gradients with respect to `past` and `state`."""
+    past, state = _watchable((past, state))
     with tf.GradientTape() as tape:
         tape.watch([past, state])
         results = [_read(reach, past, state, mask), *_shift(reach, past, state)]
-    pairs = [
-        pair for pair in zip(results, [by_taps, *by_shifted], strict=True) if pair[1] is not None
-    ]
+    pairs = zip(results, [by_taps, *by_shifted], strict=True)
+    used = [(result, upstream) for result, upstream in pairs if upstream is not None]
     return tape.gradient(
-        [result for result, _ in pairs],
+        [result for result, _ in used],
         [past, state],
-        output_gradients=[upstream for _, upstream in pairs],
+        output_gradients=[upstream for _, upstream in used],
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
+
+
+def _watchable(tensors: Any) -> Any:
+    """Copies with `tf.identity`: in a loop's gradient a tape may otherwise watch an old capture."""
+    return tf.nest.map_structure(tf.identity, tensors)

@@ -1,182 +1,146 @@
-"""What a trellis network keeps of its past: the parts of a cache, and a stateful layer's memory."""
+"""Chunks of sequences whose past is in a cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import functools
+from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import pad_left, time_steps, zeros
 from keras_trellis.core.masks import Packing
-from keras_trellis.types import Cache
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.engine import caches, injection, single_step
+from keras_trellis.engine.depth_loop import ascend, with_shape_of
+from keras_trellis.engine.injection import Addends
+from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
+from keras_trellis.types import Cache, State
+
+_Arrays = tuple[list[tf.TensorArray], ...]
+"""For each state and each place in the cycle what its levels keep for the next chunk."""
 
 
-class Memory(tf.Module):
-    """The variables that hold a stateful layer's cache.
+class _Levels(NamedTuple):
+    """What all levels of a chunk share.
 
-    They are not among the layer's weights, as an LSTM's are not: the weights of a layer trained
-    without state fit the same layer with it.
+    Attributes:
+        network: the network's shape.
+        hidden: the hidden kernel.
+        addends: what joins the products.
+        pasts: for each state and each place in the cycle the past, [B, levels, steps, units].
+        plan: the chunk's packing.
+        training: as for `whole.run`.
     """
 
-    def create(self, cache: Cache) -> None:
-        """Creates the variables, with the values of `cache`."""
-        self._cache = tf.nest.map_structure(self._variable, cache)
-
-    @staticmethod
-    def _variable(value: tf.Tensor) -> tf.Variable:
-        # Under a strategy every replica goes on with its own rows.
-        return tf.Variable(
-            value,
-            trainable=False,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
-
-    @property
-    def states(self) -> tuple[tf.Variable, ...]:
-        """The variables of the cache's state."""
-        return self._cache.state
-
-    def read(self) -> Cache:
-        """Returns the variables' values."""
-        return tf.nest.map_structure(lambda variable: variable.read_value(), self._cache)
-
-    def write(self, cache: Cache) -> None:
-        """Gives the variables the values of `cache`."""
-        tf.nest.map_structure(lambda variable, value: variable.assign(value), self._cache, cache)
-
-    def reset(self) -> None:
-        """Sets all variables to zero, the cache of sequences that have not begun."""
-        tf.nest.map_structure(
-            lambda variable: variable.assign(tf.zeros_like(variable)), self._cache
-        )
+    network: Network
+    hidden: HiddenKernel
+    addends: Addends
+    pasts: list[list[tf.Tensor]]
+    plan: Packing | None
+    training: bool
 
 
-class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
-    """One of the states that a stateful layer goes on from; counts as its value.
+class _Carry(NamedTuple):
+    state: State
+    arrays: _Arrays
 
-    Not the variable itself: a layer that is given another state has to forget its cache as well.
+
+def run(
+    network: Network,
+    weights: Weights,
+    sequences: tf.Tensor,
+    cache: Cache,
+    mask: tf.Tensor | None = None,
+    *,
+    training: bool = False,
+) -> tuple[tf.Tensor, Cache]:
+    """Runs all levels on their cached past.
 
     Args:
-        variable: the state, [B, units].
-        restart: what to call when another value was assigned to it.
-    """
-
-    def __init__(self, variable: tf.Variable, restart: Callable[[], None]) -> None:
-        self._variable, self._restart = variable, restart
-        self.shape, self.dtype = variable.shape, variable.dtype
-
-    def assign(self, value: Any) -> None:
-        """Lets the layer go on from a value [B, units], as from an `initial_state`."""
-        self._variable.assign(tf.cast(value, self.dtype))
-        self._restart()
-
-    @property
-    def value(self) -> tf.Tensor:
-        """The present value, [B, units]."""
-        return self._variable.read_value()
-
-    def numpy(self) -> np.ndarray:
-        """Returns the present value as an array."""
-        return self.value.numpy()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self.numpy(), dtype)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        arrays = [each.numpy() if isinstance(each, StateVariable) else each for each in inputs]
-        return getattr(ufunc, method)(*arrays, **options)
-
-    def __getitem__(self, key: Any) -> tf.Tensor:
-        return self.value[key]
-
-    def __repr__(self) -> str:
-        return f"StateVariable({self.value!r})"
-
-
-tf.register_tensor_conversion_function(
-    StateVariable,
-    lambda state, dtype=None, name=None, as_ref=False: tf.convert_to_tensor(state.value, dtype),
-)
-
-
-def keep(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:
-    """Returns the last `width` valid steps of the past and the chunk together.
-
-    Args:
-        padded: [B, width + T, C], the past and the chunk, whose valid steps stand first.
-        width: the length of the past.
-        plan: the chunk's packing; None where all its steps are valid.
+        network: the network's shape.
+        weights: its weights.
+        sequences: the next steps, [B, n, p].
+        cache: the past.
+        mask: bool [B, n], or None.
+        training: as for `whole.run`.
 
     Returns:
-        [B, width, C].
+        h of the top level, [B, n, units], and the next cache.
     """
-    if plan is None:
-        steps = tf.shape(padded)[1] if padded.shape[1] is None else padded.shape[1]
-        return padded[:, steps - width :]
-    places = tf.expand_dims(plan.count, 1) + tf.range(width)
-    return tf.gather(padded, places, axis=1, batch_dims=1)
+    plan = masks.packing(mask)
+    sequences = masks.pack(sequences, plan)
+    if sequences.shape[1] == 1:
+        state, kept = single_step.run(network, weights, sequences, cache, plan, training)
+        return next_cache(network, sequences, cache, plan, state, kept)
+    sizes = caches.sizes(network)
+    levels = _Levels(
+        network,
+        hidden_kernel(weights, training),
+        injection.inject(network, weights, sequences, cache.inputs),
+        [caches.split_levels(each, sizes) for each in cache.levels],
+        plan,
+        training,
+    )
+    advance = functools.partial(_advance, levels)
+    state = (zeros(sequences, None, network.units),) * network.gate.states
+    arrays = tuple([tf.TensorArray(each.dtype, count) for count, _ in sizes] for each in state)
+    # Below level 0 all is zero but its past.
+    carry = advance(_Carry(state, arrays), 0, 0, network.width(0))
+    carry = ascend(advance, carry, first=1, last=network.depth, period=network.period)
+    kept = tuple(map(_joined, carry.arrays))
+    return next_cache(network, sequences, cache, plan, carry.state, kept)
 
 
-def split_levels(levels: tf.Tensor, sizes: Sequence[tuple[int, int]]) -> list[tf.Tensor]:
-    """Splits what the levels keep of one state by their place in the dilation cycle.
-
-    Args:
-        levels: [B, S, units], an entry of `Cache.levels`.
-        sizes: for each place the number of its levels and the steps that each keeps.
-
-    Returns:
-        For each place [B, levels, steps, units].
-    """
-    parts = tf.split(levels, [count * width for count, width in sizes], axis=1)
-    return [
-        tf.reshape(part, [tf.shape(part)[0], count, width, part.shape[-1]])
-        for part, (count, width) in zip(parts, sizes, strict=True)
-    ]
-
-
-def join_levels(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Joins what `split_levels` splits: [B, levels, steps, units] a place to [B, S, units]."""
-    joined = [tf.reshape(part, [tf.shape(part)[0], -1, part.shape[-1]]) for part in parts]
-    return tf.concat(joined, axis=1)
+def _advance(
+    levels: _Levels, carry: _Carry, index: int | tf.Tensor, phase: int, filled: int | None = None
+) -> _Carry:
+    """Runs a level on its past, and keeps what the next chunk needs."""
+    network = levels.network
+    place, turn = phase % len(network.cycle), index // len(network.cycle)
+    past = tuple(tf.gather(each[place], turn, axis=1) for each in levels.pasts)
+    arrays = tuple(list(each) for each in carry.arrays)
+    for array, left, below in zip(arrays, past, carry.state, strict=True):
+        kept = caches.keep(pad_left(left, below), network.width(phase), levels.plan)
+        array[place] = array[place].write(turn, kept)
+    reach = Reach(network.kernel_size, network.dilation(phase), filled)
+    run_level = level(network.gate, reach, levels.hidden, training=levels.training)
+    addend = injection.addend(network, levels.addends, phase)
+    state = run_level(past, carry.state, addend)
+    state = tuple(map(with_shape_of, state, carry.state))
+    return _Carry(network.begun(state, index), arrays)
 
 
-def ends(sizes: Sequence[tuple[int, int]], dilations: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields for each level, in their order, where its steps end in `Cache.levels`, its dilation.
-
-    Args:
-        sizes: as for `split_levels`.
-        dilations: for each place the dilation of its levels.
-    """
-    end = 0
-    for (count, width), dilation in zip(sizes, dilations, strict=True):
-        for _ in range(count):
-            end += width
-            yield end, dilation
+def _joined(arrays: list[tf.TensorArray]) -> tf.Tensor:
+    """Returns an entry of `Cache.levels`, [B, S, units]."""
+    return caches.join_levels([tf.transpose(each.stack(), [1, 0, 2, 3]) for each in arrays])
 
 
-def push(
-    levels: tf.Tensor,
-    steps: tf.Tensor,
-    sizes: Sequence[tuple[int, int]],
+def next_cache(
+    network: Network,
+    sequences: tf.Tensor,
+    cache: Cache,
     plan: Packing | None,
-) -> tf.Tensor:
-    """Puts one more step at the end of what each level keeps, and drops the oldest.
+    state: State,
+    levels: State,
+) -> tuple[tf.Tensor, Cache]:
+    """Returns h of the top level, its steps moved back, and the cache after a chunk.
 
     Args:
-        levels: [B, S, units], an entry of `Cache.levels`.
-        steps: [B, L, units], a step for each level, in the same order.
-        sizes: as for `split_levels`.
-        plan: the packing of the step; None where it is valid.
-
-    Returns:
-        [B, S, units].
+        network: the network's shape.
+        sequences: the chunk, packed, [B, n, p].
+        cache: the cache before it.
+        plan: its packing.
+        state: the top level's state, each [B, n, units].
+        levels: those of the next cache.
     """
-    widths = [width for count, width in sizes for _ in range(count)]
-    total, places, begin = sum(widths), [], 0
-    for level, width in enumerate(widths):
-        places += [*range(begin + 1, begin + width), total + level]
-        begin += width
-    pushed = tf.gather(tf.concat([levels, steps], axis=1), places, axis=1)
-    return pushed if plan is None else tf.where(tf.expand_dims(plan.mask, -1), pushed, levels)
+    last = cache.state[0]
+    seen = tf.expand_dims(cache.steps > 0, -1)
+    hidden = masks.unpack(state[0], plan, tf.where(seen, last, tf.zeros_like(last)))
+    padded = pad_left(cache.inputs, sequences)
+    return hidden, Cache(
+        inputs=caches.keep(padded, network.input_width, plan),
+        levels=levels,
+        state=masks.last_valid(state, plan, cache.state),
+        steps=cache.steps + (time_steps(sequences) if plan is None else plan.count),
+    )

@@ -1,8 +1,8 @@
 """SavedModels for TensorFlow Serving, and for whatever else loads a SavedModel.
 
-Nothing of this package is needed to load them. `keras.layers.TFSMLayer(path, call_endpoint=NAME)`
-takes a signature's one input as it is, and several as a dictionary. What they are asked is said by
-the methods of `LanguageModelEndpoints` and `ClassifierEndpoints`.
+They load without this package. `keras.layers.TFSMLayer(path, call_endpoint=NAME)` takes the one
+input of a signature as it is, and several as a dictionary. The methods of `LanguageModelEndpoints`
+and `ClassifierEndpoints` describe the signatures.
 
     from keras_trellis.export import export_language_model
 
@@ -60,19 +60,18 @@ def export_language_model(
     object stores see `versions.publish`.
 
     Args:
-        model: the model, trained.
-        vocabulary: its tokens, in the order of the ids: words, or characters where a space is among
-            them. `<eos>` is the end of a line, and stands before every text. `<unk>`, if there is
-            one, is what unknown tokens read; else they are an error.
-        path: the model's folder, in which the version will be a subfolder, a number.
+        model: the model, trained, over any sequence layer.
+        vocabulary: its tokens, in the order of the ids: words, or characters if a space is among
+            them. `<eos>` is the end of a line, and precedes every text. Unknown tokens read
+            `<unk>`; without it they are an error.
+        path: the model's folder; the version becomes a subfolder, a number.
         standardize: makes texts `[B]` like those that the model knows, as in
-            `keras.layers.TextVectorization`: lower case, for example. None: they are taken as they
+            `keras.layers.TextVectorization`: lower case, for example. None: leaves them as they
             are.
-        precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
-            `inference_model`, which returns the model whose answers these are.
-        facts: what else shall stand in the model card, such as "Test perplexity", "Trained on" and
-            "Licence of the data"; what is known without them, "Intended use" for example, they
-            replace.
+        precision: how to store kernels and word vectors, "float32", "float16" or "int8"; see
+            `inference_model`, which returns the model that gives the same answers.
+        facts: further rows of the model card, such as "Test perplexity", "Trained on" and "Licence
+            of the data". They replace rows of the same name, such as "Intended use".
 
     Returns:
         The version's folder.
@@ -120,10 +119,10 @@ def export_classifier(
     Args:
         model: the model, trained.
         path: see `export_language_model`.
-        labels: what the classes are called; None: their numbers.
-        inputs: what a request has, where it is not sequences `[B, T, p]` and their lengths: images,
-            for example, as `tf.TensorSpec([None, 28, 28], tf.uint8, "images")`.
-        preprocess: from these to sequences.
+        labels: the names of the classes; None: their numbers.
+        inputs: the input of a request, if it is not sequences `[B, T, p]` and their lengths:
+            images, for example, as `tf.TensorSpec([None, 28, 28], tf.uint8, "images")`.
+        preprocess: makes sequences of `inputs`.
         precision: see `export_language_model`.
         facts: see `export_language_model`.
 
@@ -155,7 +154,7 @@ def export_classifier(
 
 
 def _checked_path(path: str | os.PathLike[str]) -> str:
-    """Returns the folder to export to, once it is known that an export can be written there."""
+    """Returns the folder to export to, after a check that an export can be written there."""
     saving.check_requirements()
     path = os.fspath(path)
     versions.check_folder(path)
@@ -163,7 +162,7 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 
 def _finite(model: keras.Model, precision: str) -> keras.Model:
-    """Returns a model, once its weights are known to be finite as they are kept."""
+    """Returns a model, after a check that its weights, as stored, are finite."""
     for weight in model.weights:
         values = np.asarray(weight)
         wrong = values[~np.isfinite(values)]

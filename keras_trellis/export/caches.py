@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -31,8 +31,7 @@ class CacheFormat:
     """
 
     def __init__(self, example: Any) -> None:
-        self._example = _named("cache", example)
-        self._nest = example
+        self._example = example
         self.specs = {}
         for name, value in self._with_steps(example, tf.zeros([1], tf.int32)).items():
             if math.prod(value.shape[1:]):
@@ -64,11 +63,11 @@ class CacheFormat:
         given = dict(zip(self.specs, values, strict=True))
         batch = tf.shape(given[_STEPS])[0]
         leaves = []
-        for name, example in self._example.items():
+        for name, example in _named("cache", self._example).items():
             if name not in given:
                 given[name] = tf.zeros([batch, *example.shape[1:]], example.dtype)
             leaves.append(given[name])
-        return tf.nest.pack_sequence_as(self._nest, leaves), given[_STEPS]
+        return tf.nest.pack_sequence_as(self._example, leaves), given[_STEPS]
 
     def _with_steps(self, cache: Any, steps: tf.Tensor) -> dict[str, tf.Tensor]:
         named = _named("cache", cache)
@@ -80,10 +79,13 @@ def _named(name: str, nest: Any) -> dict[str, tf.Tensor]:
     """Returns the tensors of a nest by name, in the order of `tf.nest.flatten`."""
     if not tf.nest.is_nested(nest):
         return {name: nest}
-    keys = sorted(nest) if isinstance(nest, Mapping) else getattr(nest, "_fields", range(len(nest)))
-    parts = [nest[key] for key in keys] if isinstance(nest, Mapping) else nest
+    parts: Iterable[tuple[Any, Any]]
+    if hasattr(nest, "_asdict"):  # a NamedTuple
+        parts = nest._asdict().items()
+    else:
+        parts = sorted(nest.items()) if isinstance(nest, Mapping) else enumerate(nest)
     named: dict[str, tf.Tensor] = {}
-    for key, part in zip(keys, parts, strict=True):
+    for key, part in parts:
         named |= _named(f"{name}_{key}", part)
     return named
 

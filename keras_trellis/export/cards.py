@@ -1,4 +1,4 @@
-"""The model card that stands beside an exported model."""
+"""The model card of an exported model."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def card(
     """Returns a model card in Markdown: a table of facts, a row each, then one for each signature.
 
     Args:
-        title: what the model is.
-        facts: what is known of it, by name; they replace those that are known of every model.
+        title: the heading.
+        facts: rows of the table, by name; they replace the rows that every model has.
         model: the model.
         functions: the traced signatures.
     """

@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Products of such with weights, and their sums, are far from where float32 ends.
+# Sums of their products with weights stay far below the largest float32.
 MODERATE = "made of numbers less than 1e18 in magnitude"
 
 
 class Check(NamedTuple):
-    """What must hold of an input.
+    """A condition of an input.
 
     Attributes:
         name: the input's.
         values: the input, or what was made of it.
         holds: booleans of the same shape.
         expected: what the input must be.
-        told: whether the error tells the first value that is wrong. A server that merges requests
-            gives it to all of them, so that words of a text are not for it.
+        told: whether the error shows the first wrong value. A server that merges requests sends an
+            error to all of them, so it must not show the words of a text.
     """
 
     name: str
@@ -30,19 +30,21 @@ class Check(NamedTuple):
     told: bool = True
 
     def refuse(self) -> tf.Operation:
-        """Raises where something does not hold. The values must not be empty."""
+        """Raises an error if the condition does not hold everywhere; takes no empty values."""
+        holds = tf.reshape(self.holds, [-1])
+        data = [f"`{self.name}` must be {self.expected}"]
+        if self.told:
+            first = tf.argmin(tf.cast(holds, tf.int32))
+            wrong = tf.gather(tf.reshape(self.values, [-1]), first)
+            data = [f"{data[0]}. Received:", wrong]
         # The plain operation: `tf.debugging.Assert` adds two functions to the graph.
-        message, holds = f"`{self.name}` must be {self.expected}", tf.reshape(self.holds, [-1])
-        first = tf.argmin(tf.cast(holds, tf.int32))
-        wrong = [f"{message}. Received:", tf.gather(tf.reshape(self.values, [-1]), first)]
-        data = wrong if self.told else [message]
         return tf.raw_ops.Assert(condition=tf.reduce_all(holds), data=data)
 
 
 def checked(
     name: str, values: tf.Tensor, holds: tf.Tensor, expected: str, told: bool = True
 ) -> tf.Tensor:
-    """Returns `values`, once `holds` is true of all of them; see `Check`.
+    """Returns `values`, if `holds` is true of all of them; see `Check`.
 
     Raises:
         tf.errors.InvalidArgumentError: as the graph runs.
@@ -51,13 +53,13 @@ def checked(
 
 
 def all_checked(checks: Sequence[Check]) -> list[tf.Tensor]:
-    """Returns the values of checks, which are all empty or none is, once all of them hold.
+    """Returns the values of checks, if all of them hold. All values are empty, or none.
 
     Raises:
-        tf.errors.InvalidArgumentError: as the graph runs; of several, the first one's.
+        tf.errors.InvalidArgumentError: as the graph runs; the first check's, of several.
     """
 
-    def refuse() -> tf.Tensor:  # looking for the value takes longer than seeing that there is none
+    def refuse() -> tf.Tensor:  # finding the wrong value takes longer than knowing of none
         refused: list[tf.Operation] = []
         for check in checks:
             with tf.control_dependencies(refused):
@@ -72,12 +74,12 @@ def all_checked(checks: Sequence[Check]) -> list[tf.Tensor]:
 
 
 def moderate(values: tf.Tensor) -> tf.Tensor:
-    """Returns where numbers are `MODERATE`: a model computes numbers of them, and not NaN."""
+    """Returns where numbers are `MODERATE`: those that a model makes finite numbers of."""
     return tf.abs(values) < 1e18  # false for NaN
 
 
 def same_batch(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns the inputs, once all of them have the same number of rows."""
+    """Returns the inputs, if all of them have the same number of rows."""
     sizes = tf.stack([tf.shape(value)[0] for value in inputs.values()])
     message = f"{', '.join(inputs)} must have one row each for every request. Received rows:"
     same = tf.reduce_all(sizes == sizes[0])

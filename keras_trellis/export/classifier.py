@@ -16,11 +16,11 @@ _TOP = 5
 
 
 class ClassifierEndpoints:
-    """What a server is asked of a classifier.
+    """The signatures of a classifier: functions of batches, which check their input.
 
     Args:
         model: the model, as `inference_model` returns it.
-        labels: what the classes are called.
+        labels: the names of the classes.
         inputs: the raw input of `preprocess`; None: sequences, and their lengths.
         preprocess: from the raw input to sequences `[B, T, p]`.
     """
@@ -37,10 +37,10 @@ class ClassifierEndpoints:
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
-        if self._inputs is None:
-            specs, function = self._of_sequences(), self.classify_sequences
-        else:
-            specs, function = [self._inputs], self.classify
+        function: Callable = self.classify_sequences
+        specs = self._of_sequences()
+        if self._inputs is not None:
+            function, specs = self.classify, [self._inputs]
         example = {each.name: _zeros(each) for each in specs}
         if "lengths" in example:
             example["lengths"] += example["sequences"].shape[1]

@@ -17,9 +17,9 @@ from keras_trellis.models.language_model import TrellisLM
 
 __all__ = ["LanguageModelEndpoints"]
 
-_NEXT = 10  # how many next tokens `serving_default` tells
+_NEXT = 10  # next tokens in the answer of `serving_default`
 
-# Inputs of one row, by which a server warms up; all their sizes may vary.
+# Inputs of one row, with which a server warms up; requests may have any sizes.
 _TEXT = {"text": np.array([""], object)}
 _SETTINGS = {
     "temperature": np.array([1], np.float32),
@@ -33,7 +33,7 @@ _SETTINGS = {
 
 
 class LanguageModelEndpoints:
-    """What a server is asked of a language model: functions of batches, which check their input.
+    """The signatures of a language model: functions of batches, which check their input.
 
     A row's answer depends on that row alone, whatever else is in the batch.
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.engine.tracing import for_inference
 from keras_trellis.export import versions
 from keras_trellis.export.weights import Weights
 
@@ -22,7 +21,7 @@ _CARD = "model_card.md"
 
 
 class Signature(NamedTuple):
-    """What a server is asked.
+    """A function that a server calls.
 
     Attributes:
         function: takes the inputs by name, and returns the outputs by name.
@@ -90,8 +89,7 @@ def save(
     functions = {}
     for name, signature in signatures.items():
         if signature.function not in traced:
-            with for_inference():
-                traced[signature.function] = _trace(signature, weights)
+            traced[signature.function] = _trace(signature, weights)
         functions[name] = traced[signature.function]
         if len(signature.specs) > 1:
             # `keras.layers.TFSMLayer` passes one argument: here it is a dictionary. Save the

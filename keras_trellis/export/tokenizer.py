@@ -25,16 +25,16 @@ __all__ = [
 EOS, UNKNOWN = "<eos>", "<unk>"
 
 Standardize = Callable[[tf.Tensor], tf.Tensor]
-"""Strings `[B]` to strings `[B]`, in a graph: what makes text like that which a model knows."""
+"""Maps strings `[B]` to strings `[B]` in a graph: it makes text like that which a model knows."""
 
 _ASCII = r"\t\f\r \x0b"
 BLANKS = (
     rf"{_ASCII}\x1c-\x1f\x{{85}}\x{{a0}}\x{{1680}}\x{{2000}}-\x{{200a}}"
     r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 )
-"""What Python's `str.split` splits at, but for the line break, as a class of RE2 has it.
+"""The white space of Python's `str.split` but the line break, as in a character class of RE2.
 
-RE2's own class of white space is ASCII; a server splits as training did.
+RE2's own class has ASCII alone; a server must split as training did.
 """
 
 # `tf.strings.split` splits at ASCII's white space, of which these are the rest.
@@ -47,8 +47,8 @@ class Encoded(NamedTuple):
     Attributes:
         ids: `[B, T]` int32, zero after a text's end.
         lengths: `[B]` int32.
-        words: `[B, T]`, what each id was read of, in UTF-8; empty after a text's end.
-        unknown: `[B]` int32, how many of a text's words the vocabulary does not have.
+        words: `[B, T]`, the text of each id, in UTF-8; empty after a text's end.
+        unknown: `[B]` int32, the number of a text's words that the vocabulary does not have.
     """
 
     ids: tf.Tensor
@@ -60,18 +60,18 @@ class Encoded(NamedTuple):
 class Tokenizer(tf.Module):
     """A vocabulary in a graph.
 
-    Text is words, which white space separates, or characters where a space is among the tokens. A
-    line break reads `<eos>`. What the vocabulary does not have reads `<unk>`, and is an error where
-    it has none.
+    Text is words, which white space separates, or characters if a space is among the tokens. A line
+    break reads `<eos>`. A word outside the vocabulary reads `<unk>`; without `<unk>` it is an
+    error.
 
     Args:
         tokens: the vocabulary, in the order of the ids; see `check_vocabulary`.
-        folder: where to write the asset, which has to be there until the module is saved.
-        standardize: what text goes through first.
+        folder: where to write the asset; it must exist until the module is saved.
+        standardize: applied to text first.
 
     Attributes:
         eos_id: the id of `<eos>`.
-        unknown_id: the id of `<unk>`; None where there is none.
+        unknown_id: the id of `<unk>`; None if there is none.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Tokenizer(tf.Module):
         self.unknown_id = tokens.index(UNKNOWN) if UNKNOWN in tokens else None
 
     def rule(self) -> str:
-        """Returns how text is cut, as a model card tells it."""
+        """Returns how text is cut, in words for a model card."""
         pieces, places = ("characters", "") if self._of_characters else ("words", " at white space")
         others = f"read `{UNKNOWN}`" if self.unknown_id is not None else "are an error"
         return (
@@ -105,9 +105,9 @@ class Tokenizer(tf.Module):
         """Returns texts as a model reads them.
 
         Args:
-            text: `[B]`, UTF-8; bytes that are none read U+FFFD, as in Python's "replace".
+            text: `[B]`, UTF-8; other bytes read U+FFFD, as in Python's "replace".
         """
-        # Here, so that every word of the answer is UTF-8: clients decode it.
+        # First, so that every word of the answer is UTF-8: clients decode it.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         split = split_characters if self._of_characters else split_words
         words = split(self._standardize(text))
@@ -125,15 +125,15 @@ class Tokenizer(tf.Module):
         return Encoded(ids, tf.cast(words.row_lengths(), tf.int32), words.to_tensor(), unknown)
 
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the token of each id; an empty string for what is none."""
+        """Returns the token of each id; an empty string for other numbers."""
         return self._tokens.lookup(tf.cast(ids, tf.int64))
 
     def decode(self, before: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Returns what ids add to a text that ends in the token `before`.
+        """Returns the text that ids add after the token `before`.
 
         Args:
             before: `[B]`.
-            ids: `[B, T]`, of which negative ones are nothing.
+            ids: `[B, T]`; negative ones add nothing.
 
         Returns:
             `[B]`: words with a space before each that does not begin a line.
@@ -163,8 +163,8 @@ def check_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
     """Returns a vocabulary as a list.
 
     Raises:
-        ValueError: it has not `size` tokens; or not `<eos>`, the end of a line; a token stands
-            there twice, is empty, or has a line break, which the asset has between tokens.
+        ValueError: it does not have `size` tokens, or lacks `<eos>`, the end of a line; a token
+            occurs twice, is empty, or has a line break, which separates tokens in the asset.
     """
     tokens = list(tokens)
     if len(tokens) != size:

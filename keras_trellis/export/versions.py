@@ -1,7 +1,7 @@
-"""The folder of a served model: a version in it is whole, or is not there.
+"""The folder of a served model, in which a version appears whole or not at all.
 
-A server polls the folder and loads the subfolder whose name is the greatest number, of 64 bits, in
-decimal digits of ASCII.
+A server polls the folder and loads the subfolder whose name is the greatest number: decimal digits
+of ASCII, at most 64 bits.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ except ImportError:  # not on Windows
 
 __all__ = ["NotWrittenError", "check_folder", "newest", "publish"]
 
-_LAST = 2**63 - 1  # what a server reads
+_LAST = 2**63 - 1  # the greatest number that a server reads
 _UNDER_WAY = re.compile(r"\.exporting-(?:.+-)?[0-9a-f]{32}")
-_DAY = 24 * 60 * 60  # seconds, in which an export has long ended
-_GRAPH = "saved_model.pb"  # without it no server takes a folder for a model
+_DAY = 24 * 60 * 60  # seconds; no export takes as long
+_GRAPH = "saved_model.pb"  # a server ignores folders without it
 
 
 class NotWrittenError(OSError):
-    """A version could not be written; nothing of it is left."""
+    """A version could not be written, and left nothing."""
 
 
 def check_folder(path: str) -> None:
-    """Refuses what cannot be a model's folder.
+    """Refuses a path that cannot be a model's folder.
 
     Raises:
         ValueError: `path` is a file, a SavedModel, or named like a version.
@@ -75,16 +75,16 @@ def newest(path: str) -> str:
 def publish(write: Callable[[str], None], path: str) -> str:
     """Writes a new version of a model, whose number is the greatest one so far plus one.
 
-    In a file system the version is written to a folder beside the others whose name is no number,
-    and is renamed once all of it is on disk. What a process that was killed has left of such a
-    folder is removed: that of this machine at once, that of others after a day.
+    On a file system this writes to a folder beside the versions whose name is no number, and
+    renames it when all of it is on disk. It removes such folders that killed processes left: those
+    of this machine at once, those of others after a day.
 
-    An object store cannot rename: there it is written to this machine's temporary folder and
-    copied, the graph last; a server that polls meanwhile may say that the version does not load,
+    An object store cannot rename: this writes to this machine's temporary folder and copies the
+    version, its graph last. A server that polls meanwhile may report a version that does not load,
     and tries again.
 
     Args:
-        write: writes a SavedModel to the folder that it is given.
+        write: writes a SavedModel to a folder.
         path: the model's folder.
 
     Returns:
@@ -109,7 +109,7 @@ def _publish(write: Callable[[str], None], path: str) -> str:
         write(folder)
         _sync(folder)
         version = _rename(folder, path)
-    with contextlib.suppress(OSError):  # the version is there, if not for a loss of power
+    with contextlib.suppress(OSError):  # only a loss of power could undo the version now
         _sync_one(path)
     return version
 
@@ -140,7 +140,7 @@ def _versions(path: str) -> dict[int, str]:
 
 
 def _number(name: str) -> int | None:
-    """Returns the version that a folder's name says, None where it is none."""
+    """Returns the version that a folder's name tells, or None."""
     if not (name.isascii() and name.isdecimal()) or int(name) > _LAST:
         return None
     return int(name)
@@ -160,12 +160,12 @@ def _rename(folder: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _folder(path: str) -> Iterator[str]:
-    """Makes a folder to write to, locked for as long as the context lasts; removes what is left."""
+    """Makes a folder to write to, and locks it in the context; removes what is left of it."""
     while True:
         folder = os.path.join(path, f"{_prefix()}{uuid.uuid4().hex}")
         os.mkdir(folder)
         with _locked(folder) as held:
-            # Just made, it may have been taken for a dead one's by another export.
+            # Before the lock, another export may have taken it for a dead one's.
             if held is False or not os.path.exists(folder):
                 continue
             try:
@@ -176,11 +176,11 @@ def _folder(path: str) -> Iterator[str]:
 
 
 def _clear(path: str) -> None:
-    """Removes what dead processes of this machine have left.
+    """Removes the folders that dead processes left.
 
-    A lock says who lives, which the system releases however a process ends. Where there are no
-    locks, and of other machines, whose locks may not be seen here, that is dead to which nothing
-    has been written for a day.
+    A living process has a lock, which the system releases however the process ends. Locks of other
+    machines may be invisible here, and some file systems have none: there a folder is dead if
+    nothing has been written to it for a day.
     """
     for name in os.listdir(path):
         folder = os.path.join(path, name)
@@ -202,7 +202,7 @@ def _prefix() -> str:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[bool | None]:
-    """Locks a folder; yields whether that is so, False where others have it, None without locks."""
+    """Locks a folder; yields True, False if another process has it, or None without locks."""
     if fcntl is None:
         yield None
         return
@@ -231,7 +231,7 @@ def _take(file: int) -> bool | None:
 
 
 def _sync(folder: str) -> None:
-    """Has all files of a folder on disk, or raises OSError."""
+    """Flushes all files of a folder to disk, or raises OSError."""
     for root, _, names in os.walk(folder, topdown=False):
         for name in names:
             _sync_one(os.path.join(root, name))
@@ -239,13 +239,13 @@ def _sync(folder: str) -> None:
 
 
 def _sync_one(path: str) -> None:
-    if os.path.isdir(path) and fcntl is None:  # Windows opens files alone
+    if os.path.isdir(path) and fcntl is None:  # Windows cannot open folders
         return
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has it not
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # this file system cannot flush
             raise
     finally:
         os.close(file)

@@ -1,4 +1,4 @@
-"""A model's weights as an export keeps them."""
+"""A model's weights as an export stores them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PRECISIONS = ("float32", "float16", "int8")
 
 
 class Weights:
-    """A model's weights as variables of their own, in less precision where that is asked for.
+    """A model's weights as variables of their own, in full or in less precision.
 
-    In "float16" and "int8" the kernels and the table of word vectors are kept so, and made float32
-    again once, when the SavedModel is loaded; biases stay as they are. int8 has one scale for each
-    output channel, and for each word: the greatest magnitude is 127 of it.
+    "float16" and "int8" store the kernels and the table of word vectors so, and loading the
+    SavedModel makes them float32 again, once; biases stay as they are. int8 has one scale for each
+    output channel, and for each word: the greatest magnitude is 127 times the scale.
 
     Args:
         model: the model.
         precision: one of `PRECISIONS`.
 
     Attributes:
-        stored: what holds the variables.
+        stored: the modules that own the variables.
 
     Raises:
         ValueError: `precision` is none of `PRECISIONS`.
@@ -44,14 +44,14 @@ class Weights:
         self.stored = [_Stored(each, precision) for each in self._originals]
 
     def call(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function of the model's; it finds these weights in it."""
+        """Calls a function of the model with these weights in place of the model's."""
         mapping = [(v, s.read()) for v, s in zip(self._originals, self.stored, strict=True)]
         with keras.StatelessScope(state_mapping=mapping):
             return function(*args, **kwargs)
 
 
 class _Stored(tf.Module):
-    """A weight: what is written of it, and, where that is another, what is computed with."""
+    """A weight as it is stored and, if that differs, as the model computes with it."""
 
     def __init__(self, original: keras.Variable, precision: str) -> None:
         super().__init__(name=original.path.replace("/", "_"))
@@ -65,21 +65,21 @@ class _Stored(tf.Module):
         self._decoded = None if value.dtype == tf.float32 else _Decoded(self.decode, value.shape)
 
     def decode(self) -> tf.Tensor:
-        """Returns the weight, computed of what is written."""
+        """Returns the weight, computed from what is stored."""
         value = tf.cast(self._value, tf.float32)
         return value if self._scale is None else value * self._scale
 
     def read(self) -> tf.Tensor:
-        """Returns the weight; in a graph, what was decoded when the SavedModel was loaded."""
+        """Returns the weight; in a graph, as loading the SavedModel decoded it."""
         if self._decoded is None or tf.executing_eagerly():
             return self.decode()
         return self._decoded.read()
 
 
 class _Decoded(tf.saved_model.experimental.TrackableResource):
-    """A float32 variable that no checkpoint holds: loading a SavedModel gives it its value.
+    """A float32 variable that no checkpoint holds: loading a SavedModel computes its value.
 
-    A loader restores the variables and then initializes such resources, as it fills the tables of a
+    A loader restores the variables, and then initializes such resources, like the tables of a
     vocabulary.
     """
 
@@ -87,7 +87,7 @@ class _Decoded(tf.saved_model.experimental.TrackableResource):
         super().__init__()
         self._decode, self._shape = decode, shape
         self._name = f"decoded_{uuid.uuid4().hex}"
-        self._initialize()  # what is traced here is called here, too
+        self._initialize()  # functions traced here also run here
 
     def _create_resource(self) -> tf.Tensor:
         return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
@@ -119,7 +119,7 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
 
     Args:
         model: a `TrellisLM` or a `TrellisClassifier` over any sequence layer, built.
-        precision: how kernels and word vectors are kept, "float32", "float16" or "int8"; see
+        precision: how to store kernels and word vectors, "float32", "float16" or "int8"; see
             `Weights`.
 
     Raises:

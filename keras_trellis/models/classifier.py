@@ -13,7 +13,7 @@ from keras_trellis import arguments
 from keras_trellis.core import dropout, masks
 from keras_trellis.core.dropout import Rate, generator_for
 from keras_trellis.models import inputs, legacy, sequence_layer
-from keras_trellis.models.sequence_layer import SequenceLayer
+from keras_trellis.models.sequence_layer import ModelLayer
 
 __all__ = ["TrellisClassifier"]
 
@@ -69,7 +69,7 @@ class TrellisClassifier(keras.Model):
     def __init__(
         self,
         classes: int,
-        trellis: SequenceLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
+        trellis: ModelLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
         *,
         dropout: float = 0.0,
         output_dropout: float = 0.0,
@@ -107,11 +107,11 @@ class TrellisClassifier(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """The loss given to `compile`; without one, the cross entropy of integer labels.
+        """Returns the loss given to `compile`, or else the cross entropy of integer labels.
 
         Raises:
-            ValueError: without a loss, labels or weights are not one for each sequence, or a label
-                is not of one of the classes.
+            ValueError: `compile` was given no loss, and there is not one label and one weight for
+                each sequence, or a label is not one of the classes.
         """
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
@@ -209,7 +209,7 @@ def _one_a_row(
     what: str,
 ) -> tf.Tensor:
     """Returns numbers `[B]` of `[B]` or `[B, 1]`."""
-    if values.shape.rank is None:  # Keras makes one graph for all ranks, and tells none
+    if values.shape.rank is None:  # Keras makes one graph for all ranks
         values = tf.reshape(values, [-1])
     wanted = [rows, 1] if values.shape.rank == 2 else [rows]
     expected = f"{what} of shape [B], one for each sequence"
@@ -223,7 +223,7 @@ def _drop(
     seed: tf.Tensor | None,
     stream: str,
 ) -> tf.Tensor:
-    """Drops elements, where a rate and a seed say so."""
+    """Drops elements; without a seed or a rate, none."""
     if seed is None or not rate:
         return values
     seed = dropout.stream_seed(seed, stream)
@@ -231,7 +231,7 @@ def _drop(
 
 
 def _permutation(value: Any) -> tuple[int, ...] | None:
-    """Returns a permutation as a tuple, None as it is."""
+    """Returns a permutation as a tuple; None stays None."""
     if value is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Checks of tensors: what a graph does not know before it runs, it checks as it runs.
+"""Checks of tensors, before a graph runs or as it runs.
 
-Where a shape or a value is known, the error is a ValueError; in a graph where it is not,
-`tf.errors.InvalidArgumentError` with the same message. XLA leaves assertions out: there a wrong
+A shape or a value that is known and wrong is a ValueError. In a graph that does not know it, it is
+a `tf.errors.InvalidArgumentError` with the same message. XLA leaves assertions out: there a wrong
 shape fails at a reshape, and a wrong id makes NaN.
 """
 
@@ -56,7 +56,7 @@ def with_shape(
     wanted: Sizes,
     expected: str,
 ) -> tf.Tensor:
-    """Returns a tensor, which is of the shape that is wanted.
+    """Returns a tensor once its shape is checked.
 
     Args:
         name: the argument's.
@@ -106,10 +106,10 @@ def within(
     size: int,
     what: str = "the vocabulary",
 ) -> tf.Tensor:
-    """Returns integers, which are in [0, size).
+    """Returns integers once they are checked to be in [0, size).
 
     Raises:
-        ValueError: one is not.
+        ValueError: one is outside.
     """
     least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     holds = (least >= 0) & (most < size)
@@ -127,7 +127,7 @@ def require(
     message: str,
     value: tf.Tensor,
 ) -> None:
-    """Raises an error with a message and a value where something does not hold."""
+    """Raises an error with a message and a value unless something holds."""
     if not tf.executing_eagerly():
         _assertion(holds, message, value)
     elif not holds:
@@ -151,7 +151,7 @@ def next_tokens(
 
 
 def begun(name: str, ids: tf.Tensor) -> tf.Tensor:
-    """Returns ids `[B, T]`, which must have a step at least."""
+    """Returns ids `[B, T]`; T must be at least 1."""
     if ids.shape[1] == 0:
         raise ValueError(
             f"`{name}` must have at least one token a row. "
@@ -161,7 +161,7 @@ def begun(name: str, ids: tf.Tensor) -> tf.Tensor:
 
 
 def where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
-    """Zeros where the mask says so: what stands in padding, be it -1, must reach nothing."""
+    """Returns values with zeros at masked positions, so that nothing reads what padding holds."""
     return values if mask is None else tf.where(tf.cast(mask, tf.bool), values, 0)
 
 
@@ -236,7 +236,7 @@ def _assertion(holds: tf.Tensor, *data: Any) -> tf.Operation:
 
 
 def _is_known(tensor: tf.Tensor, wanted: Sizes) -> bool:
-    """Whether the static shape says all that is wanted."""
+    """Returns whether the static shape settles the check."""
     return tensor.shape.rank is not None and all(
         want is None or (found is not None and not tf.is_tensor(want))
         for found, want in zip(tensor.shape, wanted, strict=True)

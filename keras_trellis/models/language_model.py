@@ -14,7 +14,7 @@ from keras_trellis.core import dropout
 from keras_trellis.models import inputs, legacy, losses, passes, sequence_layer
 from keras_trellis.models.losses import LossTerms
 from keras_trellis.models.own_loss import OwnLoss
-from keras_trellis.models.sequence_layer import SequenceLayer
+from keras_trellis.models.sequence_layer import ModelLayer
 from keras_trellis.models.streaming import Streaming
 
 __all__ = ["LossTerms", "TrellisLM"]
@@ -49,7 +49,7 @@ class TrellisLM(Streaming, OwnLoss):
         vocabulary_size: V, the number of tokens.
         trellis: the layer between embedding and softmax: a `TrellisLayer`, an
             `EquilibriumTrellisLayer`, one or a list of `keras.layers.LSTM`, `GRU`, `SimpleRNN` or
-            `RNN`, or any other `SequenceLayer`. It keeps its own dtype policy, seed and name. The
+            `RNN`, or any other `ModelLayer`. It keeps its own dtype policy, seed and name. The
             model sets its `return_sequences` and `return_state`, and takes no layer with
             `stateful`, `go_backwards` or `zero_output_for_mask`.
         embedding_units: E, the size of a word vector. The tied and the adaptive softmax need as
@@ -84,7 +84,7 @@ class TrellisLM(Streaming, OwnLoss):
     def __init__(
         self,
         vocabulary_size: int,
-        trellis: SequenceLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
+        trellis: ModelLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
         *,
         embedding_units: int,
         head: str | heads.Head = "tied",
@@ -132,7 +132,10 @@ class TrellisLM(Streaming, OwnLoss):
         # All variables at once, so that no method has to ask whether it is the first one.
         self.build((None, None))
         self.head.take()
-        self(tf.zeros([1, 1], tf.int32))  # Keras exports only what has been called
+        ids = tf.zeros([1, 1], tf.int32)
+        self(ids)  # Keras exports only what has been called
+        if self.auxiliary_weight:  # an error of the layer comes now, not in training
+            passes.features(self, ids, auxiliary_every=self.auxiliary_every)
 
     def build(self, ids_shape: Sequence[int | None]) -> None:
         """Creates all variables; the constructor calls it."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_trellis import arguments
 from keras_trellis.recurrent.layer import RecurrentLayer, deserialized, is_recurrent, serialized
 
-__all__ = ["Pass", "SequenceLayer", "auxiliary_levels", "prepared", "run", "serialized"]
+__all__ = ["Pass", "ModelLayer", "auxiliary_levels", "prepared", "run", "serialized"]
 
 _NEEDED = (
     "output_units",
@@ -25,7 +25,7 @@ _NEEDED = (
 _MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
 
 
-class SequenceLayer(Protocol):
+class ModelLayer(Protocol):
     """A Keras layer that maps whole sequences to whole sequences.
 
     `TrellisLayer`, `EquilibriumTrellisLayer` and `RecurrentLayer` are such layers. Keras runs the
@@ -63,7 +63,7 @@ class SequenceLayer(Protocol):
 
         Returns:
             outputs `[B, T, output_units]`, and the tensors of the state; a masked step has the
-            output before it, and zeros where there is none.
+            output before it; before the first valid step, zeros.
         """
 
     def get_initial_state(self, batch_size: Any) -> Sequence[tf.Tensor]:
@@ -182,7 +182,8 @@ def auxiliary_levels(
             "`auxiliary_weight` needs a layer that returns the outputs of inner levels, such as "
             f"keras_trellis.TrellisLayer. Received: auxiliary_weight={weight!r}, trellis={layer!r}"
         )
-    return arguments.at_most("auxiliary_every", every, "depth", layer.depth)
+    depth = getattr(layer, "depth", every)  # a layer without levels refuses it when it is called
+    return arguments.at_most("auxiliary_every", every, "depth", depth)
 
 
 def _takes(layer: Any, argument: str) -> bool:

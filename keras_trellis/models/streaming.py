@@ -1,13 +1,14 @@
-"""What a language model does a chunk or a token at a time: it reads, and it writes."""
+"""How a language model reads and writes a chunk or a token at a time."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.models import continuation, inputs, passes
+from keras_trellis.models import generation, inputs, passes
 
 __all__ = ["Streaming"]
 
@@ -119,18 +120,30 @@ class Streaming:
         Raises:
             ValueError: an argument out of range, an empty prompt or one longer than `max_length`.
         """
-        return continuation.continued(
-            self,
+        generation.check_sampling(temperature, top_k, top_p)
+        size = self.vocabulary_size
+        stops = generation.token_ids("stop_token_ids", stop_token_ids, size)
+        forbidden = generation.forbidden_tokens(forbidden_ids, size)
+        ids, _ = self.checked_tokens("ids", ids)
+        ids = generation.prompts(ids, max_length)
+        length = tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
+        seeds = generation.row_seeds(seed, tf.shape(ids)[0])
+        if ids.shape[1] == max_length:
+            return ids[:, :0] if strip_prompt else ids
+        continuation = self._continuation()(
             ids,
-            max_length,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-            stop_token_ids=stop_token_ids,
-            forbidden_ids=forbidden_ids,
-            strip_prompt=strip_prompt,
+            tf.convert_to_tensor(max_length - length),
+            seeds,
+            temperature=tf.constant(temperature, tf.float32),
+            top_k=None if top_k is None else tf.constant(min(top_k, size)),
+            top_p=None if top_p is None else tf.constant(top_p, tf.float32),
+            stop_token_ids=stops,
+            forbidden_ids=forbidden,
         )
+        # A draw is made even where the prompt, of unknown length, is as long as the result.
+        text = tf.concat([ids, continuation], axis=1)[:, :max_length]
+        text = tf.ensure_shape(text, [None, max_length])
+        return text[:, length:] if strip_prompt else text
 
     def checked_tokens(
         self,
@@ -147,3 +160,25 @@ class Streaming:
         if mask is not None:
             mask = inputs.with_shape("mask", mask, inputs.sizes(ids), f"of the shape of `{name}`")
         return inputs.within(name, inputs.where_valid(mask, ids), self.vocabulary_size), mask
+
+    def _continuation(self) -> Any:
+        """Returns the graph behind `generate`, in which the length of the result may vary."""
+        if getattr(self, "_continuation_function", None) is None:
+            self._continuation_function = tf.function(self._continue, reduce_retracing=True)
+        return self._continuation_function
+
+    def _continue(
+        self, ids: tf.Tensor, steps: tf.Tensor, seeds: tf.Tensor, **settings: Any
+    ) -> tf.Tensor:
+        cache = self.get_initial_cache(tf.shape(ids)[0])
+        log_probs, cache = passes.prefill(self, ids, cache)
+        tokens, _, _ = generation.generate(
+            functools.partial(passes.step, self),
+            log_probs,
+            cache,
+            steps=steps,
+            seeds=seeds,
+            first=tf.shape(ids)[1],
+            **settings,
+        )
+        return tokens

@@ -9,18 +9,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.base import SequenceLayer
 from keras_trellis.core import masks
+from keras_trellis.core.convolution import last_steps
+from keras_trellis.types import State
 
 __all__ = ["RecurrentLayer", "deserialized", "is_recurrent", "serialized"]
-
-State = tuple[tf.Tensor, ...]
 
 _CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell)
 _MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
-class RecurrentLayer(keras.layers.Layer):
+class RecurrentLayer(SequenceLayer):
     """One or several of Keras's recurrent layers, as one layer that models are composed over.
 
         layer = keras_trellis.RecurrentLayer([keras.layers.LSTM(600), keras.layers.LSTM(400)])
@@ -39,14 +40,13 @@ class RecurrentLayer(keras.layers.Layer):
 
     Args:
         layers: a `keras.layers.LSTM`, `GRU`, `SimpleRNN` or `RNN`, or a list of them.
-        return_sequences: whether to return the output of each time step, or the last one.
-        return_state: whether to return the state too.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`; the dtype policy is that of
-            the layers unless it is given.
+        **kwargs: `return_sequences`, `return_state`, `go_backwards`, `zero_output_for_mask`, and
+            `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`; the dtype
+            policy is that of the layers unless it is given.
 
     Raises:
-        ValueError: `layers` are not recurrent layers of one dtype policy, or have `stateful`,
-            `go_backwards` or `zero_output_for_mask`.
+        ValueError: `layers` are not recurrent layers of one dtype policy, or they or this layer
+            have an argument without meaning here, such as `stateful`.
     """
 
     receptive_field = None
@@ -54,9 +54,6 @@ class RecurrentLayer(keras.layers.Layer):
     def __init__(
         self,
         layers: keras.layers.RNN | Sequence[keras.layers.RNN],
-        *,
-        return_sequences: bool = False,
-        return_state: bool = False,
         **kwargs: Any,
     ) -> None:
         layers = [deserialized(each) for each in _listed(layers)]
@@ -64,124 +61,72 @@ class RecurrentLayer(keras.layers.Layer):
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = layers[0].dtype_policy
         super().__init__(**kwargs)
+        if self.stateful:
+            raise ValueError(
+                "`stateful` must be False: `stream` continues sequences. Received: stateful=True"
+            )
         self.layers = layers
+        self.output_units = _output_units(layers[-1])
         for layer in layers:
             layer.return_sequences = layer.return_state = True
-        self.return_sequences = bool(return_sequences)
-        self.return_state = bool(return_state)
-        self.supports_masking = True
 
     @property
-    def output_units(self) -> int:
-        """The number of channels of the outputs."""
-        return _output_units(self.layers[-1])
-
-    def build(self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None) -> None:
-        """Creates the variables for sequences `[B, T, p]`."""
-        for layer in self.layers:
-            if not layer.built:
-                layer.build(tuple(sequences_shape))
-            sequences_shape = (*sequences_shape[:2], _output_units(layer))
-
-    def call(
-        self,
-        sequences: tf.Tensor | tf.RaggedTensor,
-        initial_state: Sequence[tf.Tensor] | None = None,
-        mask: tf.Tensor | None = None,
-        training: bool = False,
-    ) -> Any:
-        """Runs the layers over whole sequences.
-
-        Args:
-            sequences: `[B, T, p]`; a ragged tensor counts as right padding.
-            initial_state: as `get_initial_state` returns it; None for zeros.
-            mask: booleans `[B, T]`, true at the valid steps.
-            training: whether dropout is applied.
-
-        Returns:
-            `[B, T, output_units]`, or `[B, output_units]` of the last step without
-            `return_sequences`; with `return_state` a tuple of it and the tensors of the state.
-
-        Raises:
-            ValueError: `initial_state` does not fit.
-        """
-        sequences, mask = masks.dense(sequences, mask)
-        batch = tf.shape(sequences)[0]
-        if initial_state is None:
-            initial_state = self.get_initial_state(batch)
-        state = self._checked("initial_state", initial_state, self.get_initial_state(batch))
-        before = tf.zeros([batch, self.output_units], self.compute_dtype)
-        outputs, state = self._run(sequences, state, before, mask, training)
-        if not self.return_sequences:
-            outputs = _last(outputs, before)
-        return (outputs, *state) if self.return_state else outputs
+    def state_units(self) -> tuple[int, ...]:
+        """The number of channels of each tensor of the state."""
+        return tuple(each.shape[1] for each in self.get_initial_state(1))
 
     def get_initial_state(self, batch_size: int | tf.Tensor) -> list[tf.Tensor]:
         """Returns the state of no history: zeros `[B, units]`, unless a cell begins otherwise."""
-        return [each for layer in self.layers for each in _initial_state(layer, batch_size)]
-
-    def get_initial_cache(self, batch_size: int | tf.Tensor) -> State:
-        """Returns the cache of no history."""
-        state = tuple(self.get_initial_state(batch_size))
-        if self._output_place is not None:
-            return state
-        return (*state, tf.zeros([batch_size, self.output_units], self.compute_dtype))
-
-    def stream(
-        self,
-        sequences: tf.Tensor,
-        cache: State,
-        mask: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, State]:
-        """Continues sequences whose past is in `cache`; chunks equal one long pass.
-
-        Args:
-            sequences: the next steps, `[B, n, p]`.
-            cache: what the last call returned, or `get_initial_cache(B)`.
-            mask: booleans `[B, n]`; a masked step leaves the cache of its row untouched.
-
-        Returns:
-            outputs `[B, n, output_units]` and the next cache.
-
-        Raises:
-            ValueError: `cache` does not fit.
-        """
-        sequences = tf.cast(sequences, self.compute_dtype)
-        cache = self._checked("cache", cache, self.get_initial_cache(tf.shape(sequences)[0]))
-        place = self._output_place
-        state, before = (cache[:-1], cache[-1]) if place is None else (cache, cache[place])
-        outputs, state = self._run(sequences, state, before, mask, training=False)
-        if place is None:
-            state = (*state, _last(outputs, before))
-        return outputs, state
-
-    def compute_output_shape(
-        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
-    ) -> Any:
-        """Returns the shape of what `call` returns."""
-        batch, time = sequences_shape[:2]
-        steps = (time,) if self.return_sequences else ()
-        shape = (batch, *steps, self.output_units)
-        if not self.return_state:
-            return shape
-        return (shape, *[(batch, *each.shape[1:]) for each in self.get_initial_state(1)])
-
-    def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
-        """Returns the mask of what `call` returns: the sequences' own, none for states."""
-        first = mask[0] if isinstance(mask, (list, tuple)) else mask
-        output_mask = masks.of_steps(sequences, first) if self.return_sequences else None
-        if not self.return_state:
-            return output_mask
-        return [output_mask, *[None] * len(self.get_initial_state(1))]
+        state: list[tf.Tensor] = []
+        for layer in self.layers:
+            state += tf.nest.flatten(layer.get_initial_state(batch_size))
+        return state
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = {
-            "layers": [serialized(layer) for layer in self.layers],
-            "return_sequences": self.return_sequences,
-            "return_state": self.return_state,
-        }
-        return super().get_config() | config
+        return super().get_config() | {"layers": [serialized(layer) for layer in self.layers]}
+
+    def _add_variables(self, inputs: int) -> None:
+        for layer in self.layers:
+            if not layer.built:
+                layer.build((None, None, inputs))
+            inputs = _output_units(layer)
+
+    def _whole(
+        self,
+        sequences: tf.Tensor,
+        initial: State | None,
+        mask: tf.Tensor | None,
+        training: bool,
+        stops: Sequence[int],
+        kept: int | tf.Tensor | None,
+    ) -> tuple[tf.Tensor, State, None]:
+        rows = tf.shape(sequences)[0]
+        state = initial or tuple(self.get_initial_state(rows))
+        before = tf.zeros([rows, self.output_units], self.compute_dtype)
+        outputs, state = self._run(sequences, state, before, mask, training)
+        return last_steps(outputs, kept), state, None
+
+    def _stream(
+        self,
+        sequences: tf.Tensor,
+        cache: State,
+        mask: tf.Tensor | None,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        cache = self._checked_cache(cache, tf.shape(sequences)[0])
+        place = self._output_place
+        state, before = (cache[:-1], cache[-1]) if place is None else (cache, cache[place])
+        outputs, state = self._run(sequences, state, before, mask, training)
+        if place is None:
+            (last,) = masks.last_valid((outputs,), None, (before,))
+            state = (*state, last)
+        return outputs, state
+
+    def _cache_of_state(self, state: State) -> State:
+        if self._output_place is not None:
+            return state
+        return (*state, tf.zeros([tf.shape(state[0])[0], self.output_units], self.compute_dtype))
 
     @property
     def _output_place(self) -> int | None:
@@ -198,10 +143,10 @@ class RecurrentLayer(keras.layers.Layer):
         training: bool,
     ) -> tuple[tf.Tensor, State]:
         """Runs the layers; a masked step has the output before it, first of all `before`."""
-        if mask is None:
-            return self._run_valid(sequences, state, None, training)
-        plan = masks.packing(masks.flat(mask))
-        outputs, state = self._run_valid(masks.pack(sequences, plan), state, plan.count, training)
+        plan = masks.packing(None if mask is None else masks.flat(mask))
+        packed = masks.pack(sequences, plan)
+        count = None if plan is None else plan.count
+        outputs, state = self._run_valid(packed, state, count, training)
         return masks.unpack(outputs, plan, before), state
 
     def _run_valid(
@@ -224,11 +169,11 @@ class RecurrentLayer(keras.layers.Layer):
 
     def _run_layers(
         self,
-        sequences: tf.Tensor,
+        sequences: Any,
         state: State,
         count: tf.Tensor | None,
         training: bool,
-    ) -> tuple[tf.Tensor, State]:
+    ) -> tuple[Any, State]:
         mask = None if count is None else tf.sequence_mask(count, tf.shape(sequences)[1])
         after: list[tf.Tensor] = []
         for layer, own in self._with_states(state):
@@ -248,24 +193,21 @@ class RecurrentLayer(keras.layers.Layer):
             yield layer, tf.nest.pack_sequence_as(structure, ahead[:size])
             del ahead[:size]
 
-    def _checked(
-        self,
-        name: str,
-        given: Any,
-        expected: Sequence[tf.Tensor],
-    ) -> State:
-        """Returns the tensors of a state or a cache, in the compute dtype."""
-        flat = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given)]
-        wanted = [each.shape for each in expected]
-        shapes = [each.shape for each in flat]
-        fits = len(shapes) == len(wanted)
-        if not fits or not all(map(tf.TensorShape.is_compatible_with, wanted, shapes)):
+    def _checked_cache(self, cache: Any, rows: tf.Tensor) -> State:
+        """Returns the tensors of a cache in the compute dtype."""
+        expected: Any = self.get_initial_cache(rows)
+        given = [tf.convert_to_tensor(each) for each in tf.nest.flatten(cache)]
+        shapes = [each.shape.as_list() for each in given]
+        wanted = [each.shape.as_list() for each in expected]
+        fits = len(given) == len(wanted)
+        for one, other in zip(given, expected, strict=False):
+            fits = fits and one.shape.is_compatible_with(other.shape)
+        if not fits:
             raise ValueError(
-                f"`{name}` must be {len(wanted)} tensor(s) of shapes "
-                f"{[each.as_list() for each in wanted]}. "
-                f"Received: {name} of shapes {[each.as_list() for each in shapes]}"
+                f"`cache` must be {len(wanted)} tensor(s) of shapes {wanted}. "
+                f"Received: cache of shapes {shapes}"
             )
-        return tuple(tf.cast(each, like.dtype) for each, like in zip(flat, expected, strict=True))
+        return tuple(tf.cast(each, self.compute_dtype) for each in given)
 
 
 def is_recurrent(value: Any) -> bool:
@@ -336,13 +278,3 @@ def _output_units(layer: keras.layers.RNN) -> int:
     cell = layer.cell
     size = getattr(cell, "output_size", None)
     return tf.nest.flatten(cell.state_size)[0] if size is None else size
-
-
-def _last(outputs: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    """Returns the last of outputs `[B, T, C]`; where T is 0, the output before them."""
-    first = tf.expand_dims(before, 1)
-    return tf.concat([first, outputs[:, -1:]], axis=1)[:, -1]
-
-
-def _initial_state(layer: keras.layers.RNN, batch_size: Any) -> list[tf.Tensor]:
-    return tf.nest.flatten(layer.get_initial_state(batch_size))

@@ -242,7 +242,8 @@ def test_what_a_run_leaves_is_compared_but_for_times(tmp_path):
         run = folder / "run" / "checkpoints"
         run.mkdir(parents=True)
         np.savez(run / "step-00000003.npz", a=np.arange(3), **{"cost/seconds": index})
-        result = {"cost": {"weight": 3, "seconds": index, "peak_bytes": index}, "summary": "all"}
+        cost = {"weight": 3, "seconds": index, "peak_bytes": index}
+        result = {"cost": cost, "summary": "all", "checksum": str(index)}
         (folder / "run" / "result.json").write_text(json.dumps(result))
         (folder / "run" / "metrics.csv").write_text(f"step,loss,tokens_per_second\n1,2,{index}\n")
         (folder / "run" / "lock").write_text(str(index))

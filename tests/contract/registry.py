@@ -19,13 +19,14 @@ from keras_trellis import (
     TrellisLM,
     heads,
 )
+from keras_trellis.core.trellis import trellis
 
 CHANNELS = 3
 VOCABULARY = 11
 
 
 class Outputs(NamedTuple):
-    """What a run gives: tensors [B, T, ...] and, where the mask has a last valid step, [B, ...]."""
+    """The results of a run: tensors [B, T, ...], and tensors [B, ...] of the last valid step."""
 
     steps: list[tf.Tensor]
     rows: list[tf.Tensor] = []
@@ -36,16 +37,18 @@ class Entry:
     """How a test runs one public class.
 
     Attributes:
-        cls: the class that the entry stands for.
+        cls: the public class.
         make: builds it under a dtype policy; the variables are randomised afterwards.
         draw: (generator, batch, steps) -> inputs, an array [B, T, ...].
-        padding: what may stand at masked steps without reaching anything.
+        padding: a value at masked steps that must reach nothing.
         run: (object, inputs, mask or None) -> Outputs.
         get_initial_cache: (object, batch) -> cache.
         stream: (object, inputs, cache, mask or None) -> (the steps of Outputs, as many of the
             first as streaming has; cache).
         as_model: object -> a keras.Model over inputs of unknown sizes, for saving and predicting;
-            None for what is no model by itself.
+            None for what cannot be a model.
+        plain: (object, inputs, mask) -> the same Outputs by the definition in `keras_trellis.core`;
+            None for what has no fast form.
         least_batch: the least number of rows. Keras's LSTM takes no batch without a row.
     """
 
@@ -57,6 +60,7 @@ class Entry:
     get_initial_cache: Callable[[Any, int], Any] = lambda obj, batch: ()
     stream: Callable[[Any, Any, Any, Any], tuple[list[tf.Tensor], Any]] | None = None
     as_model: Callable[[Any], keras.Model] | None = None
+    plain: Callable[[Any, Any, Any], Outputs] | None = None
     least_batch: int = 0
 
     def built(self, policy: str = "float64") -> Any:
@@ -110,6 +114,18 @@ def _sequence_layer(make: Callable[..., Any]) -> Entry:
         stream=stream,
         as_model=as_model,
     )
+
+
+def _trellis_layer(**arguments: Any) -> Entry:
+    """An entry of a trellis network, which has a plain form."""
+
+    def plain(layer: TrellisLayer, x: Any, mask: Any) -> Outputs:
+        weights = layer._weights(tf.shape(x)[0], training=False)
+        stops = [layer.depth]
+        (hidden,), state = trellis(layer._network, weights, x, mask=mask, stops=stops)
+        return Outputs([layer._outputs(hidden)], list(state))
+
+    return dataclasses.replace(_sequence_layer(_trellis(**arguments)), plain=plain)
 
 
 def _trellis(**arguments: Any) -> Callable[..., TrellisLayer]:
@@ -218,13 +234,13 @@ def _with_rows(entry: Entry) -> Entry:
 _PAIR = _trellis(units=7, depth=2, output_units=4)
 
 REGISTRY = {
-    "TrellisLayer": _sequence_layer(_trellis(depth=3)),
-    "TrellisLayer gru, dilated, groups": _sequence_layer(
-        _trellis(depth=3, gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4)
+    "TrellisLayer": _trellis_layer(depth=3),
+    "TrellisLayer gru, dilated, groups": _trellis_layer(
+        depth=3, gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4
     ),
-    "TrellisLayer, staggered groups": _sequence_layer(_trellis(depth=4, groups=3, staggered=True)),
-    "TrellisLayer tanh, one tap, weight normalisation": _sequence_layer(
-        _trellis(depth=3, gate="tanh", kernel_size=1, weight_normalization=True, inject_every=2)
+    "TrellisLayer, staggered groups": _trellis_layer(depth=4, groups=3, staggered=True),
+    "TrellisLayer tanh, one tap, weight normalisation": _trellis_layer(
+        depth=3, gate="tanh", kernel_size=1, weight_normalization=True, inject_every=2
     ),
     "EquilibriumTrellisLayer": _sequence_layer(_equilibrium()),
     "EquilibriumTrellisLayer gru, dilated, weight normalisation": _sequence_layer(

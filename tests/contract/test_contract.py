@@ -38,8 +38,8 @@ def only(condition):
     return pytest.mark.parametrize("name", names, indirect=True, scope="module")
 
 
-# The others treat each step for itself: they carry nothing and take no mask.
-with_memory = only(lambda entry: entry.stream is not None)
+# The others treat each step by itself: they carry no cache and take no mask.
+with_cache = only(lambda entry: entry.stream is not None)
 # The others are saved as parts of a model.
 models = only(lambda entry: entry.as_model is not None)
 
@@ -117,6 +117,14 @@ def weighted_sum(values, seed):
     return tf.reduce_sum(flat * tf.sin(places + (1.0 + seed)))
 
 
+@only(lambda entry: entry.plain is not None)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_fast_form_is_the_plain_one(entry, built, inputs, masked):
+    mask = tf.constant(MASK) if masked else None
+    inputs = tf.constant(spoil(entry, inputs, MASK) if masked else inputs)
+    assert_close(entry.run(built, inputs, mask), entry.plain(built, inputs, mask))
+
+
 def test_eager_and_graphs_of_known_sizes_agree(entry, built, graph, inputs):
     inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
     expected = run_with_gradients(entry, built, inputs, mask)
@@ -125,7 +133,7 @@ def test_eager_and_graphs_of_known_sizes_agree(entry, built, graph, inputs):
     assert_close(compiled(inputs, mask), expected)
 
 
-@with_memory
+@with_cache
 def test_streaming_eagerly_and_under_xla_agree(entry, built, inputs):
     inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
     _, cache = entry.stream(
@@ -153,7 +161,7 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
     assert run.experimental_get_tracing_count() == 1
 
 
-@with_memory
+@with_cache
 @pytest.mark.parametrize("cuts", [(3,), (1, 2, 3, 4, 5, 6), (0, 5, 5)])
 @pytest.mark.parametrize("masked", [False, True])
 def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
@@ -168,16 +176,16 @@ def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
         assert_close(np.concatenate(pieces, axis=1), whole)
 
 
-def test_a_row_is_what_it_is_alone(entry, built, inputs):
+def test_a_row_does_not_depend_on_others(entry, built, inputs):
     together = entry.run(built, inputs, MASK)
     for row in range(BATCH):
         alone = entry.run(built, inputs[row : row + 1], MASK[row : row + 1])
         assert_close(alone, tf.nest.map_structure(lambda v: v[row : row + 1], together))  # noqa: B023
 
 
-@with_memory
+@with_cache
 def test_padding_is_nothing(entry, built, inputs):
-    """Each row as it is alone without its masked steps, whatever stands there."""
+    """Each row equals itself alone without its masked steps, whatever they hold."""
     padded = entry.run(built, spoil(entry, inputs, MASK), MASK)
     for row, valid in enumerate(MASK):
         alone = entry.run(built, inputs[row : row + 1, valid], None)
@@ -188,7 +196,7 @@ def test_padding_is_nothing(entry, built, inputs):
         assert_close([each[row] for each in padded.rows], [each[0] for each in alone.rows])
 
 
-@with_memory
+@with_cache
 def test_padding_reaches_no_gradient(entry, built, inputs):
     mask = tf.constant(MASK)
     spoiled = tf.constant(spoil(entry, inputs, MASK))
@@ -275,8 +283,7 @@ def test_configuration_is_json_and_goes_round(entry, built):
     assert json.loads(json.dumps(keras.saving.serialize_keras_object(copy))) == config
 
 
-# Saved here or by an earlier release, loaded in one fresh process that imports the package and
-# nothing else.
+# One fresh process, which imports only the package, loads the files of this and earlier releases.
 
 LOADING = """
 import pathlib, sys
@@ -361,7 +368,7 @@ def test_the_registry_is_complete():
 
 
 def test_the_contract_can_fail():
-    """A network that looks one step ahead, and one that adds up its rows, are told."""
+    """It finds a network that looks one step ahead, and one that adds up its rows."""
     x = np.random.default_rng(1).normal(size=(BATCH, STEPS, 2))
 
     class Entry:
@@ -370,4 +377,4 @@ def test_the_contract_can_fail():
     with pytest.raises(AssertionError):
         test_the_future_reaches_nothing(Entry, lambda x: np.roll(x, -1, axis=1), x, 3)
     with pytest.raises(AssertionError):
-        test_a_row_is_what_it_is_alone(Entry, lambda x: x + x.sum(0, keepdims=True), x)
+        test_a_row_does_not_depend_on_others(Entry, lambda x: x + x.sum(0, keepdims=True), x)

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from numpy.linalg import norm
 
-from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, convert, equilibrium
+from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, convert
+from keras_trellis.engine.fixed_point import solve
 
 P, UNITS = 3, 6
 BATCH, STEPS = 2, 7
@@ -85,6 +86,7 @@ def with_gradients(layer, x, state, mask, training=False):
     weight_normalization=st.booleans(),
     use_bias=st.booleans(),
     masked=st.booleans(),
+    training=st.booleans(),
 )
 @hypothesis.example(
     gate="lstm",
@@ -96,13 +98,15 @@ def with_gradients(layer, x, state, mask, training=False):
     weight_normalization=False,
     use_bias=True,
     masked=True,
+    training=False,
 )
-def test_it_is_a_very_deep_network(gate, masked, **arguments):
+def test_it_is_a_very_deep_network(gate, masked, training, **arguments):
+    """So are its gradients: those of the theorem in training, else those of the iterations."""
     layer = make(gate=gate, **arguments)
     x, state = draw_inputs(), draw_state(gate)
     mask = tf.constant(np.random.default_rng(4).random((BATCH, STEPS)) < 0.7) if masked else None
-    got, gradients = with_gradients(layer, x, state, mask)
     run = tf.function(with_gradients)
+    got, gradients = run(layer, x, state, mask, training)
     expected, expected_gradients = run(deep(layer, 200), x, state, mask)
     assert_close(got, expected, 1e-8)
     assert_close(gradients, expected_gradients, 1e-6)
@@ -215,7 +219,7 @@ def test_affine_maps_that_plain_iteration_does_not_solve(reverse):
         before = tf.pad(z[:, ::direction], [[0, 0], [1, 0], [0, 0]])[:, :-1][:, ::direction]
         return constant + z @ matrix + 0.3 * before
 
-    z, found = equilibrium.solve(
+    z, found = solve(
         function, tf.zeros_like(constant), tolerance=1e-12, max_iterations=200, reverse=reverse
     )
     assert np.all(found.converged)
@@ -234,13 +238,9 @@ def test_a_step_waits_for_those_before_it():
     def function(z):
         return constant + rates * z + 0.5 * tf.pad(z, [[0, 0], [1, 0], [0, 0]])[:, :-1]
 
-    z, found = equilibrium.solve(
-        function, tf.zeros_like(constant), tolerance=1e-3, max_iterations=4
-    )
+    z, found = solve(function, tf.zeros_like(constant), tolerance=1e-3, max_iterations=4)
     assert not np.any(found.converged)
-    z, found = equilibrium.solve(
-        function, tf.zeros_like(constant), tolerance=1e-3, max_iterations=99
-    )
+    z, found = solve(function, tf.zeros_like(constant), tolerance=1e-3, max_iterations=99)
     after = function(z)
     assert np.all(found.converged) and np.all(found.residual <= 1e-3)
     assert_close(found.residual[0, 1], norm(after - z) / norm(after), 1e-12)
@@ -264,7 +264,7 @@ def test_what_is_kept_for_the_gradient_does_not_grow_with_the_iterations():
     x, state = draw_inputs(), draw_state()
 
     def lists(layer):
-        graph = tf.function(with_gradients).get_concrete_function(layer, x, state, None).graph
+        graph = tf.function(with_gradients).get_concrete_function(layer, x, state, None, True).graph
         functions = graph.as_graph_def().library.function
         return sum("TensorListPushBack" in n.op for f in functions for n in f.node_def)
 
@@ -279,7 +279,7 @@ def test_second_derivatives_are_refused():
         outer.watch(x)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            total = tf.reduce_sum(layer(x))
+            total = tf.reduce_sum(layer(x, training=True))
         gradient = tape.gradient(total, x)
     with pytest.raises(LookupError, match="first gradients"):
         outer.gradient(gradient, x)

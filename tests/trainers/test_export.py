@@ -16,6 +16,7 @@ from trainers import export
 from trainers.data import files, images
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
+from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks import provenance, registry
 from trainers.tasks.task import GeneratedTask
@@ -206,7 +207,7 @@ def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
 
     config = runs.load_config(digits_run)
     order = json.loads((digits_run / "data.json").read_text())["permutation"]
-    model = sequence_runs.models.classifier(config, (784, 1), 10, order)
+    model = sequence_models.classifier(config, (784, 1), 10, order)
     checkpoints.load_best(digits_run, model)
     pictures = np.random.default_rng(1).integers(256, size=(3, 28, 28))
     logits = model(images.normalise(images.MNIST, pictures.reshape(3, 784, 1)))

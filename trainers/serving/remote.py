@@ -142,7 +142,7 @@ class Grpc(Transport):
         except (TypeError, ValueError) as error:  # the values do not fill the shape
             raise self.malformed(error) from None
 
-    def _ask(self, method: str, request: message.Message, expected: type) -> Any:
+    def _ask(self, method: str, request: message.Message, expected: Any) -> Any:
         # gRPC logs a traceback of what it cannot decode. So it returns bytes here.
         call = self._channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
         try:

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import keras
 import ml_collections
 
-from keras_trellis import EquilibriumTrellisLayer, GRUGate, LSTMGate, TanhGate, TrellisLayer
+from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
+from keras_trellis.core import gates
 from keras_trellis.recurrent.layer import RecurrentLayer
 
-GATES = {gate.name: gate for gate in (LSTMGate, GRUGate, TanhGate)}
 # The layers with outputs of inner levels, which an auxiliary loss can be of.
 OF_LEVELS = ("trellis",)
 _INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
@@ -211,7 +211,7 @@ def initializers(deviation: float) -> dict[str, Any]:
 
 
 def _blocks(model: ml_collections.ConfigDict) -> int:
-    return GATES[model.gate].blocks
+    return gates.NAMES[model.gate].blocks
 
 
 def _widths(model: ml_collections.ConfigDict, outputs: int) -> list[int]:

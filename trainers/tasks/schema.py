@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from keras_trellis.core import gates
 from trainers.tasks import registry
 from trainers.tasks.fields import (
     ABOVE_ZERO,
@@ -33,7 +34,7 @@ from trainers.tasks.fields import (
     or_none,
 )
 from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import GATES, LAYERS, OF_LEVELS
+from trainers.tasks.layers import LAYERS, OF_LEVELS
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, Task
 
@@ -92,7 +93,7 @@ class Model:
 
     units: Annotated[int, COUNT]
     layer: Annotated[str, one_of(*LAYERS)] = "trellis"
-    gate: Annotated[str, one_of(*GATES)] = "lstm"
+    gate: Annotated[str, one_of(*gates.NAMES)] = "lstm"
     head: Annotated[str, one_of(*HEADS)] = "tied"
     depth: Annotated[int, COUNT] = 1
     layers: Annotated[int, COUNT] = 1

@@ -213,7 +213,7 @@ class Trainer:
 
     def step(self, batch: Nest, state: Nest) -> tuple[Metrics, Nest]:
         """Trains on one batch; as `steps`, and each metric a scalar."""
-        metrics, state = self._steps(batch, None, tf.constant(1), state)
+        metrics, state = self._compiled_steps(batch, None, tf.constant(1), state)
         return {name: value[0] for name, value in metrics.items()}, state
 
     def steps(self, batches: Iterator[Nest], state: Nest, count: int) -> tuple[Metrics, Nest]:
@@ -231,10 +231,10 @@ class Trainer:
             global batch, "gradient_norm" before clipping, and "weight"; and the state for the next
             step.
         """
-        return self._steps(next(batches), batches, tf.constant(count), state)
+        return self._compiled_steps(next(batches), batches, tf.constant(count), state)
 
     @tf.function(autograph=False)
-    def _steps(self, first, rest, count, state):
+    def _compiled_steps(self, first, rest, count, state):
         # The first batch is drawn outside: its static shape, which a dataset with a shorter last
         # batch does not have, is what the steps are compiled for.
         names: list[str] = []
@@ -299,7 +299,7 @@ class Trainer:
             )
 
 
-def train(
+def fit(
     task: Task,
     optimizer: optimizers.Optimizer,
     schedule: schedules.Schedule,
@@ -312,39 +312,36 @@ def train(
     strategy: tf.distribute.Strategy | None = None,
     signals: StopSignals | None = None,
 ) -> Result:
-    """Trains to the end, or until a signal has come; goes on where the folder's run stopped.
+    """Trains to the end, or until a signal comes; goes on where the folder's run stopped.
 
     Args:
-        task: what to train.
-        optimizer: made under the strategy's scope.
-        schedule: changes the optimizer after an epoch.
-        workdir: where checkpoints and records go.
-        epochs: the length of the run.
-        clip_norm: the global norm that gradients are clipped to, or None.
-        log_every_steps: how often metrics are told and recorded.
-        checkpoint_every_steps: how often a checkpoint is written, beside that of each epoch; None:
-            no others.
-        strategy: how batches are spread over devices; None: the present one.
-        signals: what tells the caller which signal has come, and the loop that the output is
-            closed; listens while there are steps. None: the loop's own.
+        task: What to train.
+        optimizer: Made under the strategy's scope.
+        schedule: Changes the optimizer after an epoch.
+        workdir: The folder for checkpoints and records.
+        epochs: The length of the run.
+        clip_norm: The global norm that gradients are clipped to, or None.
+        log_every_steps: How often to tell and record metrics.
+        checkpoint_every_steps: How often to write a checkpoint, besides that of each epoch.
+        strategy: Spreads batches over devices; None: the present one.
+        signals: Records the signal that comes; None: the loop's own.
 
     Returns:
-        How the run ended. The best epoch's weights are read by `checkpoints.load_best`, where they
-        are not `unsaved`.
+        How the run ended. `checkpoints.load_best` reads the best weights, unless they are
+        `unsaved`.
 
     Raises:
-        NonFiniteLossError: the loss or the gradient was NaN or infinite; the checkpoints are
-            those from before.
-        ValueError: an argument is out of range.
-        WorkdirError: the folder's run is one on another number of replicas; or of its checkpoints
-            none can be read, or none be written.
+        NonFiniteLossError: The loss or the gradient is NaN or infinite. The checkpoints are those
+            from before.
+        ValueError: An argument is out of range.
+        WorkdirError: The folder's run is one on another number of replicas; or its checkpoints
+            cannot be read, or none can be written.
     """
-    counts = {
-        "epochs": epochs,
-        "log_every_steps": log_every_steps,
-        "checkpoint_every_steps": checkpoint_every_steps,
-    }
-    for argument, value in counts.items():
+    for argument, value in (
+        ("epochs", epochs),
+        ("log_every_steps", log_every_steps),
+        ("checkpoint_every_steps", checkpoint_every_steps),
+    ):
         if value is not None and value < 1:
             raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
@@ -354,7 +351,7 @@ def train(
         contextlib.closing(run.progress),
         contextlib.closing(run.checkpoints),
     ):
-        return run.run(signals)
+        return run.to_the_end(signals)
 
 
 class _Means:
@@ -412,10 +409,10 @@ class _Run:
         )
         self.checkpoints.announce = self.progress.say
 
-    def run(self, signals: StopSignals) -> Result:
+    def to_the_end(self, signals: StopSignals) -> Result:
         """Trains to the end or the first signal."""
         try:
-            self._train(signals)
+            self._epochs(signals)
         except NonFiniteLossError:
             self.checkpoints.write_best()  # of an epoch before, where there had been no room
             raise
@@ -426,7 +423,7 @@ class _Run:
         result = Result(not signals.received, self.step, len(self.losses), *self.best, cost)
         return result._replace(lost_epoch=self._lost_epoch(), unsaved=unsaved)
 
-    def _train(self, signals: StopSignals) -> None:
+    def _epochs(self, signals: StopSignals) -> None:
         if self.step and len(self.losses) < self.epochs:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
         for line in self.news:
@@ -435,13 +432,13 @@ class _Run:
         while len(self.losses) < self.epochs and not signals.received:
             if batches is None:
                 batches = self.trainer.batches(self.step)
-            self._train_epoch(batches, signals)
+            self._steps_of_epoch(batches, signals)
             if signals.received:
                 break
             with self.progress.pause(), contextlib.suppress(stopping.StoppedError):
                 self._end_epoch(signals)
 
-    def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
+    def _steps_of_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         start = len(self.losses) * self.task.steps_per_epoch
         end = start + self.task.steps_per_epoch
         if self.step == start:

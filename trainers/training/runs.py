@@ -1,5 +1,6 @@
 """A run from its config to its result, whatever it trains."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -105,63 +106,76 @@ def train(
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
+    values, may_change = config.to_dict(), schema.may_change(config)
+    refuse_other_run(path, values, may_change)  # and again, once the folder is locked
     signals = stopping.StopSignals()
     with signals.output():
-        _train(load, config, path, distribute, signals)
+        prepared = _prepare(load, config, distribute, signals.check)
+        with open_workdir(path, values, may_change=may_change) as folder:
+            prepared.experiment.keep(path)
+            if not _tell_finished(folder, config):
+                _fit_and_score(prepared, folder, config, signals)
     signals.check()  # the output may have been closed at its last line
 
 
-def _train(
+class _Prepared(NamedTuple):
+    """What a run trains, and lines that the user should read first."""
+
+    experiment: Experiment
+    strategy: tf.distribute.Strategy
+    model: keras.Model
+    optimizer: optimizers.Optimizer
+    task: loop.Task
+    advice: list[str]
+
+
+def _prepare(
     load: Callable[[], Experiment],
     config: ml_collections.ConfigDict,
-    path: epath.Path,
     distribute: str | None,
-    signals: stopping.StopSignals,
-) -> None:
-    values, may_change = config.to_dict(), schema.may_change(config)
-    refuse_other_run(path, values, may_change)  # and again, once the folder is locked
+    check: Callable[[], None],
+) -> _Prepared:
+    """Loads the data and builds the model; calls `check` in between."""
     loop.make_deterministic(config.seed)
-    gpus = tf.config.list_physical_devices("GPU")
-    strategy = loop.get_strategy(distribute or ("mirrored" if gpus else "none"))
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    strategy = loop.get_strategy(distribute or ("mirrored" if has_gpu else "none"))
     experiment = load()
     experiment.check_replicas(strategy.num_replicas_in_sync)
-    signals.check()
+    check()
     # On GPUs the model is in their memory, of which TensorFlow tells nothing beforehand.
-    warning = (
-        None
-        if gpus
-        else memory.check_training(config, experiment.need, lambda: configs.presets(config.task))
-    )
+    advice = [] if has_gpu else _advice(config, experiment)
     with strategy.scope():
         model = experiment.build()
         optimizer = optimizer_of(config)
         task = experiment.task(model)
-    schedule = schedules.Schedule(**config.schedule.to_dict())
-    with open_workdir(path, values, may_change=may_change) as folder:
-        experiment.keep(path)
-        if _tell_finished(folder, config):
-            return
-        print(f"{config.task}, preset {config.preset}, in {path}")
-        print(experiment.introduction(model), flush=True)
-        if warning:
-            print(warning, flush=True)
-        if not gpus:
-            _advise(config)
-        signals.check()
-        result = loop.train(
-            task,
-            optimizer,
-            schedule,
-            folder,
-            clip_norm=config.optimizer.clip_norm,
-            strategy=strategy,
-            signals=signals,
-            **config.training.to_dict(),
-        )
-        if not result.finished:
-            raise signals.error()
-        name = _take_best(path, model, result)
-        _finish(folder, name, experiment.score(task, signals.check), result, model)
+    return _Prepared(experiment, strategy, model, optimizer, task, advice)
+
+
+def _fit_and_score(
+    prepared: _Prepared,
+    folder: Workdir,
+    config: ml_collections.ConfigDict,
+    signals: stopping.StopSignals,
+) -> None:
+    experiment, model = prepared.experiment, prepared.model
+    introduction = [f"{config.task}, preset {config.preset}, in {folder.path}"]
+    introduction += [experiment.introduction(model), *prepared.advice]
+    print("\n".join(introduction), flush=True)
+    signals.check()
+    result = loop.fit(
+        prepared.task,
+        prepared.optimizer,
+        schedules.Schedule(**config.schedule.to_dict()),
+        folder,
+        clip_norm=config.optimizer.clip_norm,
+        strategy=prepared.strategy,
+        signals=signals,
+        **config.training.to_dict(),
+    )
+    if not result.finished:
+        raise signals.error()
+    name = _take_best(folder.path, model, result)
+    _finish(folder, name, experiment.score(prepared.task, signals.check), result, model)
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
@@ -260,13 +274,17 @@ def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
         )
 
 
-def _advise(config: ml_collections.ConfigDict) -> None:
+def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:
+    """Returns lines on memory and on the preset, for a machine without a GPU."""
+    presets = functools.partial(configs.presets, config.task)
+    warning = memory.check_training(config, experiment.need, presets)
+    advice = [warning] if warning else []
     if config.preset.startswith(NEED_GPU):
-        print(
+        advice.append(
             f"there is no GPU here, and the preset {config.preset} is made for one; "
-            "--preset=small is made for a CPU",
-            flush=True,
+            "--preset=small is made for a CPU"
         )
+    return advice
 
 
 def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str:

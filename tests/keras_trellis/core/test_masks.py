@@ -44,7 +44,8 @@ def test_unpack_moves_them_back_and_repeats(mask):
     for t in range(mask.shape[1]):
         last = np.where(mask[:, t, None], x[:, t], last)
         assert np.array_equal(got[:, t], last)
-    final = masks.last_valid(tf.constant(packed_by_hand(x, mask)), plan, tf.constant(before))
+    state = (tf.constant(packed_by_hand(x, mask)),)
+    (final,) = masks.last_valid(state, plan, (tf.constant(before),))
     assert np.array_equal(final, last)
 
 
@@ -52,7 +53,8 @@ def test_unpack_moves_them_back_and_repeats(mask):
 def test_last_valid_without_a_mask(steps):
     x, before = draw(np.ones((2, steps), bool)), np.ones((2, 2))
     expected = x[:, -1] if steps else before
-    assert np.array_equal(masks.last_valid(tf.constant(x), None, tf.constant(before)), expected)
+    (final,) = masks.last_valid((tf.constant(x),), None, (tf.constant(before),))
+    assert np.array_equal(final, expected)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int32", "float32"])

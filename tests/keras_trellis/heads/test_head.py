@@ -5,16 +5,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_trellis
 from keras_trellis import heads
 
 V, E = 11, 4
 
 
+@keras.saving.register_keras_serializable("tests")
 class Uniform(heads.Head):
     """A head without logits or an nll of its own."""
 
     def log_probs(self, features, table, training=False):
-        return tf.fill(tf.concat([tf.shape(features)[:-1], [V]], 0), -np.log(V))
+        log_probs = tf.constant(-np.log(V), features.dtype)
+        return tf.fill(tf.concat([tf.shape(features)[:-1], [V]], 0), log_probs)
 
 
 def test_a_head_needs_log_probs_alone():
@@ -22,6 +25,17 @@ def test_a_head_needs_log_probs_alone():
     features = tf.zeros((2, 3, 5, E))
     np.testing.assert_allclose(head.nll(features, tf.zeros((2, 1, 5), tf.int32), None), np.log(V))
     np.testing.assert_allclose(head.logits(features, None), head.log_probs(features, None))
+
+
+def test_a_new_head_is_a_class_and_a_name(monkeypatch, tmp_path):
+    monkeypatch.setitem(heads.NAMES, "uniform", Uniform)
+    layer = keras_trellis.TrellisLayer(E, 2, output_units=E)
+    model = keras_trellis.TrellisLM(V, layer, embedding_units=E, head="uniform")
+    assert isinstance(model.head, Uniform) and model.head.name == "head"
+    nll, _ = model.score([[1, 2]], [[2, 3]])
+    np.testing.assert_allclose(nll, np.log(V), rtol=1e-6)
+    model.save(tmp_path / "model.keras")
+    assert isinstance(keras.models.load_model(tmp_path / "model.keras").head, Uniform)
 
 
 def test_a_target_that_is_no_word_is_a_nan_under_xla():

@@ -1,4 +1,4 @@
-"""Models over any sequence layer: Keras's recurrent ones, an equilibrium, one of one's own."""
+"""Models over any sequence layer: Keras's recurrent ones, an equilibrium, a user's own."""
 
 import functools
 
@@ -104,7 +104,7 @@ def test_a_layer_keeps_its_own_precision():
 
 
 class Mean(keras.layers.Layer):
-    """A sequence layer of a user's own: the mean of what has been."""
+    """A sequence layer of a user's own: the mean so far."""
 
     output_units, receptive_field = E, None
     return_sequences = return_state = False
@@ -130,7 +130,7 @@ class Mean(keras.layers.Layer):
         return sums / tf.maximum(counts, 1), (sums[:, -1], counts[:, -1])
 
 
-def test_a_layer_of_ones_own():
+def test_a_layer_of_a_users_own():
     model = TrellisLM(V, Mean(), embedding_units=E)
     means = np.cumsum(model.embedding(IDS), axis=1) / np.arange(1, T + 1)[:, None]
     expected = means @ np.asarray(model.embedding.embeddings).T
@@ -158,9 +158,14 @@ def test_bad_layers(model, layer, message):
         model(trellis=layer)
 
 
-def test_a_layer_without_inner_levels_has_no_auxiliary_loss():
-    message = r"outputs of inner levels.*Received: auxiliary_weight=0.1, trellis=<RecurrentLayer"
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (EquilibriumTrellisLayer(E), "`auxiliary_every` must be None.*Equilibrium"),
+        (keras.layers.LSTM(E), "`auxiliary_every` must be None.*RecurrentLayer"),
+        (Mean(), r"outputs of inner levels.*Received: auxiliary_weight=0.1, trellis=<Mean"),
+    ],
+)
+def test_a_layer_without_inner_levels_has_no_auxiliary_loss(layer, message):
     with pytest.raises(ValueError, match=message):
-        TrellisLM(
-            V, keras.layers.LSTM(E), embedding_units=E, auxiliary_every=1, auxiliary_weight=0.1
-        )
+        TrellisLM(V, layer, embedding_units=E, auxiliary_every=1, auxiliary_weight=0.1)

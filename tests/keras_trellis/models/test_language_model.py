@@ -889,7 +889,7 @@ def test_a_head_belongs_to_one_model():
     with pytest.raises(ValueError, match="output_units"):  # a model that is not made has no head
         make(head=head, output_units=E - 1)
     model = make(head=head)
-    with pytest.raises(ValueError, match="`head` must be of this model alone.*head='mine'"):
+    with pytest.raises(ValueError, match="`head` must belong to one model.*head='mine'"):
         make(head=head)
     copy = keras_trellis.TrellisLM.from_config(model.get_config())
     assert copy.head.bias is not model.head.bias

@@ -134,9 +134,20 @@ def test_bad_layers(layers, message):
         RecurrentLayer(layers)
 
 
+def test_a_stateful_one_is_refused():
+    with pytest.raises(ValueError, match="`stateful` must be False.*stateful=True"):
+        RecurrentLayer(LSTM(4), stateful=True)
+
+
+def test_backwards_it_is_the_layer_backwards():
+    inner = GRU(4)
+    found = make(inner, go_backwards=True, return_state=False)(X)
+    np.testing.assert_allclose(found, inner(X[:, ::-1])[0], atol=1e-6)
+
+
 def test_bad_states_and_caches():
     layer = make(LSTM(4))
-    with pytest.raises(ValueError, match=r"`initial_state` must be 2 tensor.*\[3, 4\].*\[3, 4\]\]"):
+    with pytest.raises(ValueError, match=r"`initial_state` must be 2 tensor.*\[3, 4\].*\[3, 4\]"):
         layer(X, initial_state=[np.zeros((B, 4))])
     with pytest.raises(ValueError, match=r"`cache` must be 2 tensor.*Received: cache of.*\[3, 5\]"):
         layer.stream(X, (np.zeros((B, 5)), np.zeros((B, 4))))

@@ -9,7 +9,6 @@ import zipfile
 
 import numpy as np
 
-from tests.trainers import torch_pickles as torch
 from tests.trainers.bad_inputs.images import mnist
 from tests.trainers.bad_inputs.row import LANGUAGE, NO_FLAGS, Row, fifo, folder, link, texts
 
@@ -38,7 +37,14 @@ def arrays(words: int = WORDS, **others: np.ndarray | None) -> dict:
     return {name: array for name, array in named.items() if array is not None}
 
 
-GOOD = torch.state_dict(arrays())
+def npz(named: dict) -> bytes:
+    """Returns a file of arrays, which the tests read in place of torch's."""
+    file = io.BytesIO()
+    np.savez(file, **named)
+    return file.getvalue()
+
+
+GOOD = npz(arrays())
 
 
 def weights(line: str, content, flags: str = IMPORT) -> Row:
@@ -67,11 +73,7 @@ def archive(**members: bytes) -> bytes:
     return file.getvalue()
 
 
-HUGE = torch.mapping({"encoder.weight": torch.tensor(torch.storage("1", 2**40), 0, [2**40], [1])})
 HUGE_ORDER = saved(np.arange(784)).replace(b"(784,), }" + b" " * 12, b"(1125899906842624,), }")
-CODE = b"\x80\x02cos\nsystem\nX\x05\x00\x00\x00falseR."
-WHOLE = b"\x80\x02cmodel\nTrellisNetModel\n)\x81}."
-
 ROWS = (
     # the file
     Row("import_weights", IMPORT,
@@ -80,43 +82,17 @@ ROWS = (
     weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a pipe", fifo),
     weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a device", link("/dev/zero")),
     weights("--checkpoint must be a file. Received: --checkpoint=weights.pkl, which is a link that leads nowhere", link("nowhere")),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is empty", b""),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is no pickle, or is cut short, at byte 1", b"weights"),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it does not begin with torch's magic number", b"\x80\x02}."),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is no pickle, or is cut short, at byte 100", GOOD[:100]),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it is cut short: storage {any} takes {any} bytes, and there are {any}", GOOD[:-50]),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: File is not a zip file", b"PK\x03\x04" + bytes(60)),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it has compressed members, which torch does not write", archive(weights__data__0=b"a")),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it has compressed members, which torch does not write", archive(**{"weights__data.pkl": CODE})),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it refers to 'os.system', which is not run; read are collections.OrderedDict, torch.BFloat16Storage, torch.DoubleStorage, torch.FloatStorage, torch.HalfStorage, torch._utils._rebuild_parameter, torch._utils._rebuild_tensor_v2", torch.legacy(CODE, {})),
-    weights(
-        'weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors\' `save_weights` wrote. It cannot be read: it refers to \'model.TrellisNetModel\', which is not run; read are collections.OrderedDict, torch.BFloat16Storage, torch.DoubleStorage, torch.FloatStorage, torch.HalfStorage, torch._utils._rebuild_parameter, torch._utils._rebuild_tensor_v2. If the file is a whole model, make a state dict of it in its code\'s folder: `model = torch.load(FILE, map_location="cpu", weights_only=False)`, `torch.save(model.state_dict(), NEW_FILE)`; the first line runs whatever the file says, so only if you trust it', torch.legacy(WHOLE, {})),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it has no storage 1, which a tensor is a view of", torch.legacy(HUGE, {})),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: it holds a list; expected a mapping", torch.legacy(b"\x80\x02]q\x00.", {})),
-    weights(
-        "weights.pkl must be a state dict that torch saved, whole: `torch.save(model.state_dict(), file)`, or what the authors' `save_weights` wrote. It cannot be read: its pickle has the instruction STACK_GLOBAL; no state dict has", saved(np.ones(3))),
     # what is in it
     weights(
-        "weights.pkl has not the weights of the authors' network for --task=text: `arrays` must have the names ['decoder.bias', 'decoder.weight', 'encoder.weight']. Received: arrays without ['decoder.bias', 'decoder.weight', 'encoder.weight'], with the unknown []", torch.state_dict({"weight": np.ones(3, np.float32)})),
+        "weights.pkl has not the weights of the authors' network for --task=text: `arrays` must have the names ['decoder.bias', 'decoder.weight', 'encoder.weight']. Received: arrays without ['decoder.bias', 'decoder.weight', 'encoder.weight'], with the unknown []", npz({"weight": np.ones(3, np.float32)})),
     weights(
-        "weights.pkl has not the weights of the authors' network for --task=text: `arrays` must have the names ['decoder.bias', 'decoder.weight', 'encoder.weight']. Received: arrays without ['encoder.weight'], with the unknown []", torch.state_dict(arrays(**{"encoder.weight": None}))),
+        "weights.pkl has not the weights of the authors' network for --task=text: `arrays` must have the names ['decoder.bias', 'decoder.weight', 'encoder.weight']. Received: arrays without ['encoder.weight'], with the unknown []", npz(arrays(**{"encoder.weight": None}))),
     weights(
-        "weights.pkl has not the weights of the authors' network for --task=text: `arrays['encoder.weight']` must be of shape (None, 4). Received: (6, 3)", torch.state_dict(arrays(**{"encoder.weight": np.ones((6, 3), np.float32)}))),
+        "weights.pkl has not the weights of the authors' network for --task=text: `arrays['encoder.weight']` must be of shape (None, 4). Received: (6, 3)", npz(arrays(**{"encoder.weight": np.ones((6, 3), np.float32)}))),
     weights(
-        "weights.pkl has not the weights of the authors' network for --task=text: `arrays['decoder.bias']` must be of shape (6,). Received: (7,)", torch.state_dict(arrays(**{"decoder.bias": np.ones(7, np.float32)}))),
+        "weights.pkl has not the weights of the authors' network for --task=text: `arrays['decoder.bias']` must be of shape (6,). Received: (7,)", npz(arrays(**{"decoder.bias": np.ones(7, np.float32)}))),
     weights(
-        "weights.pkl has vectors of 9 words, and the training text (text/train.txt) has 6; give the text that the weights were trained on by --data_dir", torch.state_dict(arrays(words=9))),
+        "weights.pkl has vectors of 9 words, and the training text (text/train.txt) has 6; give the text that the weights were trained on by --data_dir", npz(arrays(words=9))),
     weights(
         "`config.model.units` must be 6, by the shapes in the file. Received: config.model.units=7", GOOD, f"{IMPORT} --config.model.units=7"),
     weights(

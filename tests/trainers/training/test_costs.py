@@ -14,7 +14,7 @@ from trainers.training import checkpoints, costs, loop, schedules, workdir
 def train(folder, epochs):
     with workdir.open_workdir(folder, {}) as opened:
         task = toy.Task()
-        return loop.train(
+        return loop.fit(
             task, toy.optimizer_of("sgd"), schedules.Schedule(), opened, epochs=epochs
         ).cost
 

@@ -36,7 +36,7 @@ def train(folder, task=None, **arguments):
         optimizer = toy.optimizer_of("sgd")
     arguments = {"epochs": EPOCHS, "log_every_steps": 2, "checkpoint_every_steps": 2, **arguments}
     with workdir.open_workdir(folder, {}) as opened:
-        result = loop.train(
+        result = loop.fit(
             task,
             optimizer,
             schedules.Schedule(patience=1, average=True),

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_trellis.core import gates
 from trainers import parameters
 from trainers.language import models as language_models
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import GATES, LAYERS
+from trainers.tasks.layers import LAYERS
 from trainers.training import available_memory, memory, runs
 from trainers.training.available_memory import Room
 
@@ -57,7 +58,7 @@ def drawn(generator, preset, **fields):
 @pytest.mark.parametrize(
     ("layer", "gate"),
     [
-        *[("trellis", gate) for gate in GATES],
+        *[("trellis", gate) for gate in gates.NAMES],
         ("equilibrium", "gru"),
         ("lstm", "lstm"),
         ("gru", "lstm"),

@@ -57,7 +57,7 @@ class Runs:
         signals = loop.StopSignals()
         try:
             with workdir.open_workdir(folder, {}) as opened:
-                loop.train(
+                loop.fit(
                     self.task,
                     self.optimizer,
                     schedules.Schedule(patience=1, average=True),

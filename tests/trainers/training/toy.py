@@ -138,7 +138,7 @@ def main():
         kill_writing(args.killed_writing)
     config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
     with workdir.open_workdir(args.workdir, config, may_change=["training.epochs"]) as folder:
-        result = loop.train(
+        result = loop.fit(
             task,
             optimizer,
             schedules.Schedule(patience=1, average=args.optimizer == "sgd"),

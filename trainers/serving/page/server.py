@@ -212,14 +212,9 @@ async def _send(
 
 async def _ask(request: web.Request, function: Callable[..., _Made], *arguments: Any) -> _Made:
     """Calls a function of the model; raises asyncio.TimeoutError at the request's deadline."""
-    worker = request.app[_WORKER]
-    call = asyncio.get_running_loop().run_in_executor(worker, function, *arguments)
-    return await _in_time(request, call)
-
-
-async def _in_time(request: web.Request, awaitable: Awaitable[_Made]) -> _Made:
-    left = request[_DEADLINE] - asyncio.get_running_loop().time()
-    return await asyncio.wait_for(awaitable, left)
+    loop = asyncio.get_running_loop()
+    call = loop.run_in_executor(request.app[_WORKER], function, *arguments)
+    return await asyncio.wait_for(call, request[_DEADLINE] - loop.time())
 
 
 async def _fields(request: web.Request) -> Mapping[str, Any]:
@@ -228,29 +223,18 @@ async def _fields(request: web.Request) -> Mapping[str, Any]:
         raise web.HTTPUnsupportedMediaType(
             text=f"a request must be application/json. Received: {request.content_type}"
         )
-    fields = _json(await _body(request))
-    if not isinstance(fields, dict):
-        raise ValueError(f"a request must be a JSON object. Received: {type(fields).__name__}")
-    return fields
-
-
-async def _body(request: web.Request) -> bytes:
     seconds = request.app[_CONNECTIONS].limits.arriving
     try:
-        return await asyncio.wait_for(request.read(), seconds)
+        fields = json.loads(await asyncio.wait_for(request.read(), seconds))
     except asyncio.TimeoutError:
         raise web.HTTPRequestTimeout(
             text=f"the request took longer than {seconds:g} seconds to arrive"
         ) from None
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body.decode())
-    except UnicodeDecodeError:
-        raise ValueError("a request must be UTF-8") from None
-    except RecursionError:
-        raise ValueError("a request must be a JSON object. It is nested too deeply") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise ValueError("a request must be UTF-8, and not nested deeply") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"a request must be a JSON object. Received: {type(fields).__name__}")
+    return fields
 
 
 def _text(fields: Mapping[str, Any]) -> str:

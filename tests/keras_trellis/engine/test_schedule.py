@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis.engine import levels
+from keras_trellis.engine import schedule
+from keras_trellis.engine.depth_loop import ascend
 
 
 @pytest.mark.parametrize("period", [1, 2, 3])
@@ -21,7 +22,7 @@ def test_each_level_once(period, first, last, graph):
 
     def run():
         nothing = tf.fill([10, 2], -1)
-        return levels.iterate_levels(advance, nothing, first=first, last=last, period=period)
+        return ascend(advance, nothing, first=first, last=last, period=period)
 
     got = (tf.function(run) if graph else run)()
     expected = np.full((10, 2), -1)
@@ -35,7 +36,7 @@ def test_levels_are_applied_in_order_and_the_gradient_passes_under_xla():
         def advance(carry, level, phase):
             return carry * (1.0 + tf.cast(level, tf.float64)) + phase
 
-        return levels.iterate_levels(advance, x, first=0, last=5, period=2)
+        return ascend(advance, x, first=0, last=5, period=2)
 
     @tf.function(jit_compile=True)
     def both(x):
@@ -54,7 +55,7 @@ def test_levels_are_applied_in_order_and_the_gradient_passes_under_xla():
 def test_the_graph_does_not_grow_with_depth():
     def nodes(depth):
         def run(x):
-            return levels.iterate_levels(lambda c, *_: tf.tanh(c), x, first=0, last=depth, period=2)
+            return ascend(lambda c, *_: tf.tanh(c), x, first=0, last=depth, period=2)
 
         graph = tf.function(run).get_concrete_function(tf.constant(1.0)).graph.as_graph_def()
         return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
@@ -85,7 +86,7 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
     kept = data.draw(st.integers(0, steps), "kept")
     stops = data.draw(st.sets(st.integers(1, depth)), "stops")
     found = list(
-        levels.segments(dilations, reach, stops=stops, steps=steps if known else None, kept=kept)
+        schedule.segments(dilations, reach, stops=stops, steps=steps if known else None, kept=kept)
     )
     assert [each.first for each in found] == [0, *(each.last for each in found[:-1])]
     assert found[-1].last == depth and stops <= {each.last for each in found}
@@ -116,7 +117,7 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
 )
 def test_the_last_output_is_computed_from_what_it_depends_on(cycle, depth, steps):
     dilations = [cycle[level % len(cycle)] for level in range(depth)]
-    found = list(levels.segments(dilations, 1, steps=steps, kept=1))
+    found = list(schedule.segments(dilations, 1, steps=steps, kept=1))
     needed, strides = {steps - 1}, [0]
     for dilation in reversed(dilations):
         needed |= {step - dilation for step in needed if step >= dilation}
@@ -127,17 +128,17 @@ def test_the_last_output_is_computed_from_what_it_depends_on(cycle, depth, steps
 
 def test_where_dilations_double_all_levels_together_compute_two_steps_for_each():
     steps, dilations = 784, [1, *(2**power for power in range(10))]
-    found = levels.segments(dilations, 1, steps=steps, kept=1)
+    found = schedule.segments(dilations, 1, steps=steps, kept=1)
     computed = sum((each.last - each.first) * each.after.size(steps) for each in found)
     assert 1.9 * steps < computed < 2.1 * steps
 
 
 def test_segments_where_all_steps_are_kept():
-    found = list(levels.segments([1] * 6, 1, stops=[2], steps=None, kept=None))
-    assert found == [(0, 2, levels.WHOLE, levels.WHOLE), (2, 6, levels.WHOLE, levels.WHOLE)]
+    found = list(schedule.segments([1] * 6, 1, stops=[2], steps=None, kept=None))
+    assert found == [(0, 2, schedule.WHOLE, schedule.WHOLE), (2, 6, schedule.WHOLE, schedule.WHOLE)]
 
 
 def test_a_small_network_has_few_segments():
-    cut = [levels.segments([1] * 60, 1, steps=90, kept=1, units=units) for units in (16, 512)]
+    cut = [schedule.segments([1] * 60, 1, steps=90, kept=1, units=units) for units in (16, 512)]
     found = [len(list(each)) for each in cut]
     assert found[0] == 1 and found[1] >= 7

@@ -1,17 +1,19 @@
-"""The depth loop: one level's map applied again and again."""
+"""The schedule: which levels compute which time steps.
+
+Where only the last outputs are needed, the nearer a level is to the top, the fewer steps it has
+to compute. The levels are cut into segments, each of which computes the steps of one grid.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from keras_trellis.core.convolution import ALL, Kept
-
-Carry = TypeVar("Carry")
 
 # A new segment begins where one step in so many of the first one's has become needless: a narrower
 # loop is less work, but one more loop to trace, to compile and to run. Small networks have fewer.
@@ -20,7 +22,7 @@ _STEP_UNITS_A_PART = 4_000
 
 
 class Grid(NamedTuple):
-    """Steps of a sequence, counted back from its last one.
+    """Evenly spaced steps of a sequence, counted back from its last one.
 
     Attributes:
         reach: how far before the last step the first one may stand; None: at the beginning.
@@ -31,7 +33,7 @@ class Grid(NamedTuple):
     stride: int
 
     def size(self, steps: int | tf.Tensor) -> int | tf.Tensor:
-        """Returns how many steps of a sequence of T it has; T is an integer or a scalar."""
+        """Returns how many steps it has in a sequence of T; T is an integer or a scalar."""
         if not self.stride:
             return _minimum(1, steps)
         reach = steps - 1
@@ -49,11 +51,11 @@ def _minimum(one: int, other: int | tf.Tensor) -> int | tf.Tensor:
 
 
 def cut(before: Grid, after: Grid, steps: int | tf.Tensor) -> Kept:
-    """Returns where in the steps of one grid those of a coarser one stand.
+    """Returns the places of a coarser grid's steps among those of a finer one.
 
     Args:
-        before: a grid.
-        after: one that has no other steps.
+        before: the finer grid.
+        after: the coarser one, whose steps are all in `before`.
         steps: T, an integer or a scalar.
     """
     if before == after:
@@ -63,13 +65,13 @@ def cut(before: Grid, after: Grid, steps: int | tf.Tensor) -> Kept:
 
 
 class Segment(NamedTuple):
-    """Levels that run on one grid, or a single one that leaves a grid for a coarser one.
+    """Levels that run on one grid, or a single level that leaves a grid for a coarser one.
 
     Attributes:
         first: the first level.
         last: the level to stop before.
         before: the steps that the first level reads.
-        after: the steps that have a result; a segment of several levels has those it reads.
+        after: the steps that are computed. In a segment of several levels they are `before`.
     """
 
     first: int
@@ -82,28 +84,28 @@ def segments(
     dilations: Sequence[int],
     reach: int,
     *,
-    stops: Sequence[int] = (),
+    stops: Collection[int] = (),
     steps: int | None,
     kept: int | None,
     units: int = sys.maxsize,
 ) -> Iterator[Segment]:
-    """Cuts the levels where their outputs are collected and where they can do with fewer steps.
+    """Cuts the levels where their outputs are collected and where fewer steps are enough.
 
-    An output depends on ever fewer steps the nearer to it a level is. Where only the last outputs
-    are kept, a level can leave out the steps that none of these depends on. What its segment
-    computes beyond them is wrong, since it has lost its past, and harmless.
+    The nearer a level is to the top, the fewer of its steps an output depends on. Where only the
+    last outputs are kept, a level leaves out the steps that none of these depends on. Steps that
+    its segment computes beyond them come out wrong, since their past is lost, and are not used.
 
     The last output alone depends on one step of its own level, on two of the level below where the
     kernel has two taps, and so on: on a grid as coarse as the dilations allow. Where these double
-    from level to level, all levels together compute two steps for each of the sequence.
+    from level to level, all levels together compute two steps for each step of the sequence.
 
     Args:
-        dilations: those of the levels.
+        dilations: the dilation of each level.
         reach: how many dilations back a level reads.
         stops: levels before which a segment ends.
-        steps: T; None where it is not known.
-        kept: how many of the last outputs are kept; None: all of them.
-        units: the number of hidden channels: a small network is cut into fewer segments.
+        steps: T; None where it is unknown.
+        kept: how many of the last outputs are kept; None for all.
+        units: the number of hidden channels. A small network is cut into fewer segments.
     """
     depth = len(dilations)
     inside = [stop for stop in stops if stop < depth]
@@ -131,7 +133,7 @@ def segments(
 
 
 def _reach(grid: Grid, steps: int | None) -> int:
-    """Returns how far a grid reaches back; -1 where all levels have all of unknown T."""
+    """Returns how far a grid reaches back; -1 for all steps where T is unknown."""
     whole = -1 if steps is None else steps - 1
     return whole if grid.reach is None else grid.reach
 
@@ -144,7 +146,7 @@ def _needed(
     *,
     only_last: bool,
 ) -> list[Grid]:
-    """Returns the steps of each level's input, and of the output, that something depends on."""
+    """Returns the steps that are needed: those of each level's input, then those of the output."""
     if kept is None or steps == 0:
         return [WHOLE] * (len(dilations) + 1)
     # The last step is the state, and always kept.
@@ -158,63 +160,3 @@ def _needed(
 
 def _grid(back: int, stride: int, steps: int | None) -> Grid:
     return Grid(None if steps is not None and back >= steps - 1 else back, stride)
-
-
-def recomputed(function: Callable[..., Carry]) -> Callable[..., Carry]:
-    """Returns `function` as one that keeps nothing but its arguments for its gradient.
-
-    Args:
-        function: of nests of tensors, through which alone gradients flow.
-    """
-
-    def call(*arguments: Any) -> Carry:
-        def flat_function(*flat: tf.Tensor) -> Carry:
-            return function(*tf.nest.pack_sequence_as(arguments, flat))
-
-        return tf.recompute_grad(flat_function)(*tf.nest.flatten(arguments))
-
-    return call
-
-
-def iterate_levels(
-    advance: Callable[[Carry, int | tf.Tensor, int], Carry],
-    carry: Carry,
-    *,
-    first: int,
-    last: int,
-    period: int,
-) -> Carry:
-    """Applies `advance` for the levels first, ..., last - 1 in a `tf.while_loop`.
-
-    Everything that differs between levels repeats with the period. One turn of the loop is one
-    period, so that what differs is constant in the graph and the graph's size depends on the
-    period, not on the depth; the levels that are left over follow the loop.
-
-    Args:
-        advance: (carry, level, phase) -> carry; phase = level % period is a Python integer.
-        carry: what goes from level to level, a nest of tensors.
-        first: the first level.
-        last: the level to stop before.
-        period: after how many levels everything repeats.
-
-    Returns:
-        The carry after the last level.
-    """
-    turns, rest = divmod(last - first, period)
-    if turns == 1:  # a loop would only take longer to trace
-        turns, rest = 0, rest + period
-
-    def levels(start: int | tf.Tensor, count: int, carry: Carry) -> Carry:
-        for offset in range(count):
-            carry = advance(carry, start + offset, (first + offset) % period)
-        return carry
-
-    if turns:
-        _, carry = tf.while_loop(
-            lambda turn, _: turn < turns,
-            lambda turn, carry: (turn + 1, levels(first + turn * period, period, carry)),
-            (tf.constant(0), carry),
-            maximum_iterations=turns,  # without it XLA cannot take the gradient
-            parallel_iterations=1,  # what runs ahead of its turn only waits, in memory
-        )
-    return levels(first + turns * period, rest, carry)

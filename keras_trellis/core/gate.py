@@ -1,0 +1,69 @@
+"""The interface of gates."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.types import State
+
+__all__ = ["Gate"]
+
+Activation = str | Callable[[tf.Tensor], tf.Tensor]
+
+
+class Gate(abc.ABC):
+    """The gated activation of one level.
+
+    Attributes:
+        name: a short name for messages and configurations.
+        blocks: the number of pre-activation blocks, each of `units` channels.
+        states: the number of tensors in the state; the first is the hidden state h, which is
+            what the next level's convolution reads.
+        forget_block: which block decides what is kept of the state before, from 0 on: the one whose
+            bias `unit_forget_bias` starts at 1. None where there is no such block.
+
+    Args:
+        activation: the activation of what is written into the state.
+        recurrent_activation: the activation of the gates proper.
+    """
+
+    name: ClassVar[str]
+    blocks: ClassVar[int]
+    states: ClassVar[int]
+    forget_block: ClassVar[int | None] = None
+
+    def __init__(
+        self, activation: Activation = "tanh", recurrent_activation: Activation = "sigmoid"
+    ) -> None:
+        self.activation = keras.activations.get(activation)
+        self.recurrent_activation = keras.activations.get(recurrent_activation)
+
+    @abc.abstractmethod
+    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+        """Returns the level's state.
+
+        Args:
+            blocks: the pre-activations, `self.blocks` tensors [B, T, units].
+            shifted_state: the state of the level below, delayed by the level's dilation:
+                `self.states` tensors [B, T, units].
+
+        Returns:
+            `self.states` tensors [B, T, units].
+        """
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            "activation": keras.activations.serialize(self.activation),
+            "recurrent_activation": keras.activations.serialize(self.recurrent_activation),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Gate:
+        """Builds a gate from what `get_config` returned."""
+        return cls(**config)

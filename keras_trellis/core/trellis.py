@@ -1,0 +1,75 @@
+"""The trellis network, written plainly.
+
+This is the definition: `keras_trellis.engine.whole` computes the same, fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import tensorflow as tf
+
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import (
+    causal_convolution,
+    delay,
+    last_steps,
+    masked,
+    pad_left,
+    repeated,
+    zeros,
+)
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.types import State
+
+
+def trellis(
+    network: Network,
+    weights: Weights,
+    sequences: tf.Tensor,
+    initial: State | None = None,
+    mask: tf.Tensor | None = None,
+    *,
+    stops: Collection[int] = (),
+    kept: int | tf.Tensor | None = None,
+) -> tuple[list[tf.Tensor], State]:
+    """Runs all levels over whole sequences.
+
+    Args:
+        network: the network's shape.
+        weights: its weights.
+        sequences: [B, T, p].
+        initial: the state to the left of every level, each [B, units]; None for zeros.
+        mask: bool [B, T], true at the valid steps; None where all are.
+        stops: after how many levels to collect h.
+        kept: how many of the last steps to return of each collected h; None for all.
+
+    Returns:
+        h after each stop, [B, T, units], or [B, kept, units]; the state of the top level at the
+        last valid step, each [B, units].
+    """
+    plan = masks.packing(mask)
+    inputs = masks.pack(sequences, plan)
+    state = (zeros(inputs, None, network.units),) * network.gate.states
+    initial = initial or tuple(tf.reduce_sum(each, axis=1) for each in state)  # zeros [B, units]
+    inputs = pad_left(zeros(inputs, network.input_width, inputs.shape[-1]), inputs)
+    inputs = masked(inputs, weights.input_mask)
+    collected = []
+    for level in range(network.depth):
+        dilation, width = network.dilation(level), network.width(level)
+        padded = [
+            pad_left(repeated(left, width), below)
+            for left, below in zip(initial, state, strict=True)
+        ]
+        hidden = masked(padded[0], weights.state_mask)
+        total = causal_convolution(hidden, weights.recurrent_kernel, dilation, width)
+        if level % network.inject_every == 0:
+            total += causal_convolution(inputs, weights.kernel, dilation, network.input_width)
+        if weights.bias is not None:
+            total += weights.bias
+        shifted = tuple(delay(each, width, dilation) for each in padded)
+        state = network.gate.step(tf.split(total, network.gate.blocks, axis=-1), shifted)
+        state = network.begun(state, level)
+        if level + 1 in stops:
+            collected.append(last_steps(masks.unpack(state[0], plan), kept))
+    return collected, masks.last_valid(state, plan, initial)

@@ -1,0 +1,221 @@
+"""Whole sequences: `keras_trellis.core.trellis`, fast."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import (
+    ALL,
+    Kept,
+    keep_steps,
+    last_steps,
+    repeated,
+    time_steps,
+    zeros,
+)
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.engine import injection
+from keras_trellis.engine.depth_loop import ascend, handed_on, with_shape_of
+from keras_trellis.engine.injection import Addends
+from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
+from keras_trellis.engine.recomputation import ascend_recomputing
+from keras_trellis.engine.schedule import WHOLE, Grid, Segment, cut, segments
+from keras_trellis.types import State
+
+
+class _Carry(NamedTuple):
+    """What goes from level to level.
+
+    What the levels share goes along, so that its gradient is carried back through the loops: one
+    sum for all levels. TensorFlow keeps a sum for each loop that captures it, all of them in memory
+    from the beginning.
+
+    Attributes:
+        state: the state of the level below, each [B, T', units].
+        addends: what joins the products.
+        initial: what stands to the left of every level, each [B, units]; empty for zeros.
+        kernel: see `HiddenKernel`.
+        rounded: see `HiddenKernel`.
+    """
+
+    state: State
+    addends: Addends
+    initial: State
+    kernel: tf.Tensor
+    rounded: tuple[tf.Tensor, ...]
+
+
+class _Levels(NamedTuple):
+    """What is the same for all levels of a segment, and needs no gradient."""
+
+    network: Network
+    mask: tf.Tensor | None
+    part: Segment
+    training: bool
+
+
+def run(
+    network: Network,
+    weights: Weights,
+    sequences: tf.Tensor,
+    initial: State | None = None,
+    mask: tf.Tensor | None = None,
+    *,
+    stops: Collection[int] = (),
+    kept: int | tf.Tensor | None = None,
+    training: bool = False,
+    recompute: bool = False,
+) -> tuple[list[tf.Tensor], State]:
+    """Runs all levels over whole sequences.
+
+    Args:
+        network: as for `core.trellis.trellis`, and so are those below.
+        weights: its weights.
+        sequences: [B, T, p].
+        initial: the state to the left of every level, each [B, units]; None for zeros.
+        mask: bool [B, T], or None.
+        stops: after how many levels to collect h.
+        kept: how many of the last steps to return of each collected h; None for all.
+        training: whether the levels have gradients of their own, parts of which XLA may compile.
+            Otherwise there is nothing but TensorFlow's own operations and gradients.
+        recompute: whether to keep less for the gradient in training, and compute it again.
+
+    Returns:
+        What `core.trellis.trellis` returns.
+    """
+    plan = masks.packing(mask)
+    sequences, steps = masks.pack(sequences, plan), time_steps(sequences)
+    hidden = hidden_kernel(weights, training)
+    parts = _segments(network, sequences, stops, None if plan else kept)
+    grid, grids = parts[0].before, _grids_of_addends(network, parts)
+    past = zeros(sequences, network.input_width, sequences.shape[-1])
+    finest = {dilation: cut(WHOLE, finer, steps) for dilation, finer in grids.items()}
+    carry = _Carry(
+        state=(zeros(sequences, grid.size(steps), network.units),) * network.gate.states,
+        addends=injection.inject(network, weights, sequences, past, finest),
+        initial=initial or (),
+        kernel=hidden.kernel,
+        rounded=hidden.rounded,
+    )
+    climb = functools.partial(ascend_recomputing, network) if recompute and training else ascend
+    collected = []
+    for part in parts:
+        carry = _narrow(network, carry, part, grid, grids, steps)
+        advance = functools.partial(_advance, _Levels(network, hidden.mask, part, training))
+        first = part.first
+        if first == 0 or part.before != part.after:  # unlike all others
+            reached = cut(part.before, part.after, steps)
+            filled = _filled(network, carry, part, reached)
+            carry, first = advance(carry, first, first, filled, reached), first + 1
+        carry = climb(advance, carry, first=first, last=part.last, period=network.period)
+        carry = carry._replace(state=network.begun(carry.state, part.last - 1))
+        if part.last in stops:
+            collected.append(last_steps(masks.unpack(carry.state[0], plan), kept))
+        grid = part.after
+    before = initial or tuple(zeros(sequences, 1, network.units)[:, 0] for _ in carry.state)
+    return collected, masks.last_valid(carry.state, plan, before)
+
+
+def _segments(
+    network: Network,
+    sequences: tf.Tensor,
+    stops: Collection[int],
+    kept: int | tf.Tensor | None,
+) -> list[Segment]:
+    found = segments(
+        [network.dilation(each) for each in range(network.depth)],
+        max(network.kernel_size - 1, 1),
+        stops=[*stops, *range(1, network.staggered)],
+        steps=sequences.shape[1],
+        kept=kept if isinstance(kept, int) else None,
+        units=network.units,
+    )
+    return list(found)
+
+
+def _injected(network: Network, part: Segment) -> set[int]:
+    """Returns the dilations of a segment's levels that the input enters."""
+    levels = range(part.first, part.last)
+    return {network.dilation(each) for each in levels if each % network.inject_every == 0}
+
+
+def _grids_of_addends(network: Network, parts: list[Segment]) -> dict[int, Grid]:
+    """Returns for each dilation the finest grid on which the input joins levels."""
+    return {each: part.after for part in reversed(parts) for each in _injected(network, part)}
+
+
+def _narrow(
+    network: Network,
+    carry: _Carry,
+    part: Segment,
+    grid: Grid,
+    grids: dict[int, Grid],
+    steps: int | tf.Tensor,
+) -> _Carry:
+    """Leaves out the steps that a segment and those above it no longer need.
+
+    Args:
+        network: the network's shape.
+        carry: what goes from level to level.
+        part: the segment.
+        grid: the steps of the carry's state.
+        grids: the steps of the carry's addends, which are brought up to date.
+        steps: T.
+    """
+    reached = cut(grid, part.before, steps)
+    state = tuple(keep_steps(each, reached) for each in carry.state)
+    cuts = {each: cut(grids[each], part.after, steps) for each in _injected(network, part)}
+    grids.update(dict.fromkeys(cuts, part.after))
+    return carry._replace(state=state, addends=injection.keep_addends(carry.addends, cuts))
+
+
+def _filled(network: Network, carry: _Carry, part: Segment, reached: Kept) -> int | None:
+    """Returns how many of the first steps have taps that are not zero; None: all may have.
+
+    Below level 0 all is zero but what stands to its left.
+    """
+    if part.first or (carry.initial and reached is not ALL):
+        return None
+    return network.width(0) // part.before.stride if carry.initial else 0
+
+
+def _advance(
+    levels: _Levels,
+    carry: _Carry,
+    _: int | tf.Tensor,
+    phase: int,
+    filled: int | None = None,
+    reached: Kept = ALL,
+) -> _Carry:
+    """Runs a level with level % period = phase."""
+    network, stride = levels.network, levels.part.before.stride
+    reach = Reach(network.kernel_size, network.dilation(phase) // stride, filled, reached)
+    hidden = HiddenKernel(carry.kernel, carry.rounded, levels.mask)
+    run_level = level(network.gate, reach, hidden, training=levels.training)
+    past = context(carry.state, carry.initial, network.width(phase) // stride)
+    state = run_level(past, carry.state, injection.addend(network, carry.addends, phase))
+    if reached is ALL:
+        state = tuple(map(with_shape_of, state, carry.state))
+    shared = tf.nest.map_structure(handed_on, carry._replace(state=()))
+    return shared._replace(state=state)
+
+
+def context(state: State, initial: State | None, width: int) -> State:
+    """Returns what stands to the left of a level: the initial state, repeated, or zeros.
+
+    Args:
+        state: the state of the level, each [B, T, units].
+        initial: each [B, units], or nothing.
+        width: W.
+
+    Returns:
+        each [B, W, units].
+    """
+    if not initial:
+        return tuple(zeros(each, width, each.shape[-1]) for each in state)
+    return tuple(repeated(each, width) for each in initial)

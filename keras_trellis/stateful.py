@@ -1,0 +1,96 @@
+"""What a stateful layer remembers between batches: a cache in variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+class CacheVariables(tf.Module):
+    """The variables that hold a stateful layer's cache.
+
+    They are not among the layer's weights, as an LSTM's are not: the weights of a layer trained
+    without state fit the same layer with it.
+    """
+
+    def create(self, cache: Any) -> None:
+        """Creates the variables, with the values of `cache`, a nest of tensors."""
+        self._cache = tf.nest.map_structure(self._variable, cache)
+
+    @staticmethod
+    def _variable(value: tf.Tensor) -> tf.Variable:
+        # Under a strategy every replica goes on with its own rows.
+        return tf.Variable(
+            value,
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    @property
+    def state(self) -> tuple[tf.Variable, ...]:
+        """The variables of the cache's state."""
+        return self._cache.state
+
+    def read(self) -> Any:
+        """Returns the variables' values."""
+        return tf.nest.map_structure(lambda variable: variable.read_value(), self._cache)
+
+    def write(self, cache: Any) -> None:
+        """Gives the variables the values of `cache`."""
+        tf.nest.map_structure(lambda variable, value: variable.assign(value), self._cache, cache)
+
+    def reset(self) -> None:
+        """Sets all variables to zero, the cache of sequences that have not begun."""
+        self.write(tf.nest.map_structure(tf.zeros_like, self._cache))
+
+
+class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
+    """One of the states that a stateful layer goes on from; counts as its value.
+
+    It is not the variable itself: a layer that is given another state has to forget its cache too.
+
+    Args:
+        variable: the state, [B, units].
+        restart: is called after another value was assigned.
+    """
+
+    def __init__(self, variable: tf.Variable, restart: Callable[[], None]) -> None:
+        self._variable, self._restart = variable, restart
+        self.shape, self.dtype = variable.shape, variable.dtype
+
+    def assign(self, value: Any) -> None:
+        """Lets the layer go on from a value [B, units], as from an `initial_state`."""
+        self._variable.assign(tf.cast(value, self.dtype))
+        self._restart()
+
+    @property
+    def value(self) -> tf.Tensor:
+        """The present value, [B, units]."""
+        return self._variable.read_value()
+
+    def numpy(self) -> np.ndarray:
+        """Returns the present value as an array."""
+        return self.value.numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.numpy(), dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        arrays = [each.numpy() if isinstance(each, StateVariable) else each for each in inputs]
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __getitem__(self, key: Any) -> tf.Tensor:
+        return self.value[key]
+
+    def __repr__(self) -> str:
+        return f"StateVariable({self.value!r})"
+
+
+tf.register_tensor_conversion_function(
+    StateVariable,
+    lambda state, dtype=None, name=None, as_ref=False: tf.convert_to_tensor(state.value, dtype),
+)

@@ -1,0 +1,268 @@
+"""`TrellisBase`: the variables and the cache of layers whose levels share one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+from keras_trellis.base import SequenceLayer
+from keras_trellis.core import gates, kernels
+from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.engine import caches
+from keras_trellis.types import Cache, State
+
+_KINDS = {
+    "initializer": keras.initializers,
+    "regularizer": keras.regularizers,
+    "constraint": keras.constraints,
+}
+
+
+class TrellisBase(SequenceLayer):
+    """A sequence layer of trellis levels, however many; `TrellisLayer` describes the arguments."""
+
+    dropout = Rate()
+    recurrent_dropout = Rate()
+    weight_dropout = Rate()
+
+    def __init__(
+        self,
+        units: int,
+        depth: int,
+        *,
+        kernel_size: int = 2,
+        dilation_rate: int | Sequence[int] = 1,
+        gate: str | gates.Gate = "lstm",
+        output_units: int | None = None,
+        groups: int = 1,
+        inject_every: int = 1,
+        weight_normalization: bool = False,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        weight_dropout: float = 0.0,
+        use_bias: bool = True,
+        unit_forget_bias: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(seed=seed, **kwargs)
+        self.units = arguments.positive("units", units)
+        self.depth = arguments.positive("depth", depth)
+        self.kernel_size = arguments.positive("kernel_size", kernel_size)
+        self.dilation_rate = arguments.dilation_cycle(dilation_rate)
+        self.gate = gates.get(gate)
+        self.output_units = arguments.at_most("output_units", output_units, "units", self.units)
+        self._all_units = output_units is None  # in the config too: it may change `units`
+        self.groups = arguments.divisor("groups", groups, "units", self.units)
+        self.inject_every = arguments.positive("inject_every", inject_every)
+        self.weight_normalization = bool(weight_normalization)
+        self.dropout = dropout
+        self.recurrent_dropout = recurrent_dropout
+        self.weight_dropout = weight_dropout
+        self.use_bias = bool(use_bias)
+        self.unit_forget_bias = self._checked_forget_bias(unit_forget_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.recurrent_regularizer = keras.regularizers.get(recurrent_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.seed_generator = generator_for(
+            seed, self.dropout, self.recurrent_dropout, self.weight_dropout
+        )
+
+    def _checked_forget_bias(self, unit_forget_bias: bool) -> bool:
+        if unit_forget_bias and self.gate.forget_block is None:
+            raise ValueError(
+                "`unit_forget_bias` needs a gate with a forget block, as the LSTM's. "
+                f"Received: unit_forget_bias={unit_forget_bias!r}, gate={self.gate.name!r}"
+            )
+        return bool(unit_forget_bias)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        names = (
+            *("units", "kernel_size", "groups", "inject_every", "weight_normalization"),
+            *("dropout", "recurrent_dropout", "weight_dropout", "use_bias", "unit_forget_bias"),
+        )
+        config = super().get_config() | {name: getattr(self, name) for name in names}
+        config["dilation_rate"] = list(self.dilation_rate)
+        config["gate"] = keras.saving.serialize_keras_object(self.gate)
+        config["output_units"] = None if self._all_units else self.output_units
+        for kind, module in _KINDS.items():
+            for prefix in ("kernel", "recurrent", "bias"):
+                name = f"{prefix}_{kind}"
+                config[name] = module.serialize(getattr(self, name))
+        return config
+
+    # Variables
+
+    def _add_variables(self, inputs: int) -> None:
+        channels = self.gate.blocks * self.units
+        taps, groups = self.kernel_size, self.groups
+        input_shape, hidden_shape = (taps, inputs, channels), (taps, self.units, channels)
+        if groups > 1:
+            input_shape = (1, inputs, channels // groups)
+            hidden_shape = (
+                (taps - 1) * groups + groups - 1,
+                self.units // groups,
+                channels // groups,
+            )
+        self.kernel = self._add_kernel("kernel", input_shape, groups=1)
+        self.recurrent_kernel = self._add_kernel("recurrent_kernel", hidden_shape, groups)
+        self.bias: Any = self._add_bias(channels) if self.use_bias else None
+        if self.weight_normalization:
+            self.kernel_scale = self._add_scale(
+                "kernel_scale", input_shape[-1], lambda: tf.convert_to_tensor(self.kernel)
+            )
+            self.recurrent_scale = self._add_scale(
+                "recurrent_scale", channels, self._hidden_direction
+            )
+
+    def _add_kernel(self, name: str, shape: tuple[int, ...], groups: int) -> keras.Variable:
+        """Adds a kernel; `groups` are those of its input channels."""
+        prefix = name.removesuffix("_kernel")
+        form = kernels.MatrixForm(shape, self.gate.blocks, groups)
+        initializer = getattr(self, f"{prefix}_initializer")
+        if isinstance(initializer, keras.initializers.Identity):
+            initializer = form.initializer(initializer)
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            regularizer=form.regularizer(getattr(self, f"{prefix}_regularizer")),
+            constraint=form.constraint(getattr(self, f"{prefix}_constraint")),
+            autocast=False,  # norms are taken in the variables' precision
+        )
+
+    def _add_bias(self, channels: int) -> keras.Variable:
+        return self.add_weight(
+            name="bias",
+            shape=(channels,),
+            initializer=self._first_bias,
+            regularizer=self.bias_regularizer,
+            constraint=self.bias_constraint,
+            autocast=False,
+        )
+
+    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+        bias = self.bias_initializer(shape, dtype=dtype)
+        if not self.unit_forget_bias:
+            return bias
+        blocks = tf.split(bias, self.gate.blocks)
+        blocks[self.gate.forget_block] = tf.ones_like(blocks[self.gate.forget_block])
+        return tf.concat(blocks, axis=0)
+
+    def _add_scale(
+        self, name: str, channels: int, direction: Callable[[], tf.Tensor]
+    ) -> keras.Variable:
+        """Adds the lengths of a kernel's output channels, with their values at the start."""
+        # By an initializer: within `fit` Keras gives the kernel its values later than this.
+        return self.add_weight(
+            name=name,
+            shape=(channels,),
+            initializer=lambda shape, dtype: tf.cast(kernels.norm(direction()), dtype),
+            autocast=False,
+        )
+
+    def _hidden_direction(self) -> tf.Tensor:
+        kernel = tf.convert_to_tensor(self.recurrent_kernel)
+        if self.groups == 1:
+            return kernel
+        return kernels.expand_group_hidden(kernel, self.gate.blocks, self.groups)
+
+    # The network
+
+    @property
+    def state_units(self) -> tuple[int, ...]:
+        """The number of channels of each tensor of the state."""
+        return (self.units,) * self.gate.states
+
+    @property
+    def _network(self) -> Network:
+        return Network(
+            units=self.units,
+            depth=self.depth,
+            gate=self.gate,
+            kernel_size=self.kernel_size,
+            dilation_rate=self.dilation_rate,
+            inject_every=self.inject_every,
+            # With groups the input enters on the present tap alone.
+            input_taps=self.kernel_size if self.groups == 1 else 1,
+        )
+
+    def _weights(self, batch_size: tf.Tensor, training: bool) -> Weights:
+        """Computes the kernels and draws the masks of one call."""
+        drops = any((self.dropout, self.recurrent_dropout, self.weight_dropout))
+        seed = next_seed(self.seed_generator) if training and drops else None
+        kernel = self._finished("kernel", tf.convert_to_tensor(self.kernel), seed)
+        if self.groups > 1:
+            kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
+        dtype = tf.as_dtype(self.compute_dtype)
+        return Weights(
+            kernel=tf.cast(kernel, dtype),
+            recurrent_kernel=self._finished("recurrent", self._hidden_direction(), seed),
+            bias=tf.cast(self.bias, dtype) if self.use_bias else None,
+            input_mask=stream_mask(
+                seed, "inputs", self.dropout, (batch_size, 1, self._input_units), dtype
+            ),
+            state_mask=stream_mask(
+                seed, "states", self.recurrent_dropout, (batch_size, 1, self.units), dtype
+            ),
+        )
+
+    def _finished(self, prefix: str, kernel: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+        """Drops weights of a kernel, then gives it the lengths of weight normalisation."""
+        taps, inputs, outputs = kernel.shape
+        shape = (max(taps - 1, 1), inputs, outputs)
+        mask = stream_mask(seed, f"{prefix}_weights", self.weight_dropout, shape, kernel.dtype)
+        # With groups the input kernel has one tap, the present one, whatever `kernel_size` is.
+        if mask is not None and (self.groups == 1 or taps == self.kernel_size):
+            kernel = kernels.drop_past_taps(kernel, mask)
+        if not self.weight_normalization:
+            return kernel
+        scale = getattr(self, f"{prefix}_scale")
+        return kernels.weight_normalized(kernel, tf.convert_to_tensor(scale))
+
+    def _outputs(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Returns the output channels of h, [B, T, output_units]."""
+        return hidden[..., self.units - self.output_units :]
+
+    def _cache_of_state(self, state: State) -> Cache:
+        return caches.begin(self._network, self._input_units, state)
+
+    def _check_cache(self, cache: Any, batch_size: int | None) -> None:
+        network = self._network
+        steps = sum(count * width for count, width in caches.sizes(network))
+        states = self.gate.states
+        expected = Cache(
+            inputs=tf.TensorShape([batch_size, network.input_width, self._input_units]),
+            levels=(tf.TensorShape([batch_size, steps, self.units]),) * states,
+            state=(tf.TensorShape([batch_size, self.units]),) * states,
+            steps=tf.TensorShape([batch_size]),
+        )
+        wanted = tf.nest.flatten(expected)
+        shapes = [getattr(each, "shape", None) for each in tf.nest.flatten(cache)]
+        fits = isinstance(cache, Cache) and len(shapes) == len(wanted)
+        if not fits or not all(map(tf.TensorShape.is_compatible_with, wanted, shapes)):
+            raise ValueError(
+                f"`cache` must be what `get_initial_cache({batch_size})` or `stream` returns, of "
+                f"shapes {wanted}. Received: {type(cache).__name__} of shapes {shapes}"
+            )

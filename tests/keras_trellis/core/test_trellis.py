@@ -1,0 +1,88 @@
+"""The plain network against its equations in NumPy, row by row and step by step."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import tensorflow as tf
+
+from keras_trellis.core.trellis import trellis
+from tests import numpy_reference
+from tests.keras_trellis.networks import (
+    P,
+    assert_close,
+    draw_mask,
+    networks,
+    state_of,
+    tensor,
+    weights_of,
+)
+
+
+def row_alone(network, weights, sequences, initial, row):
+    """The outputs of each level, [depth, T, units], and the states, by the equations."""
+    pick = lambda each: None if each is None else np.asarray(each)[row : row + 1]  # noqa: E731
+    levels = numpy_reference.levels(
+        sequences,
+        np.asarray(weights.kernel),
+        np.asarray(weights.recurrent_kernel),
+        None if weights.bias is None else np.asarray(weights.bias),
+        depth=network.depth,
+        gate=network.gate.name,
+        dilations=network.dilation_rate,
+        inject_every=network.inject_every,
+        staggered=network.staggered,
+        initial_state=[pick(each) for each in initial],
+        input_mask=pick(weights.input_mask),
+        state_mask=pick(weights.state_mask),
+    )
+    return np.stack([state[0][0] for state in levels]), [each[0] for each in levels[-1]]
+
+
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(
+    network=networks(),
+    batch=st.integers(1, 3),
+    steps=st.integers(0, 7),
+    carried=st.booleans(),
+    masked=st.booleans(),
+    use_bias=st.booleans(),
+    drops=st.booleans(),
+)
+def test_equations(network, batch, steps, carried, masked, use_bias, drops):
+    weights = weights_of(network, batch, use_bias, drops)
+    sequences = tensor(batch, steps, P, seed=6).numpy()
+    initial = state_of(network, batch)
+    if not carried:
+        initial = tuple(map(tf.zeros_like, initial))
+    mask = draw_mask(batch, steps).numpy() if masked else np.ones((batch, steps), bool)
+    spoiled = np.where(mask[..., None], sequences, np.nan)
+    collected, states = trellis(
+        network,
+        weights,
+        tf.constant(spoiled),
+        initial if carried else None,
+        tf.constant(mask) if masked else None,
+        stops=range(1, network.depth + 1),
+    )
+    for row, valid in enumerate(mask):
+        levels, last = row_alone(network, weights, sequences[row : row + 1, valid], initial, row)
+        # A masked step repeats the output before it; zeros stand before the first valid one.
+        before = np.concatenate([np.zeros_like(levels[:, :1]), levels], axis=1)
+        if not valid.any():
+            before = np.zeros((network.depth, 1, network.units))
+            last = [each[row] for each in initial]
+        else:
+            last = [each[-1] for each in last]
+        expected = before[:, np.cumsum(valid)]
+        assert_close([each[row] for each in collected], list(expected))
+        assert_close([each[row] for each in states], last)
+
+
+def test_the_last_steps_alone():
+    network = hypothesis.find(networks(), lambda each: each.depth == 3)
+    weights, sequences = weights_of(network, 2), tensor(2, 6, P, seed=6)
+    whole, states = trellis(network, weights, sequences, stops=[1, 3])
+    for kept in (0, 4, tf.constant(2)):
+        collected, same = trellis(network, weights, sequences, stops=[1, 3], kept=kept)
+        assert_close(collected, [each[:, 6 - kept :] for each in whole])
+        assert_close(same, states)

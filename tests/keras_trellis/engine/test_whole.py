@@ -1,0 +1,147 @@
+"""The engine against the plain network: values and gradients, of whole sequences and of chunks."""
+
+import functools
+import itertools
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis.core.trellis import trellis
+from keras_trellis.engine import caches, level, streaming, whole
+from tests.keras_trellis.networks import (
+    P,
+    assert_close,
+    draw_mask,
+    networks,
+    state_of,
+    tensor,
+    weights_of,
+)
+
+
+def with_gradients(run, weights, *tensors):
+    """What `run` returns, and the gradients of a sum that weighs each of its numbers."""
+    sources = tf.nest.flatten([weights.kernel, weights.recurrent_kernel, tensors])
+    sources = [each for each in [*sources, weights.bias] if each is not None]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        results = run(weights, *tensors)
+        total = tf.constant(0.0, tf.float64)
+        for seed, each in enumerate(tf.nest.flatten(results)):
+            factors = np.random.default_rng(seed).normal(size=each.shape)
+            total += tf.reduce_sum(each * factors)
+    return results, tape.gradient(total, sources, unconnected_gradients="zero")
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(
+    network=networks(depth=st.integers(1, 7)),
+    steps=st.integers(0, 10),
+    carried=st.booleans(),
+    masked=st.booleans(),
+    use_bias=st.booleans(),
+    drops=st.booleans(),
+    training=st.booleans(),
+    recompute=st.booleans(),
+    graph=st.sampled_from([False, False, True]),
+    data=st.data(),
+)
+def test_whole_sequences(
+    network, steps, carried, masked, use_bias, drops, training, recompute, graph, data
+):
+    # The last output alone has a way of its own.
+    kept = data.draw(st.one_of(st.none(), st.just(1), st.integers(0, steps)), "kept")
+    kept = kept if kept is None else min(kept, steps)
+    stops = data.draw(st.sets(st.integers(1, network.depth)), "stops") | {network.depth}
+    weights, sequences = weights_of(network, 3, use_bias, drops), tensor(3, steps, P, seed=6)
+    initial = state_of(network, 3) if carried else None
+    mask = draw_mask(3, steps) if masked else None
+    inputs = (weights, sequences, initial)
+
+    def plain(weights, sequences, initial):
+        return trellis(network, weights, sequences, initial, mask, stops=stops, kept=kept)
+
+    def fast(weights, sequences, initial):
+        how = dict(stops=stops, kept=kept, training=training, recompute=recompute)
+        return whole.run(network, weights, sequences, initial, mask, **how)
+
+    got = functools.partial(with_gradients, fast)
+    got = tf.function(got) if graph else got
+    assert_close(got(*inputs), with_gradients(plain, *inputs))
+
+
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(
+    network=networks(depth=st.integers(1, 10)),
+    steps=st.integers(1, 9),
+    masked=st.booleans(),
+    training=st.booleans(),
+    data=st.data(),
+)
+def test_chunks_of_a_stream(network, steps, masked, training, data):
+    single_steps = st.just(list(range(1, steps)))
+    cuts = sorted(data.draw(single_steps | st.lists(st.integers(0, steps), max_size=3)))
+    weights, sequences = weights_of(network, 3), tensor(3, steps, P, seed=6)
+    initial = state_of(network, 3)
+    mask = draw_mask(3, steps) if masked else tf.ones([3, steps], tf.bool)
+
+    def whole_pass(weights, sequences, initial):
+        collected, states = trellis(
+            network, weights, sequences, initial, mask, stops=[network.depth]
+        )
+        return collected[0], states
+
+    def chunks(weights, sequences, initial):
+        cache, outputs = caches.begin(network, P, initial), []
+        for start, end in itertools.pairwise([0, *cuts, steps]):
+            chunk_mask = mask[:, start:end] if masked else None
+            chunk, cache = streaming.run(
+                network, weights, sequences[:, start:end], cache, chunk_mask, training=training
+            )
+            outputs.append(chunk)
+        assert np.array_equal(cache.steps, np.sum(mask, axis=1))
+        return tf.concat(outputs, axis=1), cache.state
+
+    inputs = (weights, sequences, initial)
+    assert_close(with_gradients(chunks, *inputs), with_gradients(whole_pass, *inputs))
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_masked_step_leaves_the_cache_of_its_row_untouched(steps):
+    network = hypothesis.find(networks(), lambda each: each.dilation_rate == (1, 2))
+    weights = weights_of(network, 3, drops=False)
+    run = functools.partial(streaming.run, network, weights)
+    _, cache = run(tensor(3, 5, P, seed=6), caches.begin(network, P, state_of(network, 3)))
+    mask = np.array([[False] * steps, [True] + [False] * (steps - 1), [True] * steps])
+    sequences = tensor(3, steps, P, seed=7).numpy()
+    _, one = run(tf.constant(sequences[:, :1]), cache)
+    sequences[~mask] = np.nan
+    _, after = run(tf.constant(sequences), cache, tf.constant(mask))
+    for before, got, first in zip(*map(tf.nest.flatten, (cache, after, one)), strict=True):
+        assert before.shape == got.shape and before.shape[0] == 3  # dense, batch first
+        assert np.array_equal(before[0], got[0])
+        assert_close(got[1], first[1])
+        assert np.isfinite(got).all()
+
+
+def test_compiled_parts_change_nothing(monkeypatch):
+    """Nor does a training step's XLA leave its place: nothing of it is there without training."""
+    monkeypatch.setattr(level, "_STEP_UNITS", 0)
+    network = hypothesis.find(networks(), lambda each: each.depth == 3 and each.kernel_size == 2)
+    weights, sequences = weights_of(network, 2), tensor(2, 6, P, seed=6)
+
+    def run(weights, sequences, training):
+        how = dict(stops=[network.depth], kept=4, training=training)
+        return whole.run(network, weights, sequences, **how)
+
+    graphs = [
+        tf.function(functools.partial(with_gradients, functools.partial(run, training=training)))
+        for training in (True, False)
+    ]
+    assert_close(graphs[0](weights, sequences), graphs[1](weights, sequences))
+    for graph, compiles in zip(graphs, (True, False), strict=True):
+        functions = graph.get_concrete_function(weights, sequences).graph.as_graph_def().library
+        assert any(each.attr["_XlaMustCompile"].b for each in functions.function) == compiles
