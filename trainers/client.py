@@ -148,7 +148,7 @@ def _check(values: flags.FlagValues) -> None:
             f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
         )
     expected = flag_errors.expected_by(values["deadline"].parser)  # the parser lets NaN pass
-    names.check("deadline", values.deadline, expected, not math.isnan(values.deadline))
+    names.check_flag("deadline", values.deadline, expected, not math.isnan(values.deadline))
     flag_errors.check_sampling(values.temperature, values.top_p)
 
 

@@ -47,7 +47,7 @@ def check_paths(values: flags.FlagValues = flags.FLAGS) -> None:
         if not path:
             raise ValueError(f"--{name} must not be empty. Received: --{name}=")
         plain = path == path.strip() and path.isprintable()
-        names.check(
+        names.check_flag(
             name, repr(path), "a name without control characters or white space at its ends", plain
         )
 
@@ -62,9 +62,11 @@ def check_text(name: str, value: Any) -> None:
 
 def check_sampling(temperature: float, top_p: float | None) -> None:
     """Raises ValueError where one of these flags is out of its range; NaN is in none."""
-    names.check("temperature", temperature, "a number of at least 0", 0 <= temperature < math.inf)
+    names.check_flag(
+        "temperature", temperature, "a number of at least 0", 0 <= temperature < math.inf
+    )
     if top_p is not None:
-        names.check("top_p", top_p, "a number above 0 and at most 1", 0 < top_p <= 1)
+        names.check_flag("top_p", top_p, "a number above 0 and at most 1", 0 < top_p <= 1)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import tqdm
 from keras_trellis.heads import at_least_float32
 from trainers.data import streams
 from trainers.language.evaluation import Score, epsilon_of
-from trainers.tasks.names import check
+from trainers.tasks.names import check_flag
 
 # Of the authors of dynamic evaluation, on words; the scale of a good rate depends on all three.
 SEGMENT = 5
@@ -57,8 +57,8 @@ class DynamicEvaluation:
     decay: float
 
     def __post_init__(self):
-        check("dynamic_rate", self.rate, "a number above 0", 0 < self.rate < math.inf)
-        check("dynamic_decay", self.decay, "a number from 0 to 1", 0 <= self.decay <= 1)
+        check_flag("dynamic_rate", self.rate, "a number above 0", 0 < self.rate < math.inf)
+        check_flag("dynamic_decay", self.decay, "a number from 0 to 1", 0 <= self.decay <= 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +89,9 @@ class ContinuousCache:
     weight: float
 
     def __post_init__(self):
-        check("cache_size", self.size, "at least 1", self.size >= 1)
-        check("cache_theta", self.theta, "a number of at least 0", 0 <= self.theta < math.inf)
-        check("cache_lambda", self.weight, "a number from 0 to below 1", 0 <= self.weight < 1)
+        check_flag("cache_size", self.size, "at least 1", self.size >= 1)
+        check_flag("cache_theta", self.theta, "a number of at least 0", 0 <= self.theta < math.inf)
+        check_flag("cache_lambda", self.weight, "a number from 0 to below 1", 0 <= self.weight < 1)
 
 
 class Recent(NamedTuple):

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 _LARGEST = 2**31 - 1  # TensorFlow's int32
 
@@ -82,7 +82,8 @@ def of_class(definition: Any, prefix: str = "") -> dict[str, Field]:
     """
     table: dict[str, Field] = {}
     for each in dataclasses.fields(definition):
-        name, kind = prefix + each.name, cast(Any, each.type)
+        name = prefix + each.name
+        kind: Any = each.type
         if dataclasses.is_dataclass(kind):
             table |= of_class(kind, f"{name}.")
             continue

@@ -46,7 +46,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def check(name: str, value: Any, expected: str, valid: bool) -> None:
-    """Raises ValueError where a flag's value is not valid."""
+def check_flag(name: str, value: Any, expected: str, valid: bool) -> None:
+    """Raises ValueError if a flag's value is not valid."""
     if not valid:
         raise ValueError(f"--{name} must be {expected}. Received: --{name}={value}")
