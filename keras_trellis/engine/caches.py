@@ -101,8 +101,9 @@ def push(levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | 
     Returns:
         [B, S, units].
     """
-    *_, (total, _) = ends(network)  # not the static shape: a chunk of unknown length loses it
     places, begin = [], 0
+    # A loop over steps may have lost the static shape of the cache.
+    total = sum(count * width for count, width in sizes(network))
     for level, (end, _) in enumerate(ends(network)):
         places += [*range(begin + 1, end), total + level]
         begin = end

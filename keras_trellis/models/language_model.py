@@ -129,8 +129,7 @@ class TrellisLM(Streaming, OwnLoss):
             self.trellis, auxiliary_every, self.auxiliary_weight
         )
         self.head = heads.get(head, dtype=self.dtype_policy, name="head")
-        # All variables at once, so that no method has to ask whether it is the first one.
-        self.build((None, None))
+        self.build((None, None))  # so that no method has to ask whether it is the first one
         self.head.take()
         ids = tf.zeros([1, 1], tf.int32)
         self(ids)  # Keras exports only what has been called

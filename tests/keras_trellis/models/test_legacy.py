@@ -10,7 +10,7 @@ IDS = np.arange(8).reshape(2, 4)
 
 def test_a_language_model_takes_the_arguments_of_its_layer_for_one_release():
     written = (
-        r"TrellisLM\(9, TrellisLayer\(4, depth=2, output_units=3, recurrent_dropout=0.1, seed=1\)"
+        r"TrellisLM\(9, TrellisLayer\(4, depth=2, seed=1, recurrent_dropout=0.1, output_units=3\)"
     )
     with pytest.warns(DeprecationWarning, match=written) as warned:
         old = TrellisLM(9, 4, depth=2, embedding_units=3, recurrent_dropout=0.1, seed=1)
