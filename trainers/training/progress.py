@@ -1,8 +1,8 @@
 """What a run shows and records: a bar or lines, metrics.csv, TensorBoard events, curves.png.
 
 Nothing here decides anything: a record that cannot be written is told once and left out. Keras's
-`CSVLogger`, `ProgbarLogger` and `TensorBoard` serve `fit`, and have no answer for a run that was
-killed: they append its steps twice, and raise when the disk is full.
+`CSVLogger` and `TensorBoard` are callbacks of `fit`, which this loop is not, and do not drop what
+was recorded after the checkpoint that a run goes on from.
 """
 
 import contextlib
