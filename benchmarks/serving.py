@@ -9,6 +9,7 @@ window of the receptive field again for each token. `docs/benchmarks.md` explain
 """
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -169,20 +170,12 @@ def _lstm_begun(setting, network):
 # The window again for each token
 
 
-def window(setting: Setting) -> Contender:
-    """`TrellisLM` over the window, all outputs."""
-    return _window(setting, discard=0)
-
-
-def window_last(setting: Setting) -> Contender:
-    """The same for the last output alone: half of the work."""
-    return _window(setting, discard=setting.model.receptive_field - 1)
-
-
-def _window(setting, discard):
+def window(setting: Setting, *, last: bool = False) -> Contender:
+    """`TrellisLM` over the window: all outputs, or the last one alone, which is half the work."""
     import tensorflow as tf
 
     model, reach = setting.model.build(), setting.model.receptive_field
+    discard = reach - 1 if last else 0
 
     @tf.function(autograph=False)
     def predict(ids):
@@ -193,8 +186,8 @@ def _window(setting, discard):
         ids = tf.constant(setting.prompts())
         for _ in range(setting.windows):
             scores = predict(ids[:, -reach:])
-            last = tf.argmax(scores, -1, tf.int32)
-            ids = tf.concat([ids, last[:, None]], axis=1)
+            likeliest = tf.argmax(scores, -1, tf.int32)
+            ids = tf.concat([ids, likeliest[:, None]], axis=1)
         return ids[:, reach:].numpy()
 
     return _contender(step, setting.windows)
@@ -229,24 +222,13 @@ def authors(setting: Setting) -> Contender:
 # What the machine could do
 
 
-def read_sums(setting: Setting) -> Contender:
-    """The sums of matrices that together fit no cache."""
+def reading(setting: Setting, *, product: bool) -> Contender:
+    """The sums of matrices that together fit no cache, or a row times each of them."""
     del setting
     import tensorflow as tf
 
-    return _reading(lambda row, matrix: tf.reduce_sum(matrix))
-
-
-def read_products(setting: Setting) -> Contender:
-    """A row times each of these matrices."""
-    del setting
-    import tensorflow as tf
-
-    return _reading(tf.matmul)
-
-
-def _reading(read):
-    import tensorflow as tf
+    def read(row, matrix):
+        return tf.matmul(row, matrix) if product else tf.reduce_sum(matrix)
 
     height, width = MATRIX
     row = tf.ones([1, height])
@@ -310,11 +292,14 @@ CONTENDERS: report.Contenders = {
     "products": ("products alone", products),
     "lstm": ("keras.layers.LSTM", lstm_step),
     "lstm_generate": ("keras.layers.LSTM, loop in the graph", lstm_generate),
-    "window_last": ("TrellisLM, window by window, last output", window_last),
+    "window_last": (
+        "TrellisLM, window by window, last output",
+        functools.partial(window, last=True),
+    ),
     "window": ("TrellisLM, window by window", window),
     "authors": ("the authors' code, window by window", authors),
-    "read_sums": ("reading, sums", read_sums),
-    "read_products": ("reading, products", read_products),
+    "read_sums": ("reading, sums", functools.partial(reading, product=False)),
+    "read_products": ("reading, products", functools.partial(reading, product=True)),
 }
 # Our signatures, and the LSTM that does the same.
 LSTMS = {OURS: "lstm", "generate": "lstm_generate"}

@@ -79,9 +79,8 @@ def _begin_again():
 
 
 def _findings(folder, lanes, deadline):
-    from benchmarks.faults import (
-        server,
-    )  # imports TensorFlow, which the first process does not need
+    # It imports TensorFlow, which the first process does not need.
+    from benchmarks.faults import server
 
     found = []
     for each in server.findings(
