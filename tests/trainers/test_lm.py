@@ -145,7 +145,7 @@ def stop(process, workdir, number):
 
 
 def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
-    trained, corpus, environment, call, tmp_path
+    trained, corpus, environment, tmp_path
 ):
     workdir = tmp_path / "stopped"
     arguments = (
@@ -161,7 +161,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
     output, status = stop(process, workdir, signal.SIGTERM)
     assert status == 143
     line = re.search(r"stopped by SIGTERM after step (\d+); the same command goes on from", output)
-    assert f"going on from step {line[1]}," in call(*arguments)
+    assert f"going on from step {line[1]}," in run(environment, *arguments)
     expected_name, expected = checkpoint(trained[0])
     name, actual = checkpoint(workdir)
     assert name == expected_name
