@@ -34,15 +34,15 @@ class Setting:
     Attributes:
         batch_size: how many prompts.
         new_tokens: how many tokens a step of a contender adds to each.
-        windows: the same where each takes the whole window.
         reference_dir: a clone of the authors' code.
+        windows: as `new_tokens`, where each takes the whole window.
     """
 
     model: Model
     batch_size: int
     new_tokens: int
-    windows: int
     reference_dir: str | None
+    windows: int = 1
 
     def prompts(self) -> Any:
         """Returns ids, int32 [B, receptive field]."""
@@ -415,7 +415,6 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_list("batch_size", ["1", "32"], "The batch sizes.")
     flags.DEFINE_integer("new_tokens", 16, "By which a step continues a prompt.", lower_bound=1)
-    flags.DEFINE_integer("windows", 1, "The same, of those that compute windows.", lower_bound=1)
     exported.define_flags()
     report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=5, warmup=1)
@@ -429,7 +428,7 @@ def main(argv: Sequence[str]) -> int:
         found = {"setting": model.sizes() | {"new_tokens": FLAGS.new_tokens}, **here}
         found |= {"left_out": {}, "rows": [], "beside_lstms": []}
         for size in report.integers("batch_size"):
-            setting = Setting(model, size, FLAGS.new_tokens, FLAGS.windows, FLAGS.reference_dir)
+            setting = Setting(model, size, FLAGS.new_tokens, FLAGS.reference_dir)
             results, left_out = report.compare(CONTENDERS, OURS, setting, here)
             found["left_out"] |= left_out
             found["rows"] += rows(setting, results)
