@@ -5,7 +5,10 @@ respect to the weights and the input (as if an embedding were below), and plain 
 without dropout and weight normalisation. In the mode `forward` a step ends at the loss.
 """
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 from benchmarks import authors as released
 from benchmarks.report import Contenders
@@ -19,17 +22,8 @@ PRODUCTS = 4  # levels in one step of `products_...`
 # This package's layer
 
 
-def trellis(sizes: Sizes) -> Contender:
-    """This package's layer."""
-    return _trellis(sizes)
-
-
-def trellis_recompute(sizes: Sizes) -> Contender:
-    """The layer with recomputation in the backward pass."""
-    return _trellis(sizes, recompute=True)
-
-
-def _trellis(sizes, **arguments):
+def trellis(sizes: Sizes, *, recompute: bool = False) -> Contender:
+    """This package's layer; on demand with recomputation in the backward pass."""
     import keras_trellis
 
     _set_policy(sizes)
@@ -39,7 +33,7 @@ def _trellis(sizes, **arguments):
         kernel_size=sizes.kernel_size,
         dilation_rate=sizes.dilation_rate,
         return_sequences=True,
-        **arguments,
+        recompute=recompute,
     )
 
     def kept(sequences, training):
@@ -57,21 +51,12 @@ def _trellis(sizes, **arguments):
 # Keras's layers
 
 
-def lstm(sizes: Sizes) -> Contender:
-    """Keras's LSTM of the same units: the work of about one level, one time step after another."""
+def recurrent(name: str, sizes: Sizes) -> Contender:
+    """Keras's LSTM or GRU of the same units: the work of about one level, step after step."""
     import keras
 
     _set_policy(sizes)
-    layer = keras.layers.LSTM(sizes.units, return_sequences=True)
-    return _keras(layer, sizes, None)
-
-
-def gru(sizes: Sizes) -> Contender:
-    """Keras's GRU of the same units."""
-    import keras
-
-    _set_policy(sizes)
-    layer = keras.layers.GRU(sizes.units, return_sequences=True)
+    layer = getattr(keras.layers, name)(sizes.units, return_sequences=True)
     return _keras(layer, sizes, None)
 
 
@@ -132,23 +117,32 @@ def _keras_step(layer, kept, sizes):
         outputs = tf.cast(kept(sequences, training), tf.float32)
         return tf.reduce_mean(tf.square(outputs))
 
-    @tf.function
-    def forward(sequences):
-        return (loss_of(sequences, False),)
+    if sizes.mode == "train":
+        return descent(functools.partial(loss_of, training=True), [sequences], variables)
+    forward = tf.function(functools.partial(loss_of, training=False))
+    forward.get_concrete_function(sequences)  # tracing belongs to the process at rest
+    return lambda: forward(sequences).numpy()
+
+
+def descent(loss_of: Callable, inputs: list, variables: list) -> Callable[[], Any]:
+    """Returns a step of gradient descent: it returns the loss of the inputs.
+
+    It computes the gradient of the first input, too, as if an embedding were below.
+    """
+    import tensorflow as tf
 
     @tf.function
-    def train(sequences):
+    def step(first, *others):
         with tf.GradientTape() as tape:
-            tape.watch(sequences)
-            loss = loss_of(sequences, True)
-        below, *gradients = tape.gradient(loss, [sequences, *variables])
+            tape.watch(first)
+            loss = loss_of(first, *others)
+        below, *gradients = tape.gradient(loss, [first, *variables])
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(RATE * gradient)
         return loss, below  # TensorFlow would prune a gradient that is not returned
 
-    step = {"train": train, "forward": forward}[sizes.mode]
-    step.get_concrete_function(sequences)  # tracing belongs to the process at rest
-    return lambda: step(sequences)[0].numpy()
+    step.get_concrete_function(*inputs)  # tracing belongs to the process at rest
+    return lambda: step(*inputs)[0].numpy()
 
 
 # The authors' code
@@ -287,9 +281,12 @@ OURS = "trellis"
 CEILINGS = ("products_tensorflow", "products_torch")
 CONTENDERS: Contenders = {
     OURS: ("keras_trellis.TrellisLayer", trellis),
-    "trellis_recompute": ("TrellisLayer(recompute=True)", trellis_recompute),
-    "lstm": ("keras.layers.LSTM", lstm),
-    "gru": ("keras.layers.GRU", gru),
+    "trellis_recompute": (
+        "TrellisLayer(recompute=True)",
+        functools.partial(trellis, recompute=True),
+    ),
+    "lstm": ("keras.layers.LSTM", functools.partial(recurrent, "LSTM")),
+    "gru": ("keras.layers.GRU", functools.partial(recurrent, "GRU")),
     "tcn": ("keras-tcn", tcn),
     "authors": ("the authors' code", authors),
     "authors_compiled": ("the authors' code, torch.compile", authors_compiled),

@@ -27,19 +27,26 @@ FLAGS = flags.FLAGS
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A language model of word vectors of `embedding_units`, and the text ids [N]."""
+    """The text ids [N], and a language model of word vectors of `embedding_units`.
+
+    Attributes:
+        window: of the authors' protocol.
+        horizon: outputs of a window without a score.
+        batch_size: streams, and pieces of `exact`.
+        check: targets compared one by one.
+    """
 
     ids: Any
     vocabulary_size: int
-    units: int
-    embedding_units: int
-    depth: int
-    window: int
-    horizon: int
-    batch_size: int
-    check: int
-    threads: int
-    reference_dir: str | None
+    units: int = 256
+    embedding_units: int = 200
+    depth: int = 58
+    window: int = 110
+    horizon: int = 58
+    batch_size: int = 12
+    check: int = 1000
+    threads: int = 1
+    reference_dir: str | None = None
 
     def arrays(self) -> dict[str, Any]:
         """Returns the weights, by the authors' names."""
@@ -193,19 +200,11 @@ def table(found: Facts) -> str:
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("data_dir", None, "The folder of ptb.train.txt and ptb.test.txt.")
-    flags.DEFINE_integer("tokens", None, "Of the test set; all by default.", lower_bound=2)
-    flags.DEFINE_integer("units", 256, "Hidden channels, q.", lower_bound=1)
-    flags.DEFINE_integer("embedding_units", 200, "Of a word vector.", lower_bound=1)
-    flags.DEFINE_integer("depth", 58, "Levels, L.", lower_bound=1)
-    flags.DEFINE_integer("window", 110, "Of the authors' protocol.", lower_bound=2)
-    flags.DEFINE_integer("horizon", 58, "Of a window: outputs without a score.", lower_bound=0)
-    flags.DEFINE_integer("batch_size", 12, "Streams, and pieces of `exact`.", lower_bound=1)
-    flags.DEFINE_integer("check", 1000, "Targets compared one by one.", lower_bound=1)
     report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=1, warmup=0)
 
 
-def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
+def read(data_dir: str | None) -> tuple[Any, int]:
     """Returns the test set's ids [N] and the size of the training text's vocabulary."""
     names = {split: f"ptb.{split}.txt" for split in ("train", "test")}
     try:
@@ -217,25 +216,20 @@ def read(data_dir: str | None, tokens: int | None) -> tuple[Any, int]:
         return files[split].read_text().replace("\n", " <eos> ").split()
 
     vocabulary = Vocabulary.from_counts(collections.Counter(words("train")))
-    return vocabulary.encode(words("test")[:tokens]), vocabulary.size
+    return vocabulary.encode(words("test")), vocabulary.size
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
-    ids, vocabulary_size = read(FLAGS.data_dir, FLAGS.tokens)
-    names = ("units", "embedding_units", "depth", "window", "horizon", "batch_size", "check")
+    ids, vocabulary_size = read(FLAGS.data_dir)
     setting = Setting(
-        ids=ids,
-        vocabulary_size=vocabulary_size,
-        threads=here["threads"],
-        reference_dir=FLAGS.reference_dir,
-        **report.values(names),
+        ids, vocabulary_size, threads=here["threads"], reference_dir=FLAGS.reference_dir
     )
     results, left_out = report.compare(CONTENDERS, OURS, setting, here)
-    known = {name: getattr(setting, name) for name in (*names, "vocabulary_size")}
-    known["tokens"] = len(ids)
-    found = {"setting": known, **here, "left_out": left_out, "rows": []}
+    known = dataclasses.asdict(setting)
+    del known["ids"]
+    found = {"setting": {**known, "tokens": len(ids)}, **here, "left_out": left_out, "rows": []}
     if OURS in results:
         found["rows"] = [row(name, results) for name in results]
     report.end(found, table(found))

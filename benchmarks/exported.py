@@ -167,19 +167,13 @@ def export(precision: str, model: Model) -> Contender:
     )
 
 
-def define_flags(
-    *,
-    units: int,
-    depth: int,
-    embedding_units: int = 400,
-    dilation_rate: Sequence[str] = ("1",),
-) -> None:
-    """Defines the flags of a model's sizes."""
+def define_flags() -> None:
+    """Defines the flags of a model's sizes, by default those of the paper's word-level model."""
     flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)
-    flags.DEFINE_integer("units", units, "Hidden channels, q.", lower_bound=1)
-    flags.DEFINE_integer("embedding_units", embedding_units, "Of a word vector.", lower_bound=1)
-    flags.DEFINE_integer("depth", depth, "Levels, L.", lower_bound=1)
-    flags.DEFINE_list("dilation_rate", list(dilation_rate), "The cycle of dilations.")
+    flags.DEFINE_integer("units", 1400, "Hidden channels, q.", lower_bound=1)
+    flags.DEFINE_integer("embedding_units", 400, "Of a word vector.", lower_bound=1)
+    flags.DEFINE_integer("depth", 55, "Levels, L.", lower_bound=1)
+    flags.DEFINE_list("dilation_rate", ["1"], "The cycle of dilations.")
 
 
 @contextlib.contextmanager

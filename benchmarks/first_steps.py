@@ -3,18 +3,21 @@
     python -m benchmarks.first_steps --json=first_steps.json
 
 This is what a `fit` costs before it is under way: TensorFlow traces, optimises and compiles its
-graph.
+graph. Each reading is of a process of its own. The seconds are those of all its threads, which
+other processes hardly disturb.
 """
 
 import functools
 import itertools
+import statistics
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from absl import app, flags
 
-from benchmarks import cold, report
-from benchmarks.workers import Contender
+from benchmarks import report, workers
+from benchmarks.workers import Contender, Facts
 
 FLAGS = flags.FLAGS
 BATCH, CHANNELS, UNITS, DEPTH = 32, 8, 64, 8
@@ -25,7 +28,6 @@ READINGS = {
     "first": "first step",
     "known": f"{MANY} steps",
     "another": "first step of another length",
-    "layer": "of it the layer's gradients",
     "unknown": f"{MANY} steps, lengths not known",
 }
 
@@ -62,19 +64,25 @@ CONTENDERS = {OURS: trellis, "keras.layers.LSTM": baseline}
 
 
 def _contender(setting, small, layer):
-    def step(watch):
-        watch.time("epoch", _first_epoch(_model(small, 1)))
+    seconds: dict[str, float] = {}
+
+    def time_of(name, work):
+        start = time.process_time()
+        work()
+        seconds[name] = time.process_time() - start
+
+    def step():
+        time_of("epoch", _first_epoch(_model(small, 1)))
         model = _model(layer, CHANNELS)
         fit = functools.partial(_fit, model, setting)
-        watch.time("first", fit(LENGTH, 1))
-        watch.time("known", fit(LENGTH, MANY))
-        watch.time("another", fit(OTHER_LENGTH, 1))
-        watch.time("layer", _gradients(model.layers[0]))
+        time_of("first", fit(LENGTH, 1))
+        time_of("known", fit(LENGTH, MANY))
+        time_of("another", fit(OTHER_LENGTH, 1))
         fit = functools.partial(_fit, _model(layer, CHANNELS), setting, known=False)
-        watch.time("traced", fit(LENGTH, 1))
-        watch.time("unknown", fit(LENGTH, MANY))
+        time_of("traced", fit(LENGTH, 1))
+        time_of("unknown", fit(LENGTH, MANY))
 
-    return cold.contender(step)
+    return Contender(step, {}, lambda: seconds)
 
 
 def _model(layer, channels):
@@ -114,20 +122,31 @@ def _fit(model, setting, length, steps, *, known=True):
     return lambda: model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
 
 
-def _gradients(layer):
-    """Returns what traces a graph of a layer's gradients, and runs it once."""
-    import tensorflow as tf
+def measure(setting: Setting, rounds: int, threads: int) -> list[Facts]:
+    """Returns a row for each contender, with a list of seconds for each reading; they take turns.
 
-    spec = tf.TensorSpec([BATCH, None, CHANNELS])
+    Raises:
+        RuntimeError: one of them failed.
+    """
+    rows: dict[str, Facts] = {}
+    for name in [*CONTENDERS] * rounds:
+        facts = workers.once(name, CONTENDERS[name], setting, threads).facts
+        row = rows.setdefault(name, {"name": name})
+        for each in READINGS:
+            row.setdefault(each, []).append(facts[each])
+    return list(rows.values())
 
-    @tf.function(input_signature=[spec])
-    def gradients(sequences):
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(layer(sequences, training=True))
-        return tape.gradient(total, [variable.value for variable in layer.trainable_variables])
 
-    sequences = tf.ones([BATCH, OTHER_LENGTH, CHANNELS])
-    return lambda: gradients(sequences)
+def table(found: Facts) -> str:
+    """Returns the medians as a Markdown table."""
+    columns = {"processor seconds, the median": lambda row: row["name"]}
+    for name, title in READINGS.items():
+        columns[title] = functools.partial(_median, name)
+    return report.table(found["rows"], columns)
+
+
+def _median(name, row):
+    return report.number(statistics.median(row[name]), 2)
 
 
 def define_flags() -> None:
@@ -140,7 +159,7 @@ def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
     setting = Setting(FLAGS.return_sequences)
-    rows = cold.measure(CONTENDERS, setting, rounds=FLAGS.rounds, threads=here["threads"])
+    rows = measure(setting, FLAGS.rounds, here["threads"])
     sizes = {
         "batch_size": BATCH,
         "time_steps": LENGTH,
@@ -149,7 +168,7 @@ def main(argv: Sequence[str]) -> int:
         **setting._asdict(),
     }
     found = {"setting": sizes, **here, "left_out": {}, "rows": rows}
-    report.end(found, cold.table(rows, READINGS))
+    report.end(found, table(found))
     return 0
 
 

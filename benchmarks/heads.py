@@ -8,6 +8,7 @@ head's variables, and applies plain gradient descent. `docs/benchmarks.md` expla
 """
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import report
-from benchmarks.contenders import RATE
+from benchmarks.contenders import descent
 from benchmarks.workers import Contender, Facts, Results
 
 FLAGS = flags.FLAGS
@@ -50,29 +51,14 @@ class HeadSizes:
         return drawn.astype(np.int32)
 
 
-def tied(sizes: HeadSizes) -> Contender:
-    """One softmax over all words."""
-    from keras_trellis import heads
-
-    return _contender(heads.TiedSoftmax(), sizes)
-
-
-def mixture(sizes: HeadSizes) -> Contender:
-    """A mixture of `experts` softmaxes over all words."""
-    from keras_trellis import heads
-
-    return _contender(heads.MixtureOfSoftmaxes(sizes.experts), sizes)
-
-
-def adaptive(sizes: HeadSizes) -> Contender:
-    """A softmax split at `cutoffs`."""
-    from keras_trellis import heads
-
-    return _contender(heads.AdaptiveSoftmax(sizes.cutoffs), sizes)
-
-
-def _contender(head, sizes):
+def contender(name: str, sizes: HeadSizes) -> Contender:
+    """A step of a head: one of `HEADS`."""
     import tensorflow as tf
+
+    from keras_trellis import heads
+
+    arguments = {"MixtureOfSoftmaxes": [sizes.experts], "AdaptiveSoftmax": [sizes.cutoffs]}
+    head = getattr(heads, name)(*arguments.get(name, []))
 
     table_shape = (sizes.vocabulary_size, sizes.units)
     head.build((None, sizes.units), table_shape)
@@ -82,27 +68,18 @@ def _contender(head, sizes):
     targets = tf.constant(sizes.targets())
     variables = [table, *(variable.value for variable in head.trainable_variables)]
 
-    @tf.function
-    def step(features, targets):
-        with tf.GradientTape() as tape:
-            tape.watch(features)
-            nll = head.nll(features, targets, table, training=True)
-            loss = tf.reduce_mean(nll)
-        below, *gradients = tape.gradient(loss, [features, *variables])
-        for variable, gradient in zip(variables, gradients, strict=True):
-            variable.assign_sub(RATE * gradient)
-        return loss, below  # TensorFlow would prune a gradient that is not returned
+    def loss_of(features, targets):
+        return tf.reduce_mean(head.nll(features, targets, table, training=True))
 
-    step.get_concrete_function(features, targets)  # tracing belongs to the process at rest
+    step = descent(loss_of, [features, targets], variables)
     parameters = sum(math.prod(variable.shape) for variable in variables)
-    return Contender(lambda: step(features, targets)[0].numpy(), {"parameters": parameters})
+    return Contender(step, {"parameters": parameters})
 
 
 FULL = "tied"
+TITLES = {FULL: "TiedSoftmax", "mixture": "MixtureOfSoftmaxes", "adaptive": "AdaptiveSoftmax"}
 HEADS: report.Contenders = {
-    FULL: ("TiedSoftmax", tied),
-    "mixture": ("MixtureOfSoftmaxes", mixture),
-    "adaptive": ("AdaptiveSoftmax", adaptive),
+    name: (title, functools.partial(contender, title)) for name, title in TITLES.items()
 }
 
 

@@ -373,8 +373,7 @@ def main(argv: Sequence[str]) -> int:
         trainings = chosen(points, name)
         if trainings:
             rows.append(row(name, trainings))
-    missing = {CONTENDERS[name][0]: reason for name, reason in left_out.items()}
-    found = {**here, "rows": rows, "left_out": missing}
+    found = {**here, "rows": rows, "left_out": report.by_title(left_out, CONTENDERS)}
     report.end(found, table(found))
     if FLAGS.plot:
         draw(read(path), Path(FLAGS.plot))

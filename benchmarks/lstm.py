@@ -50,24 +50,3 @@ def continued(network: Any, ids: Any, cache: Any, count: Any) -> Any:
     loop = (tf.constant(0), ids, cache, tokens)
     *_, tokens = tf.while_loop(lambda index, *_: index < count, advance, loop)
     return tf.transpose(tokens.stack())
-
-
-def export(model: Model, path: str) -> None:
-    """Writes a SavedModel whose signature `generate` continues ids [B]."""
-    import tensorflow as tf
-
-    lstm = network(model)
-    specs = [
-        tf.TensorSpec([None], tf.int32, "ids"),
-        tf.TensorSpec([], tf.int32, "max_length"),
-    ]
-
-    @tf.function(input_signature=specs, autograph=False)
-    def generate(ids, max_length):
-        cache = lstm.get_initial_cache(tf.shape(ids)[0])
-        return {"ids": continued(lstm, ids, cache, max_length)}
-
-    module = tf.Module()
-    module.weights = [each.value for each in lstm.variables]
-    signature = generate.get_concrete_function()
-    tf.saved_model.save(module, path, signatures={"generate": signature})

@@ -22,6 +22,7 @@ from benchmarks.workers import Contender, Facts, Reading, Result, Results
 FLAGS = flags.FLAGS
 PRECISIONS = (FULL, "float16", "int8")
 SIGNATURES = ("step", "score")
+TOKENS = 32  # that `step` and `score` read
 PROMPTS = (4, 16)  # rows and tokens, after which answers are compared
 
 
@@ -99,6 +100,20 @@ def measure_cold(model: Model, rounds: int) -> dict[str, list[Result]]:
     return found
 
 
+def measure_warm(model: Model, rounds: int) -> tuple[dict[str, Results], dict[str, str]]:
+    """Returns results of `warm` by signature and precision, and the reasons of those left out."""
+    builds = {precision: functools.partial(warm, precision) for precision in PRECISIONS}
+    found: dict[str, Results] = {}
+    left_out: dict[str, str] = {}
+    for name in SIGNATURES:
+        setting = Setting(model, name, TOKENS)
+        found[name], missing = workers.measure(
+            builds, setting, threads=model.threads, warmup=1, rounds=rounds
+        )
+        left_out |= missing
+    return found, left_out
+
+
 def row(
     precision: str,
     size: int,
@@ -168,8 +183,7 @@ def _speed_columns(signature, tokens):
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_integer("tokens", 32, "That `step` and `score` read.", lower_bound=1)
-    exported.define_flags(units=1400, depth=55)
+    exported.define_flags()
     report.define_flags(rounds=3)
 
 
@@ -180,13 +194,8 @@ def main(argv: Sequence[str]) -> int:
         written = exported.write(model, PRECISIONS)
         sizes = {precision: model.size(precision) for precision in PRECISIONS}
         colds = measure_cold(model, FLAGS.rounds)
-        settings = [Setting(model, name, FLAGS.tokens) for name in SIGNATURES]
-        builds = {precision: functools.partial(warm, precision) for precision in PRECISIONS}
-        each, left_out = workers.measure_each(
-            builds, settings, threads=here["threads"], rounds=FLAGS.rounds
-        )
-    found = {"setting": model.sizes(), "tokens": FLAGS.tokens, **here, "left_out": left_out}
-    warms = dict(zip(SIGNATURES, each, strict=True))
+        warms, left_out = measure_warm(model, FLAGS.rounds)
+    found = {"setting": model.sizes(), "tokens": TOKENS, **here, "left_out": left_out}
     measured = PRECISIONS if not left_out else ()
     found["rows"] = [row(name, sizes[name], written, colds, warms) for name in measured]
     report.end(found, table(found))

@@ -152,38 +152,19 @@ def compare(
     Returns:
         The results by name, and the reasons of those left out, by title.
     """
+    wanted = {ours, *(FLAGS.only or contenders)}
     results, left_out = workers.measure(
-        _selected(contenders, ours),
+        {name: build for name, (_, build) in contenders.items() if name in wanted},
         setting,
         threads=here["threads"],
         warmup=FLAGS.warmup,
         rounds=FLAGS.rounds,
     )
-    return results, _by_title(left_out, contenders)
+    return results, by_title(left_out, contenders)
 
 
-def compare_each(
-    contenders: Contenders,
-    ours: str,
-    settings: Sequence[Any],
-    here: Row,
-) -> tuple[list[Results], dict[str, str]]:
-    """Does the same at several settings; see `workers.measure_each`."""
-    results, left_out = workers.measure_each(
-        _selected(contenders, ours),
-        settings,
-        threads=here["threads"],
-        rounds=FLAGS.rounds,
-    )
-    return results, _by_title(left_out, contenders)
-
-
-def _selected(contenders, ours):
-    wanted = {ours, *(FLAGS.only or contenders)}
-    return {name: build for name, (_, build) in contenders.items() if name in wanted}
-
-
-def _by_title(left_out, contenders):
+def by_title(left_out: dict[str, str], contenders: Contenders) -> dict[str, str]:
+    """Returns the reasons of those left out, by title instead of by name."""
     return {contenders[name][0]: reason for name, reason in left_out.items()}
 
 

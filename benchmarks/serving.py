@@ -9,15 +9,17 @@ window of the receptive field again for each token. `docs/benchmarks.md` explain
 """
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
 
-from benchmarks import exported, generate, lstm, report, workers
+from benchmarks import authors as released
+from benchmarks import exported, lstm, report
 from benchmarks.exported import Model
-from benchmarks.workers import Contender, Facts, Reading, Results
+from benchmarks.workers import Contender, Facts, LeftOutError, Reading, Results
 
 FLAGS = flags.FLAGS
 MATRIX = (1024, 8192)
@@ -32,30 +34,23 @@ class Setting:
     Attributes:
         batch_size: how many prompts.
         new_tokens: how many tokens a step of a contender adds to each.
-        windows: the same where each takes the whole window.
         reference_dir: a clone of the authors' code.
+        windows: as `new_tokens`, where each takes the whole window.
     """
 
     model: Model
     batch_size: int
     new_tokens: int
-    windows: int
     reference_dir: str | None
+    windows: int = 1
 
     def prompts(self) -> Any:
         """Returns ids, int32 [B, receptive field]."""
-        return self.as_generation().prompts()
+        import numpy as np
 
-    def as_generation(self) -> generate.Setting:
-        """Returns what `generate`'s contenders are built for, to take windows."""
-        return generate.Setting(
-            self.batch_size,
-            prompt=self.model.receptive_field,
-            new_tokens=self.windows,
-            threads=self.model.threads,
-            reference_dir=self.reference_dir,
-            **self.model.sizes(),
-        )
+        shape = (self.batch_size, self.model.receptive_field)
+        random = np.random.default_rng(0)
+        return random.integers(self.model.vocabulary_size, size=shape, dtype=np.int32)
 
     def weights_read(self) -> int:
         """Returns how many weights a token must read, however many rows there are.
@@ -81,10 +76,10 @@ def step(setting: Setting) -> Contender:
         return exported.split(one(ids=ids, **cache))
 
     count = setting.new_tokens
-    return _contender(lambda: _greedy(read, ids, cache, count), count)
+    return _contender(lambda: _greedy(read, ids, cache, count).numpy(), count)
 
 
-def generate_signature(setting: Setting) -> Contender:
+def generate(setting: Setting) -> Contender:
     """The signature `generate`, whose loop is in the graph."""
     import tensorflow as tf
 
@@ -97,7 +92,7 @@ def generate_signature(setting: Setting) -> Contender:
     request["ids"] = ids[:, None]
 
     def step():
-        return continued(**request, **cache)["ids"]
+        return continued(**request, **cache)["ids"].numpy()
 
     return _contender(step, setting.new_tokens)
 
@@ -125,8 +120,13 @@ def _greedy(read, ids, cache, count):
 
 
 def _contender(step, tokens, **facts):
-    """Returns a contender whose step returns ids [B, tokens], a tensor."""
-    return generate.contender(lambda: step().numpy(), tokens=tokens, **facts)
+    """Returns a contender whose step returns ids [B, tokens], an array."""
+    learned: Facts = {}
+
+    def remember():
+        learned["ids"] = step().tolist()
+
+    return Contender(remember, {"tokens": tokens, **facts}, lambda: learned)
 
 
 # An LSTM
@@ -140,7 +140,7 @@ def lstm_step(setting: Setting) -> Contender:
     read = tf.function(network.step, autograph=False)
     ids, cache, facts = _lstm_begun(setting, network)
     count = setting.new_tokens
-    return _contender(lambda: _greedy(read, ids, cache, count), count, **facts)
+    return _contender(lambda: _greedy(read, ids, cache, count).numpy(), count, **facts)
 
 
 def lstm_generate(setting: Setting) -> Contender:
@@ -153,7 +153,7 @@ def lstm_generate(setting: Setting) -> Contender:
     count = tf.constant(setting.new_tokens)
 
     def step():
-        return continued(network, ids, cache, count)
+        return continued(network, ids, cache, count).numpy()
 
     return _contender(step, setting.new_tokens, **facts)
 
@@ -170,20 +170,12 @@ def _lstm_begun(setting, network):
 # The window again for each token
 
 
-def window(setting: Setting) -> Contender:
-    """`TrellisLM` over the window, all outputs."""
-    return _window(setting, discard=0)
-
-
-def window_last(setting: Setting) -> Contender:
-    """The same for the last output alone: half of the work."""
-    return _window(setting, discard=setting.model.receptive_field - 1)
-
-
-def _window(setting, discard):
+def window(setting: Setting, *, last: bool = False) -> Contender:
+    """`TrellisLM` over the window: all outputs, or the last one alone, which is half the work."""
     import tensorflow as tf
 
     model, reach = setting.model.build(), setting.model.receptive_field
+    discard = reach - 1 if last else 0
 
     @tf.function(autograph=False)
     def predict(ids):
@@ -194,9 +186,9 @@ def _window(setting, discard):
         ids = tf.constant(setting.prompts())
         for _ in range(setting.windows):
             scores = predict(ids[:, -reach:])
-            last = tf.argmax(scores, -1, tf.int32)
-            ids = tf.concat([ids, last[:, None]], axis=1)
-        return ids[:, reach:]
+            likeliest = tf.argmax(scores, -1, tf.int32)
+            ids = tf.concat([ids, likeliest[:, None]], axis=1)
+        return ids[:, reach:].numpy()
 
     return _contender(step, setting.windows)
 
@@ -204,32 +196,39 @@ def _window(setting, discard):
 def authors(setting: Setting) -> Contender:
     """The authors' code over the window."""
     if set(setting.model.dilation_rate) != {1}:
-        raise workers.LeftOutError("it is built here for the dilation 1 alone")
-    contender = generate.authors(setting.as_generation())
-    return contender._replace(facts={"tokens": setting.windows})
+        raise LeftOutError("it is built here for the dilation 1 alone")
+    sizes = setting.model
+    model = released.language_model(setting.reference_dir, sizes.arrays(), sizes.depth)
+    import torch
+
+    torch.set_num_threads(sizes.threads)
+    prompts = torch.tensor(setting.prompts()).long()
+    reach = sizes.receptive_field
+
+    def step():
+        ids = prompts
+        for _ in range(setting.windows):
+            state = model.init_hidden(len(ids))
+            outputs, _, _ = model(ids[:, -reach:], state, decode=False)
+            _, features, _ = outputs
+            logits = model.decoder(features[:, -1])
+            last = logits.argmax(-1, keepdim=True)
+            ids = torch.cat([ids, last], dim=1)
+        return ids[:, reach:].numpy()
+
+    return _contender(torch.no_grad()(step), setting.windows)
 
 
 # What the machine could do
 
 
-def read_sums(setting: Setting) -> Contender:
-    """The sums of matrices that together fit no cache."""
+def reading(setting: Setting, *, product: bool) -> Contender:
+    """The sums of matrices that together fit no cache, or a row times each of them."""
     del setting
     import tensorflow as tf
 
-    return _reading(lambda row, matrix: tf.reduce_sum(matrix))
-
-
-def read_products(setting: Setting) -> Contender:
-    """A row times each of these matrices."""
-    del setting
-    import tensorflow as tf
-
-    return _reading(tf.matmul)
-
-
-def _reading(read):
-    import tensorflow as tf
+    def read(row, matrix):
+        return tf.matmul(row, matrix) if product else tf.reduce_sum(matrix)
 
     height, width = MATRIX
     row = tf.ones([1, height])
@@ -289,15 +288,18 @@ LIMIT = "limit"  # no contender: the faster of READS in each round
 READS = ("read_sums", "read_products")
 CONTENDERS: report.Contenders = {
     OURS: ("`step`", step),
-    "generate": ("`generate`", generate_signature),
+    "generate": ("`generate`", generate),
     "products": ("products alone", products),
     "lstm": ("keras.layers.LSTM", lstm_step),
     "lstm_generate": ("keras.layers.LSTM, loop in the graph", lstm_generate),
-    "window_last": ("TrellisLM, window by window, last output", window_last),
+    "window_last": (
+        "TrellisLM, window by window, last output",
+        functools.partial(window, last=True),
+    ),
     "window": ("TrellisLM, window by window", window),
     "authors": ("the authors' code, window by window", authors),
-    "read_sums": ("reading, sums", read_sums),
-    "read_products": ("reading, products", read_products),
+    "read_sums": ("reading, sums", functools.partial(reading, product=False)),
+    "read_products": ("reading, products", functools.partial(reading, product=True)),
 }
 # Our signatures, and the LSTM that does the same.
 LSTMS = {OURS: "lstm", "generate": "lstm_generate"}
@@ -366,7 +368,10 @@ def _same(name, results):
     ids = results[name].facts.get("ids")
     if ids is None:
         return None
-    return generate.same(ids, results[OURS].facts["ids"])
+    equal = []
+    for row, ours_row in zip(ids, results[OURS].facts["ids"], strict=True):
+        equal += [a == b for a, b in zip(row, ours_row, strict=False)]
+    return sum(equal) / len(equal)
 
 
 def beside_lstms(size: int, results: Results) -> list[Facts]:
@@ -410,10 +415,9 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_list("batch_size", ["1", "32"], "The batch sizes.")
     flags.DEFINE_integer("new_tokens", 16, "By which a step continues a prompt.", lower_bound=1)
-    flags.DEFINE_integer("windows", 1, "The same, of those that compute windows.", lower_bound=1)
-    exported.define_flags(units=1400, depth=55)
+    exported.define_flags()
     report.define_only(CONTENDERS, OURS)
-    report.define_flags(rounds=5)
+    report.define_flags(rounds=5, warmup=1)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -421,18 +425,16 @@ def main(argv: Sequence[str]) -> int:
     here = report.begin(argv)
     with exported.from_flags(here["threads"]) as model:
         exported.write(model)
-        settings = [
-            Setting(model, size, FLAGS.new_tokens, FLAGS.windows, FLAGS.reference_dir)
-            for size in report.integers("batch_size")
-        ]
-        each, left_out = report.compare_each(CONTENDERS, OURS, settings, here)
-    found = {"setting": model.sizes() | {"new_tokens": FLAGS.new_tokens}, **here}
-    found |= {"left_out": left_out, "rows": [], "beside_lstms": []}
-    for setting, results in zip(settings, each, strict=True):
-        found["rows"] += rows(setting, results)
-        found["beside_lstms"] += beside_lstms(setting.batch_size, results)
+        found = {"setting": model.sizes() | {"new_tokens": FLAGS.new_tokens}, **here}
+        found |= {"left_out": {}, "rows": [], "beside_lstms": []}
+        for size in report.integers("batch_size"):
+            setting = Setting(model, size, FLAGS.new_tokens, FLAGS.reference_dir)
+            results, left_out = report.compare(CONTENDERS, OURS, setting, here)
+            found["left_out"] |= left_out
+            found["rows"] += rows(setting, results)
+            found["beside_lstms"] += beside_lstms(size, results)
     report.end(found, table(found))
-    return int(CONTENDERS[OURS][0] in left_out)
+    return int(CONTENDERS[OURS][0] in found["left_out"])
 
 
 if __name__ == "__main__":

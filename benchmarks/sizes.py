@@ -90,25 +90,20 @@ class Sizes:
         """Returns the facts of a trellis network, whoever wrote it.
 
         The input's product counts once for every dilation, the hidden product at every level
-        but the first, whose hidden state is zero; each at the positions that a kept output needs,
-        and in `flops_everywhere` at all of them.
+        but the first, whose hidden state is zero; each at the positions that a kept output needs.
         """
-        return {
-            "flops": self._trellis_flops(input_weights, hidden_weights, self.needed()),
-            "flops_everywhere": self._trellis_flops(
-                input_weights, hidden_weights, [set(range(self.time_steps))] * self.depth
-            ),
-            "receptive_field": self.receptive_field(),
-            "parameters": parameters,
-        }
-
-    def _trellis_flops(self, input_weights, hidden_weights, needed):
         injected: dict[int, set[int]] = {}
+        needed = self.needed()
         for dilation, positions in zip(self.dilations(), needed, strict=True):
             injected.setdefault(dilation, set()).update(positions)
         injections = sum(map(len, injected.values()))
         states = sum(map(len, needed[1:]))
-        return self.flops(input_weights, injections) + self.flops(hidden_weights, states)
+        flops = self.flops(input_weights, injections) + self.flops(hidden_weights, states)
+        return {
+            "flops": flops,
+            "receptive_field": self.receptive_field(),
+            "parameters": parameters,
+        }
 
     def product_shape(self) -> tuple[int, int, int]:
         """Returns rows, inner size and columns of a level's hidden product."""

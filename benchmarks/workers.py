@@ -6,15 +6,13 @@ hold even where times do not.
 """
 
 import contextlib
-import functools
 import gc
-import itertools
 import multiprocessing
 import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,54 +117,6 @@ def measure(
     for result in results.values():
         del result.readings[:warmup]
     return results, left_out
-
-
-def measure_each(
-    builds: Mapping[str, Build],
-    settings: Sequence[Any],
-    *,
-    threads: int,
-    rounds: int,
-) -> tuple[list[Results], dict[str, str]]:
-    """Runs contenders in turn at several settings, each contender in one process for all of them.
-
-    The first pass through the settings does not count. Readings have no memory, since a process may
-    still hold what it took at another setting.
-
-    Args:
-        builds: as `measure`'s.
-        settings: what the contenders are built for, one after another; they must pickle.
-        threads: as `measure`'s.
-        rounds: how many passes through the settings count.
-
-    Returns:
-        The results of each setting, and for each contender that cannot run the reason.
-    """
-    count = len(settings)
-    found, left_out = measure(
-        {name: functools.partial(_in_turn, build) for name, build in builds.items()},
-        settings,
-        threads=threads,
-        warmup=0,
-        rounds=(1 + rounds) * count,
-    )
-    results: list[Results] = [{} for _ in settings]
-    for name, (facts, readings) in found.items():
-        for index in range(count):
-            counted = readings[count + index :: count]
-            results[index][name] = Result(facts["each"][index], counted)
-    return results, left_out
-
-
-def _in_turn(build, settings):
-    """Returns a contender that takes a step at one setting after another, again and again."""
-    contenders = [build(setting) for setting in settings]
-    turn = itertools.cycle(contenders)
-
-    def learn():
-        return {"each": [{**each.facts, **each.learn()} for each in contenders]}
-
-    return Contender(lambda: next(turn).step(), {}, learn, memory=False)
 
 
 def once(name: str, build: Build, setting: Any, threads: int) -> Result:

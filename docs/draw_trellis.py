@@ -55,7 +55,7 @@ def injection(axes: Axes, step: int) -> None:
 
 
 def history(axes: Axes) -> None:
-    """Draws what stands left of the sequence."""
+    """Draws the history, left of the sequence."""
     bottom = height(0) - HALF
     axes.add_patch(
         FancyBboxPatch(

@@ -1,6 +1,6 @@
 """What the pictures of trellis networks share: colours, and boxes in rows with arrows between them.
 
-A box stands at a step (x) in a row (y): row 0 and below is input, row i is level i.
+A box is at a step (x) in a row (y): row 0 and below is input, row i is level i.
 """
 
 import matplotlib

@@ -11,7 +11,7 @@ printed, and the exit status is 1.
 
 import collections
 import dataclasses
-import functools
+import operator
 import os
 import shlex
 import shutil
@@ -79,9 +79,8 @@ def _begin_again():
 
 
 def _findings(folder, lanes, deadline):
-    from benchmarks.faults import (
-        server,
-    )  # imports TensorFlow, which the first process does not need
+    # It imports TensorFlow, which the first process does not need.
+    from benchmarks.faults import server
 
     found = []
     for each in server.findings(
@@ -118,28 +117,19 @@ def table(result: dict[str, Any]) -> str:
         by_kind[kind].append(each)
     rows = [_row(KINDS[kind], by_kind[kind]) for kind in KINDS if kind in by_kind]
     rows.append(_row("all", result["cases"]))
-    counts = ("cases", "refused with a line", "went on", "different", "lost", "wrong")
-    columns = {"": lambda row: row[""]}
-    for name in counts:
-        columns[name] = functools.partial(_count, name)
-    return report.table(rows, columns)
+    return report.table(rows, {name: operator.itemgetter(name) for name in rows[0]})
 
 
 def _row(title, found):
     refused = sum(each["refused"] for each in found)
-    row = {
-        "": title,
+    counts = {
         "cases": len(found),
         "refused with a line": refused,
         "went on": len(found) - refused,
     }
     for name in ("different", "lost", "wrong"):
-        row[name] = sum(bool(each[name]) for each in found)
-    return row
-
-
-def _count(name, row):
-    return report.number(row[name])
+        counts[name] = sum(bool(each[name]) for each in found)
+    return {"": title} | {name: report.number(count) for name, count in counts.items()}
 
 
 def define_flags() -> None:

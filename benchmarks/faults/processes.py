@@ -134,34 +134,16 @@ class _Child:
         )
 
 
-class Forker:
-    """A process that forks commands; make it before TensorFlow computes anything."""
+class Runner:
+    """Runs commands; make it before TensorFlow computes anything.
+
+    Those that need graphs are forked by a process of its own, which it makes for that.
+    """
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("fork")
         self._connection, theirs = context.Pipe()
         context.Process(target=_fork_when_asked, args=(theirs,), daemon=True).start()
-
-    def run(self, commands: Sequence[tuple[Command, Disturbance]]) -> list[Ended]:
-        """Runs commands at once, to their ends."""
-        self._connection.send(commands)
-        return self._connection.recv()
-
-
-def _fork_when_asked(connection):
-    while True:
-        connection.send(_run_here(connection.recv()))
-
-
-class Runner:
-    """Runs commands.
-
-    Args:
-        forker: runs the commands that need graphs.
-    """
-
-    def __init__(self, forker: Forker) -> None:
-        self._forker = forker
 
     def run(self, command: Command, disturbance: Disturbance | None = None) -> Ended:
         """Runs a command to its end."""
@@ -170,8 +152,15 @@ class Runner:
 
     def together(self, commands: Sequence[tuple[Command, Disturbance]]) -> list[Ended]:
         """Runs commands at once, to their ends."""
-        graphs = any(command.graphs for command, _ in commands)
-        return self._forker.run(commands) if graphs else _run_here(commands)
+        if not any(command.graphs for command, _ in commands):
+            return _run_here(commands)
+        self._connection.send(commands)
+        return self._connection.recv()
+
+
+def _fork_when_asked(connection):
+    while True:
+        connection.send(_run_here(connection.recv()))
 
 
 def _run_here(commands):

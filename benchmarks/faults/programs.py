@@ -165,20 +165,9 @@ EXPORT = Program(
     graphs=True,
 )
 LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _half_text_run, 1)
-PROGRAMS = {
-    program.name: program
-    for program in (
-        TRAIN,
-        RESUME,
-        AGAIN,
-        EVALUATE,
-        ENCODE,
-        ENCODE_ON,
-        ENCODED,
-        EXPORT,
-        LANGUAGE,
-    )
-}
+_ENCODERS = (ENCODE, ENCODE_ON, ENCODED)
+_ALL = (TRAIN, RESUME, AGAIN, EVALUATE, *_ENCODERS, EXPORT, LANGUAGE)
+PROGRAMS = {program.name: program for program in _ALL}
 
 
 class Templates:

@@ -50,8 +50,7 @@ def findings(
     """
     processes.limit_core_files()
     quick.install()
-    forkers = [processes.Forker() for _ in range(lanes)]  # before TensorFlow computes
-    runners = [processes.Runner(each) for each in forkers]
+    runners = [processes.Runner() for _ in range(lanes)]  # before TensorFlow computes
     _warm_up(folder)
     templates, profiles = Templates(folder / "templates"), {}
     needed = {case.split(":")[1] for case in given} or PROGRAMS
@@ -97,12 +96,7 @@ def _received(receivers):
                 receivers.remove(each)
 
 
-def _lane(
-    mine,
-    trying,
-    deadline,
-    sender,
-):
+def _lane(mine, trying, deadline, sender):
     """Tries one case after another."""
     for case in mine:
         if time.monotonic() > deadline:

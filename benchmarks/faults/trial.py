@@ -137,7 +137,7 @@ class _Trial:
         self.finding.different += self._found(name)
 
     def paired(self, how: str, delay: str, call: str) -> None:
-        """Runs two processes, of which one may be killed: neither may disturb the other."""
+        """Runs two processes and may kill one; neither may disturb the other."""
         first = Disturbance(call=int(call), signal=signal.SIGKILL)
         second = Disturbance(delay=float(delay))
         pair = [(self._command, first), (self._command, second)]

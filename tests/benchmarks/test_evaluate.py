@@ -68,7 +68,7 @@ def test_the_authors_loop_scores_each_window_behind_its_horizon(monkeypatch, our
 def test_the_text_is_the_authors(tmp_path):
     (tmp_path / "ptb.train.txt").write_text(" a b \n <unk> a\n")
     (tmp_path / "ptb.test.txt").write_text(" <unk> \n b a\n")
-    ids, vocabulary_size = evaluate.read(tmp_path, None)
+    ids, vocabulary_size = evaluate.read(tmp_path)
     assert vocabulary_size == 4 and ids.tolist() == [3, 2, 1, 0, 2]
 
 

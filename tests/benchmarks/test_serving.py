@@ -1,12 +1,14 @@
 """The benchmark of generation from an export, at a tiny size."""
 
+import importlib.util
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import keras_trellis
-from benchmarks import generate, lstm, serving
+from benchmarks import authors, lstm, serving
 from benchmarks.workers import Reading, Result
 from tests.benchmarks.commands import measured
 
@@ -23,7 +25,10 @@ def continued(contender):
 
 @pytest.fixture(scope="module")
 def expected(setting):
-    return continued(generate.step(setting.as_generation()))
+    prompts = setting.prompts()
+    length = prompts.shape[1] + setting.new_tokens
+    ids = setting.model.build().generate(prompts, length, temperature=0.0, strip_prompt=True)
+    return ids.numpy().tolist()
 
 
 @pytest.mark.parametrize("name", ["step", "generate", "window", "window_last"])
@@ -31,6 +36,32 @@ def test_each_continues_as_the_keras_model_does(name, setting, expected):
     contender = serving.CONTENDERS[name][1](setting)
     assert continued(contender) == expected and contender.facts["tokens"] == 4
     assert continued(contender) == expected  # the next round begins where this one did
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_the_authors_window_is_the_receptive_field(setting, monkeypatch):
+    import torch
+
+    windows = []
+
+    class Successor:
+        """The most probable token is the last one's successor."""
+
+        def __call__(self, ids, hidden, decode):
+            windows.append(ids.shape[1])
+            return (None, torch.nn.functional.one_hot((ids + 1) % 11, 11).float(), None), None, None
+
+        def init_hidden(self, batch_size):
+            return None
+
+        def decoder(self, features):
+            return features
+
+    monkeypatch.setattr(authors, "language_model", lambda *_: Successor())
+    last = setting.prompts()[:, -1].tolist()
+    found = continued(serving.CONTENDERS["authors"][1](setting))
+    assert found == [[(each + step) % 11 for step in range(1, 5)] for each in last]
+    assert windows == [4] * 4
 
 
 def test_no_lstm_comes_nearer_to_the_parameters(setting):
@@ -121,8 +152,8 @@ def test_each_way_is_set_beside_the_lstm_that_goes_it():
 
 def test_the_command(tmp_path):
     sizes = ("--units=8", "--depth=3", "--embedding_units=6", "--vocabulary_size=11")
-    flags = ("--batch_size=2", "--rounds=1", "--only=generate", "--threads=1")
+    flags = ("--batch_size=2", "--rounds=1", "--warmup=0", "--only=step", "--threads=1")
     found, text = measured(tmp_path, "serving", *sizes, *flags)
-    rows = [(each["name"], each["batch_size"], each["same"]) for each in found["rows"]]
-    assert rows == [(name, 2, 1.0) for name in ("step", "generate")]
-    assert "| `step` | 2 | " in text and "| `generate` | 2 | " in text
+    (row,) = found["rows"]
+    assert (row["name"], row["batch_size"], row["same"]) == ("step", 2, 1.0)
+    assert "| `step` | 2 | " in text

@@ -39,7 +39,7 @@ def needs(module):
 @pytest.fixture(scope="module")
 def measured_once(tmp_path_factory):
     """One run, since each contender's process takes its time to start."""
-    contenders = ("lstm", "tcn", "products_tensorflow", "authors")
+    contenders = ("lstm", "tcn", "authors")
     only = [f"--only={name}" for name in contenders]
     return measured(tmp_path_factory.mktemp("run"), "train_step", *TINY, *only)
 
@@ -47,7 +47,7 @@ def measured_once(tmp_path_factory):
 def test_rows_and_reasons(measured_once):
     found, text = measured_once
     rows = {row["name"]: row for row in found["rows"] if row["name"] != "tcn"}
-    assert list(rows) == ["trellis", "lstm", "products_tensorflow"]
+    assert list(rows) == ["trellis", "lstm"]
     assert all(len(row["seconds"]) == 2 and row["gflops_per_second"] > 0 for row in rows.values())
     assert rows["trellis"]["time_to_ours"] == {"min": 1.0, "median": 1.0, "max": 1.0}
     assert rows["trellis"]["receptive_field"] == 4 and rows["lstm"]["receptive_field"] is None

@@ -62,20 +62,6 @@ def test_what_the_steps_brought_is_learned():
     assert results["learner"].facts == {"known": 1, "steps": 4}
 
 
-def test_settings_take_turns():
-    builds = {"learner": learner, "sleeper": sleeper, "told": told}
-    results, left_out = workers.measure_each(builds, [0.01, 0.05], threads=1, rounds=2)
-    assert list(left_out) == ["told"] and len(results) == 2
-    for seconds, result in zip([0.01, 0.05], results, strict=True):
-        assert result["learner"].facts == {"known": 1, "steps": 3}
-        assert result["sleeper"].facts == {"seconds": seconds}
-        assert len(result["sleeper"].readings) == 2
-        assert all(
-            reading.seconds >= seconds and reading.bytes is None
-            for reading in result["sleeper"].readings
-        )
-
-
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from /proc")
 def test_memory_is_that_of_the_step():
     size = 64 * 2**20

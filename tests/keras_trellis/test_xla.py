@@ -23,7 +23,7 @@ def compiled_parts(monkeypatch):
 @st.composite
 def layers(draw):
     """Draws a layer and how it is run: (constructor's arguments, arguments of `propagate`)."""
-    depth = draw(st.sampled_from([1, 2, 5, 9, 20]))
+    depth = draw(st.sampled_from([1, 2, 5, 9]))
     arguments = {
         "depth": depth,
         "kernel_size": draw(st.integers(1, 3)),
@@ -80,11 +80,11 @@ def assert_same(got, expected, tolerance):
 
 
 @hypothesis.settings(
-    max_examples=3, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    max_examples=2, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
 @hypothesis.given(drawn=layers(), known=st.booleans())
-@hypothesis.example(({"depth": 20, "return_sequences": False}, {}), True)
-@hypothesis.example(({"depth": 20, "return_sequences": True}, {"every": 4}), True)
+@hypothesis.example(({"depth": 9, "return_sequences": False}, {}), True)
+@hypothesis.example(({"depth": 9, "return_sequences": True}, {"every": 4}), True)
 @hypothesis.example(
     ({"depth": 20, "return_sequences": True, "recompute": True}, {"every": 4, "state": True}), False
 )

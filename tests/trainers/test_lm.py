@@ -147,7 +147,6 @@ def stop(process, workdir, number):
 def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
     trained, corpus, environment, tmp_path
 ):
-    """Killed, then resumed and told to stop, then resumed to its end."""
     workdir = tmp_path / "stopped"
     arguments = (
         "--task=text",
@@ -156,17 +155,11 @@ def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
         *SMALL,
         "--config.training.checkpoint_every_steps=7",
     )
-
-    def start():
-        return subprocess.Popen(
-            command(*arguments), env=environment, stdout=subprocess.PIPE, text=True
-        )
-
-    _, status = stop(start(), workdir, signal.SIGKILL)
-    assert status == -signal.SIGKILL
-    output, status = stop(start(), workdir, signal.SIGTERM)
+    process = subprocess.Popen(
+        command(*arguments), env=environment, stdout=subprocess.PIPE, text=True
+    )
+    output, status = stop(process, workdir, signal.SIGTERM)
     assert status == 143
-    assert "going on from step" in output
     line = re.search(r"stopped by SIGTERM after step (\d+); the same command goes on from", output)
     assert f"going on from step {line[1]}," in run(environment, *arguments)
     expected_name, expected = checkpoint(trained[0])
@@ -265,7 +258,7 @@ def test_adaptations_that_make_no_sense_are_refused_at_once(call, given, message
     assert message in call("--mode=evaluate", "--workdir=nowhere", *given, status=2)
 
 
-@pytest.mark.parametrize("layer", ["lstm", "gru", "equilibrium"])
+@pytest.mark.parametrize("layer", ["lstm", "equilibrium"])  # a GRU in test_pixels
 def test_each_layer_is_trained_scored_adapted_sampled_from_and_exported(
     layer, corpus, call, tmp_path
 ):

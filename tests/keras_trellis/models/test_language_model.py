@@ -648,7 +648,7 @@ tf.config.set_logical_device_configuration(
 def train(devices):
     strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
-        head = keras_trellis.heads.AdaptiveSoftmax((4, 7), dtype="float64")
+        head = keras_trellis.heads.AdaptiveSoftmax((5,), dtype="float64")
         layer = keras_trellis.TrellisLayer(
             8, 2, output_units=5, dtype="float64", kernel_regularizer=keras.regularizers.L2(0.1))
         model = keras_trellis.TrellisLM(

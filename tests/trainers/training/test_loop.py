@@ -47,10 +47,13 @@ def train(folder, task=None, **arguments):
     return result._replace(cost=None), task
 
 
-def start(folder, **arguments):
-    """Starts the toy's program in a process of its own."""
-    command = [sys.executable, toy.__file__, f"--workdir={folder}"]
-    command += [f"--{name}={value}" for name, value in arguments.items()]
+def flags(**arguments):
+    return [f"--{name}={value}" for name, value in arguments.items()]
+
+
+def start(*runs):
+    """Starts the toy's program in a process of its own, for one run after another."""
+    command = [sys.executable, toy.__file__, json.dumps(runs)]
     root = pathlib.Path(toy.__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.Popen(
@@ -58,11 +61,12 @@ def start(folder, **arguments):
     )
 
 
-def outcome(process):
-    """What the toy's program printed at its end."""
+def outcomes(*runs):
+    """What the toy's program printed of each run."""
+    process = start(*runs)
     output, errors = process.communicate()
     assert process.returncode == 0, errors[-2000:]
-    return json.loads(output.splitlines()[-1])
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def flat(values):
@@ -131,18 +135,20 @@ def _numeric_gradient(task, ids, targets, state, by=1e-6):
     return gradients
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_two_replicas_give_what_one_gives(tmp_path, optimizer):
-    running = [
-        start(tmp_path / str(replicas), replicas=replicas, dropout=0, optimizer=optimizer)
-        for replicas in (1, 2)
-    ]
-    one, two = (outcome(process) for process in running)
-    difference = np.abs(flat(one["variables"]) - flat(two["variables"])).max()
-    assert difference < 1e-10
-    assert one["result"]["best_epoch"] == two["result"]["best_epoch"]
-    np.testing.assert_allclose(one["result"]["best_loss"], two["result"]["best_loss"], rtol=1e-12)
-    assert (one["traces"], two["traces"]) == (2, 4)  # a trace on each replica
+def test_two_replicas_give_what_one_gives(tmp_path):
+    runs = []
+    for replicas in (2, 1):  # the first run of a process makes its devices
+        for optimizer in ("sgd", "adam"):
+            place = tmp_path / f"{optimizer}{replicas}"
+            runs.append(flags(workdir=place, replicas=replicas, dropout=0, optimizer=optimizer))
+    *twos, sgd, adam = outcomes(*runs)
+    for one, two in zip((sgd, adam), twos, strict=True):
+        difference = np.abs(flat(one["variables"]) - flat(two["variables"])).max()
+        assert difference < 1e-10
+        best = one["result"], two["result"]
+        assert best[0]["best_epoch"] == best[1]["best_epoch"]
+        np.testing.assert_allclose(best[0]["best_loss"], best[1]["best_loss"], rtol=1e-12)
+        assert (one["traces"], two["traces"]) == (2, 4)  # a trace on each replica
 
 
 @hypothesis.settings(max_examples=5)
@@ -180,29 +186,32 @@ def test_one_replica_is_a_run_on_one_device(tmp_path):
     np.testing.assert_array_equal(values(again), values(task))
 
 
-@pytest.mark.parametrize(
-    ("replicas", "killed", "steps"),
-    [
-        (1, {"killed_at": STOP}, (10, 12)),  # the last is being written, or was
-        (2, {"killed_at": STOP}, (10, 12)),
-        (1, {"killed_writing": 4}, (4,)),  # beside checkpoints, the best weights of step 5
-        (1, {"killed_writing": 5}, (4,)),  # the checkpoint after these
-    ],
-)
-def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, replicas, killed, steps):
+KILLS = {
+    "between": ({"killed_at": STOP}, (10, 12)),  # the last is being written, or was
+    "best": ({"killed_writing": 4}, (4,)),  # beside checkpoints, the best weights of step 5
+    "next": ({"killed_writing": 5}, (4,)),  # the checkpoint after these
+}
+
+
+@pytest.mark.parametrize(("replicas", "names"), [(1, [*KILLS]), (2, ["between"])])
+def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, replicas, names):
+    places = {name: tmp_path / name for name in names}
+    for name, place in places.items():
+        killed, steps = KILLS[name]
+        process = start(flags(workdir=place, replicas=replicas, **killed))
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert checkpoints.Checkpoints(place / "checkpoints").steps()[-1] in steps
     # With other numbers of steps a call.
-    whole = start(tmp_path / "whole", replicas=replicas, every_steps=100)
-    process = start(tmp_path / "killed", replicas=replicas, **killed)
-    assert process.wait() == -signal.SIGKILL
-    process.communicate()
-    assert checkpoints.Checkpoints(tmp_path / "killed" / "checkpoints").steps()[-1] in steps
-    resumed = start(tmp_path / "killed", replicas=replicas)
-    whole, resumed = outcome(whole), outcome(resumed)
-    assert resumed["variables"] == whole["variables"]
-    assert resumed["result"] == whole["result"]
-    assert resumed["cost"]["weight"] == whole["cost"]["weight"]
-    tables = [(tmp_path / name / "metrics.csv").read_text() for name in ("whole", "killed")]
-    assert _epoch_rows(tables[0]) == _epoch_rows(tables[1])
+    undisturbed = flags(workdir=tmp_path / "whole", replicas=replicas, every_steps=100)
+    again = [flags(workdir=place, replicas=replicas) for place in places.values()]
+    whole, *others = outcomes(undisturbed, *again)
+    table = _epoch_rows((tmp_path / "whole" / "metrics.csv").read_text())
+    for place, resumed in zip(places.values(), others, strict=True):
+        assert resumed["variables"] == whole["variables"]
+        assert resumed["result"] == whole["result"]
+        assert resumed["cost"]["weight"] == whole["cost"]["weight"]
+        assert _epoch_rows((place / "metrics.csv").read_text()) == table
 
 
 def _epoch_rows(table):

@@ -1,12 +1,14 @@
 """A small task for the loop's tests: an embedding with dropout and a carried state.
 
-Run as a program, it trains in the folder that it is given; the tests stop it in all manner of ways.
+Run as a program, it trains once for each list of flags in its argument, a JSON list; the tests stop
+it in all manner of ways.
 """
 
 import argparse
 import json
 import os
 import signal
+import sys
 
 import keras
 import numpy as np
@@ -111,7 +113,8 @@ def optimizer_of(name):
     return optimizers.SGD(1.0, weight_decay=1e-3, averages=True)
 
 
-def main():
+def run(flags):
+    """Trains as the flags say; returns what it comes to."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--epochs", type=int, default=4)
@@ -121,7 +124,7 @@ def main():
     parser.add_argument("--every_steps", type=int, default=2)
     parser.add_argument("--killed_at", type=int)
     parser.add_argument("--killed_writing", type=int)
-    args = parser.parse_args()
+    args = parser.parse_args(flags)
     if args.replicas > 1:
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0],
@@ -156,7 +159,7 @@ def main():
     variables = task.model.variables + optimizer.variables
     values = [variable.numpy().tolist() for variable in variables]
     ended = {"result": result._replace(cost=None)._asdict(), "cost": result.cost._asdict()}
-    print(json.dumps({**ended, "variables": values, "traces": task.traces}))
+    return {**ended, "variables": values, "traces": task.traces}
 
 
 def send_at(task, call, number):
@@ -188,4 +191,5 @@ def kill_writing(call):
 
 
 if __name__ == "__main__":
-    main()
+    for flags in json.loads(sys.argv[1]):
+        print(json.dumps(run(flags)))
