@@ -13,11 +13,6 @@ def positive(name: str, value: Any) -> int:
     return _integer(name, value, 1, "a positive integer")
 
 
-def not_negative(name: str, value: Any) -> int:
-    """Returns `value` as an int if it is an integer of at least 0, else raises ValueError."""
-    return _integer(name, value, 0, "an integer of at least 0")
-
-
 def discard(value: Any, steps: int | None) -> int:
     """Returns `value` if that many of T steps can be left out, else raises ValueError.
 
@@ -25,7 +20,7 @@ def discard(value: Any, steps: int | None) -> int:
         value: the value of `discard`.
         steps: T, or None where it is not known.
     """
-    number = not_negative("discard", value)
+    number = _integer("discard", value, 0, "an integer of at least 0")
     if steps is not None and number > steps:
         raise ValueError(
             f"`discard` must be at most the number of steps, {steps}. Received: discard={value!r}"

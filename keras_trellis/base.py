@@ -190,11 +190,10 @@ class SequenceLayer(keras.layers.Layer):
         stops = self._checked_stops(auxiliary_every, discard)
         self._refuse_ragged_backwards(sequences)
         sequences, mask = masks.dense(sequences, mask)
-        mask = None if mask is None else masks.flat(mask)
+        sequences, initial, mask = self._received(sequences, initial_state, mask)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
-        sequences, initial = self._received(sequences, initial_state, mask)
         kept = _kept(sequences, discard) if self.return_sequences else 1
         further = None
         if self.stateful:
@@ -305,8 +304,7 @@ class SequenceLayer(keras.layers.Layer):
             ValueError: if an argument does not fit the layer or the sequences.
         """
         stops = self._stops(auxiliary_every)
-        sequences, initial = self._received(sequences, initial_state, mask)
-        mask = None if mask is None else masks.flat(mask)
+        sequences, initial, mask = self._received(sequences, initial_state, mask)
         kept = _kept(sequences, discard)
         return self._whole(sequences, initial, mask, bool(training), stops, kept)
 
@@ -335,8 +333,7 @@ class SequenceLayer(keras.layers.Layer):
         Returns:
             outputs [B, n, output_units] and the new cache.
         """
-        sequences, _ = self._received(sequences, None, mask)
-        mask = None if mask is None else masks.flat(mask)
+        sequences, _, mask = self._received(sequences, None, mask)
         return self._stream(sequences, cache, mask, training=False)
 
     # What goes in
@@ -369,8 +366,8 @@ class SequenceLayer(keras.layers.Layer):
 
     def _received(
         self, sequences: Any, initial_state: Any, mask: Any
-    ) -> tuple[tf.Tensor, State | None]:
-        """Checks sequences, initial state and mask; casts and returns the first two."""
+    ) -> tuple[tf.Tensor, State | None, tf.Tensor | None]:
+        """Returns sequences and initial state in the compute dtype, and the mask `[B, T]`."""
         if isinstance(sequences, tf.RaggedTensor):
             raise ValueError(
                 "`sequences` must be padded, `sequences.to_tensor()`, with the mask "
@@ -385,18 +382,15 @@ class SequenceLayer(keras.layers.Layer):
                 f"`sequences` must be of shape [B, T, {self._input_units}]. "
                 f"Received: sequences of shape {tuple(sequences.shape)}"
             )
-        if mask is not None:
-            self._check_mask(masks.flat(mask), sequences)
-        initial = None if initial_state is None else self._state(initial_state, sequences)
-        return tf.cast(sequences, self.compute_dtype), initial
-
-    @staticmethod
-    def _check_mask(mask: tf.Tensor, sequences: tf.Tensor) -> None:
-        if mask.shape.rank != 2 or not mask.shape.is_compatible_with(sequences.shape[:2]):
+        shape = sequences.shape[:2]
+        mask = None if mask is None else masks.flat(mask)
+        if mask is not None and not (mask.shape.rank == 2 and mask.shape.is_compatible_with(shape)):
             raise ValueError(
-                f"`mask` must be of shape {sequences.shape[:2].as_list()}, as the sequences. "
+                f"`mask` must be of shape {shape.as_list()}, as the sequences. "
                 f"Received: mask of shape {mask.shape}"
             )
+        initial = None if initial_state is None else self._state(initial_state, sequences)
+        return tf.cast(sequences, self.compute_dtype), initial, mask
 
     def _state(self, initial_state: Any, sequences: tf.Tensor) -> State:
         """Returns the initial state in the compute dtype, each [B, units]."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,11 +10,7 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.engine import equilibrium
-from keras_trellis.engine.fixed_point import Convergence
 from keras_trellis.trellis_base import TrellisBase
-from keras_trellis.types import Cache, State
-
-__all__ = ["Convergence", "EquilibriumTrellisLayer"]
 
 _OF_A_DEPTH = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
 
@@ -114,15 +109,7 @@ class EquilibriumTrellisLayer(TrellisBase):
     def _solver(self, training: bool) -> equilibrium.Solver:
         return equilibrium.Solver(self.tolerance, self.max_iterations, bool(training))
 
-    def _whole(
-        self,
-        sequences: tf.Tensor,
-        initial: State | None,
-        mask: tf.Tensor | None,
-        training: bool,
-        stops: Sequence[int],
-        kept: int | tf.Tensor | None,
-    ) -> tuple[tf.Tensor, State, Convergence]:
+    def _whole(self, sequences, initial, mask, training, stops, kept):
         del stops  # there are none
         weights = self._weights(tf.shape(sequences)[0], training)
         hidden, state, convergence = equilibrium.settle(
@@ -136,9 +123,7 @@ class EquilibriumTrellisLayer(TrellisBase):
         )
         return self._outputs(hidden), state, convergence
 
-    def _stream(
-        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, Cache]:
+    def _stream(self, sequences, cache, mask, training):
         self._check_cache(cache, sequences.shape[0])
         weights = self._weights(tf.shape(sequences)[0], training)
         hidden, cache = equilibrium.stream(

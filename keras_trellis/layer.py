@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +9,9 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.core import gates
-from keras_trellis.core.network import Network
 from keras_trellis.core.receptive_field import receptive_field
 from keras_trellis.engine import streaming, whole
 from keras_trellis.trellis_base import TrellisBase
-from keras_trellis.types import Cache, State
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -127,77 +123,6 @@ class TrellisLayer(TrellisBase):
         ValueError: if an argument is out of its range.
     """
 
-    def __init__(
-        self,
-        units: int,
-        depth: int,
-        *,
-        kernel_size: int = 2,
-        dilation_rate: int | Sequence[int] = 1,
-        gate: str | gates.Gate = "lstm",
-        output_units: int | None = None,
-        groups: int = 1,
-        staggered: bool = False,
-        inject_every: int = 1,
-        weight_normalization: bool = False,
-        dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        weight_dropout: float = 0.0,
-        recompute: bool = False,
-        return_sequences: bool = False,
-        return_state: bool = False,
-        stateful: bool = False,
-        go_backwards: bool = False,
-        zero_output_for_mask: bool = False,
-        use_bias: bool = True,
-        unit_forget_bias: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
-        recurrent_initializer: Any = "orthogonal",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        recurrent_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        recurrent_constraint: Any = None,
-        bias_constraint: Any = None,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            units,
-            depth,
-            kernel_size=kernel_size,
-            dilation_rate=dilation_rate,
-            gate=gate,
-            output_units=output_units,
-            groups=groups,
-            inject_every=inject_every,
-            weight_normalization=weight_normalization,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            weight_dropout=weight_dropout,
-            return_sequences=return_sequences,
-            return_state=return_state,
-            stateful=stateful,
-            go_backwards=go_backwards,
-            zero_output_for_mask=zero_output_for_mask,
-            use_bias=use_bias,
-            unit_forget_bias=unit_forget_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            seed=seed,
-            **kwargs,
-        )
-        self.recompute = bool(recompute)
-        self.staggered = bool(staggered)
-
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {name: getattr(self, name) for name in ("depth", "recompute", "staggered")}
@@ -210,25 +135,13 @@ class TrellisLayer(TrellisBase):
             self.depth, kernel_size=self.kernel_size, dilation_rate=self.dilation_rate
         )
 
-    @property
-    def _network(self) -> Network:
-        return dataclasses.replace(super()._network, staggered=self.groups if self.staggered else 1)
-
     def _stops(self, auxiliary_every: int | None) -> Sequence[int]:
         if auxiliary_every is None:
             return []
         every = arguments.at_most("auxiliary_every", auxiliary_every, "depth", self.depth)
         return range(every, self.depth + 1, every)
 
-    def _whole(
-        self,
-        sequences: tf.Tensor,
-        initial: State | None,
-        mask: tf.Tensor | None,
-        training: bool,
-        stops: Sequence[int],
-        kept: int | tf.Tensor | None,
-    ) -> tuple[tf.Tensor, State, tf.Tensor | None]:
+    def _whole(self, sequences, initial, mask, training, stops, kept):
         collected, state = whole.run(
             self._network,
             self._weights(tf.shape(sequences)[0], training),
@@ -244,9 +157,7 @@ class TrellisLayer(TrellisBase):
         auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
         return collected[-1], state, auxiliary
 
-    def _stream(
-        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, Cache]:
+    def _stream(self, sequences, cache, mask, training):
         self._check_cache(cache, sequences.shape[0])
         weights = self._weights(tf.shape(sequences)[0], training)
         hidden, cache = streaming.run(

@@ -34,8 +34,6 @@ from keras_trellis.models import legacy
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
 
-__all__ = ["classifier_from_torch", "language_model_from_torch", "layer_from_torch"]
-
 _GATES = [0, 3, 2, 1]  # blocks i, o, g, f there; i, f, c, o in Keras
 _PLAIN = frozenset({"weight1", "weight2", "bias2"})
 _NORMALIZED = frozenset({"weight1_g", "weight1_v", "weight2_g", "weight2_v", "bias2"})

@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from keras_trellis.types import State
 
-__all__ = ["Gate"]
-
 Activation = str | Callable[[tf.Tensor], tf.Tensor]
 
 

@@ -27,8 +27,6 @@ import tensorflow as tf
 from keras_trellis.core.gate import Gate
 from keras_trellis.types import State
 
-__all__ = ["NAMES", "GRUGate", "Gate", "LSTMGate", "TanhGate", "get"]
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class LSTMGate(Gate):

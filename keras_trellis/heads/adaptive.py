@@ -19,8 +19,6 @@ from keras_trellis.heads.head import (
     require_tied_sizes,
 )
 
-__all__ = ["AdaptiveSoftmax"]
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class AdaptiveSoftmax(Head):

@@ -10,8 +10,6 @@ import tensorflow as tf
 
 from keras_trellis.heads.head import at_least_float32, dense_logits, log_add_exp
 
-__all__ = ["BLOCK", "WORDS", "add_blockwise_nll", "blockwise_nll"]
-
 BLOCK = 2**23
 """The most logits in memory at a time: 32 MiB in float32."""
 

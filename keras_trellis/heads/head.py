@@ -9,15 +9,6 @@ import tensorflow as tf
 
 from keras_trellis.core import inputs
 
-__all__ = [
-    "Head",
-    "at_least_float32",
-    "broadcast_targets",
-    "dense_logits",
-    "log_add_exp",
-    "require_tied_sizes",
-]
-
 
 class Head(keras.layers.Layer):
     """What turns features into log-probabilities of tokens: the interface of all heads.

@@ -19,8 +19,6 @@ from keras_trellis.heads.head import (
     log_add_exp,
 )
 
-__all__ = ["MixtureOfSoftmaxes"]
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class MixtureOfSoftmaxes(Head):

@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from keras_trellis.heads.head import Head, broadcast_targets, dense_logits, require_tied_sizes
 
-__all__ = ["TiedSoftmax"]
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TiedSoftmax(Head):

@@ -14,8 +14,7 @@ from keras_trellis.core import dropout, inputs, masks
 from keras_trellis.core.dropout import Rate, generator_for
 from keras_trellis.models import legacy, sequence_layer
 from keras_trellis.models.sequence_layer import ModelLayer
-
-__all__ = ["TrellisClassifier"]
+from keras_trellis.recurrent.layer import serialized
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -172,7 +171,7 @@ class TrellisClassifier(keras.Model):
         """Returns the constructor's arguments."""
         return super().get_config() | {
             "classes": self.classes,
-            "trellis": sequence_layer.serialized(self.trellis),
+            "trellis": serialized(self.trellis),
             "dropout": self.dropout,
             "output_dropout": self.output_dropout,
             "permutation": None if self.permutation is None else list(self.permutation),

@@ -12,8 +12,6 @@ from typing import Any
 from keras_trellis import arguments
 from keras_trellis.layer import TrellisLayer
 
-__all__ = ["accepts_layer_arguments", "composed", "split"]
-
 _OF_EVERY_MODEL = {"name", "dtype", "trainable"}
 _FIXED = (
     "return_sequences",

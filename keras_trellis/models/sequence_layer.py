@@ -10,9 +10,12 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.recurrent.layer import RecurrentLayer, deserialized, is_recurrent, serialized
-
-__all__ = ["Pass", "ModelLayer", "auxiliary_levels", "prepared", "run", "serialized"]
+from keras_trellis.recurrent.layer import (
+    MEANINGLESS,
+    RecurrentLayer,
+    deserialized,
+    is_recurrent,
+)
 
 _NEEDED = (
     "output_units",
@@ -21,8 +24,6 @@ _NEEDED = (
     "get_initial_cache",
     "stream",
 )
-# With these a layer's outputs are no longer one for each time step, in order, from its own call.
-_MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
 
 
 class ModelLayer(Protocol):
@@ -124,7 +125,7 @@ def prepared(
             "`trellis` must be a sequence layer, such as keras_trellis.TrellisLayer or "
             f"keras.layers.LSTM. Received: trellis={value!r}"
         )
-    for name in _MEANINGLESS:
+    for name in MEANINGLESS:
         if getattr(layer, name, False):
             raise ValueError(
                 f"`{name}` of the layer must be False in {model}. "
