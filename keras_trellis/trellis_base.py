@@ -37,9 +37,9 @@ _OF_AN_LSTM = {
 class TrellisBase(SequenceLayer):
     """A sequence layer whose levels share one kernel; `TrellisLayer` describes the arguments."""
 
-    dropout = Rate()
-    recurrent_dropout = Rate()
-    weight_dropout = Rate()
+    dropout: Any = Rate()
+    recurrent_dropout: Any = Rate()
+    weight_dropout: Any = Rate()
 
     def __init__(
         self,

@@ -28,14 +28,7 @@ class Rate:
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, layer: Any, owner: type | None = None) -> Any:
-        if layer is None:
-            return self
-        try:
-            return vars(layer)[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
-
+    # There is no `__get__`: Python then reads the value among the layer's own attributes.
     def __set__(self, layer: Any, value: Any) -> None:
         rate = vars(layer)[self._name] = arguments.rate(self._name, value)
         if rate and vars(layer).get("seed_generator", self) is None:

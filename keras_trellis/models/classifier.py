@@ -61,8 +61,8 @@ class TrellisClassifier(keras.Model):
     sequential CIFAR-10.
     """
 
-    dropout = Rate()
-    output_dropout = Rate()
+    dropout: Any = Rate()
+    output_dropout: Any = Rate()
 
     @legacy.accepts_layer_arguments
     def __init__(

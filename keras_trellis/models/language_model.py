@@ -76,8 +76,8 @@ class TrellisLM(Streaming, OwnLoss):
     et al. (2017), "Revisiting activation regularization for language RNNs".
     """
 
-    embedding_dropout = dropout.Rate()
-    output_dropout = dropout.Rate()
+    embedding_dropout: Any = dropout.Rate()
+    output_dropout: Any = dropout.Rate()
 
     @legacy.accepts_layer_arguments
     def __init__(

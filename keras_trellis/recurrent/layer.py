@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_trellis.base import SequenceLayer
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps
+from keras_trellis.core.convolution import last_steps, zeros
 from keras_trellis.types import State
 
 _CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell)
@@ -112,7 +112,7 @@ class RecurrentLayer(SequenceLayer):
     def _cache_of_state(self, state: State) -> State:
         if self._output_place is not None:
             return state
-        return (*state, tf.zeros([tf.shape(state[0])[0], self.output_units], self.compute_dtype))
+        return (*state, zeros(state[0], 1, self.output_units)[:, 0])
 
     @property
     def _output_place(self) -> int | None:
