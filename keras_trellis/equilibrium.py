@@ -23,20 +23,20 @@ class EquilibriumTrellisLayer(TrellisBase):
 
         s_t = gate(sum_j Wz_j h_{t - (k-1-j) d} + b + x~_t, s_{t - d})
 
-    in the notation of `TrellisLayer`, found by iteration from the state zero; with a cycle of
-    dilations, or with `inject_every`, s is what one turn of the levels leaves as it is. With
+    in the notation of `TrellisLayer`. Iteration from the state zero finds it. With a cycle of
+    dilations, or with `inject_every`, one turn of the levels leaves s unchanged. With
     `training=True` the gradient comes from the implicit function theorem: its memory is that of
-    one turn, however many iterations were made. Otherwise it is that of the iterations, all of
-    which are kept.
+    one turn, for any number of iterations. Otherwise it is the gradient of the iterations, and
+    memory holds all of them.
 
-    The variables have the names and shapes of `TrellisLayer`'s: `from_layer` goes on from trained
-    ones. All else means what it means there, streaming included: chunks equal one long pass up to
+    The variables have the names and shapes of `TrellisLayer`'s; `from_layer` continues from trained
+    ones. Everything else means the same as there. In streaming, chunks equal one long pass up to
     the tolerance.
 
-    Nothing makes sure that the levels settle. If they do not within `max_iterations`, the layer
-    returns the last iterate, and gradients are as wrong as that is; `propagate` returns a
-    `Convergence`, which shows it. The system for the gradient has the same bound and the same
-    Jacobian; how far its solution came is not reported.
+    Nothing guarantees that the levels settle. If they do not within `max_iterations`, the layer
+    returns the last iterate, and the gradients have an error of the same size; `propagate` returns
+    a `Convergence`, which shows it. The system for the gradient has the same bound and the same
+    Jacobian; the layer does not report how far its solution came.
 
     Source: Bai, Kolter, Koltun, "Deep Equilibrium Models", NeurIPS 2019,
     https://arxiv.org/abs/1909.01377.
@@ -47,8 +47,8 @@ class EquilibriumTrellisLayer(TrellisBase):
             them, f being one turn of the levels. Rounding sets a limit: where `tolerance` is
             below 4 units of rounding of the compute dtype (0.03 for bfloat16, 0.004 for float16,
             5e-7 for float32), these count. The system for the gradient is solved as precisely.
-        max_iterations: how many turns of the levels are made at most, forwards, and once more
-            for the gradient.
+        max_iterations: the largest number of turns of the levels; the gradient may take as many
+            again.
         **kwargs: all other arguments of `TrellisLayer`, but for `depth`, `recompute` and
             `staggered`.
 
@@ -80,11 +80,11 @@ class EquilibriumTrellisLayer(TrellisBase):
 
     @classmethod
     def from_layer(cls, layer: TrellisBase, **changes: Any) -> EquilibriumTrellisLayer:
-        """Makes the layer that a trained layer of finite depth is the beginning of.
+        """Makes a layer of infinite depth from a layer of finite depth.
 
         Args:
-            layer: a layer; its arguments and, where it is built, its variables' values are taken.
-            **changes: arguments that shall differ.
+            layer: gives its arguments and, if it is built, the values of its variables.
+            **changes: other arguments to use instead.
 
         Raises:
             ValueError: if a variable does not fit the changed arguments.
@@ -103,7 +103,7 @@ class EquilibriumTrellisLayer(TrellisBase):
 
     @property
     def receptive_field(self) -> None:
-        """None: an output depends on all steps before it."""
+        """None: an output depends on all time steps before it."""
         return None
 
     def _solver(self, training: bool) -> equilibrium.Solver:

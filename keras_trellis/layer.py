@@ -18,20 +18,20 @@ from keras_trellis.trellis_base import TrellisBase
 class TrellisLayer(TrellisBase):
     """Trellis network: a causal convolution shared by all time steps and all levels.
 
-    Drops in where a model has `keras.layers.LSTM`:
+    It replaces `keras.layers.LSTM` in a model:
 
         layer = keras_trellis.TrellisLayer(512, depth=32, return_sequences=True)
 
-    Each level applies the same convolution to the hidden sequence of the level below and to the
-    input, which is injected into every level, and passes the sum through a gate:
+    Each level applies the same convolutions to the hidden sequence of the level below and to the
+    input, and passes the sum through a gate:
 
         x~_t     = sum_j Wx_j x_{t - (k-1-j) d}
         z_t      = sum_j Wz_j h^(i)_{t - (k-1-j) d} + b + x~_t
         s^(i+1)_t = gate(z_t, s^(i)_{t - d})
 
     with s = (h, c) for the LSTM gate, c' = sigmoid(f) c_{t-d} + sigmoid(i) tanh(g) and
-    h' = sigmoid(o) tanh(c'). Level 0 is zero. To the left of the sequence stand zeros for the
-    input and, at every level, the initial state, repeated.
+    h' = sigmoid(o) tanh(c'). Level 0 is zero. The left context of the input is zero; that of every
+    level is the initial state, repeated.
 
     | here | paper | reference code |
     | --- | --- | --- |
@@ -47,14 +47,15 @@ class TrellisLayer(TrellisBase):
     | `auxiliary_every` (of `call`) | auxiliary frequency | `aux_frequency` |
     | `initial_state`, returned states | history | `hidden` ("repackaging") |
 
-    Do not mix up state and cache. The *state* is the paper's history: h and c of the top level's
-    last step. It is small and lossy: a sequence cut in two with the state carried over is not the
-    same as the whole sequence. The *cache* (`get_initial_cache`, `stream`, `stateful=True`) holds
-    what every level needs of its past. It is exact: chunks equal one long pass.
+    State and cache differ. The *state* is the paper's history: h and c of the top level's last time
+    step. It is small and lossy: if you cut a sequence in two and carry the state over, the outputs
+    differ from those of the whole sequence. The *cache* (`get_initial_cache`, `stream`,
+    `stateful=True`) holds what every level needs of its past. It is exact: chunks equal one long
+    pass.
 
-    Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it
-    stands. Its output is the one before it (zeros before the first valid step, or throughout
-    with `zero_output_for_mask`), and a row that is all masked keeps its initial state.
+    Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it is. Its
+    output is the one before it; before the first valid step, or with `zero_output_for_mask`, it
+    is zero. A row without valid steps keeps its initial state.
 
     Source: Bai, Kolter, Koltun, "Trellis Networks for Sequence Modeling", ICLR 2019,
     https://arxiv.org/abs/1810.06682.
@@ -63,21 +64,21 @@ class TrellisLayer(TrellisBase):
         units: the number of hidden channels, q.
         depth: the number of levels, L. The variables do not depend on it.
         kernel_size: the number of taps of the convolution, k.
-        dilation_rate: the distance between taps in steps; an integer, or a sequence of which
-            level i uses entry i % len.
+        dilation_rate: the distance between taps in steps; an integer, or a sequence: level i uses
+            entry i % len.
         gate: "lstm", "gru", "tanh", or a `keras_trellis.Gate`.
-        output_units: how many of the last channels of h are the output; None for all.
+        output_units: the number of output channels, the last ones of h; None for all.
         groups: 1 for a dense hidden kernel. G > 1 for the mixed group convolution of Theorem 1:
             G groups of units / G channels; the past taps connect each group to itself, the
             present tap connects group g - 1 to g, the input enters group 1 on the present tap.
-            It saves parameters; the product is the dense one.
-        staggered: whether group g of `groups` begins at level g, and is zero below. So the g-th
-            layer of a truncated recurrent network does nothing before its first step.
-        inject_every: the input is injected into the levels i with i % inject_every == 0; the
-            bias is added at every level.
-        weight_normalization: write each kernel as g v / ||v||, per output channel, input and
-            hidden kernel each for itself. Adds `kernel_scale` and `recurrent_scale`, which start
-            at ||v||, so that it changes nothing at the start.
+            It saves parameters, but no time: the product is dense.
+        staggered: whether group g begins at level g, and is zero below. So the g-th layer of a
+            truncated recurrent network does nothing before its first step.
+        inject_every: the input enters the levels i with i % inject_every == 0. Every level adds
+            the bias.
+        weight_normalization: write the input and the hidden kernel each as g v / ||v||, for each
+            output channel. This adds `kernel_scale` and `recurrent_scale`, which start at ||v||,
+            so that nothing changes at the start.
         dropout: rate of the input dropout, one mask [B, 1, p] a call.
         recurrent_dropout: rate of the variational hidden dropout: one mask [B, 1, units] a call
             on what enters the convolution of every level, the initial state included; never on

@@ -73,12 +73,6 @@ def split_levels(levels: tf.Tensor, parts: Sequence[tuple[int, int]]) -> list[tf
     ]
 
 
-def join_levels(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Joins what `split_levels` splits: [B, levels, steps, units] a place to [B, S, units]."""
-    joined = [tf.reshape(each, [tf.shape(each)[0], -1, each.shape[-1]]) for each in pieces]
-    return tf.concat(joined, axis=1)
-
-
 def ends(network: Network) -> Iterator[tuple[int, int]]:
     """Yields for each level, in the order of `Cache.levels`, where its steps end; its dilation."""
     end = 0

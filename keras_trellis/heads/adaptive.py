@@ -85,17 +85,19 @@ class AdaptiveSoftmax(Head):
             parts.append(token + tail)
         return tf.concat(parts, axis=-1)
 
-    def nll(
-        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
-        """Returns the negative log-likelihood of each target; see `Head.nll`."""
-        return self._nll(features, targets, table, plain=False)
-
     def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
         """Returns `nll` without its custom gradient; see `Head.plain_nll`."""
-        return self._nll(features, targets, table, plain=True)
+        return self.nll(features, targets, table, plain=True)
 
-    def _nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any, plain: bool) -> tf.Tensor:
+    def nll(
+        self,
+        features: tf.Tensor,
+        targets: tf.Tensor,
+        table: Any,
+        training: bool = False,
+        plain: bool = False,
+    ) -> tf.Tensor:
+        """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         shape, targets = tf.shape(targets), tf.reshape(targets, [-1])
         # Sort the targets by cluster, so that those of a cluster are consecutive.

@@ -223,7 +223,7 @@ class _Range(NamedTuple):
             return first < self.stop
 
         loop = (tf.convert_to_tensor(self.start), sums)
-        # Run one block at a time: TensorFlow would start the next ones early, and hold their logits.
+        # One block at a time: TensorFlow would start the next ones early, and hold their logits.
         _, sums = tf.while_loop(unfinished, step, loop, parallel_iterations=1)
         return sums
 

@@ -104,17 +104,11 @@ class MixtureOfSoftmaxes(Head):
             total = part if total is None else log_add_exp(total, part)
         return self._plus_epsilon(total)
 
-    def nll(
-        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
-        """Returns the negative log-likelihood of each target; see `Head.nll`."""
-        return self._nll(features, targets, table, training)
-
     def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
         """Returns `nll` without its custom gradient; see `Head.plain_nll`."""
-        return self._nll(features, targets, table, plain=True)
+        return self.nll(features, targets, table, plain=True)
 
-    def _nll(
+    def nll(
         self,
         features: tf.Tensor,
         targets: tf.Tensor,
@@ -122,6 +116,7 @@ class MixtureOfSoftmaxes(Head):
         training: bool = False,
         plain: bool = False,
     ) -> tf.Tensor:
+        """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         latents = self._latents(features, training)
         targets = tf.broadcast_to(targets[..., None], tf.shape(latents)[:-1])
