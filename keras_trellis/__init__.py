@@ -12,7 +12,8 @@ if keras.backend.backend() != "tensorflow":
 from keras_trellis import convert, heads  # noqa: E402
 from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate  # noqa: E402
 from keras_trellis.core.receptive_field import depth_for, receptive_field  # noqa: E402
-from keras_trellis.equilibrium import Convergence, EquilibriumTrellisLayer  # noqa: E402
+from keras_trellis.engine.fixed_point import Convergence  # noqa: E402
+from keras_trellis.equilibrium import EquilibriumTrellisLayer  # noqa: E402
 from keras_trellis.layer import TrellisLayer  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.models.language_model import LossTerms, TrellisLM  # noqa: E402

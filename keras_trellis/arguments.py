@@ -1,4 +1,4 @@
-"""Checks of arguments: each error names the argument, the value received, what was expected."""
+"""Checks of arguments: an error names the argument, the value received and what was expected."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from typing import Any
 
 
 def positive(name: str, value: Any) -> int:
-    """Returns `value` as an int if it is a positive integer, else raises ValueError."""
+    """Returns `value` as an int, or raises ValueError unless it is a positive integer."""
     return _integer(name, value, 1, "a positive integer")
 
 
-def not_negative(name: str, value: Any) -> int:
-    """Returns `value` as an int if it is an integer of at least 0, else raises ValueError."""
-    return _integer(name, value, 0, "an integer of at least 0")
-
-
 def discard(value: Any, steps: int | None) -> int:
-    """Returns `value` if that many of T steps can be left out, else raises ValueError.
+    """Returns `value`, or raises ValueError unless one can leave out that many of T steps.
 
     Args:
         value: the value of `discard`.
-        steps: T, or None where it is not known.
+        steps: T; None if it is unknown.
     """
-    number = not_negative("discard", value)
+    number = _integer("discard", value, 0, "an integer of at least 0")
     if steps is not None and number > steps:
         raise ValueError(
             f"`discard` must be at most the number of steps, {steps}. Received: discard={value!r}"
@@ -44,7 +39,7 @@ def _integer(name: str, value: Any, least: int, expected: str) -> int:
 
 
 def rate(name: str, value: Any) -> float:
-    """Returns `value` as a float if it is a dropout rate in [0, 1), else raises ValueError."""
+    """Returns `value` as a float, or raises ValueError unless it is a dropout rate in [0, 1)."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -58,7 +53,7 @@ def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
     """Returns a dilation or a sequence of them as a tuple of positive integers.
 
     Raises:
-        ValueError: if it is empty or holds anything else.
+        ValueError: it is empty, or holds something else.
     """
     try:
         cycle = (value,) if isinstance(value, (int, str)) else tuple(value)
@@ -73,7 +68,7 @@ def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def increasing(name: str, value: Sequence[int]) -> tuple[int, ...]:
-    """Returns a non-empty sequence of increasing positive integers, else raises ValueError."""
+    """Returns `value` as a tuple of increasing positive integers, or raises ValueError."""
     try:
         numbers = tuple(positive(name, each) for each in value)
         if not numbers or any(after <= before for before, after in itertools.pairwise(numbers)):
@@ -87,7 +82,7 @@ def increasing(name: str, value: Sequence[int]) -> tuple[int, ...]:
 
 
 def at_most(name: str, value: Any, bound_name: str, bound: int) -> int:
-    """Returns `value`, or `bound` for None, if it is in 1, ..., bound, else raises ValueError."""
+    """Returns `value`, `bound` for None, or raises ValueError unless it is in 1, ..., bound."""
     if value is None:
         return bound
     number = positive(name, value)
@@ -100,7 +95,7 @@ def at_most(name: str, value: Any, bound_name: str, bound: int) -> int:
 
 
 def divisor(name: str, value: Any, whole_name: str, whole: int) -> int:
-    """Returns `value` if it divides `whole`, else raises ValueError."""
+    """Returns `value`, or raises ValueError unless it divides `whole`."""
     number = positive(name, value)
     if whole % number:
         raise ValueError(

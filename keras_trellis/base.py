@@ -1,7 +1,7 @@
-"""`SequenceLayer`: what all sequence layers share, whatever network they run.
+"""`SequenceLayer`: what all sequence layers share.
 
-It keeps the protocol of `keras.layers.LSTM`: masks, ragged and reversed sequences, what is
-returned, statefulness. A family of layers adds its variables and its network.
+It follows the protocol of `keras.layers.LSTM`: masks, ragged and reversed sequences, results,
+statefulness. A family of layers adds its variables and its network.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SequenceLayer(keras.layers.Layer):
     Args:
         return_sequences: whether to return the output of every step or of the last one.
         return_state: whether to return the states too.
-        stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
+        stateful: whether a batch continues, exactly, where the one before it stopped. Needs a
             static batch size.
         go_backwards: whether to process the sequence backwards and return it reversed.
         zero_output_for_mask: whether the output at a masked step is zero.
@@ -83,7 +83,7 @@ class SequenceLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def _add_variables(self, inputs: int) -> None:
-        """Creates the variables for sequences of so many channels."""
+        """Creates the variables for sequences with this number of input channels."""
         raise NotImplementedError
 
     def _whole(
@@ -117,7 +117,7 @@ class SequenceLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def _cache_of_state(self, state: State) -> Any:
-        """Returns the cache of sequences that have not begun and have this state to their left."""
+        """Returns the cache before the first time step, with this state as left context."""
         raise NotImplementedError
 
     def _stops(self, auxiliary_every: int | None) -> Sequence[int]:
@@ -190,11 +190,10 @@ class SequenceLayer(keras.layers.Layer):
         stops = self._checked_stops(auxiliary_every, discard)
         self._refuse_ragged_backwards(sequences)
         sequences, mask = masks.dense(sequences, mask)
-        mask = None if mask is None else masks.flat(mask)
+        sequences, initial, mask = self._received(sequences, initial_state, mask)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
-        sequences, initial = self._received(sequences, initial_state, mask)
         kept = _kept(sequences, discard) if self.return_sequences else 1
         further = None
         if self.stateful:
@@ -242,7 +241,7 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_every: int | None = None,
         discard: int = 0,
     ) -> Any:
-        """Returns what stands for the results of `call` in a functional model."""
+        """Returns the symbolic results of `call` in a functional model."""
         shapes = self.compute_output_shape(
             sequences.shape, auxiliary_every=auxiliary_every, discard=discard
         )
@@ -251,10 +250,10 @@ class SequenceLayer(keras.layers.Layer):
         return tuple(keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
 
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
-        """Returns the mask of what `call` returns: the sequences' own, none for states.
+        """Returns the mask of the outputs, that of the sequences; states have none.
 
         The mask of ragged sequences has their lengths. With `go_backwards` it is reversed, as the
-        outputs are. An LSTM's is not, and no longer fits them.
+        outputs are. An LSTM does not reverse it, so that it no longer fits the outputs.
         """
         first = mask[0] if isinstance(mask, (list, tuple)) else mask
         output_mask = masks.of_steps(sequences, first) if self.return_sequences else None
@@ -282,10 +281,10 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_every: int | None = None,
         discard: int = 0,
     ) -> tuple[tf.Tensor, State, Any]:
-        """Runs the network over whole sequences and returns all that it finds.
+        """Runs the network over whole sequences and returns all results.
 
-        It does not depend on `return_sequences` and the like, and goes neither backwards nor on
-        from an earlier batch. Steps that only discarded outputs depend on are not computed.
+        It ignores `return_sequences`, `return_state`, `go_backwards` and `stateful`, and does not
+        compute time steps that only discarded outputs depend on.
 
         Args:
             sequences: [B, T, p].
@@ -297,7 +296,7 @@ class SequenceLayer(keras.layers.Layer):
 
         Returns:
             The outputs [B, T - discard, output_units]; the states at the last valid step, each
-            [B, units]; and what the layer finds besides. For a `TrellisLayer` that is the auxiliary
+            [B, units]; and one more result of the layer. For a `TrellisLayer` it is the auxiliary
             outputs [B, M, T - discard, output_units], M = depth // auxiliary_every, or None; for an
             `EquilibriumTrellisLayer` the `Convergence`.
 
@@ -305,13 +304,12 @@ class SequenceLayer(keras.layers.Layer):
             ValueError: if an argument does not fit the layer or the sequences.
         """
         stops = self._stops(auxiliary_every)
-        sequences, initial = self._received(sequences, initial_state, mask)
-        mask = None if mask is None else masks.flat(mask)
+        sequences, initial, mask = self._received(sequences, initial_state, mask)
         kept = _kept(sequences, discard)
         return self._whole(sequences, initial, mask, bool(training), stops, kept)
 
     def get_initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
-        """Returns the cache of sequences that have not begun."""
+        """Returns the cache before the first time step."""
         if not hasattr(self, "_input_units"):
             raise ValueError(
                 "The layer must be built before its cache is known: call it once, or "
@@ -322,21 +320,19 @@ class SequenceLayer(keras.layers.Layer):
     def stream(
         self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, Cache]:
-        """Goes on with sequences whose past is in `cache`; chunks equal one long pass.
+        """Continues sequences whose past is in `cache`; chunks equal one long pass.
 
-        A graph in which n is known to be 1 reads the hidden kernel about half as often as one in
-        which n is unknown.
+        If the graph knows that n is 1, it reads the hidden kernel about half as often.
 
         Args:
             sequences: the next steps, [B, n, p].
-            cache: what the last call returned, or `get_initial_cache(B)`. It is not changed.
-            mask: bool [B, n]; a masked step leaves its row's cache untouched.
+            cache: the result of the last call, or `get_initial_cache(B)`. It stays unchanged.
+            mask: bool [B, n]; a masked step leaves the cache of its row unchanged.
 
         Returns:
             outputs [B, n, output_units] and the new cache.
         """
-        sequences, _ = self._received(sequences, None, mask)
-        mask = None if mask is None else masks.flat(mask)
+        sequences, _, mask = self._received(sequences, None, mask)
         return self._stream(sequences, cache, mask, training=False)
 
     # What goes in
@@ -369,8 +365,8 @@ class SequenceLayer(keras.layers.Layer):
 
     def _received(
         self, sequences: Any, initial_state: Any, mask: Any
-    ) -> tuple[tf.Tensor, State | None]:
-        """Checks sequences, initial state and mask; casts and returns the first two."""
+    ) -> tuple[tf.Tensor, State | None, tf.Tensor | None]:
+        """Returns sequences and initial state in the compute dtype, and the mask `[B, T]`."""
         if isinstance(sequences, tf.RaggedTensor):
             raise ValueError(
                 "`sequences` must be padded, `sequences.to_tensor()`, with the mask "
@@ -385,18 +381,15 @@ class SequenceLayer(keras.layers.Layer):
                 f"`sequences` must be of shape [B, T, {self._input_units}]. "
                 f"Received: sequences of shape {tuple(sequences.shape)}"
             )
-        if mask is not None:
-            self._check_mask(masks.flat(mask), sequences)
-        initial = None if initial_state is None else self._state(initial_state, sequences)
-        return tf.cast(sequences, self.compute_dtype), initial
-
-    @staticmethod
-    def _check_mask(mask: tf.Tensor, sequences: tf.Tensor) -> None:
-        if mask.shape.rank != 2 or not mask.shape.is_compatible_with(sequences.shape[:2]):
+        shape = sequences.shape[:2]
+        mask = None if mask is None else masks.flat(mask)
+        if mask is not None and not (mask.shape.rank == 2 and mask.shape.is_compatible_with(shape)):
             raise ValueError(
-                f"`mask` must be of shape {sequences.shape[:2].as_list()}, as the sequences. "
+                f"`mask` must be of shape {shape.as_list()}, as the sequences. "
                 f"Received: mask of shape {mask.shape}"
             )
+        initial = None if initial_state is None else self._state(initial_state, sequences)
+        return tf.cast(sequences, self.compute_dtype), initial, mask
 
     def _state(self, initial_state: Any, sequences: tf.Tensor) -> State:
         """Returns the initial state in the compute dtype, each [B, units]."""
@@ -426,7 +419,7 @@ class SequenceLayer(keras.layers.Layer):
     def _go_on(
         self, sequences: tf.Tensor, initial: State | None, mask: tf.Tensor | None, training: bool
     ) -> tuple[tf.Tensor, State]:
-        """Runs a batch from where the one before it stopped, or from an initial state."""
+        """Continues the batch before, or begins with an initial state."""
         cache = self._past.read()
         rows = self._past.state[0].shape[0]
         if sequences.shape[0] not in (None, rows):
@@ -442,20 +435,20 @@ class SequenceLayer(keras.layers.Layer):
 
     @property
     def states(self) -> list[StateVariable] | None:
-        """The state that a stateful layer goes on from, as `keras.layers.LSTM.states`.
+        """The state from which a stateful layer continues, as `keras.layers.LSTM.states`.
 
-        `states[i].assign(value)` lets it go on from another, as `initial_state` does.
+        `states[i].assign(value)` makes it continue from another state, as `initial_state` does.
         """
         if not (self.stateful and self.built):
             return None
         return [StateVariable(variable, self._restart) for variable in self._past.state]
 
     def _restart(self) -> None:
-        """Forgets all but the state."""
+        """Drops the cache, except the state."""
         self._past.write(self._cache_of_state(self._past.read().state))
 
     def reset_state(self) -> None:
-        """Forgets what a stateful layer has seen."""
+        """Resets the cache of a stateful layer."""
         if self.stateful and self.built:
             self._past.reset()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,11 +10,7 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.engine import equilibrium
-from keras_trellis.engine.fixed_point import Convergence
 from keras_trellis.trellis_base import TrellisBase
-from keras_trellis.types import Cache, State
-
-__all__ = ["Convergence", "EquilibriumTrellisLayer"]
 
 _OF_A_DEPTH = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
 
@@ -28,20 +23,20 @@ class EquilibriumTrellisLayer(TrellisBase):
 
         s_t = gate(sum_j Wz_j h_{t - (k-1-j) d} + b + x~_t, s_{t - d})
 
-    in the notation of `TrellisLayer`, found by iteration from the state zero; with a cycle of
-    dilations, or with `inject_every`, s is what one turn of the levels leaves as it is. With
+    in the notation of `TrellisLayer`. Iteration from the state zero finds it. With a cycle of
+    dilations, or with `inject_every`, one turn of the levels leaves s unchanged. With
     `training=True` the gradient comes from the implicit function theorem: its memory is that of
-    one turn, however many iterations were made. Otherwise it is that of the iterations, all of
-    which are kept.
+    one turn, for any number of iterations. Otherwise it is the gradient of the iterations, and
+    memory holds all of them.
 
-    The variables have the names and shapes of `TrellisLayer`'s: `from_layer` goes on from trained
-    ones. All else means what it means there, streaming included: chunks equal one long pass up to
+    The variables have the names and shapes of `TrellisLayer`'s; `from_layer` continues from trained
+    ones. Everything else means the same as there. In streaming, chunks equal one long pass up to
     the tolerance.
 
-    Nothing makes sure that the levels settle. If they do not within `max_iterations`, the layer
-    returns the last iterate, and gradients are as wrong as that is; `propagate` returns a
-    `Convergence`, which shows it. The system for the gradient has the same bound and the same
-    Jacobian; how far its solution came is not reported.
+    Nothing guarantees that the levels settle. If they do not within `max_iterations`, the layer
+    returns the last iterate, and the gradients have an error of the same size; `propagate` returns
+    a `Convergence`, which shows it. The system for the gradient has the same bound and the same
+    Jacobian; the layer does not report how far its solution came.
 
     Source: Bai, Kolter, Koltun, "Deep Equilibrium Models", NeurIPS 2019,
     https://arxiv.org/abs/1909.01377.
@@ -52,8 +47,8 @@ class EquilibriumTrellisLayer(TrellisBase):
             them, f being one turn of the levels. Rounding sets a limit: where `tolerance` is
             below 4 units of rounding of the compute dtype (0.03 for bfloat16, 0.004 for float16,
             5e-7 for float32), these count. The system for the gradient is solved as precisely.
-        max_iterations: how many turns of the levels are made at most, forwards, and once more
-            for the gradient.
+        max_iterations: the largest number of turns of the levels; the gradient may take as many
+            again.
         **kwargs: all other arguments of `TrellisLayer`, but for `depth`, `recompute` and
             `staggered`.
 
@@ -85,11 +80,11 @@ class EquilibriumTrellisLayer(TrellisBase):
 
     @classmethod
     def from_layer(cls, layer: TrellisBase, **changes: Any) -> EquilibriumTrellisLayer:
-        """Makes the layer that a trained layer of finite depth is the beginning of.
+        """Makes a layer of infinite depth from a layer of finite depth.
 
         Args:
-            layer: a layer; its arguments and, where it is built, its variables' values are taken.
-            **changes: arguments that shall differ.
+            layer: gives its arguments and, if it is built, the values of its variables.
+            **changes: other arguments to use instead.
 
         Raises:
             ValueError: if a variable does not fit the changed arguments.
@@ -108,21 +103,13 @@ class EquilibriumTrellisLayer(TrellisBase):
 
     @property
     def receptive_field(self) -> None:
-        """None: an output depends on all steps before it."""
+        """None: an output depends on all time steps before it."""
         return None
 
     def _solver(self, training: bool) -> equilibrium.Solver:
         return equilibrium.Solver(self.tolerance, self.max_iterations, bool(training))
 
-    def _whole(
-        self,
-        sequences: tf.Tensor,
-        initial: State | None,
-        mask: tf.Tensor | None,
-        training: bool,
-        stops: Sequence[int],
-        kept: int | tf.Tensor | None,
-    ) -> tuple[tf.Tensor, State, Convergence]:
+    def _whole(self, sequences, initial, mask, training, stops, kept):
         del stops  # there are none
         weights = self._weights(tf.shape(sequences)[0], training)
         hidden, state, convergence = equilibrium.settle(
@@ -136,9 +123,7 @@ class EquilibriumTrellisLayer(TrellisBase):
         )
         return self._outputs(hidden), state, convergence
 
-    def _stream(
-        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, Cache]:
+    def _stream(self, sequences, cache, mask, training):
         self._check_cache(cache, sequences.shape[0])
         weights = self._weights(tf.shape(sequences)[0], training)
         hidden, cache = equilibrium.stream(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,32 +9,29 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.core import gates
-from keras_trellis.core.network import Network
 from keras_trellis.core.receptive_field import receptive_field
 from keras_trellis.engine import streaming, whole
 from keras_trellis.trellis_base import TrellisBase
-from keras_trellis.types import Cache, State
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TrellisLayer(TrellisBase):
     """Trellis network: a causal convolution shared by all time steps and all levels.
 
-    Drops in where a model has `keras.layers.LSTM`:
+    It replaces `keras.layers.LSTM` in a model:
 
         layer = keras_trellis.TrellisLayer(512, depth=32, return_sequences=True)
 
-    Each level applies the same convolution to the hidden sequence of the level below and to the
-    input, which is injected into every level, and passes the sum through a gate:
+    Each level applies the same convolutions to the hidden sequence of the level below and to the
+    input, and passes the sum through a gate:
 
         x~_t     = sum_j Wx_j x_{t - (k-1-j) d}
         z_t      = sum_j Wz_j h^(i)_{t - (k-1-j) d} + b + x~_t
         s^(i+1)_t = gate(z_t, s^(i)_{t - d})
 
     with s = (h, c) for the LSTM gate, c' = sigmoid(f) c_{t-d} + sigmoid(i) tanh(g) and
-    h' = sigmoid(o) tanh(c'). Level 0 is zero. To the left of the sequence stand zeros for the
-    input and, at every level, the initial state, repeated.
+    h' = sigmoid(o) tanh(c'). Level 0 is zero. The left context of the input is zero; that of every
+    level is the initial state, repeated.
 
     | here | paper | reference code |
     | --- | --- | --- |
@@ -51,14 +47,15 @@ class TrellisLayer(TrellisBase):
     | `auxiliary_every` (of `call`) | auxiliary frequency | `aux_frequency` |
     | `initial_state`, returned states | history | `hidden` ("repackaging") |
 
-    Do not mix up state and cache. The *state* is the paper's history: h and c of the top level's
-    last step. It is small and lossy: a sequence cut in two with the state carried over is not the
-    same as the whole sequence. The *cache* (`get_initial_cache`, `stream`, `stateful=True`) holds
-    what every level needs of its past. It is exact: chunks equal one long pass.
+    State and cache differ. The *state* is the paper's history: h and c of the top level's last time
+    step. It is small and lossy: if you cut a sequence in two and carry the state over, the outputs
+    differ from those of the whole sequence. The *cache* (`get_initial_cache`, `stream`,
+    `stateful=True`) holds what every level needs of its past. It is exact: chunks equal one long
+    pass.
 
-    Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it
-    stands. Its output is the one before it (zeros before the first valid step, or throughout
-    with `zero_output_for_mask`), and a row that is all masked keeps its initial state.
+    Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it is. Its
+    output is the one before it; before the first valid step, or with `zero_output_for_mask`, it
+    is zero. A row without valid steps keeps its initial state.
 
     Source: Bai, Kolter, Koltun, "Trellis Networks for Sequence Modeling", ICLR 2019,
     https://arxiv.org/abs/1810.06682.
@@ -67,21 +64,21 @@ class TrellisLayer(TrellisBase):
         units: the number of hidden channels, q.
         depth: the number of levels, L. The variables do not depend on it.
         kernel_size: the number of taps of the convolution, k.
-        dilation_rate: the distance between taps in steps; an integer, or a sequence of which
-            level i uses entry i % len.
+        dilation_rate: the distance between taps in steps; an integer, or a sequence: level i uses
+            entry i % len.
         gate: "lstm", "gru", "tanh", or a `keras_trellis.Gate`.
-        output_units: how many of the last channels of h are the output; None for all.
+        output_units: the number of output channels, the last ones of h; None for all.
         groups: 1 for a dense hidden kernel. G > 1 for the mixed group convolution of Theorem 1:
             G groups of units / G channels; the past taps connect each group to itself, the
             present tap connects group g - 1 to g, the input enters group 1 on the present tap.
-            It saves parameters; the product is the dense one.
-        staggered: whether group g of `groups` begins at level g, and is zero below. So the g-th
-            layer of a truncated recurrent network does nothing before its first step.
-        inject_every: the input is injected into the levels i with i % inject_every == 0; the
-            bias is added at every level.
-        weight_normalization: write each kernel as g v / ||v||, per output channel, input and
-            hidden kernel each for itself. Adds `kernel_scale` and `recurrent_scale`, which start
-            at ||v||, so that it changes nothing at the start.
+            It saves parameters, but no time: the product is dense.
+        staggered: whether group g begins at level g, and is zero below. So the g-th layer of a
+            truncated recurrent network does nothing before its first step.
+        inject_every: the input enters the levels i with i % inject_every == 0. Every level adds
+            the bias.
+        weight_normalization: write the input and the hidden kernel each as g v / ||v||, for each
+            output channel. This adds `kernel_scale` and `recurrent_scale`, which start at ||v||,
+            so that nothing changes at the start.
         dropout: rate of the input dropout, one mask [B, 1, p] a call.
         recurrent_dropout: rate of the variational hidden dropout: one mask [B, 1, units] a call
             on what enters the convolution of every level, the initial state included; never on
@@ -127,77 +124,6 @@ class TrellisLayer(TrellisBase):
         ValueError: if an argument is out of its range.
     """
 
-    def __init__(
-        self,
-        units: int,
-        depth: int,
-        *,
-        kernel_size: int = 2,
-        dilation_rate: int | Sequence[int] = 1,
-        gate: str | gates.Gate = "lstm",
-        output_units: int | None = None,
-        groups: int = 1,
-        staggered: bool = False,
-        inject_every: int = 1,
-        weight_normalization: bool = False,
-        dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        weight_dropout: float = 0.0,
-        recompute: bool = False,
-        return_sequences: bool = False,
-        return_state: bool = False,
-        stateful: bool = False,
-        go_backwards: bool = False,
-        zero_output_for_mask: bool = False,
-        use_bias: bool = True,
-        unit_forget_bias: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
-        recurrent_initializer: Any = "orthogonal",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        recurrent_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        recurrent_constraint: Any = None,
-        bias_constraint: Any = None,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            units,
-            depth,
-            kernel_size=kernel_size,
-            dilation_rate=dilation_rate,
-            gate=gate,
-            output_units=output_units,
-            groups=groups,
-            inject_every=inject_every,
-            weight_normalization=weight_normalization,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            weight_dropout=weight_dropout,
-            return_sequences=return_sequences,
-            return_state=return_state,
-            stateful=stateful,
-            go_backwards=go_backwards,
-            zero_output_for_mask=zero_output_for_mask,
-            use_bias=use_bias,
-            unit_forget_bias=unit_forget_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            seed=seed,
-            **kwargs,
-        )
-        self.recompute = bool(recompute)
-        self.staggered = bool(staggered)
-
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {name: getattr(self, name) for name in ("depth", "recompute", "staggered")}
@@ -210,25 +136,13 @@ class TrellisLayer(TrellisBase):
             self.depth, kernel_size=self.kernel_size, dilation_rate=self.dilation_rate
         )
 
-    @property
-    def _network(self) -> Network:
-        return dataclasses.replace(super()._network, staggered=self.groups if self.staggered else 1)
-
     def _stops(self, auxiliary_every: int | None) -> Sequence[int]:
         if auxiliary_every is None:
             return []
         every = arguments.at_most("auxiliary_every", auxiliary_every, "depth", self.depth)
         return range(every, self.depth + 1, every)
 
-    def _whole(
-        self,
-        sequences: tf.Tensor,
-        initial: State | None,
-        mask: tf.Tensor | None,
-        training: bool,
-        stops: Sequence[int],
-        kept: int | tf.Tensor | None,
-    ) -> tuple[tf.Tensor, State, tf.Tensor | None]:
+    def _whole(self, sequences, initial, mask, training, stops, kept):
         collected, state = whole.run(
             self._network,
             self._weights(tf.shape(sequences)[0], training),
@@ -244,9 +158,7 @@ class TrellisLayer(TrellisBase):
         auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
         return collected[-1], state, auxiliary
 
-    def _stream(
-        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, Cache]:
+    def _stream(self, sequences, cache, mask, training):
         self._check_cache(cache, sequences.shape[0])
         weights = self._weights(tf.shape(sequences)[0], training)
         hidden, cache = streaming.run(

@@ -35,11 +35,11 @@ _OF_AN_LSTM = {
 
 
 class TrellisBase(SequenceLayer):
-    """A sequence layer of trellis levels, however many; `TrellisLayer` describes the arguments."""
+    """A sequence layer whose levels share one kernel; `TrellisLayer` describes the arguments."""
 
-    dropout = Rate()
-    recurrent_dropout = Rate()
-    weight_dropout = Rate()
+    dropout: Any = Rate()
+    recurrent_dropout: Any = Rate()
+    weight_dropout: Any = Rate()
 
     def __init__(
         self,
@@ -51,11 +51,18 @@ class TrellisBase(SequenceLayer):
         gate: str | gates.Gate = "lstm",
         output_units: int | None = None,
         groups: int = 1,
+        staggered: bool = False,
         inject_every: int = 1,
         weight_normalization: bool = False,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         weight_dropout: float = 0.0,
+        recompute: bool = False,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        stateful: bool = False,
+        go_backwards: bool = False,
+        zero_output_for_mask: bool = False,
         use_bias: bool = True,
         unit_forget_bias: bool = False,
         kernel_initializer: Any = "glorot_uniform",
@@ -71,7 +78,15 @@ class TrellisBase(SequenceLayer):
         **kwargs: Any,
     ) -> None:
         _refuse_arguments_of_an_lstm(depth, kwargs)
-        super().__init__(seed=seed, **kwargs)
+        super().__init__(
+            return_sequences=return_sequences,
+            return_state=return_state,
+            stateful=stateful,
+            go_backwards=go_backwards,
+            zero_output_for_mask=zero_output_for_mask,
+            seed=seed,
+            **kwargs,
+        )
         self.units = arguments.positive("units", units)
         self.depth = arguments.positive("depth", depth)
         self.kernel_size = arguments.positive("kernel_size", kernel_size)
@@ -80,11 +95,13 @@ class TrellisBase(SequenceLayer):
         self.output_units = arguments.at_most("output_units", output_units, "units", self.units)
         self._all_units = output_units is None  # in the config too: it may change `units`
         self.groups = arguments.divisor("groups", groups, "units", self.units)
+        self.staggered = bool(staggered)
         self.inject_every = arguments.positive("inject_every", inject_every)
         self.weight_normalization = bool(weight_normalization)
         self.dropout = dropout
         self.recurrent_dropout = recurrent_dropout
         self.weight_dropout = weight_dropout
+        self.recompute = bool(recompute)
         self.use_bias = bool(use_bias)
         self.unit_forget_bias = self._checked_forget_bias(unit_forget_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -218,6 +235,7 @@ class TrellisBase(SequenceLayer):
             inject_every=self.inject_every,
             # With groups the input enters on the present tap alone.
             input_taps=self.kernel_size if self.groups == 1 else 1,
+            staggered=self.groups if self.staggered else 1,
         )
 
     def _weights(self, batch_size: tf.Tensor, training: bool) -> Weights:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-__all__ = ["Arrays", "canonical", "parted", "require_equal", "require_names", "require_shape"]
-
 Arrays = Mapping[str, np.ndarray]
 
 _NETWORK = re.compile(r"^((tnet|network\.0)\.module\.)?full_conv\.(\w+?)(_raw)?$")

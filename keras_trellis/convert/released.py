@@ -34,8 +34,6 @@ from keras_trellis.models import legacy
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
 
-__all__ = ["classifier_from_torch", "language_model_from_torch", "layer_from_torch"]
-
 _GATES = [0, 3, 2, 1]  # blocks i, o, g, f there; i, f, c, o in Keras
 _PLAIN = frozenset({"weight1", "weight2", "bias2"})
 _NORMALIZED = frozenset({"weight1_g", "weight1_v", "weight2_g", "weight2_v", "bias2"})
@@ -70,14 +68,7 @@ def layer_from_torch(
             names and different values.
     """
     weights = _layer_weights(canonical(arrays))
-    layer = _layer(
-        weights,
-        depth=depth,
-        dilation_rate=dilation_rate,
-        output_units=output_units,
-        return_sequences=True,
-        dtype=dtype,
-    )
+    layer = _layer(weights, depth, dilation_rate, output_units, dtype, return_sequences=True)
     layer.build((None, None, weights["kernel"].shape[1]))
     _assign(layer, weights)
     return layer
@@ -129,15 +120,8 @@ def language_model_from_torch(
     features = of_head["prior_kernel"].shape[0] if "prior_kernel" in of_head else table.shape[1]
     kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
     of_layer, of_model = legacy.split(TrellisLM, kwargs)
-    layer = _layer(
-        weights,
-        depth=depth,
-        dilation_rate=dilation_rate,
-        output_units=features,
-        dtype=dtype,
-        name="trellis",
-        **of_layer,
-    )
+    of_layer["name"] = "trellis"
+    layer = _layer(weights, depth, dilation_rate, features, dtype, **of_layer)
     model = TrellisLM(
         table.shape[0],
         layer,
@@ -185,15 +169,8 @@ def classifier_from_torch(
     classes, features = matrix.shape
     require_shape("linear.bias", bias, (classes,))
     of_layer, of_model = legacy.split(TrellisClassifier, kwargs)
-    layer = _layer(
-        weights,
-        depth=depth,
-        dilation_rate=dilation_rate,
-        output_units=features,
-        dtype=dtype,
-        name="trellis",
-        **of_layer,
-    )
+    of_layer["name"] = "trellis"
+    layer = _layer(weights, depth, dilation_rate, features, dtype, **of_layer)
     model = TrellisClassifier(classes, layer, dtype=dtype, **of_model)
     model.build((None, None, weights["kernel"].shape[1]))
     _assign(layer, weights)
@@ -201,11 +178,26 @@ def classifier_from_torch(
     return model
 
 
-def _layer(weights: Arrays, **arguments: Any) -> TrellisLayer:
-    """Returns the layer for these weights; `arguments` are those that they do not tell."""
+def _layer(
+    weights: Arrays,
+    depth: int,
+    dilation_rate: int | Sequence[int],
+    output_units: int,
+    dtype: Any,
+    **others: Any,
+) -> TrellisLayer:
+    """Returns the layer for these weights, which tell its other sizes."""
     taps, units, _ = weights["recurrent_kernel"].shape
-    normalized = "kernel_scale" in weights
-    return TrellisLayer(units, kernel_size=taps, weight_normalization=normalized, **arguments)
+    return TrellisLayer(
+        units,
+        depth,
+        kernel_size=taps,
+        dilation_rate=dilation_rate,
+        output_units=output_units,
+        weight_normalization="kernel_scale" in weights,
+        dtype=dtype,
+        **others,
+    )
 
 
 def _layer_weights(arrays: Arrays) -> dict[str, np.ndarray]:

@@ -10,8 +10,6 @@ import numpy as np
 from keras_trellis.convert.arrays import Arrays, require_shape
 from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 
-__all__ = ["head_of", "head_weights", "names_of_head"]
-
 _MIXTURE = frozenset({"prior.weight", "prior.bias", "latent.weight", "latent.bias"})
 _SPLIT = frozenset({"tail_vectors", "tail_bias"})
 _EPSILON = 1e-8  # what the released code adds to the probabilities of a mixture

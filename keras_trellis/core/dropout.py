@@ -1,7 +1,7 @@
-"""Dropout masks as values: drawn once a call, passed on, never kept.
+"""Dropout masks as values: a layer draws them once a call and passes them on.
 
-A mask is a pure function of a seed, the same eagerly, in a graph and under XLA. For this the
-generator is named (Philox): TensorFlow's default is another one under XLA.
+A mask is a pure function of a seed, the same eagerly, in a graph and under XLA. The generator is
+always Philox, since TensorFlow's default differs under XLA.
 """
 
 from __future__ import annotations
@@ -19,23 +19,16 @@ _GENERATOR = "philox"
 
 
 class Rate:
-    """A dropout rate as an attribute of a layer: it may be set at any time, to a rate in [0, 1).
+    """A dropout rate as an attribute of a layer: you may set it at any time, to a rate in [0, 1).
 
-    The layer has a `seed`. Once all of its rates are set, its constructor sets `seed_generator` to
+    The layer has a `seed`. Its constructor sets all rates first, then `seed_generator` to
     `generator_for(seed, *rates)`.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, layer: Any, owner: type | None = None) -> Any:
-        if layer is None:
-            return self
-        try:
-            return vars(layer)[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
-
+    # There is no `__get__`: Python then reads the value among the layer's own attributes.
     def __set__(self, layer: Any, value: Any) -> None:
         rate = vars(layer)[self._name] = arguments.rate(self._name, value)
         if rate and vars(layer).get("seed_generator", self) is None:
@@ -45,12 +38,12 @@ class Rate:
 
 
 def generator_for(seed: int | None, *rates: float) -> keras.random.SeedGenerator | None:
-    """Returns the generator of masks of these rates; None where nothing is dropped."""
+    """Returns the generator of masks; None if all rates are zero."""
     return keras.random.SeedGenerator(seed) if any(rates) else None
 
 
 def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
-    """Advances the generator and returns a seed, int32 [2], a different one on every replica."""
+    """Advances the generator and returns a seed, int32 [2]; every replica gets another one."""
     seed = tf.cast(seed_generator.next(), tf.int32)
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
@@ -59,7 +52,7 @@ def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
 
 
 def stream_seed(seed: tf.Tensor, name: str) -> tf.Tensor:
-    """Returns the seed [2] of the random stream `name` among those that derive from `seed` [2].
+    """Returns the seed [2] of the random stream `name`, derived from `seed` [2].
 
     The name is hashed the same way in every process. Give each use a name of its own.
     """
@@ -90,14 +83,14 @@ def stream_mask(
     seed: tf.Tensor | None,
     name: str,
     rate: float,
-    shape: Sequence[int | tf.Tensor],
+    shape: Sequence[int | tf.Tensor] | tf.Tensor,
     dtype: tf.DType,
 ) -> tf.Tensor | None:
-    """Returns the mask of the random stream `name`; None where nothing is dropped.
+    """Returns the mask of the random stream `name`; None without a seed or a rate.
 
     Args:
-        seed: that of the call, int32 [2]; None for a call without dropout.
-        name: the stream's.
+        seed: the seed of the call, int32 [2]; None for a call without dropout.
+        name: the name of the random stream.
         rate: the probability of a zero, in [0, 1).
         shape: the mask's shape.
         dtype: the mask's type.
@@ -110,7 +103,7 @@ def stream_mask(
 def uniform_bits(shape: Sequence[int | tf.Tensor] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns uniform uint32 numbers.
 
-    They are integers, because XLA and TensorFlow's kernels turn the same bits into other floats.
+    They are integers: XLA and TensorFlow's kernels turn the same bits into different floats.
 
     Args:
         shape: the result's shape.

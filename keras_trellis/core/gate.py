@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from keras_trellis.types import State
 
-__all__ = ["Gate"]
-
 Activation = str | Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -22,14 +20,14 @@ class Gate(abc.ABC):
     Attributes:
         name: a short name for messages and configurations.
         blocks: the number of pre-activation blocks, each of `units` channels.
-        states: the number of tensors in the state; the first is the hidden state h, which is
-            what the next level's convolution reads.
-        forget_block: which block decides what is kept of the state before, from 0 on: the one whose
-            bias `unit_forget_bias` starts at 1. None where there is no such block.
+        states: the number of tensors in the state. The first is the hidden state h, which the next
+            level's convolution reads.
+        forget_block: the index of the block that decides what the gate keeps of its past state;
+            `unit_forget_bias` starts its bias at 1. None for a gate without such a block.
 
     Args:
-        activation: the activation of what is written into the state.
-        recurrent_activation: the activation of the gates proper.
+        activation: the activation of the values that the gate writes into the state.
+        recurrent_activation: the activation of the gates themselves.
     """
 
     name: ClassVar[str]
@@ -65,5 +63,5 @@ class Gate(abc.ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Gate:
-        """Builds a gate from what `get_config` returned."""
+        """Makes a gate from its config."""
         return cls(**config)

@@ -1,7 +1,7 @@
-"""Gated activations: how a level turns its pre-activations and its past into its state.
+"""Gates: how a level computes its state from its pre-activations and its past.
 
-A gate is a small object without variables. To use one of your own, derive it from `Gate`, give the
-number of its gate blocks and of its states, and write `step`:
+A gate is a small object without variables. To write your own, derive it from `Gate`, set the
+numbers of its gate blocks and of its states, and write `step`:
 
     @keras.saving.register_keras_serializable("my_package")
     class MinimalGate(keras_trellis.Gate):
@@ -27,12 +27,10 @@ import tensorflow as tf
 from keras_trellis.core.gate import Gate
 from keras_trellis.types import State
 
-__all__ = ["NAMES", "GRUGate", "Gate", "LSTMGate", "TanhGate", "get"]
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class LSTMGate(Gate):
-    """The paper's gate (Bai et al. 2019, equations 4 and 5), blocks in Keras's order i, f, c, o.
+    """The paper's gate (Bai et al. 2019, equations 4 and 5), with blocks i, f, c, o as in Keras.
 
     c' = sigmoid(f) c_{t-d} + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
     """
@@ -54,8 +52,8 @@ class LSTMGate(Gate):
 class GRUGate(Gate):
     """A GRU's gate with four blocks u, r, a, b.
 
-    h' = u h_{t-d} + (1 - u) tanh(a + r b), with sigmoids on u and r. A Keras GRU with
-    `reset_after=True` has its input's part in a and its recurrent part in b.
+    h' = u h_{t-d} + (1 - u) tanh(a + r b), with sigmoids on u and r. For a Keras GRU with
+    `reset_after=True`, a is the input's part and b the recurrent part.
     """
 
     name, blocks, states = "gru", 4, 1
@@ -71,7 +69,7 @@ class GRUGate(Gate):
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TanhGate(Gate):
-    """No gate at all, the plain activation of a SimpleRNN: h' = tanh(a)."""
+    """The plain activation of a SimpleRNN, without gates: h' = tanh(a)."""
 
     name, blocks, states = "tanh", 1, 1
 
@@ -85,14 +83,14 @@ NAMES: dict[str, type[Gate]] = {
     "lstm": LSTMGate,
     "tanh": TanhGate,
 }
-"""The gates by the names that `TrellisLayer` and `config.model.gate` know."""
+"""The gates by the names that `TrellisLayer` and `config.model.gate` accept."""
 
 
 def get(identifier: str | Gate | dict[str, Any]) -> Gate:
-    """Returns the gate of that name, of that configuration, or the gate itself.
+    """Returns the gate with this name or configuration, or the gate itself.
 
     Raises:
-        ValueError: if `identifier` is none of these.
+        ValueError: `identifier` is none of these.
     """
     if isinstance(identifier, Gate):
         return identifier

@@ -1,4 +1,4 @@
-"""Kernels before they are used: weight normalisation, DropConnect, Theorem 1's groups.
+"""Preparation of kernels: weight normalisation, DropConnect, the groups of Theorem 1.
 
 A kernel is [k, input channels, output channels]; tap k - 1 reads the present step.
 """
@@ -17,10 +17,10 @@ def norm(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def weight_normalized(kernel: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """Returns scale * kernel / ||kernel||, the norm of each output channel for itself.
+    """Returns scale * kernel / ||kernel||, with a norm for each output channel.
 
-    Source: Salimans and Kingma 2016, as used by Bai et al. 2019. A channel without weights (all
-    dropped, or outside of every group) stays zero and gets no gradient, instead of NaN.
+    A channel whose weights are all zero (dropped, or outside of every group) stays zero and gets a
+    zero gradient, not NaN. Source: Salimans and Kingma 2016, as used by Bai et al. 2019.
 
     Args:
         kernel: the direction v, [k, input, output].
@@ -33,7 +33,7 @@ def weight_normalized(kernel: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
 
 
 def drop_past_taps(kernel: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Applies DropConnect to the taps that read the past (the only tap, if there is but one).
+    """Applies DropConnect to the taps that read the past, or to the only tap.
 
     Args:
         kernel: [k, input, output].
@@ -62,15 +62,15 @@ def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor
 
 
 class MatrixForm(NamedTuple):
-    """How a kernel is a matrix whose columns are the output channels, each with all of its inputs.
+    """A kernel as a matrix [k * input channels, output channels], and back.
 
-    It is what an LSTM's kernel would be if the taps were so many more inputs, and what constraints,
-    regularizers and initializers that are made for an LSTM's kernel are given.
+    The matrix treats the taps as further inputs. Constraints, regularizers and initializers that
+    are written for an LSTM's kernel receive it.
 
     Attributes:
         shape: the kernel's shape.
         blocks: the gate's number of blocks.
-        groups: of a mixed group convolution's hidden kernel its number of groups, else 1.
+        groups: the number of groups of a mixed group convolution's hidden kernel, else 1.
     """
 
     shape: tuple[int, ...]
@@ -85,21 +85,21 @@ class MatrixForm(NamedTuple):
         return tf.reshape(kernel, [-1, kernel.shape[-1]])
 
     def kernel(self, matrix: tf.Tensor) -> tf.Tensor:
-        """Returns the kernel that `matrix` gives that matrix of."""
+        """Returns the kernel of a matrix: the inverse of `matrix`."""
         if self.groups == 1:
             return tf.reshape(matrix, self.shape)
         return contract_group_hidden(matrix, self.shape, self.blocks, self.groups)
 
     def constraint(self, constraint: Callable | None) -> Callable | None:
-        """Returns a constraint of the kernel for one of the matrix."""
+        """Turns a constraint on the matrix into one on the kernel."""
         return constraint and (lambda kernel: self.kernel(constraint(self.matrix(kernel))))
 
     def regularizer(self, regularizer: Callable | None) -> Callable | None:
-        """Returns a regularizer of the kernel for one of the matrix."""
+        """Turns a regularizer of the matrix into one of the kernel."""
         return regularizer and (lambda kernel: regularizer(self.matrix(kernel)))
 
     def initializer(self, initializer: Callable) -> Callable:
-        """Returns an initializer of the kernel for one that only makes matrices."""
+        """Turns an initializer that makes matrices into one of the kernel."""
 
         def initialize(shape: Any, dtype: Any = None) -> tf.Tensor:
             matrix_shape = self.matrix(tf.zeros(self.shape)).shape
@@ -111,11 +111,11 @@ class MatrixForm(NamedTuple):
 def contract_group_hidden(
     matrix: tf.Tensor, shape: Sequence[int], blocks: int, groups: int
 ) -> tf.Tensor:
-    """Returns the kernel that `expand_group_hidden` makes a dense one of.
+    """Returns the blocks of a dense kernel: the inverse of `expand_group_hidden`.
 
     Args:
-        matrix: the dense kernel, [k * units, blocks * units]; what it has elsewhere than in the
-            groups' places is left out.
+        matrix: the dense kernel, [k * units, blocks * units]; values outside the groups' places are
+            ignored.
         shape: the kernel's shape.
         blocks: the gate's number of blocks.
         groups: the number of groups, G.
@@ -129,7 +129,7 @@ def contract_group_hidden(
 
 
 def _group_places(past: int, groups: int, dtype: tf.DType) -> tf.Tensor:
-    """Which group reads which, on the past taps and on the present one: [k, G, 1, 1, G, 1]."""
+    """Returns which group reads which, on each tap: [k, G, 1, 1, G, 1]."""
     here = tf.eye(groups)
     above = tf.pad(here[1:], [[0, 1], [0, 0]])
     place = tf.stack([here] * past + [above])
@@ -142,7 +142,7 @@ def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tenso
     Args:
         kernel: [(k - 1) * G + (G - 1), units / G, blocks * units / G]: for each past tap, oldest
             first, the G blocks that connect each group to itself; then the G - 1 blocks of the
-            present tap, the one at g connecting group g to group g + 1.
+            present tap, of which block g connects group g to group g + 1.
         blocks: the gate's number of blocks.
         groups: the number of groups, G.
 

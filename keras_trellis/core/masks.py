@@ -1,8 +1,8 @@
-"""Time masks: a masked step is skipped, wherever it stands.
+"""Time masks: the network skips a masked time step, wherever it is.
 
-The valid steps of a row are moved together to its left, the network runs over them as if they
-had been alone, and its outputs are moved back. Causality makes this exact: no valid step reads
-what stands to its right. So the network itself needs no mask.
+`pack` moves the valid steps of a row to its left, the network runs over them, and `unpack` moves
+the outputs back. This is exact, since the network is causal: no valid step reads a step to its
+right. So the network itself needs no mask.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from keras_trellis.types import State
 
 
 def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
-    """Pads ragged sequences on their right, [B, T, ...]; returns them and the mask of their steps.
+    """Pads ragged sequences on the right, [B, T, ...]; returns them and their mask.
 
     Other sequences and their mask are returned unchanged.
     """
@@ -24,9 +24,9 @@ def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
 
 
 def of_steps(sequences: Any, mask: Any = None) -> Any:
-    """Returns the mask of sequences, false where ragged ones are padded, [B, T]; None for none.
+    """Returns the mask of sequences, [B, T], false at the padding of ragged ones; None for no mask.
 
-    The mask may be ragged too, as an embedding of ragged ids makes it.
+    `mask` may be ragged too: an embedding of ragged ids makes such masks.
     """
     if isinstance(mask, tf.RaggedTensor):
         mask = mask.to_tensor()
@@ -37,17 +37,17 @@ def of_steps(sequences: Any, mask: Any = None) -> Any:
 
 
 def flat(mask: Any) -> tf.Tensor:
-    """Returns a mask [B, T], or [B, T, 1] as some layers make it, as booleans [B, T]."""
+    """Returns a mask [B, T], or [B, T, 1] as from some layers, as booleans [B, T]."""
     mask = tf.cast(mask, tf.bool)
     return tf.squeeze(mask, -1) if mask.shape.rank == 3 and mask.shape[-1] == 1 else mask
 
 
 class Packing(NamedTuple):
-    """How the valid steps of each row are moved together.
+    """The plan by which `pack` moves the valid steps of each row.
 
     Attributes:
         mask: the mask itself, bool [B, T].
-        order: the step that moves to each place, valid ones first and in order, int32 [B, T].
+        order: the step that moves to each place, the valid ones first, in order, int32 [B, T].
         seen: the number of valid steps up to and including each step, int32 [B, T].
         count: the number of valid steps, int32 [B].
     """
@@ -59,7 +59,7 @@ class Packing(NamedTuple):
 
 
 def packing(mask: tf.Tensor | None) -> Packing | None:
-    """Plans the packing of a mask [B, T] (true or non-zero: valid); None where there is no mask."""
+    """Plans the packing for a mask [B, T], true or non-zero at valid steps; None for no mask."""
     if mask is None:
         return None
     mask = tf.cast(mask, tf.bool)
@@ -73,12 +73,12 @@ def packing(mask: tf.Tensor | None) -> Packing | None:
 
 
 def zero_masked(sequences: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Zeroes the masked steps of [B, T, C], NaN included."""
+    """Sets the masked steps of [B, T, C] to zero, NaN included."""
     return tf.where(tf.expand_dims(mask, -1), sequences, tf.zeros_like(sequences))
 
 
 def pack(sequences: tf.Tensor, plan: Packing | None) -> tf.Tensor:
-    """Moves the valid steps of [B, T, C] to the left and fills up with zeros."""
+    """Moves the valid steps of [B, T, C] to the left, and fills the rest with zeros."""
     if plan is None:
         return sequences
     return tf.gather(zero_masked(sequences, plan.mask), plan.order, axis=1, batch_dims=1)
@@ -87,7 +87,7 @@ def pack(sequences: tf.Tensor, plan: Packing | None) -> tf.Tensor:
 def unpack(
     sequences: tf.Tensor, plan: Packing | None, before: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Moves packed outputs [B, T, C] back; a masked step repeats the output before it.
+    """Moves packed outputs [B, T, C] back; a masked step gets the output before it.
 
     Args:
         sequences: the network's outputs over packed steps, [B, T, C].
@@ -105,7 +105,7 @@ def last_valid(state: State, plan: Packing | None, before: State) -> State:
     """Returns a state at the last valid step of each row.
 
     Args:
-        state: over packed steps, each [B, T, C]; without packing its last step is enough.
+        state: at packed steps, each [B, T, C]; without packing the last step is enough.
         plan: the packing.
         before: the state of rows without a valid step, each [B, C].
 

@@ -10,11 +10,11 @@ from keras_trellis.arguments import dilation_cycle, positive
 def receptive_field(
     depth: int, *, kernel_size: int = 2, dilation_rate: int | Sequence[int] = 1
 ) -> int:
-    """Returns the number of steps that an output depends on, its own step included.
+    """Returns the number of time steps that an output depends on, its own included.
 
-    1 + (k - 1) * sum of the levels' dilations. With k = 1 the state alone reaches back, from the
-    second level on: 1 + sum of the dilations above the first level (an upper bound for a gate
-    that ignores its shifted state).
+    This is 1 + (k - 1) * the sum of the levels' dilations. With k = 1 only the state reaches back,
+    from the second level on: 1 + the sum of the dilations above the first level. For a gate that
+    ignores its shifted state this is an upper bound.
 
     Args:
         depth: the number of levels.
@@ -33,10 +33,10 @@ def receptive_field(
 
 
 def depth_for(steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence[int] = 1) -> int:
-    """Returns the smallest depth whose receptive field spans `steps` steps.
+    """Returns the smallest depth whose receptive field covers `steps` time steps.
 
     Args:
-        steps: the number of steps that an output shall depend on, its own included.
+        steps: the number of time steps that an output must see, its own included.
         kernel_size: the number of taps, k.
         dilation_rate: an integer, or a cycle; level i uses dilation_rate[i % len].
 
@@ -46,7 +46,7 @@ def depth_for(steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence
     steps = positive("steps", steps)
     kernel_size = positive("kernel_size", kernel_size)
     cycle = dilation_cycle(dilation_rate)
-    # Whole turns of the cycle by division, so that a million steps cost no million iterations.
+    # Count whole turns of the cycle by division: a million steps must not take as many iterations.
     reach = max(kernel_size - 1, 1) * sum(cycle)
     depth = max(1, (steps - 1) // reach * len(cycle) - len(cycle))
     while receptive_field(depth, kernel_size=kernel_size, dilation_rate=cycle) < steps:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import repeated, time_steps
+from keras_trellis.core.convolution import repeated, time_steps, zeros
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network
 from keras_trellis.types import Cache, State
@@ -30,13 +30,12 @@ def begin(network: Network, inputs: int, state: State) -> Cache:
         inputs: the number of input channels, p.
         state: what stands to the left of every level, each [B, units].
     """
-    batch = tf.shape(state[0])[0] if state[0].shape[0] is None else state[0].shape[0]
     total = sum(count * width for count, width in sizes(network))
     return Cache(
-        inputs=tf.zeros([batch, network.input_width, inputs], state[0].dtype),
+        inputs=zeros(state[0], network.input_width, inputs),
         levels=tuple(repeated(each, total) for each in state),
         state=tuple(state),
-        steps=tf.zeros([batch], tf.int32),
+        steps=tf.zeros_like(state[0][:, 0], tf.int32),
     )
 
 
@@ -72,12 +71,6 @@ def split_levels(levels: tf.Tensor, parts: Sequence[tuple[int, int]]) -> list[tf
         tf.reshape(piece, [tf.shape(piece)[0], count, width, piece.shape[-1]])
         for piece, (count, width) in zip(pieces, parts, strict=True)
     ]
-
-
-def join_levels(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Joins what `split_levels` splits: [B, levels, steps, units] a place to [B, S, units]."""
-    joined = [tf.reshape(each, [tf.shape(each)[0], -1, each.shape[-1]]) for each in pieces]
-    return tf.concat(joined, axis=1)
 
 
 def ends(network: Network) -> Iterator[tuple[int, int]]:

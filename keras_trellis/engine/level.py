@@ -24,6 +24,7 @@ from keras_trellis.core.convolution import (
     pad_left,
     rows,
     time_steps,
+    zeros,
 )
 from keras_trellis.core.gates import Gate
 from keras_trellis.core.network import Weights
@@ -214,7 +215,7 @@ def _total(
     products = multiply(read(past, state, mask), matrix)
     if reach.steps is not None:
         rest = time_steps(keep_steps(state[0], reach.kept)) - time_steps(products)
-        nothing = tf.zeros([tf.shape(products)[0], rest, products.shape[-1]], products.dtype)
+        nothing = zeros(products, rest, products.shape[-1])
         products = tf.concat([products, nothing], axis=1)
     return products + addend
 

@@ -113,7 +113,11 @@ def _advance(
 
 def _joined(arrays: list[tf.TensorArray]) -> tf.Tensor:
     """Returns an entry of `Cache.levels`, [B, S, units]."""
-    return caches.join_levels([tf.transpose(each.stack(), [1, 0, 2, 3]) for each in arrays])
+    pieces = []
+    for array in arrays:
+        piece = tf.transpose(array.stack(), [1, 0, 2, 3])
+        pieces.append(tf.reshape(piece, [tf.shape(piece)[0], -1, piece.shape[-1]]))
+    return tf.concat(pieces, axis=1)
 
 
 def next_cache(

@@ -10,8 +10,6 @@ import tensorflow as tf
 
 from keras_trellis.export.checks import MODERATE, Check, all_checked, moderate
 
-__all__ = ["CacheFormat"]
-
 _STEPS = "cache_steps"
 
 

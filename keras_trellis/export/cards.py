@@ -10,8 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-__all__ = ["NOT_STATED", "card"]
-
 NOT_STATED = "not stated"
 
 _MEANINGS = {

@@ -10,8 +10,6 @@ from keras_trellis.export.checks import MODERATE, checked, moderate, same_batch
 from keras_trellis.export.saving import Signature
 from keras_trellis.models.classifier import TrellisClassifier
 
-__all__ = ["ClassifierEndpoints"]
-
 _TOP = 5
 
 

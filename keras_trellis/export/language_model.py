@@ -15,8 +15,6 @@ from keras_trellis.export.weights import Weights
 from keras_trellis.models import generation
 from keras_trellis.models.language_model import TrellisLM
 
-__all__ = ["LanguageModelEndpoints"]
-
 _NEXT = 10  # next tokens in the answer of `serving_default`
 
 # Inputs of one row, with which a server warms up; requests may have any sizes.

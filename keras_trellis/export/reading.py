@@ -8,10 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_trellis.engine.depth_loop import with_shape_of
 from keras_trellis.export.weights import Weights
 from keras_trellis.models import passes
-
-__all__ = ["Reader", "valid"]
 
 _CHUNK = 128  # tokens read at once, which bounds the memory of a long text
 
@@ -78,7 +77,7 @@ class Reader:
             chunk = tf.gather(padded, places, axis=1)
             outputs, after = self._chunk(chunk, cache, places < lengths[:, None])
             # A loop's variables must keep their static shapes.
-            after = tf.nest.map_structure(_with_shape_of, after, cache)
+            after = tf.nest.map_structure(with_shape_of, after, cache)
             if score:
                 targets = tf.gather(padded, places + 1, axis=1)
                 each = self._nll(outputs, targets, places + 1 < lengths[:, None])
@@ -117,7 +116,3 @@ def _shared(
 
 def _of_any_batch(value: tf.Tensor) -> tf.TensorSpec:
     return tf.TensorSpec([None, *value.shape[1:]], value.dtype)
-
-
-def _with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    return tf.ensure_shape(tensor, other.shape)

@@ -11,8 +11,6 @@ from keras_trellis.export.reading import valid
 from keras_trellis.export.tokenizer import UNKNOWN
 from keras_trellis.models import generation
 
-__all__ = ["UNKNOWN_ID", "Vocabulary"]
-
 _LONGEST = 65_536  # tokens that one call of `generate` may add, which bounds its memory
 # In `forbidden_ids`, beside ids of the vocabulary.
 UNKNOWN_ID, _NOTHING = -1, -2

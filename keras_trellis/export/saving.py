@@ -13,8 +13,6 @@ import tensorflow as tf
 from keras_trellis.export import versions
 from keras_trellis.export.weights import Weights
 
-__all__ = ["Signature", "check_requirements", "save"]
-
 # TensorFlow Serving's names: https://www.tensorflow.org/tfx/serving/saved_model_warmup
 _EXTRA, _WARM_UP = "assets.extra", "tf_serving_warmup_requests"
 _CARD = "model_card.md"

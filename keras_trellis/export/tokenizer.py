@@ -10,18 +10,6 @@ import tensorflow as tf
 
 from keras_trellis.export.checks import checked
 
-__all__ = [
-    "BLANKS",
-    "EOS",
-    "UNKNOWN",
-    "Encoded",
-    "Standardize",
-    "Tokenizer",
-    "check_vocabulary",
-    "split_characters",
-    "split_words",
-]
-
 EOS, UNKNOWN = "<eos>", "<unk>"
 
 Standardize = Callable[[tf.Tensor], tf.Tensor]

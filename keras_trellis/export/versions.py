@@ -24,8 +24,6 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["NotWrittenError", "check_folder", "newest", "publish"]
-
 _LAST = 2**63 - 1  # the greatest number that a server reads
 _UNDER_WAY = re.compile(r"\.exporting-(?:.+-)?[0-9a-f]{32}")
 _DAY = 24 * 60 * 60  # seconds; no export takes as long

@@ -11,8 +11,6 @@ import tensorflow as tf
 
 from keras_trellis.core import kernels
 
-__all__ = ["PRECISIONS", "Weights", "inference_model"]
-
 PRECISIONS = ("float32", "float16", "int8")
 
 

@@ -1,14 +1,14 @@
-"""Output heads: what turns a network's features into a distribution over a vocabulary.
+"""Output heads turn a network's features into a distribution over a vocabulary.
 
-A head owns everything between the features and the probabilities but the table of word vectors.
-The embedding owns that table, since the two are tied; every method takes it as an argument. All
-methods take features of any rank, `[..., E]`: the same code computes those of the top level, `[B,
-T, E]`, and the auxiliary ones of several levels, `[B, M, T, E]`, in one call.
+A head owns everything between the features and the probabilities, except the table of word vectors.
+The embedding owns that table, since the two are tied; every method of a head takes it as an
+argument. The features have any rank, `[..., E]`: one call computes those of the top level, `[B, T,
+E]`, or the auxiliary ones of several levels, `[B, M, T, E]`.
 
-Softmax and nll are computed in at least float32, whatever the dtype of the features.
+Heads compute softmax and nll in at least float32, for features of any dtype.
 
-A new head is one new file with a class derived from `Head`, and in this file an import, its name in
-`__all__` and its name in `NAMES`.
+To add a head, write a class derived from `Head` in a new file. In this file, import it, and add its
+name to `__all__` and to `NAMES`.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ NAMES: dict[str, type[Head]] = {
     "mixture": MixtureOfSoftmaxes,
     "tied": TiedSoftmax,
 }
-"""The heads by the names that `get`, `TrellisLM` and `config.model.head` know."""
+"""The heads by the names that `get`, `TrellisLM` and `config.model.head` accept."""
 
 
 def get(identifier: Any, **arguments: Any) -> Head:
-    """Returns a head for a name, a serialised head, or a head.
+    """Returns the head with this name or configuration, or the head itself.
 
     Args:
-        identifier: a name in `NAMES`, what `keras.saving.serialize_keras_object` returned for a
-            head, or a `Head`, which is returned as it is.
+        identifier: a name in `NAMES`, the result of `keras.saving.serialize_keras_object` for a
+            head, or a `Head`.
         **arguments: constructor arguments for a head given by name.
 
     Raises:

@@ -19,30 +19,28 @@ from keras_trellis.heads.head import (
     require_tied_sizes,
 )
 
-__all__ = ["AdaptiveSoftmax"]
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class AdaptiveSoftmax(Head):
     """A tied softmax in clusters: frequent words at once, rare ones in two steps.
 
-    Words stand in the order of frequency, the most frequent first. One softmax predicts the words
-    before the first cutoff, and a token for each cluster that a cutoff begins. The probability of a
-    word in cluster j is that of the cluster's token times that of a softmax over the cluster:
+    The vocabulary is in the order of frequency, the most frequent word first. A cutoff begins a
+    cluster of rare words. The first softmax predicts the frequent words and a token for each
+    cluster. A word of cluster j has the probability of the cluster's token times its probability in
+    a softmax over the cluster:
 
         log p(w) = log softmax([table_0; tail_vectors] h + [bias_0; tail_bias])_w          w in 0
         log p(w) = the same of the token of j + log softmax(table_j h + bias_j)_w          w in j
 
-    `nll` computes each cluster's softmax only for the targets in that cluster: a training step
-    costs little more than the softmax of the frequent words. For its memory see
-    `add_blockwise_nll`. The gradient with respect to the table is dense, as an optimizer with
-    momentum or weight decay wants it.
+    `nll` computes a cluster's softmax only for the targets in that cluster: a training step costs
+    little more than the softmax of the frequent words. `add_blockwise_nll` describes its memory.
+    The gradient of the table is dense, as optimizers with momentum or weight decay need it.
 
-    Variables: `bias [V]`, `tail_vectors [clusters, E]`, `tail_bias [clusters]`, all zero at the
-    start. The nll of a target outside [0, V) is NaN.
+    Variables: `bias [V]`, `tail_vectors [clusters, E]`, `tail_bias [clusters]`, all initially zero.
+    The nll of a target outside [0, V) is NaN.
 
     Args:
-        cutoffs: the first word of each cluster after the frequent words: increasing, in (0, V).
+        cutoffs: the first word of each cluster: increasing integers in (0, V).
         **kwargs: arguments of every Keras layer.
 
     Raises:
@@ -87,20 +85,22 @@ class AdaptiveSoftmax(Head):
             parts.append(token + tail)
         return tf.concat(parts, axis=-1)
 
-    def nll(
-        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
-        """Returns the negative log-likelihood of each target; see `Head.nll`."""
-        return self._nll(features, targets, table, plain=False)
-
     def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
         """Returns `nll` without its custom gradient; see `Head.plain_nll`."""
-        return self._nll(features, targets, table, plain=True)
+        return self.nll(features, targets, table, plain=True)
 
-    def _nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any, plain: bool) -> tf.Tensor:
+    def nll(
+        self,
+        features: tf.Tensor,
+        targets: tf.Tensor,
+        table: Any,
+        training: bool = False,
+        plain: bool = False,
+    ) -> tf.Tensor:
+        """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         shape, targets = tf.shape(targets), tf.reshape(targets, [-1])
-        # In the order of their clusters the targets of each stand together.
+        # Sort the targets by cluster, so that those of a cluster are consecutive.
         order = tf.argsort(self._cluster_of(targets))
         rows = tf.reshape(features, [-1, features.shape[-1]])
         rows, targets = tf.gather(rows, order), tf.gather(targets, order)
@@ -111,7 +111,7 @@ class AdaptiveSoftmax(Head):
     def _sorted_nll(
         self, rows: tf.Tensor, targets: tf.Tensor, table: Any, plain: bool
     ) -> tf.Tensor:
-        """Returns the nll of targets `[N]` that stand in the order of their clusters."""
+        """Returns the nll of targets `[N]` that are sorted by cluster."""
         places = self._cluster_of(targets)
         edges = tf.unstack(tf.searchsorted(places, tf.range(1, len(self.cutoffs) + 2)))
         words, bias = tf.convert_to_tensor(table), tf.convert_to_tensor(self.bias)
@@ -121,8 +121,8 @@ class AdaptiveSoftmax(Head):
             rows, nll, words, bias = add_blockwise_nll(
                 rows, nll, words, bias, targets, of_words, of_rows, plain
             )
-        # The frequent words come last: the backward pass begins with them, and their gradient
-        # becomes that of the table, with zeros in the other places.
+        # The frequent words come last: the backward pass begins with them, and extends their
+        # gradient by zeros to that of the table.
         count = self.cutoffs[0]
         words, bias = self._with_tokens(words[:count], bias[:count])
         labels = tf.where(places > 0, count - 1 + places, targets)
@@ -132,13 +132,13 @@ class AdaptiveSoftmax(Head):
         return tf.searchsorted(self.cutoffs, targets, side="right")
 
     def _with_tokens(self, words: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns frequent words and their biases, with the clusters' tokens after them."""
+        """Appends the clusters' tokens to the frequent words and their biases."""
         words = tf.concat([words, tf.cast(self.tail_vectors, words.dtype)], axis=0)
         bias = tf.concat([bias, tf.convert_to_tensor(self.tail_bias)], axis=0)
         return words, bias
 
     def _clusters(self, table: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """Returns words and biases of each softmax, the one with the tokens first."""
+        """Returns the words and biases of each softmax, first those of the frequent words."""
         words = tf.split(tf.convert_to_tensor(table), self._sizes)
         biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
         clusters = zip(words, biases, strict=True)

@@ -1,4 +1,4 @@
-"""The nll of a softmax by tiles: memory that grows neither with the rows nor with the words."""
+"""The nll of a softmax, by tiles: memory grows neither with the rows nor with the words."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.heads.head import at_least_float32, dense_logits, log_add_exp
-
-__all__ = ["BLOCK", "WORDS", "add_blockwise_nll", "blockwise_nll"]
 
 BLOCK = 2**23
 """The most logits in memory at a time: 32 MiB in float32."""
@@ -28,7 +26,7 @@ def blockwise_nll(
 ) -> tf.Tensor:
     """Returns `-log softmax(features words^T + bias)[targets]`, `[N]` in at least float32.
 
-    The nll of a target outside [0, V) is NaN. For memory see `add_blockwise_nll`.
+    The nll of a target outside [0, V) is NaN. `add_blockwise_nll` describes the memory.
 
     Args:
         features: `[N, E]`.
@@ -55,14 +53,13 @@ def add_blockwise_nll(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Adds the nll of some rows, by a softmax over some of the words, to `total`.
 
-    Other words and rows cost nothing; the targets of other rows may be anything.
+    Other words and rows cost nothing. The targets of other rows may have any value.
 
-    The backward pass computes the logits again, a third more work than to keep them, and their
-    softmax from the normalizers of the forward pass (as in Wijmans et al., 2024, "Cut your losses
-    in large-vocabulary language models"). Pass what this function returns to the next softmax over
-    the same table: the backward pass then adds one's gradients to the other's in place. It has one
-    gradient of the table's size, and never more than `BLOCK` logits and the gradient of `WORDS`
-    words beside it.
+    The backward pass computes the logits again, which is a third more work than keeping them. It
+    takes their softmax from the normalizers of the forward pass (as in Wijmans et al., 2024, "Cut
+    your losses in large-vocabulary language models"). Pass the results of this function to the next
+    softmax over the same table: the backward pass then adds up their gradients in place. It holds
+    one gradient of the table's size, at most `BLOCK` logits, and the gradient of `WORDS` words.
 
     Args:
         features: `[N, E]`.
@@ -72,14 +69,14 @@ def add_blockwise_nll(
         targets: int32 `[N]`.
         of_words: the first word, and the one after the last.
         of_rows: the first row, and the one after the last.
-        plain: whether to leave the gradient to TensorFlow, whose own keeps all tiles: a SavedModel
-            does not hold custom gradients, and could not be trained with one.
+        plain: whether to use TensorFlow's own gradient, which keeps all tiles. A SavedModel needs
+            it, since it cannot hold custom gradients.
 
     Returns:
         features, total, words and bias.
     """
     size = of_words[1] - of_words[0]
-    # Equal parts, since under XLA all blocks have one size.
+    # Make equal parts: under XLA all blocks have one size.
     limit = math.ceil(size / math.ceil(size / WORDS))
     columns = _Range(*of_words, limit, tf.constant(words.shape[0]))
     rows = _Range(*of_rows, BLOCK // limit, tf.shape(features)[0])
@@ -119,10 +116,10 @@ class _Tiles(NamedTuple):
         return self.rows.fold(add, (total, tf.zeros_like(total)))
 
     def add_gradients(self, sums: tuple, normalizers: tf.Tensor) -> tuple:
-        """Returns gradients with respect to the arguments of `add_blockwise_nll`.
+        """Returns the gradients with respect to the arguments of `add_blockwise_nll`.
 
         Args:
-            sums: the gradients with respect to what it returned, to which these are added.
+            sums: the gradients with respect to its results; the new gradients are added to them.
             normalizers: from `add_nll`.
         """
         of_features, of_total, of_words, of_bias = sums
@@ -169,11 +166,11 @@ class _Tiles(NamedTuple):
         return tape.gradient(logits, tile, of_logits * row.of(of_total)[:, None])
 
     def _tile(self, row: _Block, column: _Block) -> tuple:
-        """Returns the block's features, and the words and biases that they meet."""
+        """Returns the features of a block, and the words and biases of a block."""
         return row.of(self.features), column.of(self.words), column.of(self.bias)
 
     def _hits(self, row: _Block, column: _Block) -> tf.Tensor:
-        """Returns which of a tile's logits are the targets': booleans `[rows, columns]`."""
+        """Returns which logits of a tile belong to targets: booleans `[rows, columns]`."""
         places = column.of(tf.range(self.words.shape[0]))
         return row.of(self.targets)[:, None] == places
 
@@ -182,7 +179,7 @@ class _Block(NamedTuple):
     """Consecutive rows, or words, of `[N, ...]`.
 
     `of` cuts twice: first `most` rows from `begin`, then `size` of these from `offset`. XLA knows
-    `most`, and computes no more rows than that.
+    `most`, so it computes no more rows than that.
     """
 
     begin: tf.Tensor
@@ -195,7 +192,7 @@ class _Block(NamedTuple):
         return _cut(_cut(values, self.begin, self.most), self.offset, self.size)
 
     def add_to(self, values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Returns `[N, ...]` with the block's rows added in their places."""
+        """Adds rows to `[N, ...]` at the places of the block."""
         places = self.of(tf.range(tf.shape(values)[0]))
         return tf.tensor_scatter_nd_add(values, places[:, None], rows)
 
@@ -216,7 +213,7 @@ class _Range(NamedTuple):
     size: tf.Tensor
 
     def fold(self, body: Callable[[_Block, tuple], tuple], sums: tuple) -> tuple:
-        """Returns `sums` after `body` has had each block."""
+        """Applies `body` to one block after another, and returns the last `sums`."""
 
         def step(first: tf.Tensor, sums: tuple) -> tuple:
             block = self._block(first)
@@ -226,7 +223,7 @@ class _Range(NamedTuple):
             return first < self.stop
 
         loop = (tf.convert_to_tensor(self.start), sums)
-        # One block at a time: TensorFlow would begin the next ones early, and hold their logits.
+        # One block at a time: TensorFlow would start the next ones early, and hold their logits.
         _, sums = tf.while_loop(unfinished, step, loop, parallel_iterations=1)
         return sums
 

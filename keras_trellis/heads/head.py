@@ -1,4 +1,4 @@
-"""The interface of heads, and what they share."""
+"""The interface of heads, and functions that they share."""
 
 from __future__ import annotations
 
@@ -9,34 +9,25 @@ import tensorflow as tf
 
 from keras_trellis.core import inputs
 
-__all__ = [
-    "Head",
-    "at_least_float32",
-    "broadcast_targets",
-    "dense_logits",
-    "log_add_exp",
-    "require_tied_sizes",
-]
-
 
 class Head(keras.layers.Layer):
-    """What turns features into log-probabilities of tokens: the interface of all heads.
+    """The interface of all heads: a head turns features into log-probabilities of tokens.
 
-    A new head implements `build` and `log_probs`. It implements `nll` too where the nll of given
-    targets costs less than the whole distribution, and `logits` where it has unnormalised logits.
-    By default `logits` returns the log-probabilities, which serve `from_logits=True` as well.
+    A new head implements `build` and `log_probs`. Override `nll` if the nll of given targets costs
+    less than the whole distribution. Override `logits` if the head has unnormalised logits; by
+    default it returns the log-probabilities, which serve `from_logits=True` as well.
 
-    A mask that a head draws in training is shared by all steps of a sequence: the steps are the
-    last axis but one of the features.
+    All time steps of a sequence share the mask that a head draws in training. The time steps are
+    the last axis but one of the features.
 
-    A head is registered by name in `keras_trellis.heads`, and saved with its model if
-    `keras.saving.register_keras_serializable` decorates it.
+    `keras_trellis.heads.NAMES` registers heads by name. Decorate a head by
+    `keras.saving.register_keras_serializable` to save it with its model.
     """
 
     _taken = False
 
     def take(self) -> None:
-        """Claims the head for one model, which then owns its variables.
+        """Claims the head for one model, which then trains its variables.
 
         Raises:
             ValueError: another model has claimed it.
@@ -61,7 +52,7 @@ class Head(keras.layers.Layer):
         raise NotImplementedError
 
     def logits(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
-        """Returns logits `[..., V]`, whose softmax is the distribution."""
+        """Returns logits `[..., V]`; their softmax is the distribution."""
         return self.log_probs(features, table, training)
 
     def nll(
@@ -74,7 +65,7 @@ class Head(keras.layers.Layer):
             targets: integers in [0, V), of the shape `features.shape[:-1]`. Axes between the first
                 and the last may be 1: levels `[B, M, T, E]` share targets `[B, 1, T]`.
             table: `[V, E']`.
-            training: whether to drop what the head drops in training.
+            training: whether to apply the head's dropout.
 
         Returns:
             `[...]`, in nats.
@@ -87,13 +78,13 @@ class Head(keras.layers.Layer):
         nll = -tf.gather(log_probs, targets, batch_dims=targets.shape.rank)
         words = tf.shape(log_probs, targets.dtype)[-1]
         known = (targets >= 0) & (targets < words)
-        # A GPU and XLA gather something from another place for a target outside the vocabulary.
+        # For a target outside the vocabulary, a GPU and XLA gather a value from another place.
         return tf.where(known, nll, tf.constant(float("nan"), nll.dtype))
 
     def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
-        """Returns `nll` by operations whose gradients are TensorFlow's own, for an export.
+        """Returns `nll` without custom gradients, for an export.
 
-        A head whose `nll` has a custom gradient overrides this method: SavedModels hold none.
+        Override it if `nll` has a custom gradient, since a SavedModel cannot hold one.
         """
         return self.nll(features, targets, table)
 
@@ -103,12 +94,12 @@ class Head(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        # Keras asks for this method where a constructor was given a policy.
+        # Keras requires this method if a constructor gets a dtype policy.
         return super().get_config()
 
     def _add_bias(self, words: int) -> keras.Variable:
         """Adds `bias [V]`, zero at the start."""
-        # Not autocast: the bias is added in the softmax's precision, which is never half.
+        # Not autocast: the softmax adds the bias in its own precision, which is never half.
         return self.add_weight(name="bias", shape=(words,), initializer="zeros", autocast=False)
 
 
@@ -118,11 +109,11 @@ def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
-    """Returns one target for each of the features: integers `features.shape[:-1]`.
+    """Returns one target for each position: integers of the shape `features.shape[:-1]`.
 
     Raises:
         ValueError: the targets have another shape; axes between the first and the last may be 1.
-            Where a graph does not know the shapes, TensorFlow refuses another number of targets.
+            If a graph does not know the shapes, TensorFlow refuses another number of targets.
     """
     targets = inputs.integers("targets", targets)
     shape = inputs.sizes(features)[:-1]
@@ -133,12 +124,12 @@ def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
                 wanted[axis] = 1
     expected = "of the shape of `features` without its last axis"
     targets = inputs.with_known_shape("targets", targets, wanted, expected)
-    # `tf.reshape` is a check without an assertion, which an export must not have.
+    # `tf.reshape` checks the number of targets; an export must not have an assertion.
     return tf.broadcast_to(tf.reshape(targets, wanted), shape)
 
 
 def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:
-    """Returns `features words^T + bias`, `[..., V]`, by one two-dimensional product.
+    """Returns `features words^T + bias`, `[..., V]`, computed by one two-dimensional product.
 
     The product runs in the features' dtype, the sum in at least float32.
 
@@ -161,7 +152,7 @@ def log_add_exp(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
 
 
 def require_tied_sizes(name: str, features_shape: tuple, table_shape: tuple) -> None:
-    """Raises ValueError where features do not have as many channels as the table."""
+    """Raises ValueError unless features have as many channels as the table."""
     if features_shape[-1] != table_shape[-1]:
         raise ValueError(
             f"{name} multiplies features and word vectors, so `output_units` must "

@@ -19,29 +19,27 @@ from keras_trellis.heads.head import (
     log_add_exp,
 )
 
-__all__ = ["MixtureOfSoftmaxes"]
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class MixtureOfSoftmaxes(Head):
-    """A mixture of K softmaxes over the whole vocabulary, all with the embedding's word vectors.
+    """A mixture of K softmaxes over the whole vocabulary, with the embedding's word vectors.
 
-    For features h, in log space throughout:
+    For features h it computes, in log space:
 
         pi = softmax(h prior_kernel + prior_bias)                                   [K]
         z_k = tanh(dropout(h latent_kernel + latent_bias)_k)                        [K, E']
         p = sum_k pi_k softmax(table z_k + bias) + epsilon                          [V]
 
     Features need not have as many channels as the word vectors. The nll of given targets keeps no
-    distribution in memory: see `add_blockwise_nll`, whose rows are the K latent vectors of every
-    position.
+    distribution in memory: `add_blockwise_nll` computes it, with the K latent vectors of every
+    position as rows.
 
-    You may set `epsilon` at any time; graphs traced from then on use it. The released code has
-    1e-8, which keeps the logarithm finite; the probabilities then sum to 1 + V epsilon.
+    You may set `epsilon` at any time; graphs traced from then on use it. The released code sets it
+    to 1e-8, which keeps the logarithm finite. The probabilities then sum to 1 + V epsilon.
 
     Variables: `prior_kernel [E, K]`, `prior_bias [K]`, `latent_kernel [E, K E']`, `latent_bias [K
-    E']`, uniform in ±1 / sqrt(E) at the start, torch's default, which the released code keeps; and
-    `bias [V]`, zero.
+    E']`, initially uniform in ±1 / sqrt(E), torch's default and so the released code's; and `bias
+    [V]`, initially zero.
 
     The nll of a target outside [0, V) is NaN.
 
@@ -50,7 +48,7 @@ class MixtureOfSoftmaxes(Head):
         latent_dropout: fraction of the channels of the latent vectors to drop, before the tanh;
             one mask for all steps of a row.
         epsilon: added to each probability, in [0, 1).
-        seed: integer that the masks derive from; None: drawn at random.
+        seed: integer from which the masks derive; None draws it at random.
         **kwargs: arguments of every Keras layer.
 
     Raises:
@@ -60,7 +58,7 @@ class MixtureOfSoftmaxes(Head):
     5.2, and its released code.
     """
 
-    latent_dropout = dropout.Rate()
+    latent_dropout: Any = dropout.Rate()
 
     def __init__(
         self,
@@ -84,7 +82,7 @@ class MixtureOfSoftmaxes(Head):
 
         def add(name: str, *shape: int) -> keras.Variable:
             bound = units**-0.5
-            # One object each: an initializer draws the same numbers each time.
+            # Make one initializer for each variable: one draws the same numbers every time.
             initializer = keras.initializers.RandomUniform(-bound, bound)
             return self.add_weight(name=name, shape=shape, initializer=initializer)
 
@@ -99,24 +97,18 @@ class MixtureOfSoftmaxes(Head):
         latents = tf.unstack(self._latents(features, training), axis=-2)
         priors = tf.split(self._log_priors(features), self.experts, axis=-1)
         total = None
-        # One expert after another: all of them together take K times the result's memory.
+        # Take one expert at a time: all of them together need K times the memory of the result.
         for prior, latent in zip(priors, latents, strict=True):
             logits = dense_logits(latent, table, self.bias)
             part = prior + tf.nn.log_softmax(logits)
             total = part if total is None else log_add_exp(total, part)
         return self._plus_epsilon(total)
 
-    def nll(
-        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
-        """Returns the negative log-likelihood of each target; see `Head.nll`."""
-        return self._nll(features, targets, table, training)
-
     def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
         """Returns `nll` without its custom gradient; see `Head.plain_nll`."""
-        return self._nll(features, targets, table, plain=True)
+        return self.nll(features, targets, table, plain=True)
 
-    def _nll(
+    def nll(
         self,
         features: tf.Tensor,
         targets: tf.Tensor,
@@ -124,6 +116,7 @@ class MixtureOfSoftmaxes(Head):
         training: bool = False,
         plain: bool = False,
     ) -> tf.Tensor:
+        """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         latents = self._latents(features, training)
         targets = tf.broadcast_to(targets[..., None], tf.shape(latents)[:-1])

@@ -9,17 +9,15 @@ import tensorflow as tf
 
 from keras_trellis.heads.head import Head, broadcast_targets, dense_logits, require_tied_sizes
 
-__all__ = ["TiedSoftmax"]
-
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TiedSoftmax(Head):
-    """One softmax over the whole vocabulary, with the word vectors of the embedding.
+    """One softmax over the whole vocabulary, with the embedding's word vectors.
 
-    `logits = features table^T + bias`. The only variable is `bias [V]`, zero at the start. The
-    product runs in the features' dtype, everything after it in at least float32.
+    `logits = features table^T + bias`. The only variable is `bias [V]`, initially zero. The product
+    runs in the features' dtype, everything after it in at least float32.
 
-    A target outside [0, V) is an error on a CPU. Its nll is NaN on an accelerator and under XLA.
+    A target outside [0, V) is an error on a CPU. On an accelerator and under XLA its nll is NaN.
 
     Source: Bai et al. (2019), section 5 (tied weights, after Press and Wolf, 2017).
     """

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core import dropout, inputs, masks
+from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
 from keras_trellis.models import legacy, sequence_layer
 from keras_trellis.models.sequence_layer import ModelLayer
-
-__all__ = ["TrellisClassifier"]
+from keras_trellis.recurrent.layer import serialized
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -62,8 +62,8 @@ class TrellisClassifier(keras.Model):
     sequential CIFAR-10.
     """
 
-    dropout = Rate()
-    output_dropout = Rate()
+    dropout: Any = Rate()
+    output_dropout: Any = Rate()
 
     @legacy.accepts_layer_arguments
     def __init__(
@@ -155,10 +155,10 @@ class TrellisClassifier(keras.Model):
         mask = None if mask is None else self._ordered(tf.convert_to_tensor(mask))
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
-        sequences = _drop(sequences, self.dropout, seed, "elements")
+        sequences = _drop("elements", sequences, self.dropout, seed)
         logits = self.dense(self.trellis(sequences, mask=mask, training=training))
         logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
-        return _drop(logits, self.output_dropout, seed, "logits")
+        return _drop("logits", logits, self.output_dropout, seed)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
         """`[B, T, p]` -> `[B, classes]`."""
@@ -172,7 +172,7 @@ class TrellisClassifier(keras.Model):
         """Returns the constructor's arguments."""
         return super().get_config() | {
             "classes": self.classes,
-            "trellis": sequence_layer.serialized(self.trellis),
+            "trellis": serialized(self.trellis),
             "dropout": self.dropout,
             "output_dropout": self.output_dropout,
             "permutation": None if self.permutation is None else list(self.permutation),
@@ -217,17 +217,10 @@ def _one_a_row(
     return tf.reshape(values, [-1])
 
 
-def _drop(
-    values: tf.Tensor,
-    rate: float,
-    seed: tf.Tensor | None,
-    stream: str,
-) -> tf.Tensor:
+def _drop(stream: str, values: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
     """Drops elements; without a seed or a rate, none."""
-    if seed is None or not rate:
-        return values
-    seed = dropout.stream_seed(seed, stream)
-    return values * dropout.dropout_mask(tf.shape(values), rate, seed, values.dtype)
+    mask = dropout.stream_mask(seed, stream, rate, tf.shape(values), values.dtype)
+    return masked(values, mask)
 
 
 def _permutation(value: Any) -> tuple[int, ...] | None:

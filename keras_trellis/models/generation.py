@@ -19,17 +19,6 @@ import tensorflow as tf
 
 from keras_trellis.core import dropout, inputs
 
-__all__ = [
-    "Ban",
-    "check_sampling",
-    "filter_log_probs",
-    "forbidden_tokens",
-    "generate",
-    "row_seeds",
-    "sample",
-    "token_ids",
-]
-
 
 def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
     """Refuses values that `sample` cannot use.

@@ -16,8 +16,7 @@ from keras_trellis.models.losses import LossTerms
 from keras_trellis.models.own_loss import OwnLoss
 from keras_trellis.models.sequence_layer import ModelLayer
 from keras_trellis.models.streaming import Streaming
-
-__all__ = ["LossTerms", "TrellisLM"]
+from keras_trellis.recurrent.layer import serialized
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -77,8 +76,8 @@ class TrellisLM(Streaming, OwnLoss):
     et al. (2017), "Revisiting activation regularization for language RNNs".
     """
 
-    embedding_dropout = dropout.Rate()
-    output_dropout = dropout.Rate()
+    embedding_dropout: Any = dropout.Rate()
+    output_dropout: Any = dropout.Rate()
 
     @legacy.accepts_layer_arguments
     def __init__(
@@ -302,9 +301,9 @@ class TrellisLM(Streaming, OwnLoss):
             untrained -= self.vocabulary_size
         return super().get_config() | {
             "vocabulary_size": self.vocabulary_size,
-            "trellis": sequence_layer.serialized(self.trellis),
+            "trellis": serialized(self.trellis),
             "embedding_units": self.embedding_units,
-            "head": sequence_layer.serialized(self.head),
+            "head": serialized(self.head),
             "embedding_dropout": self.embedding_dropout,
             "output_dropout": self.output_dropout,
             "auxiliary_every": self.auxiliary_every,

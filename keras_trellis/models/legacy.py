@@ -11,17 +11,10 @@ from typing import Any
 
 from keras_trellis import arguments
 from keras_trellis.layer import TrellisLayer
-
-__all__ = ["accepts_layer_arguments", "composed", "split"]
+from keras_trellis.recurrent.layer import MEANINGLESS
 
 _OF_EVERY_MODEL = {"name", "dtype", "trainable"}
-_FIXED = (
-    "return_sequences",
-    "return_state",
-    "stateful",
-    "go_backwards",
-    "zero_output_for_mask",
-)
+_FIXED = ("return_sequences", "return_state", *MEANINGLESS)
 
 
 def accepts_layer_arguments(constructor: Callable) -> Callable:

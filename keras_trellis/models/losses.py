@@ -10,8 +10,6 @@ from keras_trellis import heads
 from keras_trellis.models import passes
 from keras_trellis.models.passes import Features
 
-__all__ = ["LossTerms", "global_sum", "means", "sums"]
-
 
 class LossTerms(NamedTuple):
     """The terms of the paper's loss: scalars, weighted, each a mean over the scored positions.

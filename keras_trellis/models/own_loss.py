@@ -12,8 +12,6 @@ from keras_trellis import heads
 from keras_trellis.models import losses
 from keras_trellis.models.losses import LossTerms
 
-__all__ = ["OwnLoss"]
-
 
 class OwnLoss(keras.Model):
     """A model with a loss of its own, which trains where `compile()` is given none."""

@@ -13,18 +13,6 @@ import tensorflow as tf
 from keras_trellis.core import dropout
 from keras_trellis.models import sequence_layer
 
-__all__ = [
-    "Features",
-    "embed",
-    "features",
-    "log_probs",
-    "logits",
-    "nll",
-    "prefill",
-    "step",
-    "stream",
-]
-
 
 class Features(NamedTuple):
     """What the terms of the loss are made of.

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.recurrent.layer import RecurrentLayer, deserialized, is_recurrent, serialized
-
-__all__ = ["Pass", "ModelLayer", "auxiliary_levels", "prepared", "run", "serialized"]
+from keras_trellis.recurrent.layer import (
+    MEANINGLESS,
+    RecurrentLayer,
+    deserialized,
+    is_recurrent,
+)
+from keras_trellis.types import State
 
 _NEEDED = (
     "output_units",
@@ -21,8 +25,6 @@ _NEEDED = (
     "get_initial_cache",
     "stream",
 )
-# With these a layer's outputs are no longer one for each time step, in order, from its own call.
-_MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
 
 
 class ModelLayer(Protocol):
@@ -86,20 +88,6 @@ class ModelLayer(Protocol):
         """
 
 
-class Pass(NamedTuple):
-    """What one call of a layer returns.
-
-    Attributes:
-        outputs: `[B, T - discard, output_units]`.
-        state: the state after the last valid time step.
-        auxiliary: the outputs of inner levels `[B, M, T - discard, output_units]`, or None.
-    """
-
-    outputs: tf.Tensor
-    state: tuple[tf.Tensor, ...]
-    auxiliary: tf.Tensor | None
-
-
 def prepared(
     value: Any,
     model: str,
@@ -124,7 +112,7 @@ def prepared(
             "`trellis` must be a sequence layer, such as keras_trellis.TrellisLayer or "
             f"keras.layers.LSTM. Received: trellis={value!r}"
         )
-    for name in _MEANINGLESS:
+    for name in MEANINGLESS:
         if getattr(layer, name, False):
             raise ValueError(
                 f"`{name}` of the layer must be False in {model}. "
@@ -141,7 +129,7 @@ def run(
     auxiliary_every: int | None = None,
     discard: int = 0,
     **how: Any,
-) -> Pass:
+) -> tuple[tf.Tensor, State, tf.Tensor | None]:
     """Runs a layer over whole sequences.
 
     Args:
@@ -150,6 +138,10 @@ def run(
         auxiliary_every: see `TrellisLayer.call`.
         discard: how many of the first outputs to leave out.
         **how: `initial_state`, `mask` and `training` of the call.
+
+    Returns:
+        The outputs `[B, T - discard, output_units]`, the state after the last valid time step, and
+        the outputs of inner levels `[B, M, T - discard, output_units]`, or None.
     """
     if auxiliary_every is not None:
         how["auxiliary_every"] = auxiliary_every
@@ -157,7 +149,7 @@ def run(
         how["discard"], discard = discard, 0
     outputs, *state = layer(sequences, **how)
     auxiliary = None if auxiliary_every is None else state.pop()
-    return Pass(outputs[:, discard:], tuple(state), auxiliary)
+    return outputs[:, discard:], tuple(state), auxiliary
 
 
 def auxiliary_levels(

@@ -11,8 +11,6 @@ import tensorflow as tf
 from keras_trellis.core import inputs
 from keras_trellis.models import generation, passes
 
-__all__ = ["Streaming"]
-
 
 class Streaming:
     """The part of a language model that carries a cache.

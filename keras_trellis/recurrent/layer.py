@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from keras_trellis.base import SequenceLayer
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps
+from keras_trellis.core.convolution import last_steps, zeros
 from keras_trellis.types import State
 
-__all__ = ["RecurrentLayer", "deserialized", "is_recurrent", "serialized"]
-
 _CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell)
-_MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
+MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
+"""Arguments of a layer that must be False: with one of them its outputs are no longer one for each
+time step, in order, from its own call."""
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -92,28 +92,14 @@ class RecurrentLayer(SequenceLayer):
                 layer.build((None, None, inputs))
             inputs = _output_units(layer)
 
-    def _whole(
-        self,
-        sequences: tf.Tensor,
-        initial: State | None,
-        mask: tf.Tensor | None,
-        training: bool,
-        stops: Sequence[int],
-        kept: int | tf.Tensor | None,
-    ) -> tuple[tf.Tensor, State, None]:
+    def _whole(self, sequences, initial, mask, training, stops, kept):
         rows = tf.shape(sequences)[0]
         state = initial or tuple(self.get_initial_state(rows))
         before = tf.zeros([rows, self.output_units], self.compute_dtype)
         outputs, state = self._run(sequences, state, before, mask, training)
         return last_steps(outputs, kept), state, None
 
-    def _stream(
-        self,
-        sequences: tf.Tensor,
-        cache: State,
-        mask: tf.Tensor | None,
-        training: bool,
-    ) -> tuple[tf.Tensor, State]:
+    def _stream(self, sequences, cache, mask, training):
         cache = self._checked_cache(cache, tf.shape(sequences)[0])
         place = self._output_place
         state, before = (cache[:-1], cache[-1]) if place is None else (cache, cache[place])
@@ -126,7 +112,7 @@ class RecurrentLayer(SequenceLayer):
     def _cache_of_state(self, state: State) -> State:
         if self._output_place is not None:
             return state
-        return (*state, tf.zeros([tf.shape(state[0])[0], self.output_units], self.compute_dtype))
+        return (*state, zeros(state[0], 1, self.output_units)[:, 0])
 
     @property
     def _output_place(self) -> int | None:
@@ -254,7 +240,7 @@ def _check(layers: list[Any]) -> None:
         )
     for layer in layers:
         _check_dtype(layers[0].dtype_policy, layer)
-        for name in _MEANINGLESS:
+        for name in MEANINGLESS:
             if getattr(layer, name, False):
                 raise ValueError(f"`layers` must have {name}=False. Received: {layer!r}")
 
