@@ -13,7 +13,6 @@ def tcn() -> dict:
     The authors have no validation data, and read the test set after each epoch.
     """
     return dict(
-        seed=1111,  # released
         model=dict(
             units=32,  # ours: 47K parameters; the paper's networks have 16K
             depth=3,  # ours: each dilation once
@@ -28,27 +27,23 @@ def tcn() -> dict:
             validation=1_000,  # ours
             test=1_000,  # released
         ),
+        # released: no weight decay
         optimizer=dict(
             name="adam",  # ours: released: RMSprop, which the trainers do not have
             learning_rate=1e-2,  # ours: released: 5e-4
             clip_norm=1.0,  # released
-            weight_decay=0.0,  # released
         ),
+        # released: no plateau rule, no least rate, no averages
         schedule=dict(
             factor=0.3,  # ours: released: the rate stays
-            patience=None,  # released: no plateau rule
-            minimum=0.0,  # released: none
             epochs=(9, 11),  # ours: released: none
-            average=False,  # released: none
         ),
         training=dict(
             epochs=12,  # ours: released: 50
             log_every_steps=50,  # released
             checkpoint_every_steps=400,  # ours
         ),
-        evaluation=dict(
-            batch_size=250,  # ours: sequences a call; changes no number
-        ),
+        evaluation=dict(batch_size=250),  # ours: sequences a call; changes no number
     )
 
 

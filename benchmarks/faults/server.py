@@ -24,7 +24,8 @@ from benchmarks.faults.trial import Finding
 from trainers.cli import config_flags
 
 # The commands import these; their processes then need not.
-from trainers.sequences import experiment as sequence_runs  # noqa: F401
+from trainers.sequences.experiment import SequenceExperiment
+from trainers.training import runs
 
 
 def findings(
@@ -123,4 +124,5 @@ def _warm_up(folder):
     config_flags.define_flag(["", *quick.flags()], values)
     values(["", *quick.flags()], known_only=True)
     with tempfile.TemporaryDirectory(dir=folder) as run, contextlib.redirect_stdout(io.StringIO()):
-        sequence_runs.train(values.config, epath.Path(run), None, "none")
+        load = functools.partial(SequenceExperiment, values.config, None, epath.Path(run))
+        runs.train(load, values.config, epath.Path(run), "none")

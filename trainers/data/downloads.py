@@ -1,4 +1,4 @@
-"""Downloads: where they are kept; those that cannot succeed, found out soon, told with ways out."""
+"""Downloads: their folder, a quick test whether they can succeed, and errors with ways out."""
 
 import contextlib
 import threading
@@ -14,13 +14,13 @@ _PROBE_SECONDS = 10
 
 
 def cache_folder(cache_dir: epath.PathLike | None) -> epath.Path:
-    """Returns the folder of downloads and of what is made from them: the default for None."""
+    """Returns the folder of downloads and of files made from them; None: the default."""
     return epath.Path(DEFAULT_CACHE_DIR if cache_dir is None else cache_dir).expanduser()
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps tensorflow-datasets' account of every file it touches out of the run's lines."""
+    """Silences tensorflow-datasets, which logs every file that it touches."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(min(verbosity, logging.WARNING))
     try:
@@ -35,12 +35,12 @@ def prepare(
     no_download: Callable[[Exception], OSError],
     manual_dir: epath.PathLike | None = None,
 ) -> None:
-    """Has tensorflow-datasets download a data set and prepare it, unless that has been done.
+    """Downloads and prepares a data set by tensorflow-datasets, unless that has been done.
 
     Args:
         builder: The data set's builder, which knows the checksums of its files.
         url: One of the files that it downloads.
-        no_download: Makes the error of a download that failed, from what it failed with.
+        no_download: Turns the exception of a failed download into an error for the user.
         manual_dir: A folder of the files; None to download them.
 
     Raises:
@@ -63,12 +63,13 @@ def prepare(
 
 
 def probe(url: str) -> None:
-    """Reads a file's first byte: those who download try for minutes what cannot succeed.
+    """Reads a file's first byte, because a download retries for minutes before it fails.
 
-    The thread bounds what a time-out does not: looking up the name, and one address after another.
+    The thread limits what a time-out does not: the look-up of the name, and trying address after
+    address.
 
     Raises:
-        OSError: There is no answer, or another than the file.
+        OSError: The server does not answer, or not with the file.
     """
     outcome: list[Exception | None] = []
 
@@ -91,14 +92,14 @@ def probe(url: str) -> None:
 def failure(
     what: str, looked_for: str, error: Exception, files: Iterable[str], instead: str
 ) -> OSError:
-    """Returns the error that says what to do without a download.
+    """Returns an error that says how to go on without a download.
 
     Args:
-        what: What could not be downloaded.
-        looked_for: Where it was looked for.
-        error: Why it could not.
+        what: The data set.
+        looked_for: The address.
+        error: The reason.
         files: The names of its files.
-        instead: What there is to train on without a download.
+        instead: What needs no download.
     """
     return OSError(
         f"{what} cannot be downloaded from {looked_for} ({error}). Ways out: connect "

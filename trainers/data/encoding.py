@@ -1,9 +1,9 @@
 """Encoded corpora on disk: token ids as memory-mapped arrays, checked before they are trusted.
 
-A corpus is encoded once, as a stream, into a folder of its own under `CACHE_DIR/encoded`, which
-appears whole or not at all; what was stopped on the way goes on where it was. The folder's name
-follows from the source's checksums, so that text that has changed is encoded anew. Each file's
-checksum is verified on reading.
+A corpus is encoded once, block by block, into its own folder under `CACHE_DIR/encoded`. The folder
+appears whole or not at all; an interrupted encoding goes on where it stopped. The folder's name
+contains a digest of the source's checksums, so that changed text is encoded again. Reading verifies
+each file's checksum.
 """
 
 import collections
@@ -24,16 +24,17 @@ import tensorflow as tf
 from absl import logging
 from etils import epath
 
+from keras_trellis.export.tokenizer import split_words
 from trainers.data import files
 from trainers.data.text import check, read_blocks, sha256
-from trainers.data.tokens import Tokens, split_words
+from trainers.data.tokens import Tokens
 from trainers.data.vocabulary import EOS, UNKNOWN, UnknownTokenError, Vocabulary
 
 SPLITS = ("train", "validation", "test")
 _FORMAT = 2
 _ID = np.dtype("<i4")
-_IDS = 1 << 20  # that many ids are in memory at once
-# Text between two records of how far the encoding has come: some seconds of work.
+_IDS = 1 << 20  # ids in memory at once
+# Bytes of text between two records of the progress: some seconds of work.
 _SAVE_BYTES = 1 << 26
 _FIRST, _PROGRESS = "train.first", "progress.json"
 _VOCABULARY = "vocabulary.txt"
@@ -45,13 +46,13 @@ class Source:
 
     Attributes:
         name: The corpus's name.
-        labels: For each split what to call its text in errors.
-        checksums: For each split the SHA-256 of its text.
+        labels: What errors call the text of each split.
+        checksums: The SHA-256 of each split's text.
         open: Takes a split's name and returns its text, which the caller closes.
-        tokens: The tokens of blocks of text, each a number of whole lines.
+        tokens: Returns the tokens of blocks of text, each of whole lines.
         settings: The arguments of `Vocabulary.from_counts`.
-        form: A name for `tokens`, where a text can have several.
-        raw: Whether the text is any bytes; else it is UTF-8, and its last line gets an end.
+        form: A name for `tokens`, if a task has several.
+        raw: Whether the text is any bytes. Else it is UTF-8, and its last line gets a line break.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Source:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the encoded ids depend on."""
+        """Everything that the encoded ids depend on."""
         text = {"sha256": dict(self.checksums), "form": self.form}
         return {"format": _FORMAT, **text, "vocabulary": dict(self.settings)}
 
@@ -80,7 +81,7 @@ def of_files(name: str, paths: Mapping[str, epath.Path], tokens: Tokens, **setti
         **settings: Further fields of `Source`.
 
     Raises:
-        ValueError: A file is not UTF-8, or has lines that cannot be told apart.
+        ValueError: A file is not UTF-8, or ends its lines with CR alone.
         OSError: A file cannot be read.
     """
     for path in paths.values():
@@ -96,26 +97,26 @@ def of_files(name: str, paths: Mapping[str, epath.Path], tokens: Tokens, **setti
 
 
 def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict[str, np.ndarray]]:
-    """Returns a corpus's vocabulary and ids, from the cache or, the first time, encoded into it.
+    """Returns a corpus's vocabulary and ids; the first call encodes them into the cache.
 
-    A process that finds another one encoding the corpus waits for it.
+    If another process encodes the corpus, this function waits for it.
 
     Args:
         source: The corpus.
-        cache_dir: A local folder, made where it is missing.
+        cache_dir: A local folder; it is created if it is missing.
 
     Returns:
-        The vocabulary of the training text, and for each split int32 ids [N], read-only and
+        The vocabulary of the training text, and the int32 ids [N] of each split, read-only and
         memory-mapped.
 
     Raises:
-        ValueError: A split holds too little text, no UTF-8, or a token that the training text
-            lacks where there is no `<unk>`.
+        ValueError: A split has too little text or is not UTF-8, or the vocabulary lacks one of its
+            tokens and has no `<unk>`.
         OSError: The cache cannot be written.
     """
     digest = hashlib.sha256(json.dumps(source.identity, sort_keys=True).encode()).hexdigest()
     folder = _local(cache_dir) / "encoded" / f"{source.name}-{digest[:16]}"
-    with contextlib.suppress(Exception):  # Whatever is wrong with it, it can be made again.
+    with contextlib.suppress(Exception):  # a damaged folder is encoded again
         return _read(folder, source)
     with _held(folder, cache_dir):
         if folder.exists():
@@ -138,7 +139,7 @@ def _local(cache_dir: epath.PathLike) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _held(folder: pathlib.Path, cache_dir: epath.PathLike) -> Iterator[None]:
-    """Waits until no other process encodes into `folder`, and keeps others from it."""
+    """Locks `folder` against other processes; waits for one that encodes into it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = folder.with_name(f".{folder.name}.lock").open("w")
@@ -153,12 +154,12 @@ def _held(folder: pathlib.Path, cache_dir: epath.PathLike) -> Iterator[None]:
 
 
 def _encode(folder: pathlib.Path, source: Source) -> None:
-    """Fills a folder beside `folder`, going on with what it holds, and puts it in its place."""
+    """Fills a folder next to `folder`, goes on with what it holds, and renames it to `folder`."""
     part = folder.with_name(f".{folder.name}.part")
     part.mkdir(exist_ok=True)
     try:
         _write(part, source, _encode_first(part, source))
-    except ValueError:  # The text is at fault: there is nothing to go on with.
+    except ValueError:  # the text is not valid, so nothing can go on
         shutil.rmtree(part)
         raise
     if folder.exists():
@@ -167,7 +168,7 @@ def _encode(folder: pathlib.Path, source: Source) -> None:
 
 
 class _Block(NamedTuple):
-    """The tokens of a block of text: its distinct words, and which of them each token is."""
+    """The tokens of a block of text: its distinct words, and for each token the word's index."""
 
     words: list[str]
     places: np.ndarray
@@ -180,17 +181,17 @@ class _Block(NamedTuple):
 def _blocks(
     source: Source, split: str, text: IO[bytes], start: int = 0
 ) -> Iterator[tuple[_Block, int]]:
-    """Yields a text's blocks, their words in order of first appearance, and where each ends."""
+    """Yields a text's blocks and the byte where each ends; words in order of appearance."""
     for block, position in read_blocks(text, source.labels[split], start, raw=source.raw):
         words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
         yield _Block([word.decode() for word in words.numpy().tolist()], places.numpy()), position
 
 
 def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
-    """Encodes the training text before it is known which words there are.
+    """Encodes the training text before its words are known.
 
-    Its ids, in order of first appearance, are appended to a file; how far that has come is
-    recorded from time to time, and a later call goes on from there.
+    Appends its ids, in order of first appearance, to a file, and records the progress from time to
+    time. A later call goes on from there.
 
     Returns:
         The words of the training text, in order of first appearance.
@@ -217,14 +218,14 @@ def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
 def _record(
     part: pathlib.Path, file: IO[bytes], position: int, words: list[str], digest: Any
 ) -> None:
-    """Records how far `_encode_first` has come, once its file is safely on disk.
+    """Records the progress of `_encode_first`, after its file is safely on disk.
 
     Args:
         part: The folder.
         file: The ids so far.
-        position: The byte of the text that comes next.
+        position: The next byte of the text.
         words: The words so far.
-        digest: Of the ids.
+        digest: The SHA-256 of the ids so far.
     """
     file.flush()
     os.fsync(file.fileno())
@@ -234,17 +235,17 @@ def _record(
 
 
 def _checksum(digest: Any, progress: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of the ids so far, whose digest is given, and of their record."""
+    """Returns the SHA-256 of the ids, continued from their digest, and of their record."""
     whole = digest.copy()
     whole.update(json.dumps([progress[name] for name in ("position", "count", "words")]).encode())
     return whole.hexdigest()
 
 
 def _progress(part: pathlib.Path) -> tuple[int, int, list[str], Any]:
-    """Returns how far an earlier call has come, nowhere where its files are damaged.
+    """Reads the progress of an earlier call; damaged files mean no progress.
 
     Returns:
-        The byte of the text that comes next, the ids written so far, their words, their digest.
+        The next byte of the text, the number of ids written so far, their words, their digest.
     """
     if (part / _PROGRESS).exists():
         try:
@@ -286,7 +287,7 @@ def _write(part: pathlib.Path, source: Source, words: list[str]) -> None:
     names = [_VOCABULARY, *(_ids_path(part, split).name for split in SPLITS)]
     checksums = {name: sha256(epath.Path(part / name)) for name in names}
     files.write_json(part / "meta.json", {"source": source.identity, "files": checksums})
-    for name in (_PROGRESS, _FIRST):  # A record of ids that are gone could not be gone on from.
+    for name in (_PROGRESS, _FIRST):  # the record first: without its ids it is of no use
         (part / name).unlink()
 
 

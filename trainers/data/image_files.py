@@ -1,4 +1,4 @@
-"""The files that MNIST and CIFAR-10 are published as, decoded; one that is not sound is named.
+"""Reads the published files of MNIST and CIFAR-10; an error names a file that is not sound.
 
 MNIST    IDX files (http://yann.lecun.com/exdb/mnist), with gzip or without: big-endian numbers for
          the kind, the number of items and the size of each, then the items' bytes
@@ -49,7 +49,7 @@ def read_mnist(data_dir: epath.PathLike) -> dict[str, Images]:
     """Reads "train" and "test" of MNIST from its four files, in the files' order.
 
     Raises:
-        ValueError: A file is missing, or is not what it should be.
+        ValueError: A file is missing or not valid.
     """
     folder = epath.Path(data_dir).expanduser()
     names = [name for pair in MNIST_FILES.values() for name in pair]
@@ -66,12 +66,11 @@ def read_cifar10(data_dir: epath.PathLike) -> dict[str, Images]:
     """Reads "train" and "test" of CIFAR-10 from its binary files, in the files' order.
 
     Args:
-        data_dir: The folder of the files, or one that holds their folder `cifar-10-batches-bin`.
-            Of the five training files those are read that are there.
+        data_dir: The folder of the files, or the folder that holds `cifar-10-batches-bin`. Some of
+            the five training files may be missing.
 
     Raises:
-        ValueError: All training files or the test file are missing, or a file is not what it should
-            be.
+        ValueError: All training files or the test file are missing, or a file is not valid.
     """
     folder = epath.Path(data_dir).expanduser()
     if (folder / _CIFAR10_FOLDER).is_dir():
@@ -111,7 +110,7 @@ def _idx(path: epath.Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _idx_count(path: epath.Path, header: bytes, shape: tuple[int, ...]) -> int:
-    """Returns how many items of a shape the header of an IDX file tells of."""
+    """Returns the number of items of a shape, from the header of an IDX file."""
     magic = bytes([0, 0, 8, 1 + len(shape)])  # 8: of bytes; then the number of dimensions
     if header[:4] != magic:
         raise _refusal(

@@ -3,9 +3,9 @@
 MNIST    60,000 + 10,000 handwritten digits of 28 x 28 pixels, one channel
 CIFAR10  50,000 + 10,000 photographs of 32 x 32 pixels, three channels
 
-They are downloaded and prepared by tensorflow-datasets, or read from the published files in
-`data_dir`; the arrays are the same, in the order of the files. tensorflow-datasets itself shuffles
-while it writes, and reads no files that a user has: hence the builders and readers here.
+tensorflow-datasets downloads and prepares them, or this module reads the published files in
+`data_dir`. The arrays are the same, in the order of the files. tensorflow-datasets itself shuffles
+while it writes, and cannot read a user's files. Hence the builders and readers here.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class ImageSet:
 
 
 class _InOrder:
-    """Has tensorflow-datasets keep the order of the files, which it shuffles otherwise."""
+    """Makes tensorflow-datasets keep the order of the files."""
 
     def _info(self) -> tfds.core.DatasetInfo:
         features = super()._info().features  # type: ignore[misc]
@@ -61,16 +61,16 @@ class Cifar10InOrder(_InOrder, tfds.image_classification.Cifar10):
 
 
 class ImageSource(NamedTuple):
-    """Where images come from, and what is known of them.
+    """A source of images.
 
     Attributes:
-        title: What people call them.
-        builder: How tensorflow-datasets makes them.
-        read: Reads them from the files in a folder.
+        title: The name in messages.
+        builder: The builder for tensorflow-datasets.
+        read: Reads the images from the files in a folder.
         files: The names of these files.
         sizes: The published number of images of each split.
         classes: The name of each class.
-        shape: Of an image as its owner has it.
+        shape: The shape of an image before it is read pixel by pixel.
         mean: What the authors' script subtracts from values that go from 0 to 1.
         deviation: What it then divides by.
     """
@@ -122,16 +122,16 @@ def load(
     data_dir: epath.PathLike | None = None,
     cache_dir: epath.PathLike | None = None,
 ) -> ImageSet:
-    """Loads images; warns where they are not as many as the published ones.
+    """Loads images; warns if their number is not the published one.
 
     Args:
         source: Which images.
         data_dir: The folder of the published files; None to download them.
-        cache_dir: A local folder for downloads, which may be deleted at any time; None stands for
+        cache_dir: A local folder for downloads, which may be deleted at any time; None:
             `downloads.DEFAULT_CACHE_DIR`.
 
     Raises:
-        ValueError: Files that are missing or not what they should be.
+        ValueError: A file is missing or not valid.
         OSError: The images cannot be downloaded.
     """
     if data_dir is None:
@@ -145,7 +145,7 @@ def load(
 def normalise(source: ImageSource, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
     """Returns pixels as the authors' script feeds them to the network, float32.
 
-    Each is divided by 255, less the mean of its data set, over the deviation.
+    That is (pixel / 255 - mean) / deviation, by the data set's mean and deviation.
 
     Args:
         source: Whose pixels.
@@ -166,15 +166,15 @@ def as_sequences(source: ImageSource, pictures: tf.Tensor) -> tf.Tensor:
 
 
 def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
-    """Sets a validation part aside, drawn from the seed; both parts keep the order of `images`.
+    """Draws a validation part; both parts keep the order of `images`.
 
     Args:
         images: The training images, N of them.
-        validation: How many to set aside, from 1 to N - 1.
-        seed: What alone decides which.
+        validation: The size of the validation part, from 1 to N - 1.
+        seed: The seed of the draw.
 
     Returns:
-        What remains to train on, and the validation part.
+        The images that remain for training, and the validation part.
 
     Raises:
         ValueError: `validation` is out of range.

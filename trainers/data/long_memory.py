@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-SYMBOLS = 8  # 1 to 8; 0 is a blank, 9 asks for what was read
+SYMBOLS = 8  # 1 to 8; 0 is a blank, 9 asks for the symbols
 COPIED = 10
 CLASSES = SYMBOLS + 2
 _ASKING = CLASSES - 1
 
 
 class Examples(NamedTuple):
-    """Sequences and what is to be said of them.
+    """Sequences and their targets.
 
     Attributes:
-        inputs: [N, T, p], as the network reads them but for their type.
+        inputs: [N, T, p], as the network reads them except for the dtype.
         targets: Classes [N] or [N, T], int32, or values [N], float32.
     """
 
@@ -28,16 +28,17 @@ class Examples(NamedTuple):
 
 
 def copy_memory(count: int, delay: int, generator: np.random.Generator) -> Examples:
-    """Draws sequences of ten symbols that are to be said again after a delay.
+    """Draws sequences of ten symbols, which the network shall repeat after a delay.
 
-    Ten symbols of 1 to 8, drawn with equal probability; `delay` - 1 blanks; eleven nines. The
-    answer is blank up to the last ten steps, where it is the ten symbols. Whoever has no memory
-    best says blanks, then any symbol: a cross entropy of 10 ln 8 / (delay + 20) a step.
+    A sequence has ten symbols of 1 to 8, drawn with equal probability, then `delay` - 1 blanks,
+    then eleven nines. The answer is blank except for the last ten steps, which are the ten symbols.
+    Without memory, the best answer is blanks, then any symbol: a cross entropy of
+    10 ln 8 / (delay + 20) a time step.
 
     Args:
         count: N.
-        delay: Steps between the symbols and the answer, at least 1.
-        generator: What draws.
+        delay: Time steps between the symbols and the answer, at least 1.
+        generator: NumPy's generator.
 
     Returns:
         Inputs [N, delay + 20, 1] uint8, targets [N, delay + 20] int32.
@@ -57,15 +58,15 @@ def copy_memory(count: int, delay: int, generator: np.random.Generator) -> Examp
 
 
 def adding(count: int, steps: int, generator: np.random.Generator) -> Examples:
-    """Draws sequences of numbers of which two are marked, and are to be added.
+    """Draws sequences of numbers; the network shall add the two that are marked.
 
-    The first channel has numbers from 0 to 1, the second is 1 at the two steps whose numbers count
-    and 0 elsewhere. Whoever always says 1 has a mean squared error of 1/6.
+    The first channel has numbers from 0 to 1. The second is 1 at the two marked steps and 0
+    elsewhere. The constant answer 1 has a mean squared error of 1/6.
 
     Args:
         count: N.
         steps: T, at least 2.
-        generator: What draws.
+        generator: NumPy's generator.
 
     Returns:
         Inputs [N, T, 2] float32, targets [N] float32.

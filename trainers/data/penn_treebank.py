@@ -18,10 +18,10 @@ _URLS = {split: _URL + name for split, name in FILES.items()}
 
 
 class PennTreebank(tfds.core.GeneratorBasedBuilder):
-    """One example a split, which holds the split's whole text, so that token order is kept.
+    """Has one example for each split, the split's whole text, to keep the order of tokens.
 
-    The expected size and SHA-256 of each file stand in `checksums.tsv` beside this module. The
-    files are taken from `DownloadConfig.manual_dir` where they are there, and downloaded otherwise.
+    `checksums.tsv` in this folder has the expected size and SHA-256 of each file. The files come
+    from `DownloadConfig.manual_dir` if they are there; else they are downloaded.
     """
 
     VERSION = tfds.core.Version("1.0.0")
@@ -52,7 +52,7 @@ def checksums() -> dict[str, str]:
 
 
 def check_files(data_dir: epath.PathLike) -> None:
-    """Checks that a folder holds the three files, and that they are the published ones.
+    """Checks that a folder has the three published files.
 
     Raises:
         ValueError: A file is missing or differs.

@@ -3,10 +3,10 @@
 It is on every machine and needs no download. It differs a little between Python versions, and so
 does every number measured on it: compare such numbers under one version only.
 
-The text is made ready as language-modelling corpora of its kind are: lower case, numbers as `N`,
-punctuation split off, a paragraph a line. The topics quote each other at length, so a paragraph is
-kept the first time only; topics go whole to training, validation or test, and no test paragraph is
-in the training text.
+The text becomes like other corpora of language modelling: lower case, numbers as `N`, punctuation
+split off, one paragraph on each line. The topics quote each other at length, so only the first copy
+of a paragraph is kept. A topic goes to one split as a whole, and no test paragraph is in the
+training text.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _HELD_OUT = 0.1
 
 
 def texts() -> dict[str, str]:
-    """Returns the text of "train", "validation" and "test"; the latter two a tenth each at most.
+    """Returns the text of "train", "validation" and "test"; the last two are a tenth at most.
 
     Raises:
         OSError: This Python comes without the text.
@@ -39,7 +39,7 @@ def texts() -> dict[str, str]:
 
 
 def _prepared(topics: dict[str, str]) -> dict[str, str]:
-    """Returns each topic's paragraphs that no topic before it has, a line each."""
+    """Returns each topic's paragraphs that no earlier topic has, one on each line."""
     seen: set[str] = set()
     prepared = {}
     for name, text in sorted(topics.items()):
@@ -50,14 +50,14 @@ def _prepared(topics: dict[str, str]) -> dict[str, str]:
 
 
 def _lines(paragraphs: list[str]) -> list[str]:
-    """Returns paragraphs in the words of the corpus, a line each."""
+    """Returns paragraphs as lines of the corpus's words."""
     words = tf.strings.split(tokens.pydoc(tf.constant(paragraphs)))
     lines = tf.strings.reduce_join(words, axis=-1, separator=" ")
     return [line.decode() for line in lines.numpy().tolist()]
 
 
 def _split(prepared: dict[str, str]) -> dict[str, str]:
-    """Takes topics in an order of no meaning; each goes where there is room, else to training."""
+    """Deals topics, in the order of their hashes, to the first split with room."""
     total = sum(map(len, prepared.values()))
     room = {"validation": _HELD_OUT * total, "test": _HELD_OUT * total, "train": float(total)}
     chosen: dict[str, list[str]] = {split: [] for split in room}

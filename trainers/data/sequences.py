@@ -1,12 +1,13 @@
 """Data of the tasks on sequences: images read pixel by pixel, and sequences drawn from a seed.
 
-tensorflow-datasets has no reader of the published files, nor a fixed order of pixels for all
-images, nor generated tasks: these are here.
+tensorflow-datasets has no reader of the published files, no fixed order of pixels, and no
+generated tasks. Hence this module.
 """
 
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,14 +22,14 @@ SPLITS = ("train", "validation", "test")
 
 @dataclasses.dataclass(frozen=True)
 class SequenceData:
-    """What a task on sequences trains on and is measured by.
+    """The examples of a task on sequences.
 
     Attributes:
         train: The training examples.
-        validation: Likewise, to choose the best weights by.
-        test: Likewise, to be scored once.
-        normalise: Makes of inputs what the network reads, float32.
-        outputs: How many numbers the network gives a label or a value.
+        validation: The examples that choose the best weights.
+        test: The examples that are scored once.
+        normalise: Turns inputs into what the network reads, float32.
+        outputs: How many numbers the network returns for one target.
         classes: The name of each class of images; empty for other tasks.
         permutation: The order in which the network reads the steps, or None.
     """
@@ -60,10 +61,10 @@ def of_images(
 
     Args:
         source: Where they come from.
-        validation: How many training images to set aside.
-        seed: What decides which, and the order of the pixels.
+        validation: The number of training images to validate on.
+        seed: The seed of their choice, and of the order of the pixels.
         permuted: Whether pixels are read in an order drawn from the seed.
-        permutation: The order that a run was begun with; None to draw it.
+        permutation: The order with which a run began; None to draw it.
         data_dir: The folder of the published files; None to download them.
         cache_dir: A local folder for downloads; see `images.load`.
 
@@ -88,23 +89,25 @@ def of_images(
 
 
 def generated(
-    draw: Callable[[int, np.random.Generator], Examples],
+    draw: Callable[[int, int, np.random.Generator], Examples],
     lengths: Sequence[int],
+    steps: int,
     seed: int,
     outputs: int,
 ) -> SequenceData:
     """Draws the sequences of a generated task.
 
     Args:
-        draw: Takes a number of sequences and a generator.
+        draw: Takes a number of sequences, their time steps and a generator.
         lengths: How many sequences each split has.
-        seed: What decides them.
-        outputs: How many numbers the network gives at a step.
+        steps: What `draw` takes.
+        seed: The seed of the draw.
+        outputs: How many numbers the network returns for one target.
     """
-    # A generator each: the length of one split changes nothing in the others.
+    # Each split has a generator, so that its length does not change the others.
     seeds = np.random.SeedSequence(seed).spawn(len(SPLITS))
     generators = map(np.random.default_rng, seeds)
-    train, validation, test = map(draw, lengths, generators)
+    train, validation, test = map(draw, lengths, itertools.repeat(steps), generators)
     return SequenceData(train, validation, test, lambda x: tf.cast(x, tf.float32), outputs)
 
 

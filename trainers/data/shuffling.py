@@ -1,7 +1,7 @@
 """Batches of shuffled examples.
 
-The order of an epoch is a pure function of the seed and the epoch, so that nothing needs saving to
-go on from any step.
+The seed and the epoch alone determine an epoch's order. So a run that goes on needs no saved
+position.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from trainers.data.streams import check_first_step
 
 
 def steps_per_epoch(count: int, batch_size: int) -> int:
-    """Returns the batches that `count` examples make, the last of which may be shorter.
+    """Returns the number of batches of `count` examples; the last one may be shorter.
 
     Raises:
         ValueError: `batch_size` is not from 1 to `count`.
@@ -33,19 +33,21 @@ def batches_dataset(
     epochs: int = 1,
     first_step: int = 0,
 ) -> tf.data.Dataset:
-    """Returns the batches of a run from any global step on; each epoch has every example once.
+    """Returns the batches of a run, from any global step to its end.
+
+    Each epoch has every example once.
 
     Args:
         inputs: Sequences [N, T, p].
-        targets: What is to be said of them, [N, ...].
+        targets: What the model shall predict, [N, ...].
         batch_size: Examples in a batch, B.
-        seed: What decides, with the number of the epoch, on its order.
+        seed: The seed of the epochs' orders.
         epochs: Passes over the examples in the whole run.
         first_step: The global step of the first batch, from 0 to epochs * steps_per_epoch(N, B).
 
     Returns:
-        A prefetching dataset of known cardinality, of (inputs [B, T, p], targets [B, ...]), of
-        the arrays' types. Where B does not divide N, an epoch's last batch is shorter.
+        A prefetching dataset of known cardinality, of (inputs [B, T, p], targets [B, ...]), in
+        the arrays' dtypes. If B does not divide N, an epoch's last batch is shorter.
 
     Raises:
         ValueError: An argument is out of range, or there are not as many targets as inputs.
@@ -59,14 +61,14 @@ def batches_dataset(
     check_first_step(first_step, epochs * steps)
     first_epoch, done = divmod(first_step, steps)
 
-    # Variables, which a data set takes by their handle; a tensor it copies.
+    # Variables: a data set takes their handles, but would copy tensors.
     with tf.device("CPU:0"):
         sequences = tf.Variable(inputs, trainable=False)
         answers = tf.Variable(targets, trainable=False)
 
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
-        # In TensorFlow, so that the thread that draws ahead never waits for Python. Of 53 bits,
-        # so that hardly two are equal, which would keep their order.
+        # Draw in TensorFlow, so that the thread that prefetches never waits for Python. Draw 53
+        # bits, so that hardly two draws are equal: equal ones would keep their order.
         draws = tf.random.stateless_uniform(
             [count], tf.stack([seed, epoch]), dtype="float64", alg="philox"
         )

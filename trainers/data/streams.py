@@ -1,7 +1,6 @@
 """Contiguous streams of tokens, and the windows that training and evaluation take from them.
 
-Which window belongs to a step is a pure function of the step, so that nothing needs saving to go
-on from one.
+The training step alone determines its window. So a run that goes on needs no saved position.
 """
 
 import dataclasses
@@ -10,21 +9,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_ALIGNMENT = 64  # bytes, of the memory that TensorFlow takes over as it is
+_ALIGNMENT = 64  # bytes; TensorFlow shares memory that is so aligned
 
 
 def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
-    """Cuts a text into `batch_size` contiguous streams, leaving out the tokens that remain.
+    """Cuts a text into `batch_size` contiguous streams; drops the tokens that remain.
 
     Args:
         ids: Token ids [N].
         batch_size: The number of streams, B.
 
     Returns:
-        A view [B, N // B]; row b goes on where row b - 1 ends.
+        A view [B, N // B]; row b continues row b - 1.
 
     Raises:
-        ValueError: A stream would hold less than the two tokens that one prediction takes.
+        ValueError: A stream would have fewer than two tokens, which one prediction takes.
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
@@ -39,17 +38,16 @@ def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """The windows of one pass over streams, as the released scripts lay them.
+    """The windows of one pass over streams, as in the released scripts.
 
-    The first `discard` targets of a window give the network its history and are not scored; the
-    next window overlaps them, so that every target is scored exactly once, but for the first
-    `discard` of a stream. The last window is shorter where the streams end, and one with nothing
-    to score is left out.
+    The first `discard` targets of a window are not scored: they give the network its history.
+    The windows overlap, so that each target is scored once, except the first `discard` of a
+    stream. The last window may be shorter. A window with nothing to score is left out.
 
     Attributes:
         length: The length N of the streams, which have N - 1 targets.
-        window: Steps in a window, T.
-        discard: Steps at its start that are not scored.
+        window: Time steps in a window, T.
+        discard: Time steps at its start that are not scored.
 
     Raises:
         ValueError: The sizes leave no target to score.
@@ -76,16 +74,16 @@ class Windows:
 
     @property
     def stride(self) -> int:
-        """Steps from one window's start to the next one's: those that a whole window scores."""
+        """The time steps between the starts of two windows; a whole window scores as many."""
         return self.window - self.discard
 
     @property
     def count(self) -> int:
-        """The number of windows, which is the number of steps in an epoch."""
+        """The number of windows, one for each training step of an epoch."""
         return -(-(self.length - 1 - self.discard) // self.stride)
 
     def bounds(self, index: int) -> tuple[int, int]:
-        """Returns the steps [start, stop) of a window's inputs; its targets lie one step later."""
+        """Returns the range [start, stop) of a window's inputs; targets come one step later."""
         start = index * self.stride
         return start, min(start + self.window, self.length - 1)
 
@@ -98,18 +96,18 @@ class Windows:
 def windows_dataset(
     streams: np.ndarray, windows: Windows, *, epochs: int = 1, first_step: int = 0
 ) -> tf.data.Dataset:
-    """Returns the batches of a run from any global step on.
+    """Returns the batches of a run, from any global training step to its end.
 
     Args:
-        streams: Token ids [B, N], int32. Those mapped from a file stay there: only what a window
-            takes is read.
+        streams: Token ids [B, N], int32. Ids mapped from a file stay there; a window reads only
+            its own.
         windows: The windows over them.
         epochs: Passes over the streams in the whole run.
         first_step: The global step of the first batch, from 0 to epochs * windows.count.
 
     Returns:
         A prefetching dataset of known cardinality, of (ids, targets), each [B, T] int32. T is
-        `windows.window`, and less in an epoch's last window.
+        `windows.window`, or less in an epoch's last window.
     """
     if streams.shape[1] != windows.length:
         raise ValueError(
@@ -119,8 +117,8 @@ def windows_dataset(
     last_step = epochs * windows.count
     check_first_step(first_step, last_step)
 
-    # TensorFlow's, not NumPy's: the thread that draws ahead then never waits for Python. And
-    # variables, which a data set takes by their handle; a tensor it copies.
+    # Cut in TensorFlow, so that the thread that prefetches never waits for Python. Cut from a
+    # variable: a data set takes its handle, but would copy a tensor.
     with tf.device("CPU:0"):
         ids = tf.Variable(_tensor(streams), trainable=False)
         bounds = tf.constant([windows.bounds(index) for index in range(windows.count)], "int64")
@@ -133,7 +131,7 @@ def windows_dataset(
 
 
 def check_first_step(first_step: int, last_step: int) -> None:
-    """Raises ValueError unless a run of `last_step` steps can go on from `first_step`."""
+    """Raises ValueError unless `first_step` is a step of a run of `last_step` steps."""
     if not 0 <= first_step <= last_step:
         raise ValueError(
             f"`first_step` must be from 0 to {last_step}. Received: first_step={first_step}"
@@ -141,7 +139,7 @@ def check_first_step(first_step: int, last_step: int) -> None:
 
 
 def _tensor(streams: np.ndarray) -> tf.Tensor:
-    """Returns streams as a tensor, which shares the memory of those mapped from a file."""
+    """Returns streams as a tensor; those mapped from a file share its memory."""
     mapped: Any = streams
     while isinstance(mapped.base, np.memmap):
         mapped = mapped.base
@@ -149,7 +147,7 @@ def _tensor(streams: np.ndarray) -> tf.Tensor:
     address = streams.ctypes.data
     if path is None or address % _ALIGNMENT or not streams.flags.c_contiguous:
         return tf.constant(streams, "int32")
-    # TensorFlow takes no memory that is read-only; what would be written here reaches no file.
+    # DLPack refuses read-only memory. So map a private copy, whose changes would reach no file.
     offset = mapped.offset + address - mapped.ctypes.data
     writable = np.memmap(path, streams.dtype, "c", offset, streams.shape)
     return tf.cast(tf.experimental.dlpack.from_dlpack(writable.__dlpack__()), "int32")

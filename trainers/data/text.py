@@ -15,7 +15,7 @@ NO_DOWNLOAD = (
 )
 _BLOCK_BYTES = 1 << 20
 _LONGEST_WORD = 1 << 20  # bytes
-# That of UTF-32 begins as that of UTF-16.
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
 _OTHERS = (
     ("UTF-32", codecs.BOM_UTF32_LE),
     ("UTF-32", codecs.BOM_UTF32_BE),
@@ -34,13 +34,13 @@ def find_files(
     Args:
         data_dir: The folder.
         files: The files' names, by what they hold.
-        otherwise: What a user without these files can do, for errors.
+        otherwise: What errors offer to a user without these files.
 
     Returns:
         The files' paths, by what they hold.
 
     Raises:
-        ValueError: The folder or a file is missing, or is none.
+        ValueError: The folder or a file is missing, or is something else.
     """
     expected = f"--data_dir must be a folder of {', '.join(files.values())} (or {otherwise})."
     if data_dir is None:
@@ -60,7 +60,7 @@ def find_files(
 
 
 def is_there(path: epath.Path) -> bool:
-    """Returns whether anything has a path's name, be it a link that leads nowhere."""
+    """Returns whether a path exists, even as a broken link."""
     return path.exists() or os.path.lexists(path)
 
 
@@ -74,10 +74,10 @@ def sha256(path: epath.Path) -> str:
 
 
 def check(path: epath.Path) -> None:
-    """Reads a text file's beginning, before anything is made of it.
+    """Checks the first block of a text file, before any long work.
 
     Raises:
-        ValueError: It is not UTF-8, or has lines that are not told apart.
+        ValueError: It is not UTF-8, or ends its lines with CR alone.
         OSError: It cannot be read.
     """
     name = os.fspath(path)
@@ -97,7 +97,7 @@ def check(path: epath.Path) -> None:
 
 
 def _check_encoding(block: bytes, name: str) -> None:
-    """Refuses the beginning of a text that has another encoding's byte-order mark."""
+    """Raises ValueError if a text begins with another encoding's byte-order mark."""
     for encoding, mark in _OTHERS:
         if block.startswith(mark):
             raise ValueError(
@@ -111,14 +111,14 @@ def read_blocks(
 ) -> Iterator[tuple[bytes, int]]:
     """Yields a text in order, about a megabyte at a time.
 
-    A block ends in a line break, or in a space where a megabyte has no line break. The last line
-    ends in a line break here even where it does not in the file: this byte counts too.
+    A block ends in a line break, or in a space if a megabyte has no line break. The last line gets
+    a line break if the file lacks it, and this byte counts too.
 
     Args:
         file: UTF-8 text.
         name: What errors call the file.
-        start: The byte to begin at: 0, or where an earlier block ended.
-        raw: Whether the file is any bytes: these are neither checked nor completed.
+        start: The first byte to read: 0, or the end of an earlier block.
+        raw: Whether the file is any bytes, which are neither checked nor completed.
 
     Yields:
         A block, and the byte where it ends.
@@ -127,7 +127,7 @@ def read_blocks(
         ValueError: The file is not UTF-8.
     """
     file.seek(max(start - 1, 0))
-    last = file.read(min(start, 1))  # empty if the missing line break has been read, too
+    last = file.read(min(start, 1))  # empty if an earlier block had the added line break
     rest = b""
     while block := file.read(_BLOCK_BYTES):
         last = block[-1:]
@@ -135,7 +135,7 @@ def read_blocks(
         cut = (block.rfind(b"\n") + 1) or (block.rfind(b" ") + 1)  # never within a token
         if cut:
             yield _checked(block[:cut], start, name, raw), start + cut
-        elif len(block) > _LONGEST_WORD:  # each further block would copy it again
+        elif len(block) > _LONGEST_WORD:  # each further read would copy it again
             raise ValueError(
                 f"{name} has more than {_LONGEST_WORD:,} bytes without a space or a line break at "
                 f"offset {start}; expected words"

@@ -1,29 +1,17 @@
 """Text to tokens, in the TensorFlow graph: one definition for training and for exported models.
 
-A *standardizer* makes any text like a task's own; `split_words` or `split_characters` then cut it.
-The regular expressions are RE2's. They cannot refer back to a match, so a run of punctuation takes
-one expression for each sign. They cannot look around a match, so white space is doubled where two
-neighbours share it. Beyond ASCII, a run of a sign is one token for the signs of Latin-1, of the
-block General Punctuation, U+FEFF and U+FFFD; each other sign is a token of its own.
+A *standardizer* makes any text like a task's own; `keras_trellis.export.tokenizer` then cuts it.
+The regular expressions are RE2's. They have no back-references, so a run of punctuation takes one
+expression for each sign. They have no look-around, so white space is doubled between neighbours.
+A run of one sign is one token if the sign is in Latin-1 or in the block General Punctuation, or is
+U+FEFF or U+FFFD. Each other sign is one token.
 """
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_trellis.export.tokenizer import BLANKS, Standardize, split_characters, split_words
-
-__all__ = [
-    "Standardize",
-    "Tokens",
-    "latin1",
-    "of_text",
-    "penn_treebank",
-    "penn_treebank_characters",
-    "pydoc",
-    "split_characters",
-    "split_words",
-]
+from keras_trellis.export.tokenizer import BLANKS
 
 Tokens = Callable[[tf.Tensor], tf.RaggedTensor]
 """Texts `[B]`, in UTF-8, to their tokens."""
@@ -48,9 +36,9 @@ def of_text(tokens: Tokens, text: str) -> list[str]:
 
 
 def penn_treebank(text: tf.Tensor) -> tf.Tensor:
-    """Writes words in lower case and numbers as `N`; the rest is left to the writer.
+    """Writes words in lower case and numbers as `N`, and leaves the rest as it is.
 
-    The corpus has no punctuation, and "do n't" and "company 's" are two words each.
+    The corpus has no punctuation, and it writes "do n't" and "company 's" as two words each.
     """
     text = _apart(text)
     text = _lower(tf.strings.regex_replace(text, r"(\s)N(\s)", r"\1 0 \2"))
@@ -58,14 +46,14 @@ def penn_treebank(text: tf.Tensor) -> tf.Tensor:
 
 
 def penn_treebank_characters(text: tf.Tensor) -> tf.Tensor:
-    """Does the same, and leaves one space between words and none at the ends of lines."""
+    """Like `penn_treebank`, with one space between words and none at the ends of lines."""
     text = tf.strings.regex_replace(penn_treebank(text), r"[^\S\n]+", " ")
     text = tf.strings.regex_replace(text, " ?\n ?", "\n")
     return tf.strings.regex_replace(text, "^ | $", "")
 
 
 def pydoc(text: tf.Tensor) -> tf.Tensor:
-    """Writes words in lower case and numbers as `N`, and sets punctuation apart."""
+    """Writes words in lower case and numbers as `N`, and puts spaces around punctuation."""
     for quotes, plain in _QUOTES.items():
         text = tf.strings.regex_replace(text, quotes, plain)
     text = _apart(tf.strings.regex_replace(_lower(text), f"({_PYDOC_TOKEN})", r" \1 "))
@@ -78,7 +66,7 @@ def latin1(text: tf.Tensor) -> tf.Tensor:
 
 
 def _apart(text: tf.Tensor) -> tf.Tensor:
-    """Turns white space into spaces and line breaks, so many that no two words share any."""
+    """Turns white space into spaces and line breaks, enough that no two words share one."""
     text = tf.strings.regex_replace(text, rf"[{BLANKS}]", "  ")
     text = tf.strings.regex_replace(text, r"\n", " \n ")
     return tf.strings.join([" ", text, " "])

@@ -30,12 +30,12 @@ class UnknownTokenError(ValueError):
 class Vocabulary:
     """An immutable list of distinct tokens, `<eos>` among them.
 
-    A token's id is its place in the list. A space among the tokens says that they are characters.
+    A token's id is its index in the list. If a space is among the tokens, they are characters.
 
     Attributes:
         tokens: All tokens, in the order of their ids.
-        unknown_id: The id of `<unk>`, which stands for every token that is not in the vocabulary;
-            None where there is none, and such tokens are an error.
+        unknown_id: The id of `<unk>`, which replaces every token that is not in the vocabulary.
+            None: the vocabulary has no `<unk>`, and such tokens are an error.
         eos_id: The id of `<eos>`, the end of a line.
     """
 
@@ -75,13 +75,13 @@ class Vocabulary:
     ) -> "Vocabulary":
         """Builds the vocabulary of a training text.
 
-        `<unk>` keeps its place where the text holds it already, as Penn Treebank and WikiText do,
-        and is appended as the last token where it does not.
+        If the text has `<unk>`, as Penn Treebank and WikiText have, it keeps its place. Else it is
+        appended as the last token.
 
         Args:
-            counts: How often the text has each of its tokens, in order of first appearance.
-            minimum_count: Tokens seen less often are left out, so that they read `<unk>`.
-            order: One of `ORDERS`; of tokens of one frequency the one that appeared first is first.
+            counts: The number of each token in the text, in order of first appearance.
+            minimum_count: Rarer tokens are left out, so that they read `<unk>`.
+            order: One of `ORDERS`; tokens of one frequency keep the order of appearance.
             unknown: Whether to append `<unk>`.
 
         Raises:
@@ -135,7 +135,7 @@ class Vocabulary:
         return " ".join(words).replace(" \n", "\n").replace("\n ", "\n")
 
     def save(self, path: epath.PathLike) -> None:
-        """Writes the tokens to a UTF-8 text file, one a line, whole or not at all."""
+        """Writes the tokens to a UTF-8 text file, one on each line, atomically."""
         text = "".join(f"{token}\n" for token in self.tokens)
         write_atomically(path, lambda file: file.write(text.encode()))
 

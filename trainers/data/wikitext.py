@@ -21,7 +21,7 @@ _URL = "https://wikitext.smerity.com/"
 
 
 class Archive(NamedTuple):
-    """What a corpus is downloaded as: a file's name, and its checksum."""
+    """The file that a corpus is downloaded as: its name and its checksum."""
 
     name: str
     sha256: str

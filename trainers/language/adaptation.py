@@ -1,8 +1,8 @@
 """Adapting to a text while it is scored: dynamic evaluation, and the continuous cache.
 
-Both are causal: what a target costs depends on the tokens before it alone. They are defined on one
-pass over a text, and so score under the protocol `exact`. The parallel streams of `trellisnet` have
-no such order: weights that follow all of them at once have seen, at a token, what comes after it.
+Both are causal: a target's score depends only on earlier tokens. They need one pass over a text, so
+they score under the protocol `exact`. The parallel streams of `trellisnet` have no such order:
+weights that adapt to all streams at once have seen later tokens of the text.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from trainers.data import streams
 from trainers.language.evaluation import Score, epsilon_of
 from trainers.tasks.names import check_flag
 
-# Of the authors of dynamic evaluation, on words; the scale of a good rate depends on all three.
+# The constants of dynamic evaluation's authors, for words. A good rate depends on all three.
 SEGMENT = 5
 STREAMS = 100
 EPSILON = 2e-5
-BATCHES = 400  # ours: theirs are all of the training text, to little effect
+BATCHES = 400  # ours: theirs take all of the training text, with little effect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +38,9 @@ class DynamicEvaluation:
         a   = min(decay r / mean(r), 1)          the mean over the tensors of their means
         w_i = w_{i-1} - rate dL_i / (r + 2e-5) + a (w_0 - w_{i-1})
 
-    dL_i is the gradient at w_{i-1}, through the steps of the segment: what it is given of the past
-    counts as constant. A segment has 5 tokens, a batch k a segment of each of 100 streams.
+    dL_i is the gradient at w_{i-1}, through the time steps of the segment. The cache before the
+    segment counts as constant. A segment has 5 tokens. A batch k has a segment of each of 100
+    streams.
 
     Source: Krause, Kahembwe, Murray and Renals (2018), "Dynamic evaluation of neural sequence
     models", section 3 (RMS with RMS global prior); the constants are those of the code that they
@@ -63,21 +64,21 @@ class DynamicEvaluation:
 
 @dataclasses.dataclass(frozen=True)
 class ContinuousCache:
-    """A distribution over the words that came lately, each as likely as its past is like this one.
+    """A distribution over recent words; a word counts more if its past is like the present one.
 
-    With h_t the features that the head is given at step t, and x_t the tokens,
+    With h_t the head's input at time step t, and x_t the tokens,
 
         p_cache(w | t) ~ sum_i [x_{i+1} = w] exp(theta h_t . h_i),  i from t - size to t - 1
         p(w | t)       = (1 - weight) p_model(w | t) + weight p_cache(w | t)
 
-    The first step has nothing in its cache: there p is p_model.
+    At the first time step the cache is empty, so p is p_model.
 
     Source: Grave, Joulin and Usunier (2017), "Improving neural language models with a continuous
     cache", section 3 (linear interpolation).
 
     Attributes:
-        size: how many steps are kept, at least 1.
-        theta: at least 0, where the cache is of words alone.
+        size: the number of time steps kept, at least 1.
+        theta: at least 0, which counts words alone.
         weight: from 0 to below 1; the paper's lambda.
 
     Raises:
@@ -95,12 +96,12 @@ class ContinuousCache:
 
 
 class Recent(NamedTuple):
-    """The time steps in a continuous cache, the last ones valid.
+    """The time steps in a continuous cache; the last ones are valid.
 
     Attributes:
         features: [size, E].
         targets: [size], the token after each.
-        count: how many are valid.
+        count: the number of valid steps.
     """
 
     features: tf.Tensor
@@ -115,17 +116,17 @@ def recall(
     features: tf.Tensor,
     targets: tf.Tensor,
 ) -> tuple[tf.Tensor, Recent]:
-    """Mixes what the cache recalls into the nll of the steps that follow those in it.
+    """Mixes the cache's distribution into the nll of the time steps after those in it.
 
     Args:
         cache: Its size and weights.
-        recent: The steps before.
-        nll: [n], that of the model.
+        recent: The earlier time steps.
+        nll: [n], the model's.
         features: [n, E].
         targets: [n].
 
     Returns:
-        The nll of the mixture, [n], and the steps that are in the cache now.
+        The nll of the mixture, [n], and the time steps that are in the cache now.
     """
     features = at_least_float32(features)
     kept = Recent(
@@ -134,7 +135,7 @@ def recall(
         tf.minimum(recent.count + tf.size(targets), cache.size),
     )
     scores = cache.theta * tf.matmul(features, kept.features, transpose_b=True)
-    # A step's cache are the `size` places before its own, of which the first may not be filled yet.
+    # A time step's cache has the `size` places before its own; the first may not be filled yet.
     places, steps = tf.range(tf.size(kept.targets)), tf.range(tf.size(targets))[:, None]
     known = (places >= steps) & (places < steps + cache.size)
     known &= places >= cache.size - recent.count
@@ -155,12 +156,12 @@ def _log_sum(scores: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
 
 
 class AdaptiveEvaluator:
-    """Scores a text in one pass, adapting to it; the model's weights are as before afterwards.
+    """Scores a text in one pass and adapts to it; then restores the model's weights.
 
     Args:
         model: A language model with `stream`, `get_initial_cache`, `head` and `embedding`.
         train: The training ids [N], for the statistics of dynamic evaluation.
-        chunk: Steps a call where there is no dynamic evaluation; changes no number.
+        chunk: Time steps a call without dynamic evaluation; changes no number.
         dynamic: Dynamic evaluation, or None.
         cache: A continuous cache, or None.
     """
@@ -223,7 +224,7 @@ class AdaptiveEvaluator:
 
 
 class _Forward(NamedTuple):
-    """Of a segment: nll [B, n], features [B, n, E], and the model's cache after it."""
+    """The results of a segment: nll [B, n], features [B, n, E], and the cache after it."""
 
     nll: tf.Tensor
     features: tf.Tensor
@@ -240,7 +241,7 @@ def _forward(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any)
 def _gradients(
     model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any
 ) -> tuple[list[tf.Tensor], _Forward]:
-    """Returns the gradients, dense, of a segment's mean nll, and the rest of it."""
+    """Returns the dense gradients of a segment's mean nll, and its results."""
     with tf.GradientTape() as tape:
         forward = _forward(model, ids, targets, cache)
         loss = tf.reduce_mean(forward.nll)
@@ -253,7 +254,7 @@ def _gradients(
 
 
 class _Descent:
-    """Dynamic evaluation of a model: what its weights were, and what scales their steps."""
+    """Dynamic evaluation of a model: its trained weights, and the scales of their steps."""
 
     def __init__(self, model: keras.Model, settings: DynamicEvaluation, train: np.ndarray) -> None:
         self._variables = model.trainable_variables
@@ -293,8 +294,8 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
 
     Args:
         model: With the trained weights.
-        train: The training ids [N], cut into `STREAMS` streams (fewer, where they would not have
-            two tokens each), of which the first `BATCHES` segments of `SEGMENT` tokens count.
+        train: The training ids [N]. They are cut into `STREAMS` streams, or fewer if a stream would
+            have less than two tokens. The first `BATCHES` segments of `SEGMENT` tokens count.
     """
     rows = streams.contiguous_streams(train, min(STREAMS, len(train) // 2))
     segments = streams.Windows(rows.shape[1], SEGMENT)
@@ -314,5 +315,5 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
 
 
 def _told(count: int, what: str) -> Iterable[int]:
-    """Returns the numbers below a count, with a bar where there is a terminal."""
+    """Returns the numbers below a count, with a progress bar on a terminal."""
     return tqdm.trange(count, desc=what, disable=None, leave=False)

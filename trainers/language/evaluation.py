@@ -1,9 +1,9 @@
 """The two evaluation protocols of a language model.
 
-`exact`: every target is scored once (all tokens but the first, which has no context), with the
-whole of the past that the model can see. `trellisnet`: the protocol of the authors' scripts
-(streams, windows, discarded targets, 1e-8 added to the probabilities of a mixture of softmaxes), so
-that a number can stand beside the paper's.
+`exact` scores every target once, with all of the past that the model can see. The first token has
+no past and is no target. `trellisnet` is the protocol of the authors' scripts: streams, windows,
+discarded targets, and 1e-8 added to the probabilities of a mixture of softmaxes. Its scores compare
+with the paper's.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ import tensorflow as tf
 
 from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.data import streams
-from trainers.tasks.measures import WORDS, TokenMeasure, perplexity
+from trainers.tasks.measures import WORDS, TokenMeasure
 
 PROTOCOLS = ("exact", "trellisnet")
-# What a protocol adds to the probabilities of a mixture of softmaxes, however it was trained.
+# The number that a protocol adds to the probabilities of a mixture of softmaxes.
 _EPSILON = {"exact": 0.0, "trellisnet": 1e-8}
 
 
 class Score(NamedTuple):
-    """Total negative log-likelihood, in nats, of a number of scored tokens."""
+    """The total negative log-likelihood, in nats, and the number of scored tokens."""
 
     nll: float
     tokens: int
@@ -35,14 +35,9 @@ class Score(NamedTuple):
         """Nats a token."""
         return self.nll / self.tokens
 
-    @property
-    def perplexity(self) -> float:
-        """`exp(mean)`."""
-        return perplexity(self.mean)
-
 
 class Pieces(NamedTuple):
-    """Columns of a stream cut for the protocol `exact`: [B, n] each."""
+    """A chunk of the rows that `cut` returns, each `[B, n]`."""
 
     ids: np.ndarray
     targets: np.ndarray
@@ -50,11 +45,11 @@ class Pieces(NamedTuple):
 
 
 class Evaluator:
-    """Scores id arrays with a model's present weights.
+    """Scores texts with a model's present weights.
 
     Args:
-        model: A language model with `score`, `get_initial_state`, `get_initial_cache`,
-            `receptive_field` (None: unbounded, so that `exact` takes one row).
+        model: A language model with `score`, `get_initial_state`, `get_initial_cache` and
+            `receptive_field`. If that is None, which means unbounded, `exact` takes one row.
         data: The config's group `data`: `window`, `horizon` and `history` of `trellisnet`.
         settings: The config's group `evaluation`: `batch_size`, the number of streams of
             `trellisnet`; `exact_batch_size` and `exact_chunk`, which change no number.
@@ -89,10 +84,10 @@ class Evaluator:
         return Score(total, tokens)
 
     def trellisnet(self, ids: np.ndarray) -> Score:
-        """Scores as the authors' script: only what has `horizon` steps of its window before it."""
+        """Scores as the authors' script: discards the first `horizon` targets of each window."""
         rows = streams.contiguous_streams(ids, self._settings.batch_size)
         windows = streams.Windows(rows.shape[1], self._data.window, self._data.horizon)
-        # A tuple, as what is carried: a list would be traced apart.
+        # A tuple, like the state that is carried: TensorFlow would trace again for a list.
         state = tuple(self._model.get_initial_state(len(rows)))
         total, tokens = 0.0, 0
         for index in range(windows.count):
@@ -122,19 +117,19 @@ def cut(
 ) -> tuple[int, Iterator[Pieces]]:
     """Cuts a stream in rows of one length that together score each target once.
 
-    Each row but the first starts `receptive_field - 1` tokens before its first scored target's
-    input, so that this target sees what it would see in one pass; the first row begins at the
-    stream's own beginning. The end is padded to whole chunks, unscored.
+    The first row starts where the stream starts. Each other row starts `receptive_field - 1` tokens
+    before the input of its first scored target, so that this target sees what it sees in one pass.
+    Rows are padded to whole chunks; the padding is not scored.
 
     Args:
         ids: The stream [N].
-        batch_size: At most this many rows; fewer where the stream is too short for them.
-        receptive_field: Steps that an output reaches back, its own included; None: all.
-        chunk: Steps a call; rows are a multiple of it long.
+        batch_size: The greatest number of rows; a short stream has fewer.
+        receptive_field: Time steps that an output reaches back, its own included; None: all.
+        chunk: Time steps a call; rows are a multiple of it long.
 
     Returns:
-        The number of rows, and their chunks one after another, so that memory does not grow with
-        the stream.
+        The number of rows, and an iterator over their chunks, so that memory does not grow with the
+        stream.
 
     Raises:
         ValueError: The stream has fewer than two tokens.
@@ -160,7 +155,7 @@ def cut(
 
 
 def describe(name: str, scores: dict[str, Score], measure: TokenMeasure = WORDS) -> str:
-    """Returns one line: what a text measures under each protocol, and how many tokens it is of."""
+    """Returns one line: the scores of a text under each protocol, with their tokens."""
     parts = [
         f"{protocol} {measure.told(measure.of(score.mean), score.tokens)}"
         for protocol, score in scores.items()
@@ -169,10 +164,10 @@ def describe(name: str, scores: dict[str, Score], measure: TokenMeasure = WORDS)
 
 
 def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
-    """Raises ValueError where the protocols cannot score a text: to be known before training.
+    """Raises ValueError if the protocols cannot score a text. Call it before training.
 
     Args:
-        name: What to call the text.
+        name: The name of the text, for errors.
         tokens: Its length.
         data: The config's group `data`.
         settings: The config's group `evaluation`.
@@ -190,7 +185,7 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
 
 @contextlib.contextmanager
 def epsilon_of(protocol: str, model: keras.Model) -> Iterator[None]:
-    """Gives a mixture of softmaxes the epsilon of a protocol, for what is traced meanwhile."""
+    """Gives a mixture of softmaxes a protocol's epsilon, in functions traced in this context."""
     head = model.head
     if not isinstance(head, MixtureOfSoftmaxes):
         yield

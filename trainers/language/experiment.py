@@ -1,4 +1,4 @@
-"""What `trainers.lm` does: train a run, evaluate it, sample from it."""
+"""The experiment of `trainers.lm`: evaluate, sample from and export its runs."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -47,11 +47,11 @@ class LanguageExperiment:
             evaluation.check_text(name, tokens, config.data, config.evaluation)
 
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
-        """Returns the memory that training by a config takes, on this text."""
+        """Returns the memory that training on this text takes."""
         return models.need(config, self._corpus.vocabulary.size)
 
     def check_replicas(self, replicas: int) -> None:
-        """Raises ValueError where that many replicas cannot share the batches."""
+        """Raises ValueError if the replicas cannot share the batches."""
         size = self._config.data.batch_size
         if size % replicas:
             raise ValueError(
@@ -70,7 +70,7 @@ class LanguageExperiment:
         )
 
     def keep(self, path: epath.Path) -> None:
-        """Binds the folder of a run to its text."""
+        """Records the run's text in its folder."""
         keep_corpus(path, self._corpus)
 
     def introduction(self, model: keras.Model) -> str:
@@ -103,27 +103,6 @@ class LanguageExperiment:
         return runs.Scores("; ".join(described), values)
 
 
-def train(
-    config: ml_collections.ConfigDict,
-    path: epath.Path,
-    data_dir: str | None = None,
-    distribute: str | None = None,
-) -> None:
-    """Trains a run; `runs.train` says more.
-
-    Args:
-        config: The run's config.
-        path: The run's folder.
-        data_dir: The folder of the corpus's text files.
-        distribute: "none", "mirrored"; None: "mirrored" where there is a GPU.
-
-    Raises:
-        ValueError, OSError, WorkdirError: The config, the corpus or the folder cannot be used.
-        loop.NonFiniteLossError: The loss is NaN or infinite.
-    """
-    runs.train(lambda: LanguageExperiment(config, data_dir), config, path, distribute)
-
-
 def evaluate(
     path: epath.Path,
     data_dir: str | None,
@@ -131,24 +110,21 @@ def evaluate(
     dynamic: adaptation.DynamicEvaluation | None = None,
     cache: adaptation.ContinuousCache | None = None,
 ) -> None:
-    """Prints what a run's best model measures on validation and test data.
+    """Prints the scores of a run's best model on validation and test data.
 
     Args:
         path: The run's folder.
         data_dir: The folder of the corpus's text files.
-        protocols: Which of `evaluation.PROTOCOLS`.
-        dynamic: Dynamic evaluation, which a further score, "adapted", is with; None: without.
-        cache: A continuous cache, likewise.
+        protocols: Some of `evaluation.PROTOCOLS`.
+        dynamic: Dynamic evaluation, for one more score, "adapted"; None: without.
+        cache: A continuous cache, for the same score; None: without.
 
     Raises:
         ValueError, OSError, WorkdirError: The corpus or the folder cannot be used.
     """
     config = runs.load_config(path)
-    corpus = load_corpus(config, data_dir)
-    check_corpus(path, corpus)
-    memory.check_weights(models.parameters(config, corpus.vocabulary.size))
-    model = models.build(config, corpus.vocabulary.size)
-    checkpoints.load_best(path, model)
+    corpus = _corpus_of(path, config, data_dir)
+    model = _best_model(path, config, corpus.vocabulary.size)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
     adaptive = None
     if dynamic or cache:
@@ -170,8 +146,8 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
 
     Args:
         path: The run's folder.
-        prompt: The text to begin with, made ready as the task's text is; unknown words are told.
-            Where it is empty, the end of a line.
+        prompt: The text to begin with; it is standardized like the task's text. The function prints
+            its unknown words. An empty prompt means the end of a line.
         max_length: Length of the text in tokens, the prompt's included.
         **sampling: `temperature`, `top_k`, `top_p` and `seed` of `TrellisLM.generate`.
 
@@ -200,10 +176,14 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ml_collection
     if not files.exists(path / VOCABULARY):
         raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
     vocabulary = _kept_vocabulary(path)
-    memory.check_weights(models.parameters(config, vocabulary.size))
-    model = models.build(config, vocabulary.size)
+    return _best_model(path, config, vocabulary.size), vocabulary, config
+
+
+def _best_model(path: epath.Path, config: ml_collections.ConfigDict, words: int) -> TrellisLM:
+    memory.check_weights(models.parameters(config, words))
+    model = models.build(config, words)
     checkpoints.load_best(path, model)
-    return model, vocabulary, config
+    return model
 
 
 def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
@@ -212,9 +192,9 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
     Args:
         path: The run's folder.
         output: The served model's folder.
-        precision: How weights are kept, one of `keras_trellis.export.PRECISIONS`. With less than
-            float32 the model card tells what that changes on validation text.
-        data_dir: The folder of the corpus's text files, which only that needs.
+        precision: The precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
+            float32 the model card has the validation score before and after.
+        data_dir: The folder of the corpus's text files; only that score needs it.
 
     Raises:
         ValueError, OSError, WorkdirError: The run, the folder or the corpus cannot be used.
@@ -227,8 +207,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
         facts |= provenance.of_data(config.task, kept.get("sha256", {}))
         facts |= provenance.unknown_words(kept)
         if precision != "float32":
-            corpus = load_corpus(config, data_dir)
-            check_corpus(path, corpus)
+            corpus = _corpus_of(path, config, data_dir)
             measure = task.measure
             facts |= runs.change(
                 f"validation {measure.name}",
@@ -267,7 +246,7 @@ def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
 
 
 def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corpora.Corpus:
-    """Returns the text of a run, as its config has it.
+    """Returns the text of a run.
 
     Raises:
         ValueError, OSError: It cannot be used.
@@ -275,10 +254,19 @@ def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corp
     return corpora.load(config.task, data_dir, **config.get("corpus", {}))
 
 
-def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
-    """Binds a run to its text, the first time.
+def _corpus_of(
+    path: epath.Path, config: ml_collections.ConfigDict, data_dir: str | None
+) -> corpora.Corpus:
+    corpus = load_corpus(config, data_dir)
+    check_corpus(path, corpus)
+    return corpus
 
-    Kept are its words, its checksums, and how many tokens of those that score it read `<unk>`.
+
+def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
+    """Records a run's text in its folder, the first time; later checks that it is the same.
+
+    The record has the vocabulary, the checksums, and the numbers of tokens and of `<unk>` in the
+    splits that are scored.
     """
     check_corpus(path, corpus)
     if not files.exists(path / VOCABULARY):
@@ -296,7 +284,7 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
 
 
 def _kept_corpus(path: epath.Path) -> dict[str, Any]:
-    """Returns what `keep_corpus` kept of a run's text; raises WorkdirError where it is damaged."""
+    """Returns the record of `keep_corpus`; raises WorkdirError if it is damaged."""
     kept = read_kept(path / CORPUS, {"sha256": dict}) or {}
     if "unknown" in kept:  # earlier versions did not count them
         read_kept(path / CORPUS, {"unknown.test": int, "tokens.test": int})
@@ -304,7 +292,7 @@ def _kept_corpus(path: epath.Path) -> dict[str, Any]:
 
 
 def _kept_vocabulary(path: epath.Path) -> Vocabulary:
-    """Returns a run's vocabulary; raises WorkdirError where it is not what the run wrote."""
+    """Returns a run's vocabulary; raises WorkdirError if it is damaged."""
     file = path / VOCABULARY
     try:
         vocabulary = Vocabulary.load(file)
@@ -316,7 +304,7 @@ def _kept_vocabulary(path: epath.Path) -> Vocabulary:
 
 
 def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
-    """Raises WorkdirError where a run's text is not that of the corpus."""
+    """Raises WorkdirError if a run was trained on another text."""
     kept = _kept_corpus(path).get("sha256", corpus.checksums)
     differing = [split for split, each in corpus.checksums.items() if kept.get(split) != each]
     if not differing and files.exists(path / VOCABULARY):  # all that a run once kept of its text

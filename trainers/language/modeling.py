@@ -16,9 +16,9 @@ from trainers.tasks import registry
 class LanguageModeling:
     """The loop's `Task` for a language model on contiguous streams.
 
-    The validation loss, which chooses the best model and drives the plateau rule, is that of the
-    protocol `trellisnet`: the rule's published constants belong to it, and it takes every kind of
-    model in large batches.
+    The validation loss chooses the best model and drives the plateau rule. It is that of the
+    protocol `trellisnet`, because the rule's published constants belong to it, and because it takes
+    every model in large batches.
 
     Args:
         model: A language model, built.
@@ -27,8 +27,8 @@ class LanguageModeling:
         validation: Validation ids [N'].
 
     Raises:
-        ValueError: The texts are too short for the config's windows, or its fields do not go
-            together.
+        ValueError: The texts are too short for the config's windows, or its fields contradict each
+            other.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LanguageModeling:
         return self._windows.count
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
-        """Returns the batches (ids, targets), each [B, T], from a global step to the run's end."""
+        """Returns the batches (ids, targets), each [B, T], from a training step to the end."""
         return streams.windows_dataset(
             self._streams,
             self._windows,
@@ -64,16 +64,16 @@ class LanguageModeling:
         )
 
     def initial_state(self) -> Any:
-        """Returns what an epoch begins with: zero states [B, units], or () without history."""
+        """Returns the state before an epoch: zeros [B, units], or () if none is carried."""
         if self._config.data.history == "zero":
             return ()
         return self.model.get_initial_state(self._config.data.batch_size)
 
     def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
-        """Returns the loss summed over the scored targets, their number, the state, its terms.
+        """Returns the loss summed over the scored targets, their number, the state, the terms.
 
         Args:
-            batch: (ids, targets), this replica's rows of them.
+            batch: This replica's rows of (ids, targets).
             state: This replica's rows of the carried state, or ().
         """
         ids, targets = batch
@@ -92,16 +92,16 @@ class LanguageModeling:
         return {"loss": self.evaluator.trellisnet(self._validation).mean}
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Returns the task's measure and loss; in training, the prediction's beside the whole."""
+        """Returns the task's measure, in training of the prediction alone, and the loss."""
         nats = metrics.get("prediction", metrics["loss"])
         return {self._measure.name: self._measure.of(nats), "loss": metrics["loss"]}
 
 
 def check_training_text(name: str, tokens: int, data: ml_collections.ConfigDict) -> None:
-    """Raises ValueError where a text is too short for the windows of the group `data`.
+    """Raises ValueError if a text is too short for the windows of the group `data`.
 
     Args:
-        name: What to call the text.
+        name: The name of the text, for errors.
         tokens: Its length.
         data: The config's group `data`.
     """

@@ -1,4 +1,4 @@
-"""Language models of a config: built, counted, and estimated."""
+"""Builds the language model of a config, counts its parameters, estimates its memory."""
 
 import keras
 import ml_collections
@@ -39,7 +39,7 @@ def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> TrellisLM:
 
 
 def outputs(model: ml_collections.ConfigDict) -> int:
-    """Returns how many channels the head gets of the group `model`."""
+    """Returns the number of channels of the head's input."""
     return model.output_units or model.embedding_units
 
 

@@ -1,4 +1,4 @@
-"""What `trainers.pixels` does: train a run, and evaluate it."""
+"""The experiment of `trainers.pixels`: evaluate and export its runs."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -32,9 +32,8 @@ class SequenceExperiment:
     Args:
         config: The run's config.
         data_dir: The folder of the published files.
-        path: The run's folder; an order of steps that is kept there is taken from there.
-        permutation: The order of steps of a run that is not there yet; None to draw it where the
-            task has one.
+        path: The run's folder; an order of time steps that is kept there holds.
+        permutation: The order of time steps of a new run; None to draw it if the task has one.
 
     Raises:
         ValueError, OSError: The data cannot be used.
@@ -62,12 +61,12 @@ class SequenceExperiment:
             )
 
     def check_replicas(self, replicas: int) -> None:
-        """Raises ValueError where that many replicas cannot share the batches."""
+        """Raises ValueError if the replicas cannot share the batches."""
         count = len(self._data.train.inputs)
         modeling.check_replicas(count, self._config.data.batch_size, replicas)
 
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
-        """Returns the memory that training by a config takes, on these data."""
+        """Returns the memory that training on these data takes."""
         inputs, targets = self._data.train
         _, steps, numbers = inputs.shape
         every_step = targets.ndim == 2
@@ -78,7 +77,7 @@ class SequenceExperiment:
         return models.build(self._config, self._data)
 
     def parameters(self) -> int:
-        """Returns how many parameters the model has."""
+        """Returns the model's number of parameters."""
         numbers = self._data.train.inputs.shape[-1]
         return models.parameters(self._config, numbers, self._data.outputs)
 
@@ -87,14 +86,14 @@ class SequenceExperiment:
         return SequenceModeling(model, self._config, self._data)
 
     def keep(self, path: epath.Path) -> None:
-        """Binds the folder of a run to its data, and keeps the order of steps there."""
+        """Records the run's data and its order of time steps in its folder."""
         self.check(path)
         if not files.exists(path / DATA):
             value = {"sha256": self._data.checksums(), "permutation": self._data.permutation}
             files.write_json(path / DATA, value)
 
     def check(self, path: epath.Path) -> None:
-        """Raises WorkdirError where the folder's run is one on other data."""
+        """Raises WorkdirError if the folder's run was trained on other data."""
         checksums = self._data.checksums()
         kept = _kept(path).get("sha256", checksums)
         if differing := [split for split in checksums if kept.get(split) != checksums[split]]:
@@ -104,7 +103,7 @@ class SequenceExperiment:
             )
 
     def introduction(self, model: keras.Model) -> str:
-        """Returns lines on the data and the model, with a warning where it cannot see all steps."""
+        """Returns lines on the data and the model; warns if it cannot see all time steps."""
         count, steps = self._data.train.inputs.shape[:2]
         reach = models.layer_of(model).receptive_field
         line = (
@@ -138,29 +137,8 @@ class SequenceExperiment:
         return {**numbers, self._measure.name: _measured(self._measure, score)}
 
 
-def train(
-    config: ml_collections.ConfigDict,
-    path: epath.Path,
-    data_dir: str | None = None,
-    distribute: str | None = None,
-) -> None:
-    """Trains a run; `runs.train` says more.
-
-    Args:
-        config: The run's config.
-        path: The run's folder.
-        data_dir: The folder of the published files.
-        distribute: "none", "mirrored"; None: "mirrored" where there is a GPU.
-
-    Raises:
-        ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
-        loop.NonFiniteLossError: The loss is NaN or infinite.
-    """
-    runs.train(lambda: SequenceExperiment(config, data_dir, path), config, path, distribute)
-
-
 def evaluate(path: epath.Path, data_dir: str | None) -> None:
-    """Prints what a run's best model measures on validation and test data.
+    """Prints the scores of a run's best model on validation and test data.
 
     Args:
         path: The run's folder.
@@ -183,14 +161,14 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
 def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
-    It takes images as they are, and puts their pixels in the run's order.
+    The served model takes unchanged images and puts their pixels in the run's order.
 
     Args:
         path: The run's folder.
         output: The served model's folder.
-        precision: How weights are kept, one of `keras_trellis.export.PRECISIONS`. With less than
-            float32 the model card tells what that changes on validation images.
-        data_dir: The folder of the published files, which only that needs.
+        precision: The precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
+            float32 the model card has the validation score before and after.
+        data_dir: The folder of the published files; only that score needs it.
 
     Raises:
         ValueError, OSError, WorkdirError: The run, the folder or the data cannot be used.
@@ -242,19 +220,19 @@ def _change(
 
 
 def describe(measure: Measure, split: str, score: Score) -> str:
-    """Returns one line: what a split measures, and how much it is of."""
+    """Returns one line: the score of a split, with what it counts."""
     return f"{split} {measure.name}: {measure.told(_measured(measure, score), score.targets)}"
 
 
 def confusion(targets: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Returns how many of each class (rows) were taken for each class (columns)."""
+    """Counts, for each class (rows), the predictions of each class (columns)."""
     matrix = np.zeros((classes, classes), int)
     np.add.at(matrix, (targets, predictions), 1)
     return matrix
 
 
 def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
-    """Draws a confusion matrix, its numbers in its squares; the diagonal has no colour."""
+    """Draws a confusion matrix with its numbers; the diagonal has no colour."""
     picture = figure.Figure(figsize=(8, 7), layout="constrained")
     axes = picture.subplots()
     errors = np.where(np.eye(len(classes), dtype=bool), 0, matrix)
@@ -279,7 +257,7 @@ def _measured(measure: Measure, score: Score) -> float:
 
 
 def _kept(path: epath.Path) -> dict[str, Any]:
-    """Returns what a run kept of its data; raises WorkdirError where it is damaged."""
+    """Returns a run's record of its data; raises WorkdirError if it is damaged."""
     kept = read_kept(path / DATA, {"sha256": dict}) or {}
     if kept and not _is_order(kept.get("permutation", "missing")):
         raise WorkdirError(

@@ -1,4 +1,4 @@
-"""Labels, symbols or values of sequences as a task of the training loop."""
+"""Classification and regression of sequences as a task of the training loop."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ from trainers.tasks.measures import ACCURACY
 
 
 class Score(NamedTuple):
-    """What a model has come to on examples.
+    """The score of a model on examples.
 
     Attributes:
-        loss: The mean cross entropy in nats, or squared error.
-        accuracy: The share of classes that were right; None for values.
-        targets: How many there were.
-        predictions: For each of them the class with the greatest logit; of values, empty.
+        loss: The mean cross entropy in nats, or the mean squared error.
+        accuracy: The share of right classes; None for values.
+        targets: The number of targets.
+        predictions: The class with the greatest logit, for each target; empty for values.
     """
 
     loss: float
@@ -36,7 +36,7 @@ class SequenceModeling:
     Args:
         model: A model, built.
         config: The run's config.
-        data: What it is trained on.
+        data: The examples.
 
     Raises:
         ValueError: The batch size does not suit the data.
@@ -59,7 +59,7 @@ class SequenceModeling:
         return self._steps
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
-        """Returns the batches (inputs, targets) from a global step to the run's end."""
+        """Returns the batches (inputs, targets) from a training step to the run's end."""
         return shuffling.batches_dataset(
             *self._data.train,
             batch_size=self._config.data.batch_size,
@@ -73,7 +73,7 @@ class SequenceModeling:
         return ()
 
     def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
-        """Returns the loss summed over the targets, their number, (), and how many are right."""
+        """Returns the loss summed over the targets, their number, (), and the right ones."""
         inputs, targets = batch
         outputs = self._run(inputs, training=True)
         losses = _losses(targets, outputs)
@@ -91,14 +91,14 @@ class SequenceModeling:
         return {"loss": score.loss, **accuracy}
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Returns the task's measure first: percent that are right, or the loss by its name."""
+        """Returns the task's measure first: the accuracy in percent, or the loss by its name."""
         accuracy = {"accuracy": 100 * metrics["accuracy"]} if "accuracy" in metrics else {}
         if self._measure is ACCURACY:
             return {**accuracy, "loss": metrics["loss"]}
         return {self._measure.name: metrics["loss"], **accuracy}
 
     def score(self, split: str) -> Score:
-        """Returns what the present weights have come to on a split, dropout off."""
+        """Returns the present weights' score on a split, without dropout."""
         inputs, targets = getattr(self._data, split)
         size = self._config.evaluation.batch_size
         outputs = np.concatenate(
@@ -118,7 +118,7 @@ class SequenceModeling:
 
 
 def check_replicas(examples: int, batch_size: int, replicas: int) -> None:
-    """Raises ValueError where replicas cannot share an epoch's batches, the last included."""
+    """Raises ValueError if replicas cannot share an epoch's batches, the last included."""
     if batch_size % replicas or examples % batch_size % replicas:
         raise ValueError(
             f"`config.data.batch_size` must leave no rest that {replicas} replicas cannot share: "
@@ -128,7 +128,7 @@ def check_replicas(examples: int, batch_size: int, replicas: int) -> None:
 
 
 def _losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Cross entropies of classes, squared errors of values: one for each target."""
+    """Returns the cross entropy of each class, or the squared error of each value."""
     if targets.dtype.is_integer:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
     return tf.square(tf.squeeze(outputs, -1) - targets)

@@ -1,4 +1,4 @@
-"""Models of sequences: one answer a sequence, or one a time step."""
+"""Models of sequences, with one output for a sequence, or one for each time step."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,8 +38,8 @@ def classifier(
     Args:
         config: The run's config.
         shape: (T, p) of the sequences.
-        classes: How many there are.
-        permutation: The order in which to read the steps, or None.
+        classes: The number of classes.
+        permutation: The order in which to read the time steps, or None.
 
     Raises:
         ValueError: An argument of the model is not valid.
@@ -57,7 +57,7 @@ def classifier(
 
 
 def with_layer(layer: keras.layers.Layer, data: SequenceData) -> keras.Model:
-    """Returns a recurrent layer between sequences and a dense layer to what is to be told."""
+    """Returns a model of a sequence layer and a dense layer to the outputs."""
     inputs = keras.Input(data.train.inputs.shape[1:])
     return keras.Model(inputs, keras.layers.Dense(data.outputs, dtype="float32")(layer(inputs)))
 
@@ -74,8 +74,8 @@ def parameters(config: ml_collections.ConfigDict, inputs: int, outputs: int) -> 
 
     Args:
         config: The run's config.
-        inputs: Numbers a time step.
-        outputs: Numbers an answer.
+        inputs: Channels of the sequences.
+        outputs: Channels of the output.
     """
     units = _units(config)
     layer = LAYERS[config.model.layer].parameters(config.model, inputs, units)
@@ -89,10 +89,10 @@ def need(
 
     Args:
         config: The run's config.
-        steps: T, of the sequences.
-        inputs: Numbers a time step.
-        outputs: Numbers an answer.
-        every_step: Whether each time step has an answer; else the last has it.
+        steps: The time steps T of the sequences.
+        inputs: Channels of the sequences.
+        outputs: Channels of the output.
+        every_step: Whether each time step has an output; else the last one has it.
     """
     layer = LAYERS[config.model.layer]
     kept = layer.kept if every_step else layer.kept_of_last

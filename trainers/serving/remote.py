@@ -23,6 +23,7 @@ from tensorflow_serving.apis.get_model_metadata_pb2 import (
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
 from trainers.serving import exchange, terminal
+from trainers.serving.writing import decoded
 
 __all__ = ["MOST_BYTES", "Grpc", "Model", "RemoteError", "Rest", "Transport"]
 
@@ -284,8 +285,8 @@ class Model:
     def _read(self, name: str, value: Any, spec: tf.TensorSpec, rows: int) -> np.ndarray:
         expected = tf.TensorShape([rows]).concatenate(spec.shape[1:])
         try:
-            array = value if isinstance(value, np.ndarray) else _array(value, spec.dtype)
-            array = _decoded(array) if array.dtype == object else array
+            is_array = isinstance(value, np.ndarray)
+            array = decoded(value) if is_array else _array(value, spec.dtype)
         except (TypeError, ValueError, OverflowError) as error:
             reason = f"`{name}` is no {spec.dtype.name}: {error}"
             raise self._transport.malformed(reason) from None
@@ -357,11 +358,6 @@ def _array(value: Any, dtype: tf.DType) -> np.ndarray:
     if lost.any():
         raise TypeError(f"it has {array[lost].flat[0]}")
     return cast
-
-
-def _decoded(array: np.ndarray) -> np.ndarray:
-    texts = [each.decode() if isinstance(each, bytes) else each for each in array.flat]
-    return np.array(texts, object).reshape(array.shape)
 
 
 def _error_of(body: bytes) -> str:

@@ -79,3 +79,10 @@ def generate(
         answer = model("generate", ids=last, lengths=[1], **settings, **cache)
         yield answer["text"][0]
         ids, length = answer["ids"], int(answer["lengths"][0])
+
+
+def decoded(values: np.ndarray) -> np.ndarray:
+    """Returns an array whose texts, if it has any, are strings instead of bytes."""
+    if values.dtype != object:
+        return values
+    return np.vectorize(bytes.decode, otypes=[object])(values)

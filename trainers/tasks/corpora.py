@@ -1,4 +1,4 @@
-"""Texts of tasks: one path from text to the training text's vocabulary to ids."""
+"""Loads the text of a task as ids of the training text's vocabulary."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -49,13 +49,13 @@ def load(
         name: A task of language.
         data_dir: The folder of the corpus's text files.
         cache_dir: A local folder for downloads and encoded ids, which may be deleted at any time;
-            None stands for `downloads.DEFAULT_CACHE_DIR`.
+            None: `downloads.DEFAULT_CACHE_DIR`.
         **options: The values of the config's group `corpus`.
 
     Raises:
-        ValueError: An unknown task, an option that is not valid, or text files that are missing,
-            empty, not UTF-8, or of other symbols than the training text.
-        OSError: The corpus cannot be downloaded, or the cache not be written.
+        ValueError: The task is unknown, an option is not valid, or a text file is missing, empty,
+            not UTF-8, or has symbols that the training text lacks.
+        OSError: The corpus cannot be downloaded, or the cache cannot be written.
     """
     task = registry.language(name)
     schema.check_values(
@@ -70,7 +70,7 @@ def load(
 
 
 def count(ids: np.ndarray, token: int | None) -> int:
-    """Returns how often ids, which may not fit in memory, hold a token."""
+    """Counts a token in ids, which may be larger than memory."""
     if token is None:
         return 0
     return sum(int((part == token).sum()) for part in _parts(ids))
@@ -79,7 +79,7 @@ def count(ids: np.ndarray, token: int | None) -> int:
 def _warn_of_other_text(
     task: LanguageTask, vocabulary: Vocabulary, ids: Mapping[str, np.ndarray]
 ) -> None:
-    """Warns if the files in a folder are not the published ones, by what they hold."""
+    """Warns if a text has other numbers of tokens and words than the published one."""
     lengths = {split: len(array) for split, array in ids.items()}
     if task.lengths and (lengths, vocabulary.size) != (task.lengths, task.vocabulary_size):
         logging.warning(

@@ -1,7 +1,7 @@
 """enwik8, the first 10^8 bytes of an English Wikipedia of 2006, by bytes: bits per character.
 
-The file is published at http://mattmahoney.net/dc/textdata.html, and read from `--data_dir`, as
-`enwik8` or in `enwik8.zip`. A token is a byte, as published results count; `latin1` writes it as
+The file is published at http://mattmahoney.net/dc/textdata.html. `--data_dir` must hold it, as
+`enwik8` or in `enwik8.zip`. A token is a byte, as published results count. `latin1` writes it as
 the character of its number, so that generated text shows bytes above 127 as Latin-1 does.
 """
 
@@ -21,7 +21,7 @@ from trainers.tasks.measures import CHARACTERS
 from trainers.tasks.task import LanguageTask
 
 _NAME = "enwik8"
-# The split of published results: 90, 5 and 5 million bytes; here as parts of whatever the file has.
+# Published results split the file into 90, 5 and 5 million bytes; these are shares of its size.
 _ENDS = {"train": 0.9, "validation": 0.95, "test": 1.0}
 
 

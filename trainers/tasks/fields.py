@@ -10,17 +10,17 @@ _LARGEST = 2**31 - 1  # TensorFlow's int32
 
 
 class Required:
-    """Stands for the default of a field that every config has to have."""
+    """The default of a field that every config must have."""
 
 
 class Field(NamedTuple):
     """What a field may hold.
 
     Attributes:
-        expected: It in words, after "must be".
-        allows: Whether a value is allowed.
-        default: What a config means that does not have the field.
-        may_change: Whether a run that goes on may have another value than it began with.
+        expected: The allowed values in words, after "must be".
+        allows: Returns whether a value is allowed.
+        default: The value if a config lacks the field.
+        may_change: Whether a run that goes on may change the value.
     """
 
     expected: str
@@ -77,8 +77,8 @@ def of_class(definition: Any, prefix: str = "") -> dict[str, Field]:
     """Returns the fields of a dataclass by their dotted names, with their defaults.
 
     Args:
-        definition: Its types are `Annotated[type, Field]`, or such dataclasses.
-        prefix: What the names begin with.
+        definition: A dataclass whose types are `Annotated[type, Field]`, or such dataclasses.
+        prefix: The beginning of the names.
     """
     table: dict[str, Field] = {}
     for each in dataclasses.fields(definition):

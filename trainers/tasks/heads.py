@@ -16,14 +16,14 @@ from keras_trellis.heads import (
 
 
 class Kind(NamedTuple):
-    """A kind of head: how one is made of `config.model`, and how large it is.
+    """A kind of head: builds one from `config.model`, and computes its size.
 
     Attributes:
         build: Takes the group `model` and a seed, and returns the head.
-        parameters: Takes the group `model` and the channels of the features; the number of
-            parameters beside the word vectors and a bias for each word.
-        kept: Takes the group `model`, positions and words; about how many numbers a training step
-            keeps.
+        parameters: Takes the group `model` and the channels of the features, and returns the number
+            of parameters except the word vectors and a bias for each word.
+        kept: Takes the group `model`, positions and words, and estimates how many numbers a
+            training step keeps.
     """
 
     build: Callable[[ml_collections.ConfigDict, int], Head]
@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
 
 def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
-    """Counts logits, and what they are computed from and into, of a block at a time."""
+    """Counts the logits of one block, and the numbers around them."""
     words = min(words, WORDS)
     return 3 * min(rows * words, BLOCK) + (words + 3 * rows) * model.embedding_units
 

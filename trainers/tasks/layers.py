@@ -17,7 +17,7 @@ _INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initialize
 
 
 class Kind(Protocol):
-    """A kind of layer: how one is made of `config.model`, and how large it is.
+    """A kind of layer: builds one from `config.model`, and computes its size.
 
     Attributes:
         gated: Whether `config.model.gate` chooses its gate.
@@ -26,16 +26,16 @@ class Kind(Protocol):
     gated: bool
 
     def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
-        """Returns the layer, whose outputs have so many channels."""
+        """Returns the layer; its outputs have `outputs` channels."""
 
     def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
-        """Returns the number of its parameters, for inputs of so many channels."""
+        """Returns the number of its parameters, for `inputs` channels of input."""
 
     def activations(self, model: ml_collections.ConfigDict) -> int:
-        """Returns how many pre-activations of a time step the gradient needs at the least."""
+        """Returns the least number of pre-activations of a time step that the gradient needs."""
 
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
-        """Estimates how many numbers the backward pass keeps of a batch."""
+        """Estimates how many numbers the backward pass keeps for a batch."""
 
     def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
         """Estimates the same if only the last output is used."""
@@ -85,14 +85,14 @@ class Trellis:
         return self._levels(model) * _blocks(model) * model.units
 
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
-        """Estimates what is kept, were the upper levels as wide as the lower ones."""
-        # The pre-activations, the hidden state and the cell of each level; of one level at a time,
-        # and of the injected input, what the gradients are computed from.
+        """Estimates the same, as if the upper levels were as wide as the lower ones."""
+        # Each level keeps its pre-activations, h and c. One level at a time and the injected input
+        # keep what their gradients are computed from.
         level, once = _blocks(model) + 2, 6 * _blocks(model)
         return batch * steps * (self._levels(model) * level + once) * model.units
 
     def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
-        """Estimates two steps in all for each of the sequence, as where dilations double."""
+        """Estimates two time steps in all for each of the sequence, as if dilations double."""
         return 2 * batch * steps * (_blocks(model) + 2) * model.units
 
     def _levels(self, model: ml_collections.ConfigDict) -> int:
@@ -100,7 +100,7 @@ class Trellis:
 
 
 class Equilibrium(Trellis):
-    """`EquilibriumTrellisLayer`: its memory is that of one turn of its levels."""
+    """`EquilibriumTrellisLayer`: it needs the memory of one turn of its levels."""
 
     def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
         """Returns an `EquilibriumTrellisLayer`."""
@@ -136,7 +136,7 @@ class Recurrent:
         seed: int | None = None,
         **settings: Any,
     ) -> RecurrentLayer:
-        """Returns a stack of layers, no two of which draw the same masks."""
+        """Returns a stack of layers; each draws its own masks."""
         return RecurrentLayer(
             [
                 self._layer(
@@ -164,7 +164,7 @@ class Recurrent:
         return model.layers * self._blocks * model.units
 
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
-        """Estimates what is kept, by Keras's loop too, with the kernels that each step reads."""
+        """Estimates the same; Keras's loop keeps the kernels of each time step too."""
         kernels = model.layers * 2 * self._blocks * model.units**2
         return steps * (batch * model.layers * (2 * self._blocks + 4) * model.units + kernels)
 
@@ -189,8 +189,8 @@ def build(
     Args:
         model: The group.
         outputs: Channels of the layer's outputs.
-        seed: What its masks derive from.
-        dropout: The rate of its inputs.
+        seed: The seed of its masks.
+        dropout: The dropout rate of its inputs.
 
     Raises:
         ValueError: An argument of the layer is not valid.
@@ -205,7 +205,7 @@ def initializers(deviation: float) -> dict[str, Any]:
     Args:
         deviation: Standard deviation; 0 for Keras's own initializers.
     """
-    # One object each: an initializer draws the same numbers each time.
+    # Each argument gets its own object: an initializer draws the same numbers each time.
     names = _INITIALIZERS if deviation else ()
     return {name: keras.initializers.RandomNormal(stddev=deviation) for name in names}
 

@@ -1,4 +1,4 @@
-"""What a task is measured in: perplexity over words, bits over characters, percent of images."""
+"""The measures of tasks: perplexity of words, bits per character, accuracy of images, losses."""
 
 import dataclasses
 import math
@@ -8,14 +8,14 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """How a task's results are told.
+    """A measure of a task's results.
 
     Attributes:
-        name: What the number is called, in lines and records.
-        decimals: How many of them are told.
-        counted: What is counted of what was scored, in the plural.
-        higher_is_better: Whether it is.
-        unit: What follows the number.
+        name: The name of the number, in printed lines and records.
+        decimals: The number of decimals to print.
+        counted: What a score counts, in the plural.
+        higher_is_better: Whether higher numbers are better.
+        unit: The text after the number.
     """
 
     name: str
@@ -25,37 +25,37 @@ class Measure:
     unit: str = ""
 
     def text(self, value: float) -> str:
-        """Returns a result as people read it."""
+        """Returns a result as printed."""
         return f"{value:.{self.decimals}f}{self.unit}"
 
     def told(self, value: float, count: int) -> str:
-        """Returns a result and how much it is of, as people read it."""
+        """Returns a result and what it counts, as printed."""
         return f"{self.text(value)} ({count:,} {self.counted})"
 
     def count(self, score: Mapping[str, Any]) -> int:
-        """Returns how much a score is of, out of what a run keeps of it."""
+        """Returns the count of a score in a run's record."""
         return score[self.counted]
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenMeasure(Measure):
-    """A measure of language models, which follows from the loss.
+    """A measure of language models, a function of the loss.
 
     Attributes:
         of: Takes nats a token and returns the number.
-        types: What the task calls the tokens of its vocabulary.
+        types: The task's name for the tokens of its vocabulary.
     """
 
     of: Callable[[float], float] = dataclasses.field(kw_only=True)
     types: str = dataclasses.field(kw_only=True)
 
     def count(self, score: Mapping[str, Any]) -> int:
-        """Returns how much a score is of; characters are tokens there too."""
+        """Returns the count of a score in a run's record, where characters are tokens too."""
         return score["tokens"]
 
 
 def perplexity(nats: float) -> float:
-    """Returns `exp(nats)`, infinity where that is beyond a float."""
+    """Returns `exp(nats)`, or infinity if a float cannot hold it."""
     return math.exp(nats) if nats < 700 else math.inf
 
 

@@ -1,4 +1,4 @@
-"""Names that people type, and which name one may have meant."""
+"""Names that users type, and the nearest known names."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ def unknown(what: str, name: Any, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the known name that is most like a name, or whose last part is; None for none."""
+    """Returns the known name that is most like a name, or whose last part is; or None."""
     known = list(known)
     leaves = {item.rpartition(".")[2]: item for item in known}
     near = difflib.get_close_matches(name, known, 1, 0.5) or [

@@ -1,4 +1,4 @@
-"""What a model card tells of a task's data: what it is, whose it is, how a text is made like it."""
+"""The facts about a task's data in a model card: its name, its licence, its text's form."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +11,10 @@ __all__ = ["of_data", "unknown_words"]
 
 
 def of_data(name: str, checksums: Mapping[str, str]) -> dict[str, str]:
-    """Returns what a model card tells of the data of a run.
+    """Returns the model card's facts about a run's data.
 
     Args:
-        name: A task whose models are served.
+        name: The task.
         checksums: The SHA-256 of each split; empty if the run did not keep them.
     """
     task = registry.get(name)
@@ -30,7 +30,7 @@ def of_data(name: str, checksums: Mapping[str, str]) -> dict[str, str]:
 
 
 def unknown_words(kept: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what a model card tells of the test text's unknown words.
+    """Returns the model card's fact about the test text's unknown words.
 
     Args:
         kept: What the run kept of its text; see `experiment.keep_corpus`.

@@ -4,6 +4,7 @@ import tensorflow as tf
 from etils import epath
 
 from configs import ptb_char
+from keras_trellis.export.tokenizer import split_characters
 from trainers.data import tokens
 from trainers.data.encoding import Source
 from trainers.tasks import ptb
@@ -11,9 +12,9 @@ from trainers.tasks.fields import SWITCH, one_of
 from trainers.tasks.measures import CHARACTERS
 from trainers.tasks.task import LanguageTask, Published
 
-# What stands before and after the words of a line: nothing in Mikolov's form; the paper counts
-# 396,412 validation symbols, a space a line more; the authors' script reads the published file as
-# it is, with a space at both ends.
+# The characters before and after the words of a line. Mikolov's form has none. The paper counts
+# 396,412 validation symbols, which is one space more on each line. The authors' script reads the
+# published file as it is, with a space at both ends.
 _FORMS = {"mikolov": ("", ""), "paper": (" ", ""), "released": (" ", " ")}
 
 
@@ -29,7 +30,7 @@ def _source(
     def characters(text: tf.Tensor) -> tf.RaggedTensor:
         text = tokens.penn_treebank_characters(text)
         lines = tf.strings.regex_replace(text, "([^\n]*)\n", rf"{before}\1{after}" "\n")
-        return tokens.split_characters(lines)
+        return split_characters(lines)
 
     settings = {"unknown": unknown}
     return ptb.text_source(task, data_dir, cache_dir, characters, settings=settings, form=form)

@@ -10,7 +10,7 @@ from trainers.data import pydoc, tokens
 from trainers.data.encoding import Source
 from trainers.tasks.task import LanguageTask
 
-# Of 62,000 words 3.5 % read <unk>, enough of them to learn what <unk> stands for.
+# Of 62,000 words 3.5 % read <unk>, enough to learn what <unk> means.
 _MINIMUM_COUNT = 3
 
 

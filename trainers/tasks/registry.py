@@ -38,7 +38,7 @@ def get(name: str, what: str = "task") -> Task:
 
     Args:
         name: Its name.
-        what: What errors call the name.
+        what: The name of the argument, for errors.
 
     Raises:
         ValueError: There is no such task; the message has the nearest name.

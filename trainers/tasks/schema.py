@@ -1,13 +1,14 @@
-"""What a config may hold: the type, the range and the default of each field.
+"""The fields of a config: the type, the range and the default of each.
 
-The dataclasses here are the one definition, whoever gives the values: a preset, the command line,
-or the `config.json` of a run. A default is what a config means that lacks the field, so that a
-later release reads the runs of an earlier one. What only the data can tell, such as how many
-streams a text is long enough for, is checked where the data are loaded, in the same words.
+The dataclasses here define them for presets, for the command line and for the `config.json` of a
+run. If a config lacks a field, the default holds, so that a later release reads the runs of an
+earlier one. What depends on the data, such as how many streams fit a text, is checked where the
+data are loaded.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from keras_trellis.core import gates
@@ -40,6 +41,9 @@ from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, Task
 
 _SHOWN = 80  # characters of a value, in an error
 
+_Problem = tuple[str, ...]
+"""A field, what it must be, and fields whose values the error shows too."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Range:
@@ -59,7 +63,7 @@ class Initializer:
 
 @dataclasses.dataclass(frozen=True)
 class Equilibrium:
-    """What the layer "equilibrium" has for itself."""
+    """The arguments of the layer "equilibrium"."""
 
     tolerance: Annotated[float, ABOVE_ZERO] = 1e-4
     max_iterations: Annotated[int, COUNT] = 100
@@ -67,7 +71,7 @@ class Equilibrium:
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """What the head "mixture" has for itself."""
+    """The arguments of the head "mixture"."""
 
     experts: Annotated[int, COUNT] = 15
     latent_dropout: Annotated[float, RATE] = 0.0
@@ -76,18 +80,18 @@ class Mixture:
 
 @dataclasses.dataclass(frozen=True)
 class Adaptive:
-    """What the head "adaptive" has for itself."""
+    """The arguments of the head "adaptive"."""
 
     cutoffs: Annotated[tuple[int, ...], CUTOFFS] = (2_000,)
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The group `model`, the same for every task; what a layer or a head does not have, it ignores.
+    """The group `model` of every task; layers and heads ignore what they do not have.
 
     Attributes:
-        layers: How many layers "lstm" or "gru" has.
-        output_units: None: as many as a word vector has, or all units where there are no words.
+        layers: The number of layers of "lstm" or "gru".
+        output_units: None: the size of a word vector, or all units for tasks without words.
         embedding_units: The size of a word vector.
     """
 
@@ -121,26 +125,27 @@ class Model:
     adaptive: Adaptive = Adaptive()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer:
     """The group `optimizer`."""
 
     name: Annotated[str, one_of("sgd", "adam")]
-    # A variable of the optimizer, which is set at the step where it changes.
+    # The optimizer's variable is set at the training step where the value changes.
     learning_rate: Annotated[float, changing(ABOVE_ZERO)]
-    clip_norm: Annotated[float, changing(ABOVE_ZERO)]  # of the step's gradient alone
-    weight_decay: Annotated[float, changing(FROM_ZERO)]  # likewise: it is added to the gradient
+    clip_norm: Annotated[float, changing(ABOVE_ZERO)]  # of each step's gradient
+    # It is added to each step's gradient.
+    weight_decay: Annotated[float, changing(FROM_ZERO)] = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The group `schedule`; it has no state, but decides after each epoch by all the losses."""
+    """The group `schedule`. It has no state: after each epoch it decides by all losses."""
 
     factor: Annotated[float, changing(SHARE)]
-    patience: Annotated[int | None, changing(or_none(COUNT))]
-    minimum: Annotated[float, changing(FROM_ZERO)]
+    patience: Annotated[int | None, changing(or_none(COUNT))] = None
+    minimum: Annotated[float, changing(FROM_ZERO)] = 0.0
     epochs: Annotated[tuple[int, ...], changing(EPOCHS)]
-    average: Annotated[bool, SWITCH]  # the averages are variables of the optimizer
+    average: Annotated[bool, SWITCH] = False  # the averages are variables of the optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,14 +157,14 @@ class Training:
     checkpoint_every_steps: Annotated[int, changing(COUNT)]
 
 
-# What a run that goes on may change has no variables of its own: it is read anew at every step or
-# epoch, so that what has happened stays, and what follows is by the new value. Other fields make
-# the model, the order of the data or their random numbers; with another of those it would be
-# another run.
+# A run that goes on may change a field that training reads again at each step or epoch: the past
+# stays as it is, the rest follows the new value. Other fields determine the model, the order of the
+# data or random numbers; changing one would make another run.
 _COMMON = {
     "task": TEXT,
     "preset": TEXT,
-    "seed": integer(0, 2**32 - 1),  # NumPy's generators take no other
+    # NumPy's generators take no other seed. The default is that of all the authors' scripts.
+    "seed": integer(0, 2**32 - 1)._replace(default=1111),
     "data.batch_size": COUNT,
     **of_class(Model, "model."),
     **of_class(Optimizer, "optimizer."),
@@ -189,10 +194,10 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
 
 
 def fields(config: Mapping[str, Any]) -> dict[str, Field]:
-    """Returns what the fields of a config may hold, by their dotted names.
+    """Returns the fields of a config by their dotted names.
 
     Args:
-        config: Nested mappings; its `task` says which fields there are.
+        config: Nested mappings; its `task` determines the fields.
 
     Raises:
         ValueError: The task is unknown or missing.
@@ -211,54 +216,33 @@ def defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def may_change(config: Mapping[str, Any]) -> list[str]:
-    """Returns the fields, dotted, that may have other values when a run goes on."""
+    """Returns the dotted names of the fields that a run may change when it goes on."""
     return [name for name, field in fields(config).items() if field.may_change]
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Checks all of a config that needs no data.
+    """Checks everything in a config that does not depend on the data.
 
     Args:
         config: Nested mappings, with tuples where JSON has lists.
 
     Raises:
-        ValueError: As `check_fields`, or fields do not go together. The message has one line.
+        ValueError: As in `check_fields`, or fields contradict each other. The message has one line.
     """
     check_fields(config)
     values, task = flatten(config), registry.get(config["task"])
-    if values["schedule.average"]:
-        _require(
-            values,
-            values["optimizer.name"] == "sgd",
-            "schedule.average",
-            "False unless config.optimizer.name is 'sgd'",
-            "optimizer.name",
-        )
-    if isinstance(task, LanguageTask):
-        _check_language(values)
-    else:
-        _require(
-            values,
-            values["model.head"] == "tied",
-            "model.head",
-            f"'tied' for --task={task.name}: the other heads tell words",
-        )
-    if isinstance(task, GeneratedTask):
-        _require(
-            values,
-            values["data.batch_size"] <= values["data.train"],
-            "data.batch_size",
-            "at most the number of training sequences",
-            "data.train",
-        )
-    _check_layer(values)
+    problems = itertools.chain(
+        _of_task(values, task), _of_levels(values), _of_gate(values), _of_sizes(values)
+    )
+    if problem := next(problems, None):
+        raise ValueError(_message(values, *problem))
 
 
 def check_fields(config: Mapping[str, Any]) -> None:
-    """Checks each field of a config for itself, whether or not they go together.
+    """Checks each field of a config alone.
 
     Raises:
-        ValueError: A field is unknown or missing, or has a value of another type or out of its
+        ValueError: A field is unknown or missing, or its value has the wrong type or is out of
             range. The message has one line.
     """
     table, values = fields(config), flatten(config)
@@ -273,7 +257,7 @@ def check_values(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
     """Checks the values of fields by their dotted names.
 
     Raises:
-        ValueError: One is not in the table, or not what it may be.
+        ValueError: A field is not in the table, or its value is not allowed.
     """
     _check_known(values, table)
     for name, value in values.items():
@@ -287,91 +271,68 @@ def _check_known(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
             raise ValueError(unknown("config field", name, table))
 
 
-def _check_language(values: Mapping[str, Any]) -> None:
-    window = values["data.window"]
-    _require(
-        values,
-        values["data.horizon"] < window,
-        "data.horizon",
-        f"below config.data.window={window}, so that a window has something to score",
-    )
-    _require(
-        values,
-        values["data.history"] == "zero" or values["data.horizon"] == 0,
-        "data.horizon",
-        "0 with config.data.history='carried': windows that overlap have no state to go on from",
-    )
-    _require(
-        values,
-        values["model.embedding_units"] is not None,
-        "model.embedding_units",
-        COUNT.expected,
-    )
+def _of_task(values: Mapping[str, Any], task: Task) -> Iterator[_Problem]:
+    """Yields what a kind of task refuses."""
+    if values["schedule.average"] and values["optimizer.name"] != "sgd":
+        expected = "False unless config.optimizer.name is 'sgd'"
+        yield "schedule.average", expected, "optimizer.name"
+    if isinstance(task, LanguageTask):
+        yield from _of_language(values)
+    elif values["model.head"] != "tied":
+        yield "model.head", f"'tied' for --task={task.name}: the other heads tell words"
+    if isinstance(task, GeneratedTask) and values["data.batch_size"] > values["data.train"]:
+        yield "data.batch_size", "at most the number of training sequences", "data.train"
+
+
+def _of_language(values: Mapping[str, Any]) -> Iterator[_Problem]:
+    window, horizon = values["data.window"], values["data.horizon"]
+    if horizon >= window:
+        expected = f"below config.data.window={window}, so that a window has something to score"
+        yield "data.horizon", expected
+    if horizon and values["data.history"] == "carried":
+        overlap = "windows that overlap have no state to go on from"
+        yield "data.horizon", f"0 with config.data.history='carried': {overlap}"
+    if values["model.embedding_units"] is None:
+        yield "model.embedding_units", COUNT.expected
     least, most = (f"model.embeddings_initializer.config.{end}" for end in ("minval", "maxval"))
-    _require(values, values[least] <= values[most], least, f"at most config.{most}", most)
+    if values[least] > values[most]:
+        yield least, f"at most config.{most}", most
 
 
-def _check_layer(values: Mapping[str, Any]) -> None:
-    """Checks what a layer asks of its arguments together."""
-    layer, units = values["model.layer"], values["model.units"]
-    if values["model.auxiliary_weight"]:
-        _require(
-            values,
-            layer in OF_LEVELS,
-            "model.auxiliary_weight",
-            f"0 with config.model.layer={layer!r}, which has no levels",
-            "model.layer",
-        )
-        _require(
-            values,
-            values["model.auxiliary_every"] <= values["model.depth"],
-            "model.auxiliary_every",
-            f"at most config.model.depth={values['model.depth']} "
-            "(or config.model.auxiliary_weight 0)",
-        )
-    if not LAYERS[layer].gated:
-        _require(
-            values,
-            values["model.gate"] == "lstm",
-            "model.gate",
-            f"'lstm', its default, with config.model.layer={layer!r}, which has a gate of its own",
-            "model.layer",
-        )
+def _of_levels(values: Mapping[str, Any]) -> Iterator[_Problem]:
+    """Yields what a layer refuses of the auxiliary loss."""
+    layer, depth = values["model.layer"], values["model.depth"]
+    if not values["model.auxiliary_weight"]:
         return
-    _require(
-        values,
-        units % values["model.groups"] == 0,
-        "model.groups",
-        f"a divisor of config.model.units={units}",
-    )
-    _check_output_units(values)
+    if layer not in OF_LEVELS:
+        expected = f"0 with config.model.layer={layer!r}, which has no levels"
+        yield "model.auxiliary_weight", expected, "model.layer"
+    if values["model.auxiliary_every"] > depth:
+        expected = f"at most config.model.depth={depth} (or config.model.auxiliary_weight 0)"
+        yield "model.auxiliary_every", expected
 
 
-def _check_output_units(values: Mapping[str, Any]) -> None:
-    units, outputs = values["model.units"], values["model.output_units"]
-    words = values["model.embedding_units"]
-    if outputs is None:
-        outputs = words or units
-    _require(
-        values,
-        outputs <= units,
-        "model.output_units",
-        f"at most config.model.units={units}",
-    )
-    _require(
-        values,
-        words in (None, outputs) or values["model.head"] == "mixture",
-        "model.output_units",
-        "config.model.embedding_units, as outputs and word vectors are multiplied",
-        "model.embedding_units",
-    )
+def _of_gate(values: Mapping[str, Any]) -> Iterator[_Problem]:
+    layer = values["model.layer"]
+    if not LAYERS[layer].gated and values["model.gate"] != "lstm":
+        own = "which has a gate of its own"
+        expected = f"'lstm', its default, with config.model.layer={layer!r}, {own}"
+        yield "model.gate", expected, "model.layer"
 
 
-def _require(
-    values: Mapping[str, Any], holds: bool, name: str, expected: str, *others: str
-) -> None:
-    if not holds:
-        raise ValueError(_message(values, name, expected, *others))
+def _of_sizes(values: Mapping[str, Any]) -> Iterator[_Problem]:
+    """Yields the sizes that a layer whose gate is chosen refuses."""
+    units, words = values["model.units"], values["model.embedding_units"]
+    outputs = values["model.output_units"] or words or units
+    if not LAYERS[values["model.layer"]].gated:
+        return
+    if units % values["model.groups"]:
+        yield "model.groups", f"a divisor of config.model.units={units}"
+    if outputs > units:
+        yield "model.output_units", f"at most config.model.units={units}"
+    if words not in (None, outputs) and values["model.head"] != "mixture":
+        expected = "config.model.embedding_units, as outputs and word vectors are multiplied"
+        yield "model.output_units", expected, "model.embedding_units"
 
 
 def _message(values: Mapping[str, Any], name: str, expected: str, *others: str) -> str:

@@ -1,6 +1,5 @@
 """Data of the tasks on sequences."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,10 +46,5 @@ def load(
             f"--data_dir has no use for --task={config.task}, which is drawn from the seed. "
             f"Received: --data_dir={data_dir}"
         )
-    draw = functools.partial(_drawn, task, data.steps)
     lengths = [data[split] for split in sequences.SPLITS]
-    return sequences.generated(draw, lengths, config.seed, task.outputs)
-
-
-def _drawn(task: GeneratedTask, steps: int, count: int, generator: Any) -> Any:
-    return task.draw(count, steps, generator)
+    return sequences.generated(task.draw, lengths, data.steps, config.seed, task.outputs)

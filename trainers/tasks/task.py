@@ -1,4 +1,4 @@
-"""What a task is: one value, in a module of its own, that `registry` lists."""
+"""The classes of tasks. A task is one value, in its own module, that `registry` lists."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from keras_trellis.export.cards import NOT_STATED
+from keras_trellis.export.tokenizer import Standardize, split_characters, split_words
 from trainers.data import tokens
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
-from trainers.data.tokens import Standardize, split_characters, split_words
 from trainers.tasks.fields import Field
 from trainers.tasks.measures import CROSS_ENTROPY, WORDS, Measure, TokenMeasure
 
@@ -21,9 +21,9 @@ class Published:
     """A result of the paper on test data, in the task's measure, under the authors' protocol.
 
     Attributes:
-        name: What the paper calls it.
-        parameters: How many the model has.
-        value: The number.
+        name: The paper's name for the model.
+        parameters: The number of the model's parameters.
+        value: The result.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Published:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a run trains on, and what it is measured by.
+    """A task: data, a measure, published results and presets.
 
     Attributes:
-        name: What `--task` calls it.
-        presets: Functions that return config values, by the names that `--preset` takes; the first
-            is the default. They give the values that differ from the defaults of `schema`.
-        measure: What a result is measured in.
-        data: What the data are, for model cards.
-        licence: What their publisher says; nothing here is advice on the law.
+        name: The value of `--task`.
+        presets: Functions that return config values, by the value of `--preset`; the first is the
+            default. They give the values that differ from the defaults of `schema`.
+        measure: The measure of results.
+        data: A description of the data, for model cards.
+        licence: What the data's publisher says; nothing here is advice on the law.
         published: The paper's results.
-        sizes: What the paper says of the number of parameters, by preset.
+        sizes: The paper's number of parameters, by preset.
         fields: Fields of the config that this task alone has, by their dotted names.
         program: The command that trains it.
     """
@@ -62,16 +62,15 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageTask(Task):
-    """A text whose next token is to be told.
+    """Language modelling: a model predicts the next token of a text.
 
     Attributes:
         source: Finds the text. Takes the task, `data_dir`, `cache_dir` and the values of the
             config's group `corpus`.
-        standardize: What any text goes through to be like the task's own, in the graph; None if
-            texts are taken as they are.
+        standardize: Makes any text like the task's own, in the graph; None: texts stay as they are.
         made_ready: The same in words, for model cards.
         characters: Whether tokens are characters; else they are words.
-        vocabulary_size: That of the published text, if there is one.
+        vocabulary_size: The published text's number of words, if there is such a text.
         lengths: Tokens of each split of the published text, if the files may be others.
     """
 
@@ -91,16 +90,16 @@ class LanguageTask(Task):
         return (split_characters if self.characters else split_words)(ready)
 
     def tokens_of(self, text: str) -> list[str]:
-        """Returns the tokens of a text of a user's."""
+        """Returns the tokens of one text."""
         return tokens.of_text(self.tokens, text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageTask(Task):
-    """Images whose class is to be told after the last pixel.
+    """Classification of images after the last pixel.
 
     Attributes:
-        images: Where they come from.
+        images: Their source.
         permuted: Whether pixels are read in an order drawn from the seed.
     """
 
@@ -116,7 +115,7 @@ class GeneratedTask(Task):
 
     Attributes:
         draw: Takes a number of sequences, `config.data.steps` and a generator.
-        outputs: How many numbers the network gives at a step.
+        outputs: How many numbers the network returns for one target.
     """
 
     program = "trainers.pixels"

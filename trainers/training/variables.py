@@ -90,7 +90,13 @@ def assign(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _numbered(named: Named, arrays: Named, prefix: str) -> dict[str, np.ndarray]:
-    """Returns arrays that 0.1 numbered in the order of the variables, by the variables' names."""
+    """Returns arrays that 0.1 numbered in the order of the variables, by the variables' names.
+
+    An LSTM of 0.1 begins with a generator of masks, which it has without dropout too.
+    """
+    first = arrays[f"{prefix}/0"]
+    if len(arrays) == len(named) + 1 and first.dtype.kind in "iu":
+        arrays = {f"{prefix}/{n}": arrays[f"{prefix}/{n + 1}"] for n in range(len(named))}
     if len(arrays) != len(named):
         raise ValueError(
             f"it has {len(arrays)} arrays under `{prefix}`, and there are {len(named)} variables"

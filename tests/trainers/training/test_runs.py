@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import errno
+import functools
 import json
 import os
 import re
@@ -52,12 +53,17 @@ def config():
     return small_config()
 
 
+def train_run(config, path, corpus):
+    load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
+    runs.train(load, config, epath.Path(path), "none")
+
+
 @pytest.fixture
 def train(config, corpus, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
-    return lambda: experiment.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
+    return lambda: train_run(config, tmp_path / "run", corpus)
 
 
 @pytest.mark.parametrize(
@@ -416,7 +422,7 @@ def test_the_large_presets_train_and_ask_for_a_gpu(preset, corpus, tmp_path, mon
     config.data.update(batch_size=2, window=49, horizon=4)
     config.evaluation.update(batch_size=2, exact_chunk=32)
     config.training.update(epochs=1, log_every_steps=1)
-    experiment.train(config, epath.Path(tmp_path / "run"), str(corpus), "none")
+    train_run(config, tmp_path / "run", corpus)
     output = capsys.readouterr().out
     assert f"the preset {preset} is made for one; --preset=small is made for a CPU" in output
     (row,) = csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()[:2])
@@ -436,7 +442,7 @@ def finished_run(tmp_path_factory):
         patch.setenv("HOME", str(folder))
         patch.setattr(runs.loop, "make_deterministic", lambda seed: None)
         text = small_corpus(folder)
-        experiment.train(small_config(), epath.Path(folder / "run"), str(text), "none")
+        train_run(small_config(), folder / "run", text)
     return folder / "run"
 
 

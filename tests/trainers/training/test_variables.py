@@ -91,6 +91,14 @@ def test_numbers_of_0_1_are_read_in_the_order_of_the_variables():
         np.testing.assert_array_equal(variable.numpy(), array)
 
 
+def test_the_generator_that_an_lstm_of_0_1_begins_with_may_have_no_place():
+    found = named(zeros(3), zeros(2, 1))
+    weights = {"model/1": np.ones(3), "model/2": np.full((2, 1), 2.0)}
+    variables.assign(found, {"model/0": np.array([7, 0]), **weights})
+    for variable, array in zip(found.values(), weights.values(), strict=True):
+        np.testing.assert_array_equal(variable.numpy(), array)
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export import versions
-from trainers.serving.writing import Asked, Sampling, generate
+from trainers.serving.writing import Asked, Sampling, decoded, generate
 
 __all__ = ["Scores", "ServedModel", "example", "score"]
 
@@ -100,7 +100,7 @@ class ServedModel:
             outputs = function(**tensors)
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(_refusal(error.message)) from error
-        return {name: _decoded(value.numpy()) for name, value in outputs.items()}
+        return {name: decoded(value.numpy()) for name, value in outputs.items()}
 
 
 def score(model: Asked, text: str) -> Scores:
@@ -147,12 +147,6 @@ def _card(path: str) -> dict[str, str]:
     rows = filter(None, map(_ROW.fullmatch, table))
     cells = ([cell.replace("\\|", "|") for cell in row.groups()] for row in rows)
     return dict(cells)
-
-
-def _decoded(values: np.ndarray) -> np.ndarray:
-    if values.dtype != object:
-        return values
-    return np.vectorize(bytes.decode, otypes=[object])(values)
 
 
 def _refusal(message: str) -> str:
