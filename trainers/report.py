@@ -27,16 +27,8 @@ from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
 from trainers.tasks.task import Published, Task
-from trainers.training import progress
+from trainers.training import progress, workdir
 from trainers.training import table as tables
-from trainers.training.workdir import (
-    RESULT,
-    Change,
-    check_output,
-    read_changes,
-    read_config,
-    read_result,
-)
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
@@ -67,7 +59,7 @@ class Run:
     curve: Sequence[tuple[float, float]]
     training: Sequence[tuple[float, float]]
     problem: str | None = None
-    changes: Sequence[Change] = ()
+    changes: Sequence[workdir.Change] = ()
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
@@ -98,8 +90,8 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         OSError: a file cannot be read.
     """
     folder = epath.Path(path).expanduser()
-    config = read_config(folder, {"task": str, "preset": str, "training.epochs": int})
-    result = read_result(folder, {"epochs": int, "scores": dict}) or {}
+    config = workdir.read_config(folder, {"task": str, "preset": str, "training.epochs": int})
+    result = workdir.read_result(folder, {"epochs": int, "scores": dict}) or {}
     # A run that continues for more epochs still has the result of its former end.
     finished = result.get("epochs", 0) >= config["training"]["epochs"]
     content = tables.read(folder / tables.METRICS)
@@ -115,14 +107,14 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         curve=_curve(content.rows, tables.VALIDATION, config["task"]),
         training=_curve(content.rows, tables.INTERVAL, config["task"]),
         problem=problem,
-        changes=read_changes(folder),
+        changes=workdir.read_changes(folder),
     )
     try:
         _run_cells(run), run.values()  # raises if something is missing or malformed
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"they lack {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableError(
-            f"{folder / RESULT} is damaged: its scores are not those of a run ({reason})"
+            f"{folder / workdir.RESULT} is damaged: its scores are not those of a run ({reason})"
         ) from error
     return run
 
@@ -320,7 +312,7 @@ def run(paths: Sequence[str], output: str) -> None:
     """
     place = epath.Path(output).expanduser()
     check_folder("output", place)
-    check_output(place)
+    workdir.check_output(place)
     runs = read_runs(paths)
     for each in runs:
         if each.problem:

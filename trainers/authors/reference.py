@@ -84,11 +84,9 @@ class Reference:
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.optimizer.clip_norm)
         self._optimizer.step()
         self._hidden = hidden
-        states = {
-            name: part[:, :, 0] for name, part in zip(("hidden", "cell"), hidden, strict=True)
-        }
-        found = {"outputs": raw[:, self._config.data.horizon :], **states, **terms}
-        found |= {"loss": loss, "gradient_norm": norm}
+        hidden, cell = (part[:, :, 0] for part in hidden)
+        found = {"outputs": raw[:, self._config.data.horizon :], "hidden": hidden, "cell": cell}
+        found |= {**terms, "loss": loss, "gradient_norm": norm}
         return {name: _array(tensor) for name, tensor in found.items()}, gradients
 
     def _terms(

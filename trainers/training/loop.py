@@ -263,10 +263,9 @@ class Trainer:
         )
         gradients = [gradient / tf.cast(weight, gradient.dtype) for gradient in gradients]
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
-        # Divide, because `apply` sums over the replicas again.
-        self.optimizer.apply(
-            [gradient / self.replicas for gradient in gradients] if self.replicas > 1 else gradients
-        )
+        if self.replicas > 1:  # `apply` sums over the replicas again
+            gradients = [gradient / self.replicas for gradient in gradients]
+        self.optimizer.apply(gradients)
         means = {name: value / tf.cast(weight, value.dtype) for name, value in sums.items()}
         state = tf.nest.map_structure(tf.stop_gradient, state)
         return {**means, "gradient_norm": norm, "weight": weight}, state
