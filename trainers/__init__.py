@@ -3,13 +3,13 @@
 import os
 import sys
 
-# TensorFlow reads these as it is imported. Its warnings would drown what a run says.
+# TensorFlow reads these during its import. Its warnings would drown the lines of a run.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# oneDNN's matrix products. TensorFlow leaves them off on CPUs without AVX-512 VNNI or AMX, and
+# Use oneDNN's matrix products. On CPUs without AVX-512 VNNI or AMX TensorFlow leaves them off, but
 # they are faster than its own there too (docs/benchmarks.md).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-# While Python looks for the module of `python -m trainers.NAME`, it calls the command "-m".
+# Python names the command "-m" while it looks for the module of `python -m trainers.NAME`.
 if sys.argv[0] == "-m":
     from trainers.cli import quiet
     from trainers.training import available_memory, stopping

@@ -5,7 +5,8 @@
     python -m trainers.client --server=localhost:8500 --model=NAME --mode=score --prompt="it is so"
     python -m trainers.client --server=localhost:8501 --model=NAME --protocol=rest --prompt="it is"
 
-The first prints a continuation of the prompt as the server writes it; docs/serving.md has the rest.
+The first prints a continuation of the prompt while the server writes it. docs/serving.md describes
+the other modes.
 """
 
 import itertools
@@ -22,22 +23,22 @@ from trainers.cli import command, flag_errors
 from trainers.serving import remote, terminal
 from trainers.serving.writing import Sampling, Unknown, generate
 from trainers.tasks import names
+from trainers.tasks.measures import perplexity
 
 PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
     "grpc": remote.Grpc,
     "rest": remote.Rest,
 }
 
-_MOST_NATS = math.log(sys.float_info.max)
 _MOST_PORT = 2**16 - 1
 _INT32 = 2**31 - 1
 _HELP = {
-    "mode": "generate: continue the prompt; next: list the likeliest next tokens; score: tell how "
+    "mode": "generate: continue the prompt; next: list the likeliest next tokens; score: print how "
     "surprising each token is.",
-    "temperature": "Divides the log-probabilities; 0: always the likeliest token.",
-    "top_k": "Draw from so many of the likeliest tokens; 0: from all.",
-    "top_p": "Draw from the fewest tokens that have this probability together.",
-    "seed": "Seed of the draws; by default each call writes another text.",
+    "temperature": "Divides the log-probabilities; 0 takes the likeliest token each time.",
+    "top_k": "Draw from this many of the likeliest tokens; 0 draws from all.",
+    "top_p": "Draw from the fewest tokens that have this probability.",
+    "seed": "Seed of the draws. Default: another text each time.",
 }
 
 
@@ -45,9 +46,10 @@ class Scored(NamedTuple):
     """A token of a text.
 
     Attributes:
-        word: as the text has it.
+        word: the token as in the text.
         nll: its negative log-likelihood in nats.
-        known: whether the vocabulary has it. If not, the model reads `<unk>`, whose `nll` this is.
+        known: whether the vocabulary has it. If not, the model reads `<unk>`, and `nll` is that of
+            `<unk>`.
     """
 
     word: str
@@ -56,11 +58,11 @@ class Scored(NamedTuple):
 
 
 class Score(NamedTuple):
-    """The score of a text: each token given a line break and the tokens before it.
+    """The score of a text. Each token is scored given a line break and the tokens before it.
 
     Attributes:
         tokens: the text's tokens.
-        perplexity: of all tokens; 1 if there are none.
+        perplexity: the perplexity of all tokens; 1 if there are none.
     """
 
     tokens: list[Scored]
@@ -71,23 +73,22 @@ def score(model: remote.Model, text: str) -> Score:
     """Scores a text.
 
     Raises:
-        RemoteError: there is no answer that can be used. All functions here raise it.
+        RemoteError: the server gives no usable answer. All functions here raise it.
     """
     answer = model("score", text=[text])
-    count = int(answer["count"][0])  # a longer text in the server's batch widens the columns
+    count = int(answer["count"][0])  # the server may pad to a longer text
     words, read, nll = (answer[name][0, :count] for name in ("words", "tokens", "nll"))
     tokens = map(Scored, words, nll.tolist(), words == read)
     mean = float(answer["total"][0]) / max(count, 1)
-    perplexity = math.exp(mean) if mean < _MOST_NATS else math.inf
-    return Score(list(tokens), perplexity)
+    return Score(list(tokens), perplexity(mean))
 
 
 class Next(NamedTuple):
     """The likeliest tokens after a text.
 
     Attributes:
-        tokens: with their probabilities, the likeliest first.
-        unknown: the number of the text's tokens that the vocabulary does not have.
+        tokens: tokens with their probabilities, the likeliest first.
+        unknown: how many tokens of the text the vocabulary lacks.
     """
 
     tokens: list[tuple[str, float]]
@@ -108,7 +109,7 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     flags.DEFINE_string("model", None, "The model's name on the server.", **own)
     flags.DEFINE_enum("protocol", "grpc", list(PROTOCOLS), "The protocol of the port.", **own)
     flags.DEFINE_enum("mode", "generate", list(_MODES), _HELP["mode"], **own)
-    flags.DEFINE_string("prompt", "", "The text, which begins a line.", **own)
+    flags.DEFINE_string("prompt", "", "The text; it begins a line.", **own)
     flags.DEFINE_float("deadline", 60.0, "Seconds for each request.", 1e-3, 86_400.0, **own)
     flags.DEFINE_integer("max_length", 200, "Tokens to add.", 1, _INT32, **own)
     flags.DEFINE_float("temperature", 1.0, _HELP["temperature"], **own)
@@ -147,7 +148,7 @@ def _check(values: flags.FlagValues) -> None:
         raise ValueError(
             f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
         )
-    expected = flag_errors.expected_by(values["deadline"].parser)  # the parser lets NaN pass
+    expected = flag_errors.expected_by(values["deadline"].parser)  # the parser accepts NaN
     names.check_flag("deadline", values.deadline, expected, not math.isnan(values.deadline))
     flag_errors.check_sampling(values.temperature, values.top_p)
 
@@ -168,7 +169,7 @@ def _generate(model: remote.Model, values: flags.FlagValues) -> None:
         for piece in itertools.chain([values.prompt], pieces):
             print(terminal.text(piece), end="", flush=True)
     finally:
-        print()  # an error, too, must begin a line
+        print()  # an error must begin a line, too
     for each in told:
         _warn(each.tokens, str(each.of))
 
@@ -190,7 +191,7 @@ def _score(model: remote.Model, values: flags.FlagValues) -> None:
 
 
 def _warn(unknown: int, of: str = "the") -> None:
-    """Warns about unknown words: the numbers are those of `<unk>`, not of the text's own words."""
+    """Warns about unknown words, whose numbers are those of `<unk>`."""
     if unknown:
         message = f"{unknown} of {of} words {'is' if unknown == 1 else 'are'} unknown to the model"
         print(f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True)
@@ -199,9 +200,7 @@ def _warn(unknown: int, of: str = "the") -> None:
 _MODES = {"generate": _generate, "next": _next, "score": _score}
 
 
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse(argv, lambda argv: None)
+parse_flags = command.parse
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Shows an exported language model in the browser: how it scores a text, and what it writes.
+"""Shows in the browser how an exported language model scores a text, and what it writes.
 
     python -m trainers.demo --model=models/ptb-small
 
-prints the page's address. The page shows the newest version in the folder.
+The command prints the page's address. The page shows the newest version in the folder.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the command's flags: in a function, as other commands have flags of these names."""
+    """Defines the command's flags, in a function because other commands share their names."""
     flags.DEFINE_string("model", None, "The folder of an exported language model.")
     flags.DEFINE_string("host", "127.0.0.1", "The address to serve; other machines reach 0.0.0.0.")
     flags.DEFINE_integer("port", 8600, "The port; 0: any free one.", 0, 2**16 - 1)
@@ -33,8 +33,8 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse(argv, lambda argv: command.require("model"))
+    """Parses the command line; exits with one line if it is not valid."""
+    return command.parse(argv, lambda: command.require("model"))
 
 
 def serve(model: str, host: str, port: int) -> None:
@@ -46,7 +46,7 @@ def serve(model: str, host: str, port: int) -> None:
         port: the port; 0: any free one.
 
     Raises:
-        ValueError, OSError: the folder has no language model, or this machine no such address.
+        ValueError, OSError: the folder has no language model, or the address cannot be used.
     """
     with _listening(host, port) as listener:
         with flag_errors.naming("model", "path"):
@@ -55,9 +55,10 @@ def serve(model: str, host: str, port: int) -> None:
         address, number = listener.getsockname()[:2]
         if not ipaddress.ip_address(address).is_loopback:
             logging.warning("Whoever reaches %s can use the page; there is no password.", address)
-        signals = stopping.StopSignals()  # for as long as `_end` does not listen yet
+        signals = stopping.StopSignals()  # until `_end` listens
         with signals, contextlib.suppress(stopping.StoppedError), signals.at_once():
-            print(f"The page: http://{_in_address(host)}:{number}/ (Ctrl-C ends it)", flush=True)
+            name = f"[{host}]" if ":" in host else host
+            print(f"The page: http://{name}:{number}/ (Ctrl-C ends it)", flush=True)
             server.run(page, listener, _end)
 
 
@@ -76,10 +77,6 @@ def _listening(host: str, port: int) -> socket.socket:
         raise OSError(
             f"the page cannot be served at --host={host} --port={port}: {error}"
         ) from error
-
-
-def _in_address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 if __name__ == "__main__":

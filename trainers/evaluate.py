@@ -2,8 +2,8 @@
 
     python -m trainers.evaluate --workdir=RUN --data_dir=DIR
 
-A language model can go on learning from the text that it is measured on: `--dynamic_rate` and
-`--dynamic_decay` evaluate it dynamically; `--cache_size`, `--cache_theta` and `--cache_lambda` add
+A language model can keep learning from the text that it is measured on. `--dynamic_rate` and
+`--dynamic_decay` evaluate it dynamically. `--cache_size`, `--cache_theta` and `--cache_lambda` add
 a continuous cache. Both can be combined.
 """
 
@@ -58,8 +58,8 @@ def parse_flags(argv: list[str]) -> list[str]:
     return run_flags.parse(argv, _check_flags)
 
 
-def _check_flags(argv: list[str]) -> None:
-    run_flags.check_named(argv)
+def _check_flags() -> None:
+    run_flags.check_named()
     check_language_flags()
 
 
@@ -99,7 +99,7 @@ def _adaptations() -> tuple[adaptation.DynamicEvaluation | None, adaptation.Cont
 
 
 def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | None:
-    """Calls `make` with the values of flags that go together; returns None if none is given."""
+    """Calls `make` with flags that go together; returns None if none of them is given."""
     missing = [name for name in names if FLAGS[name].value is None]
     if len(missing) == len(names):
         return None

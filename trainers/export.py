@@ -1,20 +1,19 @@
-"""Writes a run's best model as TensorFlow Serving expects it.
+"""Writes a run's best model for TensorFlow Serving.
 
     python -m trainers.export --workdir=RUN --output=models/ptb
     python -m trainers.export --workdir=RUN --output=models/ptb --precision=int8 --data_dir=TEXT
 
-Each call makes a new version, a folder whose name is a number, in the folder `--output`.
+Each call writes a new version: a folder in `--output` whose name is a number.
 """
 
 import os
-import sys
 
 import tensorflow as tf
 from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
-from trainers.cli import command, config_flags, flag_errors, run_flags
+from trainers.cli import command, flag_errors, run_flags
 from trainers.data import files
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
@@ -27,7 +26,7 @@ FLAGS = flags.FLAGS
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("output", None, "The folder of the served model.")
-flags.DEFINE_enum("precision", "float32", PRECISIONS, "How kernels and word vectors are kept.")
+flags.DEFINE_enum("precision", "float32", PRECISIONS, "How to store kernels and word vectors.")
 
 
 def main(argv: list[str]) -> int:
@@ -36,15 +35,11 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    if fields := config_flags.overridden(argv):
-        message = f"--config.{fields[0]} has no use here: --workdir says which run"
-        sys.exit(command.fail(message, command.Status.REFUSED))
-    return command.parse(argv, _check_flags)
+    """Parses the command line; exits with one line if it is not valid."""
+    return run_flags.parse(argv, _check_flags)
 
 
-def _check_flags(argv: list[str]) -> None:
-    del argv
+def _check_flags() -> None:
     command.require("workdir", "output")
     for name in ("task", "preset"):
         if FLAGS[name].present:
@@ -56,11 +51,11 @@ def _check_flags(argv: list[str]) -> None:
 
 
 def _export() -> None:
-    if not FLAGS["verbosity"].present:  # what TensorFlow says of a graph's parts is not for users
+    if not FLAGS["verbosity"].present:  # hide TensorFlow's notes on graphs
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
     path, output = epath.Path(FLAGS.workdir).expanduser(), os.path.expanduser(FLAGS.output)
-    # All before what less precision changes is measured.
+    # Check all of this before the long measurement of a lower precision.
     with flag_errors.naming("output", "path"):
         versions.check_folder(output)
     files.check_folder("output", epath.Path(output))

@@ -41,8 +41,8 @@ def parse_flags(argv: list[str]) -> list[str]:
     return run_flags.parse(argv, _check_flags)
 
 
-def _check_flags(argv: list[str]) -> None:
-    run_flags.check_named(argv)
+def _check_flags() -> None:
+    run_flags.check_named()
     check_language_flags()
     if FLAGS.data_dir is not None:
         raise ValueError("--data_dir has no use here: the run holds its vocabulary")

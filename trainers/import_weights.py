@@ -1,20 +1,19 @@
-"""Makes a run's folder of weights that the authors' scripts saved.
+"""Makes a run's folder from weights that the authors' scripts saved.
 
     python -m trainers.import_weights --task=ptb --checkpoint=FILE.pkl --workdir=DIR --data_dir=TEXT
     python -m trainers.lm --workdir=DIR --data_dir=TEXT --mode=evaluate
 
-The preset is `released`, the defaults of those scripts, unless another is given. Most sizes are
-told by the shapes in the file; depth and dilation are not: they are the preset's or, where the
-shapes are not the preset's, are asked for. Nor has the file a vocabulary: it is that of the
-training text, in order of first appearance. Nor the order in which permuted MNIST's pixels are
-read: --permutation has it.
+The default preset is `released`, which has the defaults of those scripts. The shapes in the file
+give most sizes. Depth and dilation come from the preset; if the shapes are not the preset's, flags
+must give them. The file has no vocabulary either: it is that of the training text, in order of
+first appearance. `--permutation` gives the order of permuted MNIST's pixels.
 """
 
 import contextlib
 import functools
 import zipfile
-from collections.abc import Callable, Iterator, Set
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import ml_collections
@@ -37,7 +36,7 @@ from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 FLAGS = flags.FLAGS
-# The corpora whose vocabulary has the order in which the authors' scripts come upon it.
+# The corpora whose vocabulary has the order of the authors' scripts.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
 _PERMUTED = "permuted_mnist"
 _PIXELS = 28 * 28
@@ -49,20 +48,9 @@ flags.DEFINE_string(
 )
 
 
-class _Imported(NamedTuple):
-    """What becomes a run.
-
-    Attributes:
-        model: The config's model, with the file's weights.
-        config: The run's config, with the sizes that the file told.
-        keep: Binds the folder of a run to its data.
-        told: What there is of it, such as "10,000 words".
-    """
-
-    model: keras.Model
-    config: ml_collections.ConfigDict
-    keep: Callable[[epath.Path], None]
-    told: str
+# What becomes a run: the config's model, with the file's weights; the config, with the sizes that
+# the file tells; what binds a run's folder to its data; and a count, such as "10,000 words".
+_Imported = tuple[keras.Model, ml_collections.ConfigDict, Callable[[epath.Path], None], str]
 
 
 def main(argv: list[str]) -> int:
@@ -71,15 +59,14 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    # Before the others, of which the last one counts; tasks that are not the authors' have none.
+    """Parses the command line; exits with one line if it is not valid."""
+    # Put the preset first, since the last one counts. Tasks of our own have no such preset.
     theirs = config_flags.last_value(argv, "task") not in registry.of_kind(GeneratedTask)
     preset = ["--preset=released"] if theirs else []
     return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
 
 
-def _check_flags(argv: list[str]) -> None:
-    del argv
+def _check_flags() -> None:
     command.require("task", "checkpoint", "workdir")
     if FLAGS.task in registry.of_kind(GeneratedTask):
         raise ValueError(f"--task={FLAGS.task} is none of the authors' trellis networks")
@@ -111,7 +98,7 @@ def _import() -> None:
 
 @contextlib.contextmanager
 def _whole(path: epath.Path) -> Iterator[None]:
-    """Removes the folder, which was not there before, if it does not become a run."""
+    """Removes the new folder if it does not become a run."""
     try:
         yield
     except BaseException:
@@ -124,10 +111,7 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     del path
     _check_numbering(FLAGS.config)
     released.check_kind(FLAGS.config)
-    arrays = read_state_dict(checkpoint)
-    with _naming(checkpoint):
-        source = released.model_of(arrays, FLAGS.config)
-    config = released.with_told_sizes(FLAGS.config, source, _given())
+    source, config = _read(checkpoint, released.model_of)
     corpus = language_runs.load_corpus(config, FLAGS.data_dir)
     types = registry.language(config.task).measure.types
     words = corpus.vocabulary.size
@@ -140,40 +124,36 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     model = models.build(config, words)
     released.give_weights(model, source)
     keep = functools.partial(language_runs.keep_corpus, corpus=corpus)
-    return _Imported(model, config, keep, f"{words:,} {types}")
+    return model, config, keep, f"{words:,} {types}"
 
 
 def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     order = _permutation()
-    arrays = read_state_dict(checkpoint)
-    with _naming(checkpoint):
-        source = released.classifier_of(arrays, FLAGS.config, order)
-    config = released.with_told_sizes(FLAGS.config, source, _given())
+    source, config = _read(checkpoint, functools.partial(released.classifier_of, permutation=order))
     experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path, order)
     model = experiment.build()
     released.give_weights(model, source)
-    return _Imported(model, config, experiment.keep, f"{source.classes} classes")
+    return model, config, experiment.keep, f"{source.classes} classes"
 
 
-@contextlib.contextmanager
-def _naming(checkpoint: epath.Path) -> Iterator[None]:
-    """Names the file in the error of arrays that are not those of the task's network."""
+def _read(
+    checkpoint: epath.Path, make: Callable[..., Any]
+) -> tuple[Any, ml_collections.ConfigDict]:
+    """Returns the model that `make` makes of a file's arrays, and the config with its sizes."""
+    arrays = read_state_dict(checkpoint)
     try:
-        yield
+        source = make(arrays, FLAGS.config)
     except ValueError as error:
         raise ValueError(
             f"{checkpoint} has not the weights of the authors' network for "
             f"--task={FLAGS.task}: {error}"
         ) from error
-
-
-def _given() -> Set[str]:
-    """Returns the fields that the command line gave, such as "model.depth"."""
-    return get_override_values(FLAGS["config"]).keys()
+    given = get_override_values(FLAGS["config"]).keys()
+    return source, released.with_told_sizes(FLAGS.config, source, given)
 
 
 def _permutation() -> list[int] | None:
-    """Returns the order in which the pixels are read; None: as they come."""
+    """Returns the order of the pixels; None for their own order."""
     if FLAGS.config.task != _PERMUTED:
         return None
     if not FLAGS.permutation:
@@ -195,14 +175,14 @@ def _read_order(file: epath.Path) -> list[int]:
         raise ValueError(
             f"{file} is no file of integers that `np.save` wrote, or is cut short"
         ) from error
-    numbers = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is none
+    numbers = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is no array
     if not numbers or sorted(order.ravel().tolist()) != list(range(_PIXELS)):
         raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")
     return order.ravel().tolist()
 
 
 def _check_numbering(config: ml_collections.ConfigDict) -> None:
-    """Raises ValueError where a row of the weights would be taken for another word's."""
+    """Raises ValueError if rows of the weights would go to other words."""
     for name, value in config.get("corpus", {}).items():
         theirs = _NUMBERED_AS_THEIRS.get(name, (value,))
         if value not in theirs:

@@ -4,9 +4,9 @@
     python -m trainers.lm --task=ptb --preset=small --data_dir=DIR --mode=evaluate
     python -m trainers.lm --task=ptb --preset=small --mode=generate --prompt="the company"
 
-`--config.FIELD=VALUE` changes a field of the preset, whatever the order of the flags. The run's
-folder is `--workdir`, by default runs/TASK-PRESET. The last two modes are `trainers.evaluate` and
-`trainers.generate`, with their flags.
+`--config.FIELD=VALUE` changes a field of the preset; flags may have any order. The run's folder is
+`--workdir`, by default runs/TASK-PRESET. The last two modes do the same as `trainers.evaluate` and
+`trainers.generate`, and take their flags.
 """
 
 from absl import flags
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, _check_flags)
+    return command.parse(argv, lambda: _check_flags(argv))
 
 
 def _check_flags(argv: list[str]) -> None:

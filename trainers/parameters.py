@@ -1,8 +1,8 @@
-"""Prints how many parameters each preset of each task has, beside the paper's numbers.
+"""Prints how many parameters each preset has, and the paper's numbers.
 
     python -m trainers.parameters
 
-The sizes of the vocabularies are those of the published texts, so that no text is needed.
+It needs no text, since it uses the vocabulary sizes of the published ones.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from trainers.tasks.task import ImageTask, LanguageTask, Task
 
 
 def counts() -> Iterator[tuple[str, str, int, str]]:
-    """Yields task, preset, number of parameters and what the paper says, or nothing."""
+    """Yields task, preset, number of parameters, and the paper's number or an empty string."""
     for task in registry.TASKS.values():
         for preset in task.presets:
             count = _count(task, preset)
@@ -25,7 +25,7 @@ def counts() -> Iterator[tuple[str, str, int, str]]:
 
 
 def _count(task: Task, preset: str) -> int | None:
-    """Returns the number of parameters; None for data of no published size."""
+    """Returns the number of parameters; None if the data have no published size."""
     config = configs.load(task.name, preset)
     if isinstance(task, LanguageTask) and task.vocabulary_size:
         return language_models.parameters(config, task.vocabulary_size)
@@ -40,9 +40,7 @@ def main(argv: list[str]) -> int:
     return command.exit_status(argv, _print)
 
 
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse(argv, lambda argv: None)
+parse_flags = command.parse
 
 
 def _print() -> None:

@@ -4,8 +4,8 @@
     python -m trainers.pixels --task=permuted_mnist --preset=small --data_dir=DIR --mode=evaluate
     python -m trainers.pixels --task=adding --preset=small
 
-`--config.FIELD=VALUE` changes a field of the preset, whatever the order of the flags. The run's
-folder is `--workdir`, by default runs/TASK-PRESET.
+`--config.FIELD=VALUE` changes a field of the preset; flags may have any order. The run's folder is
+`--workdir`, by default runs/TASK-PRESET.
 """
 
 from absl import flags
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, lambda argv: run_command.check_flags(argv, PROGRAM, MODES, {}))
+    return command.parse(argv, lambda: run_command.check_flags(argv, PROGRAM, MODES, {}))
 
 
 def _do() -> int | None:

@@ -1,10 +1,10 @@
-"""Sets runs beside each other, and beside the paper's numbers.
+"""Compares runs with each other and with the paper's numbers.
 
     python -m trainers.report runs/ptb-small runs/ptb-small_lstm --output=docs
 
-writes `results.md`, a table for each task, and `results.png`, which has the validation curves and
-the results on test data. A run that has not finished is shown up to where it is; within its first
-epoch that is its training curve.
+The command writes `results.md`, a table for each task, and `results.png`, validation curves and
+results on test data. It shows an unfinished run up to its last epoch, and a run in its first epoch
+by its training curve.
 """
 
 import dataclasses
@@ -27,20 +27,12 @@ from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
 from trainers.tasks.task import Published, Task
-from trainers.training import progress
+from trainers.training import progress, workdir
 from trainers.training import table as tables
-from trainers.training.workdir import (
-    RESULT,
-    Change,
-    check_output,
-    read_changes,
-    read_config,
-    read_result,
-)
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
-# Okabe and Ito's colours, told apart whatever way one sees colours, and markers beside them.
+# Okabe and Ito's colours, which colour-blind readers can tell apart, and markers to go with them.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _GREY = "#555555"
@@ -48,17 +40,17 @@ _GREY = "#555555"
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a workdir keeps.
+    """A run as its workdir has it.
 
     Attributes:
-        name: what to call it.
+        name: its name in the report.
         config: its config.
-        result: what it left at its end; empty for a run that has not come there.
-        curve: the epochs, and the measure on validation data after each.
-        training: epochs and their parts, and the measure in training up to there from the one
-            before.
-        problem: what is wrong with its table, of which this is what can be read; None: nothing.
-        changes: those of its config on the way.
+        result: its result; empty if it has not finished.
+        curve: epochs, and the measure on validation data after each.
+        training: fractional epochs, and the mean measure in training since the previous one.
+        problem: what is wrong with its table, or None. `curve` and `training` have the readable
+            rows.
+        changes: the changes of its config.
     """
 
     name: str
@@ -67,7 +59,7 @@ class Run:
     curve: Sequence[tuple[float, float]]
     training: Sequence[tuple[float, float]]
     problem: str | None = None
-    changes: Sequence[Change] = ()
+    changes: Sequence[workdir.Change] = ()
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
@@ -93,14 +85,14 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     """Reads the run in a folder.
 
     Raises:
-        WorkdirError: there is none in it, or its config is damaged.
+        WorkdirError: the folder has no run, or its config is damaged.
         UnreadableError: its result is damaged.
         OSError: a file cannot be read.
     """
     folder = epath.Path(path).expanduser()
-    config = read_config(folder, {"task": str, "preset": str, "training.epochs": int})
-    result = read_result(folder, {"epochs": int, "scores": dict}) or {}
-    # A run that goes on for more epochs still has the result of its former end.
+    config = workdir.read_config(folder, {"task": str, "preset": str, "training.epochs": int})
+    result = workdir.read_result(folder, {"epochs": int, "scores": dict}) or {}
+    # A run that continues for more epochs still has the result of its former end.
     finished = result.get("epochs", 0) >= config["training"]["epochs"]
     content = tables.read(folder / tables.METRICS)
     problem = content.problem
@@ -115,30 +107,30 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         curve=_curve(content.rows, tables.VALIDATION, config["task"]),
         training=_curve(content.rows, tables.INTERVAL, config["task"]),
         problem=problem,
-        changes=read_changes(folder),
+        changes=workdir.read_changes(folder),
     )
     try:
-        _run_cells(run), run.values()  # what is missing or of another form is to be told here
+        _run_cells(run), run.values()  # raises if something is missing or malformed
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"they lack {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableError(
-            f"{folder / RESULT} is damaged: its scores are not those of a run ({reason})"
+            f"{folder / workdir.RESULT} is damaged: its scores are not those of a run ({reason})"
         ) from error
     return run
 
 
 def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> list[tuple[float, float]]:
-    """Returns the epochs of the rows of a kind, and the task's measure there."""
+    """Returns the epochs of a kind's rows, and the task's measure there."""
     name = registry.get(task).measure.name
     found = [(row["epoch"], row[name]) for row in rows if row["kind"] == kind and row.get(name)]
     return [(float(x), float(y)) for x, y in found if math.isfinite(float(y))]
 
 
 def read_runs(paths: Sequence[str]) -> list[Run]:
-    """Reads runs, called by their folders' names, or by their paths where names are the same.
+    """Reads runs. Their names are those of their folders or, if two agree, their paths.
 
     Raises:
-        ValueError: no path is given, or one twice.
+        ValueError: no path is given, or a path is given twice.
         WorkdirError, UnreadableError, OSError: as `read_run`.
     """
     places = {os.path.realpath(epath.Path(path).expanduser()) for path in paths}
@@ -151,9 +143,8 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Returns a section of Markdown for each task: its runs, then what the paper reports."""
-    tasks = _tasks(runs)
-    return "\n".join(_section(task, _runs_of(task, runs)) for task in tasks)
+    """Returns a section of Markdown for each task: its runs, then the paper's numbers."""
+    return "\n".join(_section(task, its_runs) for task, its_runs in _by_task(runs))
 
 
 def _section(task: Task, runs: Sequence[Run]) -> str:
@@ -167,15 +158,15 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
 
 
 def draw(runs: Sequence[Run]) -> figure.Figure:
-    """Draws for each task the curves of its runs, and the results on test data."""
-    tasks = _tasks(runs)
-    entries = [len(_runs_of(task, runs)) + len(task.published) for task in tasks]
+    """Draws the curves of each task's runs, and their results on test data."""
+    by_task = _by_task(runs)
+    entries = [len(its_runs) + len(task.published) for task, its_runs in by_task]
     heights = [max(3.5, 1.4 + 0.27 * count) for count in entries]
     picture = figure.Figure(figsize=(12, sum(heights)), layout="constrained")
-    panels = picture.subplots(len(tasks), 2, squeeze=False, height_ratios=heights)
-    for task, (left, right) in zip(tasks, panels, strict=True):
+    panels = picture.subplots(len(by_task), 2, squeeze=False, height_ratios=heights)
+    for (task, its_runs), (left, right) in zip(by_task, panels, strict=True):
         styles = itertools.cycle(zip(_COLOURS, _MARKERS, strict=True))
-        styled = [(run, *next(styles)) for run in _runs_of(task, runs)]
+        styled = [(run, *next(styles)) for run in its_runs]
         _draw_curves(left, task, styled)
         _draw_results(right, task, styled)
     return picture
@@ -202,7 +193,7 @@ def _label(run: Run) -> str:
 
 
 def _draw_results(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]]) -> None:
-    """Draws a line for each finished run and each number of the paper, the best at the bottom."""
+    """Draws a row for each finished run and each number of the paper, the best at the bottom."""
     exact, authors = evaluation.PROTOCOLS
     entries = [(run.name, colour, marker, run.values()) for run, colour, marker in styled]
     entries += [
@@ -235,7 +226,7 @@ def _draw_results(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]])
             _mark(authors, "o", markerfacecolor="none"),
             _mark("the paper's number", "x"),
         ],
-        # Away from the best, which is at the bottom.
+        # Keep away from the best result, which is at the bottom.
         loc="lower left" if measure.higher_is_better else "lower right",
     )
 
@@ -261,7 +252,7 @@ def _run_cells(run: Run) -> list[str]:
 
 
 def _note(run: Run) -> str:
-    """Returns what a run's config does not tell: values that it has not had from its first step."""
+    """Returns a note on config values that the run did not have from its first step."""
     changes = [str(change) for change in run.changes if change.of_the_steps]
     return f"{run.name} went on with other values: {'; '.join(changes)}." if changes else ""
 
@@ -288,37 +279,19 @@ def _count(number: float | None) -> str:
 
 
 def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table, its first two columns to the left."""
+    """Returns a table; its first two columns are left-aligned."""
     marks = ["---", "---", *["---:"] * (len(titles) - 2)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows))
 
 
-def _tasks(runs: Sequence[Run]) -> list[Task]:
-    return [registry.get(name) for name in dict.fromkeys(run.task for run in runs)]
-
-
-def _runs_of(task: Task, runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.task == task.name]
-
-
-def write(runs: Sequence[Run], folder: epath.PathLike, line: str) -> None:
-    """Writes the table and the picture; the folder is made where it does not exist.
-
-    Args:
-        runs: the runs.
-        folder: where to.
-        line: the command that does so, for the table's reader.
-    """
-    folder = epath.Path(folder).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    head = f"# Results\n\nWritten by `{line}`.\n\n"
-    text = f"{head}{table(runs)}\n![Validation curves and test results]({PICTURE})\n"
-    write_atomically(folder / TABLE, lambda file: file.write(text.encode()))
-    progress.save_picture(draw(runs), folder / PICTURE)
+def _by_task(runs: Sequence[Run]) -> list[tuple[Task, list[Run]]]:
+    """Returns each task with its runs, in the order in which the runs name the tasks."""
+    names = dict.fromkeys(run.task for run in runs)
+    return [(registry.get(name), [run for run in runs if run.task == name]) for name in names]
 
 
 def define_flags() -> None:
-    """Defines the command's flags; here, since another command has a flag of this name."""
+    """Defines the command's flags, in a function because another command has this one too."""
     flags.DEFINE_string("output", ".", f"The folder for {TABLE} and {PICTURE}.")
 
 
@@ -327,27 +300,30 @@ def main(argv: list[str]) -> int:
     return command.exit_status(argv[:1], lambda: run(argv[1:], flags.FLAGS.output))
 
 
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse(argv, lambda argv: None)
+parse_flags = command.parse
 
 
 def run(paths: Sequence[str], output: str) -> None:
     """Writes and prints the report of runs.
 
     Args:
-        paths: their folders.
-        output: the folder for the table and the picture.
+        paths: the runs' folders.
+        output: the folder for the table and the picture; created if it does not exist.
     """
     place = epath.Path(output).expanduser()
     check_folder("output", place)
-    check_output(place)
+    workdir.check_output(place)
     runs = read_runs(paths)
     for each in runs:
         if each.problem:
             print(f"warning: {each.problem}", file=sys.stderr)
-    write(runs, output, shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]]))
-    print(table(runs))
+    line = shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]])
+    head, sections = f"# Results\n\nWritten by `{line}`.\n\n", table(runs)
+    text = f"{head}{sections}\n![Validation curves and test results]({PICTURE})\n"
+    place.mkdir(parents=True, exist_ok=True)
+    write_atomically(place / TABLE, lambda file: file.write(text.encode()))
+    progress.save_picture(draw(runs), place / PICTURE)
+    print(sections)
 
 
 if __name__ == "__main__":

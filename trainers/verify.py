@@ -1,17 +1,16 @@
-"""Trains the authors' code and ours side by side, and compares every number on the way.
+"""Trains the authors' code and ours side by side, and compares every number.
 
     python -m trainers.verify --task=ptb --reference_dir=CLONE --data_dir=TEXT --steps=3
     python -m trainers.verify --task=ptb --reference_dir=CLONE --config.model.units=64 ...
 
-Both have the same weights, drawn by the authors' code, and the same batches, those of the recipe;
-dropout is off, and all is in float64. For each step it prints the largest difference of each tensor
-beside the tensor's largest value: outputs, states, loss terms, gradients, and the parameters after
-the step. The exit status is 1 where one diverges. `CLONE` is one of
-https://github.com/locuslab/trellisnet, and torch must be installed (`pip install '.[verify]'`).
+Both start from weights that the authors' code draws, and read the recipe's batches in float64,
+without dropout. For each step the command prints the largest difference of each tensor and the
+tensor's largest value: outputs, states, loss terms, gradients, and the parameters after the step.
+The exit status is 1 if a tensor diverges. `CLONE` is a clone of
+https://github.com/locuslab/trellisnet. The command needs torch (`pip install '.[verify]'`).
 """
 
 import contextlib
-import dataclasses
 import importlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,28 +32,9 @@ from trainers.tasks.task import LanguageTask
 from trainers.training import loop, runs
 
 FLAGS = flags.FLAGS
-TOLERANCE = 1e-9  # of a tensor's largest value; float64 has 2e-16
-# The fields of `config.model` that their code has too or that change nothing in a trellis network.
-# The other fields must have their defaults.
-_THEIRS = frozenset(
-    {
-        *released.TOLD,
-        *released.UNTOLD,
-        "layer",
-        "layers",
-        "equilibrium",
-        "head",
-        "mixture",
-        "adaptive",
-        "initial_deviation",
-        "embeddings_initializer",
-        "auxiliary_every",
-        "auxiliary_weight",
-        "activation_weight",
-        "temporal_weight",
-        "untrained_input_id",
-    }
-)
+TOLERANCE = 1e-9  # relative to a tensor's largest value; float64 has 2e-16
+# The fields of `config.model` that their code does not have: they must have their defaults.
+_OURS = ("gate", "groups", "inject_every")
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
@@ -62,12 +42,12 @@ flags.DEFINE_integer("steps", 3, "Training steps to compare.", lower_bound=1)
 
 
 class Difference(NamedTuple):
-    """How far a tensor of ours is from theirs.
+    """How far a tensor of ours differs from theirs.
 
     Attributes:
         step: The training step, from 1.
         tensor: The tensor's name.
-        largest: The largest absolute difference of two of its numbers.
+        largest: The largest absolute difference.
         magnitude: The largest absolute value in theirs.
     """
 
@@ -78,7 +58,7 @@ class Difference(NamedTuple):
 
     @property
     def diverges(self) -> bool:
-        """Whether that is more than rounding; so is what is not a number."""
+        """Whether the difference is more than rounding, or NaN."""
         return not self.largest <= TOLERANCE * self.magnitude
 
     def __str__(self) -> str:
@@ -92,7 +72,7 @@ def compare(
     """Returns the difference of each tensor, in the order of theirs.
 
     Raises:
-        ValueError: The two have not the same names and shapes.
+        ValueError: Names or shapes differ.
     """
     shapes = [{name: np.shape(value) for name, value in side.items()} for side in (theirs, ours)]
     if shapes[0] != shapes[1]:
@@ -109,13 +89,13 @@ def compare(
 
 
 def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.ConfigDict:
-    """Returns a config without dropout, for so many steps, of what the authors' code has too.
+    """Returns a config without dropout, for so many steps, that the authors' code can match.
 
-    Their embedding learns nothing through the input from the last word, and their mixture of
-    softmaxes adds 1e-8 to each probability: so does the result, whatever the preset.
+    Whatever the preset, it follows their code in two details: the last word's embedding gets no
+    gradient from the input, and a mixture of softmaxes adds 1e-8 to each probability.
 
     Raises:
-        ValueError: A field has a value that their code does not have.
+        ValueError: A field has a value that their code lacks.
     """
     config = ml_collections.ConfigDict(config.to_dict())
     model = config.model
@@ -123,20 +103,20 @@ def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.
     for name in [name for name in model if name.endswith("dropout")]:
         model[name] = 0.0
     model.mixture.update(latent_dropout=0.0, epsilon=1e-8)
-    for field in dataclasses.fields(schema.Model):
-        value = model[field.name]
-        if field.name not in _THEIRS and value != field.default:
+    for name in _OURS:
+        default = schema.defaults(config)[f"model.{name}"]
+        if model[name] != default:
             raise ValueError(
-                f"`config.model.{field.name}` must be {field.default!r}, for the authors' code has "
-                f"nothing else. Received: config.model.{field.name}={value!r}"
+                f"`config.model.{name}` must be {default!r}, for the authors' code has nothing "
+                f"else. Received: config.model.{name}={model[name]!r}"
             )
     model.untrained_input_id = -1
-    config.training.epochs = steps  # each has a step at least
+    config.training.epochs = steps  # each epoch has at least one step
     return config
 
 
 class Ours:
-    """Our model in training, by the trainers' own loss, loop and optimizer.
+    """Our model in training, with the trainers' own loss, loop and optimizer.
 
     Args:
         config: From `comparable`.
@@ -160,7 +140,7 @@ class Ours:
         self.start_epoch()
 
     def start_epoch(self) -> None:
-        """Forgets the history."""
+        """Resets the state."""
         self._state = self.task.initial_state()
 
     def batches(self) -> Iterator[Any]:
@@ -171,9 +151,9 @@ class Ours:
         """Trains on a batch.
 
         Returns:
-            What the step computed: the outputs that are scored [B, T', output_units], the state
-            after the window, the terms of the loss, their sum, the norm of the gradient; and the
-            gradients before clipping, one a trainable variable.
+            What the step computed: the scored outputs [B, T', output_units], the state after the
+            window, the terms of the loss, their sum, the norm of the gradient; and the gradient of
+            each trainable variable before clipping.
         """
         found, gradients = self._look(batch, self._state)
         metrics, self._state = self._trainer.step(batch, self._state)
@@ -231,7 +211,7 @@ def differences(
 
 
 def variable_names(model: TrellisLM) -> list[str]:
-    """Returns a name for each trainable variable, "head/bias"; Keras's own number the heads."""
+    """Returns a name such as "head/bias" for each trainable variable; Keras numbers the heads."""
     layers = {"embedding": model.embedding, "trellis": model.trellis, "head": model.head}
     names = {
         variable.path: f"{layer}/{variable.name}"
@@ -242,7 +222,7 @@ def variable_names(model: TrellisLM) -> list[str]:
 
 
 def summary(found: Sequence[Difference]) -> str:
-    """Returns the first difference that diverges or, where none does, the largest."""
+    """Describes the first difference that diverges or, if none does, the largest."""
     for difference in found:
         if difference.diverges:
             return f"diverges first: step {difference.step}, {difference.tensor}"
@@ -261,12 +241,11 @@ def main(argv: list[str]) -> int:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
+    """Parses the command line; exits with one line if it is not valid."""
     return command.parse(argv, _check_flags)
 
 
-def _check_flags(argv: list[str]) -> None:
-    del argv
+def _check_flags() -> None:
     command.require("task", "reference_dir")
     known = registry.of_kind(LanguageTask)
     if FLAGS.task not in known:
@@ -299,7 +278,7 @@ def _reference_module(clone: str) -> Any:
 
 @contextlib.contextmanager
 def float64() -> Iterator[None]:
-    """Has Keras make everything in float64 meanwhile."""
+    """Makes Keras create everything in float64."""
     former = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float64")
     try:

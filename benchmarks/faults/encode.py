@@ -29,8 +29,8 @@ def _encode():
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line for `command.start`; exits with one line where it is not valid."""
-    return command.parse(argv, lambda _: command.require("data_dir"))
+    """Parses the command line; exits with one line if it is not valid."""
+    return command.parse(argv, lambda: command.require("data_dir"))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The authors' code and weights, beside ours."""
+"""The authors' code and weights, and their counterparts here."""

@@ -6,9 +6,8 @@ import types
 from pathlib import Path
 from typing import Any
 
-# What is changed where their source is read. The network puts its zeros on a GPU by name. The split
-# softmax adds masks, which were numbers when it was written and are booleans now, and sums in
-# float32 whatever the dtype.
+# Changes of their source. The network puts its zeros on a GPU by name. The split softmax adds
+# masks, which today's torch makes booleans, and it always sums in float32.
 _CHANGES = {
     "trellisnet": {".cuda()": ""},
     "word_WT103/splitcross": {
@@ -39,7 +38,7 @@ def load(clone: str | None, name: str) -> Any:
     """Returns a module of the authors' folder `TrellisNet`, such as "model".
 
     Raises:
-        ValueError: There is no clone, or it is none of their repository.
+        ValueError: There is no clone, or it is not one of their repository.
     """
     folder = check(clone, name)
     sys.path.insert(0, str(folder))  # they import each other

@@ -1,8 +1,8 @@
-"""A training step as the authors' scripts take it: their model, loss, clipping and optimizer.
+"""A training step of the authors' scripts: their model, loss, clipping and optimizer.
 
-The scripts themselves read flags, text and a GPU as they are imported; what their `train` does with
-a batch stands here again. Everything is in float64, and nothing is dropped. It needs torch and a
-clone of their repository.
+Importing the scripts would read flags, text and a GPU, so this module repeats what their `train`
+does with a batch. Everything is in float64, without dropout. The module needs torch and a clone of
+their repository.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
 class Reference:
-    """The authors' model in training, with the weights that their own code draws.
+    """The authors' model in training, with weights that their own code draws.
 
     Args:
         clone: The folder of their repository.
@@ -29,12 +29,12 @@ class Reference:
         vocabulary_size: V.
 
     Raises:
-        ValueError: The clone is none, or their code cannot build the model.
+        ValueError: The clone is not one of their repository, or their code cannot build the model.
     """
 
     def __init__(self, clone: str | None, config: ml_collections.ConfigDict, vocabulary_size: int):
         torch.manual_seed(config.seed)
-        torch.set_default_dtype(torch.float64)  # they make tensors of it in between
+        torch.set_default_dtype(torch.float64)  # their code creates tensors of the default dtype
         self._config = config
         with contextlib.redirect_stdout(io.StringIO()):  # they print
             self._model = _model(clone, config.model, vocabulary_size)
@@ -51,11 +51,11 @@ class Reference:
         self.start_epoch()
 
     def start_epoch(self) -> None:
-        """Forgets the history."""
+        """Resets the state."""
         self._hidden = self._model.init_hidden(self._config.data.batch_size)
 
     def weights(self) -> Arrays:
-        """Returns the weights as `convert.language_model_from_torch` takes them."""
+        """Returns the weights for `convert.language_model_from_torch`."""
         return {name: _array(tensor) for name, tensor in self._named().items()}
 
     def step(self, ids: np.ndarray, targets: np.ndarray) -> tuple[Arrays, Arrays]:
@@ -63,7 +63,7 @@ class Reference:
 
         Args:
             ids: [B, T].
-            targets: [B, T], the token after each.
+            targets: [B, T], the next tokens.
 
         Returns:
             What the step computed, by the names of `verify.Ours.step`; the gradients before
@@ -84,17 +84,15 @@ class Reference:
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.optimizer.clip_norm)
         self._optimizer.step()
         self._hidden = hidden
-        states = {
-            name: part[:, :, 0] for name, part in zip(("hidden", "cell"), hidden, strict=True)
-        }
-        found = {"outputs": raw[:, self._config.data.horizon :], **states, **terms}
-        found |= {"loss": loss, "gradient_norm": norm}
+        hidden, cell = (part[:, :, 0] for part in hidden)
+        found = {"outputs": raw[:, self._config.data.horizon :], "hidden": hidden, "cell": cell}
+        found |= {**terms, "loss": loss, "gradient_norm": norm}
         return {name: _array(tensor) for name, tensor in found.items()}, gradients
 
     def _terms(
         self, raw: Any, output: Any, decoded: Any, auxiliary: Any, targets: Any
     ) -> dict[str, Any]:
-        """The terms of their loss; `auxiliary` is [B, M, T, ...], the others [B, T, ...]."""
+        """Returns their loss terms; `auxiliary` is [B, M, T, ...], the others [B, T, ...]."""
         settings, horizon = self._config.model, self._config.data.horizon
         terms = dict.fromkeys(
             ("prediction", "auxiliary", "activation", "temporal"), torch.zeros(())
@@ -112,7 +110,7 @@ class Reference:
         return terms
 
     def _nll(self, decoded: Any, targets: Any) -> Any:
-        """Mean over what the horizon leaves; `decoded` is as each script's loss takes it."""
+        """Returns the mean nll after the horizon; `decoded` is the input of the script's loss."""
         horizon = self._config.data.horizon
         decoded, targets = decoded[:, horizon:].flatten(0, 1), targets[:, horizon:].flatten()
         if self._split_softmax:
@@ -123,7 +121,7 @@ class Reference:
         return functional.cross_entropy(decoded, targets)
 
     def _named(self) -> dict[str, torch.nn.Parameter]:
-        """Parameters by the names of the state dict, in which some have two."""
+        """Returns parameters by the names of the state dict; some have two names."""
         split = self._split_softmax
         return {
             **self._model.state_dict(keep_vars=True),
@@ -148,7 +146,7 @@ def _model(clone: str | None, model: ml_collections.ConfigDict, vocabulary_size:
 
 
 def _split_softmax(clone: str | None, model: ml_collections.ConfigDict) -> Any:
-    """Their adaptive softmax, which is no part of their model; None for the others."""
+    """Returns their adaptive softmax, which is not part of their model, or None."""
     if model.head != "adaptive":
         return None
     module = authors.load(clone, "word_WT103/splitcross")

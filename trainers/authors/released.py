@@ -1,4 +1,4 @@
-"""The authors' state dicts and our models: which sizes they tell, and whose variable is which."""
+"""Our models from the authors' state dicts: sizes and weights."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
@@ -16,15 +16,15 @@ _AUXILIARY = ("model.auxiliary_every", "model.auxiliary_weight")
 
 
 def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict) -> TrellisLM:
-    """Returns a model with a state dict's weights, for evaluation, and what a config adds to them.
+    """Returns a model with a state dict's weights, for evaluation.
 
     Args:
         arrays: name -> array.
-        config: The run's config, for what shapes do not tell.
+        config: The run's config, for sizes that no shape tells.
 
     Raises:
-        ValueError: A name is missing or unknown, an array has the wrong shape, or the config is not
-            that of a trellis network.
+        ValueError: A name is missing or unknown, an array has the wrong shape, or the config's
+            model is not a trellis network.
     """
     check_kind(config)
     untold = {name: config.model[name] for name in UNTOLD}
@@ -39,12 +39,12 @@ def classifier_of(
     config: ml_collections.ConfigDict,
     permutation: Sequence[int] | None,
 ) -> TrellisClassifier:
-    """Returns a classifier with a state dict's weights; as `model_of`.
+    """Returns a classifier with a state dict's weights.
 
     Args:
         arrays: name -> array.
-        config: The run's config, for what shapes do not tell.
-        permutation: The order in which the pixels are read, or None.
+        config: The run's config, for sizes that no shape tells.
+        permutation: The order of the pixels, or None.
 
     Raises:
         ValueError: A name is missing or unknown, or an array has the wrong shape.
@@ -64,7 +64,7 @@ def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def check_kind(config: ml_collections.ConfigDict) -> None:
-    """Raises ValueError where a config's model is no trellis network, as all the authors' are."""
+    """Raises ValueError if a config's model is not a trellis network, as the authors' are."""
     if config.model.layer != "trellis":
         raise ValueError(
             "`config.model.layer` must be 'trellis', as the authors' network is. "
@@ -75,11 +75,11 @@ def check_kind(config: ml_collections.ConfigDict) -> None:
 def with_told_sizes(
     config: ml_collections.ConfigDict, model: TrellisLM | TrellisClassifier, given: Set[str]
 ) -> ml_collections.ConfigDict:
-    """Returns a config with the sizes that shapes told.
+    """Returns a config with the sizes that shapes tell.
 
-    A model of other sizes than the preset's is not the preset's, which then cannot say either what
-    shapes do not tell. Nor is one of less depth, whose levels the preset's auxiliary losses may be
-    beyond: these are off then, unless they are given.
+    If these differ from the preset's, the preset cannot give the other sizes either, and the
+    command line must. A given depth may have no level for the preset's auxiliary losses, which are
+    then off unless they are given.
 
     Args:
         config: The run's config.
@@ -87,12 +87,12 @@ def with_told_sizes(
         given: The fields that the command line gave, such as "model.depth".
 
     Raises:
-        ValueError: A size given contradicts the shapes, or `UNTOLD` are not given where the preset
-            is none of this model; or the values do not go together.
+        ValueError: A given size contradicts the shapes; `UNTOLD` are not given and the preset has
+            other sizes; or the values do not go together.
     """
     trellis: Any = model.trellis
     sizes = {**trellis.get_config(), **model.get_config()}
-    # None: the preset has no such size of its own, as a classifier has no word vectors.
+    # A size is None if the preset has none, as a classifier has no word vectors.
     told = {name: sizes[name] for name in TOLD if config.model[name] is not None}
     for name, value in told.items():
         if f"model.{name}" in given and config.model[name] != value:
@@ -121,7 +121,7 @@ def with_told_sizes(
 
 
 def give_weights(model: keras.Model, source: keras.Model) -> None:
-    """Gives a config's own model the weights of one from `model_of` or `classifier_of`.
+    """Copies the weights of a model from `model_of` or `classifier_of` to a config's model.
 
     Raises:
         ValueError: The config's model has other weights.

@@ -1,6 +1,6 @@
 """The weights in a file that torch saved.
 
-torch reads the file as weights alone, so that nothing that it says is run.
+torch reads the file as weights alone and runs no code from it.
 """
 
 import importlib
@@ -36,17 +36,17 @@ def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
 
     Raises:
         ValueError: torch is not installed; or the file is damaged, is not torch's, or holds
-            something else than tensors by name. Code is named and not run.
+            anything but tensors by name. The message names code in it, which does not run.
         OSError: The file cannot be read.
     """
     module, path = torch(), epath.Path(path)
     content = path.read_bytes()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about pickles that it then refuses
+            warnings.simplefilter("ignore")  # torch warns of pickles that it then refuses
             value = module.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         return _arrays(value, module)
-    except Exception as error:  # whatever damage makes of a pickle
+    except Exception as error:  # damage can cause any error
         raise ValueError(
             f"{path} must be a state dict that torch saved, whole: `torch.save(model.state_dict(), "
             f"file)`, or what the authors' `save_weights` wrote. It cannot be read: "
@@ -69,7 +69,7 @@ def _arrays(value: Any, module: Any) -> dict[str, np.ndarray]:
 
 
 def _reason(content: bytes, error: Exception) -> str:
-    """Returns why a file cannot be read: torch's messages advise to run what it says."""
+    """Returns why a file cannot be read; torch's own messages advise to run its code."""
     message = str(error)
     if not content:
         return "it is empty"
@@ -80,7 +80,7 @@ def _reason(content: bytes, error: Exception) -> str:
 
 
 def _advice(name: str) -> str:
-    """Returns what to do if a name may be the class of a whole model, as `torch.save` takes."""
+    """Returns advice for a name that may be the class of a whole model in the file."""
     if name.partition(".")[0] in {*sys.stdlib_module_names, "__builtin__"}:
         return ""
     return (

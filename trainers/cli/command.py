@@ -1,4 +1,4 @@
-"""What all commands have in common: their exit status, and errors in one line."""
+"""What all commands share: exit statuses and errors of one line."""
 
 import contextlib
 import enum
@@ -21,14 +21,14 @@ from trainers.training.workdir import NotKeptError, WorkdirError
 
 
 class Status(enum.IntEnum):
-    """What a command's exit status says; a signal's is 128 and its number.
+    """Exit statuses of commands. After a signal it is 128 plus the signal's number.
 
     Attributes:
-        DONE: The command has done what was asked for.
-        DIFFERENT: What was compared differs. Python has the same status for an unexpected error.
+        DONE: The command has done its work.
+        DIFFERENT: A comparison found a difference. An unexpected error has the same status.
         REFUSED: A flag, a file or a folder cannot be used; the message says why.
-        NOT_FINITE: The loss or the gradient is NaN or infinite, so that training cannot go on.
-        NOT_KEPT: A result could not be written, and the run has not finished.
+        NOT_FINITE: The loss or the gradient is NaN or infinite, so training cannot continue.
+        NOT_KEPT: A result could not be written, so the run has not finished.
     """
 
     DONE = 0
@@ -51,9 +51,9 @@ def start(
     """Runs a command as this process.
 
     Args:
-        main: Takes what `parse_flags` leaves of the command line, and returns the exit status.
+        main: Takes the arguments that `parse_flags` returns, and returns the exit status.
         parse_flags: Parses the command line; may be absl's `FLAGS`.
-        computes: Whether to say first, on stderr, what the command computes on.
+        computes: Whether to print first, on stderr, the devices that the command computes on.
     """
 
     def begin(argv: list[str]) -> int:
@@ -68,7 +68,7 @@ def start(
     except stopping.OutputError as error:
         sys.exit(_lost(error))
     except stopping.StoppedError as stopped:
-        os._exit(int(stopped.code or 0))  # Python would wait for threads that are at work
+        os._exit(int(stopped.code or 0))  # Python would wait for busy threads
     except BaseException:
         if (status := stopping.ended_by()) is None:
             raise
@@ -80,7 +80,7 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
     """Does a command's work; returns the exit status.
 
     Args:
-        argv: What `parse` left of the command line; must be the command's name alone.
+        argv: From `parse`; must be the command's name alone.
         work: Returns a status, or None for DONE.
     """
     try:
@@ -100,26 +100,26 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
     except OUT_OF_MEMORY as error:
         return fail(out_of_memory(error), Status.REFUSED)
     except tf.errors.OpError as error:
-        if "://" not in error.message:  # An object store's error is what OSError is of a disk.
+        if "://" not in error.message:  # Object stores raise this in place of OSError.
             raise
         return fail(" ".join(error.message.split()), Status.REFUSED)
 
 
-def parse(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
+def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str]:
     """Parses a command line and checks it; exits with one line if it is not valid.
 
     Args:
         argv: The command line.
-        check: Raises an error if the flags do not go together; is given the command line.
+        check: Raises an error if the flags do not go together.
     """
     try:
-        # First, for `--task` and `--preset` may be in a file.
+        # Read flag files first, since `--task` and `--preset` may be in one.
         argv = _with_flags_of_files(argv)
-        # Only a command that names a task has the fields of its config.
+        # Only commands with `--task` have `--config` fields.
         rest = config_flags.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
         flag_errors.check_paths()
-        check(argv)
-    except stopping.OutputError:  # of --help
+        check()
+    except stopping.OutputError:  # from --help
         raise
     except ERRORS as error:
         sys.exit(fail(flag_errors.told(error), Status.REFUSED))
@@ -134,7 +134,7 @@ def _with_flags_of_files(argv: list[str]) -> list[str]:
 
 
 def require(*names: str) -> None:
-    """Raises ValueError if one of these flags is not given."""
+    """Raises ValueError if one of these flags is missing."""
     for name in names:
         if not flags.FLAGS[name].value:
             expected = f"; expected one of {', '.join(registry.TASKS)}" if name == "task" else ""
@@ -144,7 +144,7 @@ def require(*names: str) -> None:
 def fail(message: str, status: Status) -> Status:
     """Prints an error in one line; returns `status`."""
     logging.debug("The error's origin:", exc_info=True)  # with --verbosity=1
-    if stopping.ended_by() is not None:  # The error is what became of the signal's exception.
+    if stopping.ended_by() is not None:  # The signal caused the error.
         return status
     try:
         print(f"error: {terminal.line(message)}", file=sys.stderr, flush=True)
@@ -154,9 +154,9 @@ def fail(message: str, status: Status) -> Status:
 
 
 def out_of_memory(error: Exception) -> str:
-    """Returns a line that says so, with the part of an error that says what needed it."""
+    """Returns a line about exhausted memory, with the part of the error that names the cause."""
     message = str(getattr(error, "message", error))
-    found = re.search("OOM when allocating.*", message)  # stands below a graph's names
+    found = re.search("OOM when allocating.*", message)  # follows the names of a graph
     what = (found[0] if found else message.split("\n", 1)[0])[:200]
     why = f" ({what})" if what else ""
     return f"memory has run out{why}; docs/trainers.md says what needs less"
@@ -164,7 +164,7 @@ def out_of_memory(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _output() -> Iterator[None]:
-    """Raises OutputError if stdout cannot be written, at the end at the latest."""
+    """Raises OutputError, at the end at the latest, if stdout cannot be written."""
     output = stopping.Output(sys.stdout)
     with contextlib.redirect_stdout(output):
         try:

@@ -15,10 +15,10 @@ _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
 
 
 class _TupleParser(flags.ArgumentParser):
-    """Reads `1,2,4`, with or without parentheses; leaves what is no integer to the schema."""
+    """Reads `1,2,4`, with or without parentheses; the schema refuses what is no integer."""
 
     def parse(self, argument: Any) -> Any:
-        """Returns a tuple; one that is given as such stays as it is."""
+        """Returns a tuple; a tuple stays as it is."""
         if not isinstance(argument, str):
             return argument
         items = argument.strip().removeprefix("(").removesuffix(")").split(",")
@@ -27,7 +27,7 @@ class _TupleParser(flags.ArgumentParser):
         return tuple(map(_as_integer, items))
 
     def flag_type(self) -> str:
-        """Returns what `--help` calls it."""
+        """Returns the name of the type in `--help`."""
         return "integers, as in 1,2,4"
 
 
@@ -38,18 +38,18 @@ def _as_integer(item: str) -> int | str:
         return item
 
 
-# The parser of ml_collections joins the values of a flag that is given twice; of any other flag the
-# last value counts.
+# The parser of ml_collections joins the values of a repeated flag. Here the last value counts, as
+# for other flags.
 config_flags.register_flag_parser(parser=_TupleParser())(tuple)
 
 
 def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines `--config.FIELD` flags for the task and preset that `argv` names anywhere.
 
-    Without a `--task` there is no config, and nothing is defined.
+    It defines nothing without `--task`, since there is no config.
 
     Raises:
-        ValueError: Task, preset or a field is unknown; the message has the nearest name.
+        ValueError: The task, the preset or a field is unknown; the message has the nearest name.
     """
     task = last_value(argv, "task")
     fields = overridden(argv)
@@ -73,12 +73,13 @@ def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
 
 
 def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
-    """Parses a command line with its config flags; returns what is no flag, as absl does.
+    """Parses a command line with its config flags; returns the arguments, as absl does.
+
+    `schema.check` later checks whether the values go together.
 
     Raises:
-        ValueError: As in `define_flag`, or a value of the wrong type or out of its range: the
-            message names the field, the value and what was expected. Whether the values go
-            together is left to `schema.check`.
+        ValueError: As in `define_flag`; or a value has the wrong type or is out of its range. The
+            message names the field, the value and what was expected.
         flags.Error: Any other mistake in the flags.
     """
     define_flag(argv, flag_values)
@@ -101,7 +102,7 @@ def overridden(argv: Sequence[str]) -> list[str]:
 
 
 def last_value(argv: Sequence[str], name: str) -> str | None:
-    """Returns the value of `--name=value` or `--name value`, the last one given, as absl would."""
+    """Returns the value of the last `--name=value` or `--name value`, as absl would."""
     value = None
     for position, argument in enumerate(argv):
         if argument == "--":

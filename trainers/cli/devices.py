@@ -1,4 +1,4 @@
-"""What a command computes on, in a line."""
+"""The devices that a command computes on, in a line."""
 
 import collections
 import os
@@ -8,7 +8,8 @@ import tensorflow as tf
 
 def described() -> str:
     """Returns the GPUs or, if there are none, the CPU cores, and TensorFlow's version."""
-    devices = " and ".join(_gpus()) or _counted(_cores(), "CPU core")
+    cores = _cores()
+    devices = " and ".join(_gpus()) or f"{cores} CPU core{'s' * (cores > 1)}"
     return f"running on {devices}, TensorFlow {tf.__version__}"
 
 
@@ -20,10 +21,6 @@ def _gpus() -> list[str]:
 
 
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Linux; a container may leave fewer than there are
+    if hasattr(os, "sched_getaffinity"):  # Linux; a container may have only some of the cores
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" + "s" * (count > 1)

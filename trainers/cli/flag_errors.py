@@ -1,4 +1,4 @@
-"""What is wrong with a command line, said as the other errors are."""
+"""Mistakes in a command line, told in the style of the other errors."""
 
 import contextlib
 import math
@@ -16,10 +16,10 @@ _REFUSED = re.compile(r"flag --([^=\s]+)=(.*?): ", re.DOTALL)
 
 
 def told(error: Exception, values: flags.FlagValues = flags.FLAGS) -> str:
-    """Returns the line that tells an error, which may be one of absl's.
+    """Returns a line for an error, also for one of absl's.
 
     Args:
-        error: What parsing or checking the flags raised.
+        error: From parsing or checking the flags.
         values: The command's flags.
     """
     message = str(error)
@@ -39,7 +39,7 @@ def told(error: Exception, values: flags.FlagValues = flags.FLAGS) -> str:
 
 
 def check_paths(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Refuses names of files that a shell's variable or a copied line may have left so."""
+    """Raises ValueError for empty or odd paths, from an unset shell variable or a copied line."""
     for name in _PATHS:
         path = values[name].value if name in values else None
         if path is None:
@@ -53,7 +53,7 @@ def check_paths(values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 def check_text(name: str, value: Any) -> None:
-    """Raises ValueError where a flag's text has bytes that are no UTF-8."""
+    """Raises ValueError if a flag's text is not UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -61,7 +61,7 @@ def check_text(name: str, value: Any) -> None:
 
 
 def check_sampling(temperature: float, top_p: float | None) -> None:
-    """Raises ValueError where one of these flags is out of its range; NaN is in none."""
+    """Raises ValueError if one of these flags is NaN or out of its range."""
     names.check_flag(
         "temperature", temperature, "a number of at least 0", 0 <= temperature < math.inf
     )
@@ -71,7 +71,7 @@ def check_sampling(temperature: float, top_p: float | None) -> None:
 
 @contextlib.contextmanager
 def naming(flag: str, argument: str) -> Iterator[None]:
-    """Has an error tell of a flag where it tells of the argument that has the flag's value."""
+    """Names a flag in an error that names the argument with the flag's value."""
     try:
         yield
     except ValueError as error:
@@ -80,7 +80,7 @@ def naming(flag: str, argument: str) -> Iterator[None]:
 
 
 def _unknown(name: str, values: flags.FlagValues) -> str:
-    # absl has flags of its own, which nobody looks for.
+    # Leave out absl's own flags, which nobody looks for.
     own = [name for name in values if not _defined_by_absl(name, values)]
     if "config" in values:
         config: Any = values["config"].value
@@ -96,7 +96,7 @@ def _defined_by_absl(name: str, values: flags.FlagValues) -> bool:
 
 
 def expected_by(parser: Any) -> str:
-    """Returns what a parser takes; nothing where it does not tell."""
+    """Returns what a parser accepts, or an empty string if it does not tell."""
     if isinstance(parser, flags.EnumParser):
         return f"one of {', '.join(parser.enum_values)}"
     if isinstance(parser, flags.BooleanParser):

@@ -1,6 +1,6 @@
-"""Keeps what TensorFlow says of the machine at its start off stderr.
+"""Keeps TensorFlow's first notes about the machine off stderr.
 
-TensorFlow's C++ code writes these lines to descriptor 2 before it reads which log level is wanted.
+TensorFlow's C++ code writes these lines to descriptor 2 before it reads the log level.
 """
 
 import contextlib
@@ -17,26 +17,26 @@ from trainers.training import stopping
 _NOTICE = re.compile(
     r"WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ +\d+ \S+\.cc:\d+\] "
 )
-_DRIVER = Path("/dev/nvidiactl")  # is there if a driver for GPUs has been loaded
+_DRIVER = Path("/dev/nvidiactl")  # exists if a driver for GPUs is loaded
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow and has it look for GPUs, as absl's `app.run` would have it later.
+    """Imports TensorFlow and makes it look for GPUs, which `app.run` would do later.
 
-    A signal ends the process at once, until the command listens itself.
+    Until the command itself listens, a signal ends the process at once.
     """
     with _held_back():
         tensorflow = importlib.import_module("tensorflow")
-    # Without a driver, that CUDA cannot begin is no news; with one, it is an error to be seen.
+    # Hide CUDA's failure to start only if there is no driver. With one, users must see the error.
     with contextlib.nullcontext() if _DRIVER.exists() else _held_back():
         tensorflow.config.list_physical_devices()
 
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Holds back what is written to stderr, and writes it at the end without TensorFlow's notices.
+    """Holds back stderr, and at the end writes it without TensorFlow's notices.
 
-    If an exception leaves the context, all of it is written. A crash or a signal is told at once.
+    If an exception leaves the context, everything is written. A crash or a signal is told at once.
     """
     if not hasattr(os, "memfd_create"):  # not Linux
         yield
@@ -60,7 +60,7 @@ def _held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ends_told_to(descriptor: int) -> Iterator[None]:
-    """Has the traceback of a crash and the line of a signal written to a descriptor meanwhile."""
+    """Sends the traceback of a crash and the line of a signal to a descriptor."""
     enabled = faulthandler.is_enabled()
     faulthandler.enable(descriptor)
     stopping.listen(importing=True, stderr=descriptor)

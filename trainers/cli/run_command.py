@@ -1,4 +1,4 @@
-"""What `trainers.lm` and `trainers.pixels` have in common: modes, and training."""
+"""What `trainers.lm` and `trainers.pixels` share: modes and training."""
 
 import json
 import os
@@ -37,11 +37,11 @@ def check_flags(
         argv: The command line.
         program: The command's name, as in `Task.program`.
         modes: The command's modes.
-        modes_of: For each of its own flags, the modes that the flag is for.
+        modes_of: The modes that use a flag, by the name of the command's own flag.
 
     Raises:
-        ValueError: A flag has no use in the mode, no run is named, or the task is another
-            command's.
+        ValueError: A flag has no use in the mode, no run is named, or the task belongs to another
+            command.
     """
     if FLAGS.mode not in modes:
         raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
@@ -53,7 +53,7 @@ def check_flags(
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
         )
-    run_flags.check_named(argv)
+    run_flags.check_named()
     if FLAGS.task:
         _check_task(program, FLAGS.task)
     if FLAGS.mode == _TRAIN:
@@ -77,9 +77,9 @@ def _check_task(program: str, task: str) -> None:
 
 
 def _refuse_cluster(text: str | None) -> None:
-    """Raises ValueError if TensorFlow's TF_CONFIG names more machines than this one.
+    """Raises ValueError if TensorFlow's TF_CONFIG names other machines.
 
-    Each machine would train alone, and the same.
+    Each machine would train the same model alone.
     """
     try:
         config = json.loads(text) if text else {}
@@ -100,10 +100,10 @@ def _refuse_cluster(text: str | None) -> None:
 
 
 def trained_run(program: str) -> epath.Path:
-    """Returns the folder of the run that the flags name; as `run_flags.trained_run`.
+    """Returns the folder of the run that the flags name, as `run_flags.trained_run` does.
 
     Raises:
-        ValueError: Another command trained it.
+        ValueError: Another command trained the run.
     """
     path, config = run_flags.trained_run()
     _check_task(program, config.task)
@@ -114,7 +114,7 @@ def train_by_flags(load: Callable[[epath.Path], runs.Experiment]) -> command.Sta
     """Trains the run that the flags name; returns the exit status.
 
     Args:
-        load: Returns what to train in a folder.
+        load: Returns what to train; takes the run's folder.
     """
     path = run_flags.workdir()
     files.check_folder("workdir", path)

@@ -30,8 +30,8 @@ def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:
     """Returns the folder of the run that the flags name, and the run's config.
 
     Raises:
-        WorkdirError: There is no run in the folder.
-        ValueError: `--task` or `--preset` is not that of the run.
+        WorkdirError: The folder has no run.
+        ValueError: `--task` or `--preset` differs from the run's.
     """
     path = workdir()
     config = runs.load_config(path)
@@ -45,16 +45,15 @@ def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:
     return path, config
 
 
-def parse(argv: list[str], check: Callable[[list[str]], None]) -> list[str]:
-    """Parses the command line of a command that takes a run as it is; as `command.parse`."""
+def parse(argv: list[str], check: Callable[[], None]) -> list[str]:
+    """Parses the command line like `command.parse`, and refuses `--config` fields."""
     if fields := config_flags.overridden(argv):
         message = f"--config.{fields[0]} has no use here: --workdir says which run"
         sys.exit(command.fail(message, command.Status.REFUSED))
     return command.parse(argv, check)
 
 
-def check_named(argv: list[str]) -> None:
+def check_named() -> None:
     """Raises ValueError if the flags name no run."""
-    del argv
     if not FLAGS.workdir:
         command.require("task")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what is said of those that cannot be read."""
+"""Files: written whole or not at all, and read with clear errors."""
 
 import contextlib
 import errno
@@ -17,15 +17,15 @@ CHECKSUM = "checksum"  # the field of a JSON file that `write_json` adds
 
 
 def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
-    """Refuses what cannot be read as a file: reading a pipe may wait for ever, or succeed once.
+    """Refuses a path that is no regular file: a pipe may block for ever or give its data only once.
 
     Args:
-        path: what was given.
-        flag: by which flag, for the error; None: a file in a folder that was.
+        path: the path.
+        flag: the flag that names it, for the error; None for a file in a named folder.
 
     Raises:
         ValueError: it is a folder, a pipe, a socket or a device, or a link that leads nowhere.
-        OSError: it is not there, or cannot be looked at.
+        OSError: it does not exist or cannot be examined.
     """
     path = epath.Path(path)
     if (kind := _kind_of(path)) is None:
@@ -35,7 +35,7 @@ def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
 
 
 def _kind_of(path: epath.Path) -> str | None:
-    """Returns what a path leads to in words, None where that is a file."""
+    """Returns the kind of thing at a path in words, or None for a file."""
     if "://" in os.fspath(path):
         return "a folder" if path.is_dir() else None
     try:
@@ -49,23 +49,23 @@ def _kind_of(path: epath.Path) -> str | None:
 
 
 def refuse_pipe(path: epath.PathLike) -> None:
-    """Raises OSError where reading may wait for ever: of a pipe, a socket or a device."""
+    """Raises OSError for a pipe, a socket or a device, since reading one may block for ever."""
     kind = None
-    with contextlib.suppress(OSError):  # reading tells what it is
+    with contextlib.suppress(OSError):  # reading will raise it again
         kind = _kind_of(epath.Path(path))
     if kind in ("a pipe", "a socket", "a device"):
         raise OSError(errno.EINVAL, f"it is {kind}, no file", os.fspath(path))
 
 
 def check_folder(flag: str, path: epath.Path) -> None:
-    """Refuses what cannot be a folder and cannot become one, before there is work to be lost.
+    """Refuses a path that is no folder and cannot become one, before any work can be lost.
 
     Args:
-        flag: the flag that names it, for the error.
-        path: a folder, or where it is to be made.
+        flag: the flag that names the path, for the error.
+        path: a folder, or a place for a new one.
 
     Raises:
-        ValueError: the path leads to another thing, or through one.
+        ValueError: the path leads to or through something that is no folder.
     """
     for part in (path, *path.parents):
         if part.is_dir():
@@ -85,15 +85,15 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
     """Writes a file whole or not at all.
 
     Args:
-        path: where the file shall stand; one that stands there is replaced.
-        write: writes the contents to the open file that it is given.
+        path: the file's path; an existing file is replaced.
+        write: writes the contents to an open file.
 
     Raises:
-        OSError: it could not be written; what stood at `path` still does.
+        OSError: the file could not be written; a former file at `path` stays.
     """
     path = epath.Path(path)
     part = path.with_name(f".{path.name}.part")
-    _remove(part)  # a killed process's may be one that cannot be opened
+    _remove(part)  # a killed process may have left one that cannot be opened
     try:
         with part.open("wb") as file:
             write(file)
@@ -109,7 +109,7 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
 def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:
     """Writes `json_value(value)` and a checksum of it as JSON, whole or not at all.
 
-    Without the checksum, a digit that the disk changes is a change by the user.
+    Without the checksum, a digit that the disk changes would look like a change by the user.
     """
     fields = json_value(value)
     text = json.dumps({**fields, CHECKSUM: _checksum(fields)}, indent=2, allow_nan=False) + "\n"
@@ -126,20 +126,20 @@ def _remove(path: epath.Path) -> None:
 
 
 def _sync(file: IO[bytes]) -> None:
-    """Has the disk hold what was written; a write that fails late is told here."""
+    """Flushes a file to the disk; a late write failure appears here."""
     try:
         descriptor = file.fileno()
-    except (AttributeError, OSError):  # an object store's stream has none
+    except (AttributeError, OSError):  # an object store's stream has no descriptor
         return
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # that of a file system that cannot
+        if error.errno != errno.EINVAL:  # the file system cannot sync
             raise
 
 
 def _sync_name(path: epath.Path) -> None:
-    """Has the disk hold the file's name too, where folders can be synced: it stands there now."""
+    """Flushes the file's name to the disk, if folders can be synced."""
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -149,9 +149,9 @@ def _sync_name(path: epath.Path) -> None:
 
 
 def json_value(value: Any) -> Any:
-    """Returns what reading gives of a value that is written as JSON.
+    """Returns a value as reading its JSON gives it.
 
-    What JSON does not know becomes a list; a number that it has no word for, NaN or infinite, None.
+    Other sequences become lists. NaN and infinity, which JSON lacks, become None.
     """
     if isinstance(value, Mapping):
         return {name: json_value(item) for name, item in value.items()}
@@ -163,15 +163,15 @@ def json_value(value: Any) -> Any:
 
 
 class UnreadableError(ValueError):
-    """A file is not what was written there; the message names it, and says why."""
+    """A file's contents are not those that were written; the message says what is wrong."""
 
 
 def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict[str, Any]:
     """Reads a JSON file of fields.
 
     Args:
-        path: the file; one without a checksum, of 0.1 or of an editor, is read without a check.
-        fields: what it has to have, names within groups dotted, each with its type.
+        path: the file; a file of 0.1 or of an editor may lack the checksum.
+        fields: required fields and their types; dots separate the names of nested groups.
 
     Returns:
         The fields without the checksum.
@@ -199,7 +199,7 @@ def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) ->
 
 
 def exists(path: epath.PathLike) -> bool:
-    """Whether something stands at a path; raises OSError where that cannot be known."""
+    """Returns whether a path exists; raises OSError if that cannot be known."""
     path = epath.Path(path)
     if "://" in os.fspath(path):
         return path.exists()
@@ -213,10 +213,10 @@ def exists(path: epath.PathLike) -> bool:
 
 
 def read_bytes(path: epath.PathLike) -> bytes:
-    """Reads a file; where that fails, a second time, for some failures pass.
+    """Reads a file, with a second attempt after a failure, which may have passed.
 
     Raises:
-        OSError: it cannot be read, or is a pipe, which could be waited for for ever.
+        OSError: the file cannot be read, or is a pipe, which may block for ever.
     """
     refuse_pipe(path)
     with contextlib.suppress(OSError):
@@ -225,7 +225,7 @@ def read_bytes(path: epath.PathLike) -> bytes:
 
 
 def spare_path(path: epath.PathLike) -> epath.Path:
-    """Returns `PATH.unreadable`, or `PATH.unreadable-2` and so on where something stands there."""
+    """Returns `PATH.unreadable` or, if that exists, `PATH.unreadable-2` and so on."""
     path = epath.Path(path)
     taken = {each.name for each in path.parent.iterdir()}
     first = f"{path.name}.unreadable"
@@ -234,14 +234,14 @@ def spare_path(path: epath.PathLike) -> epath.Path:
 
 
 def set_aside(path: epath.PathLike, name: str | None = None) -> epath.Path:
-    """Renames what stands at a path, which is kept and never written over; returns the new path.
+    """Renames a file or a folder to keep it; returns the new path.
 
     Args:
-        path: of a file or a folder.
-        name: what the new name begins with; None: the former one.
+        path: the file or folder.
+        name: the beginning of the new name. Default: the former name.
 
     Raises:
-        OSError: it cannot be renamed, and stands where it did.
+        OSError: it cannot be renamed, and stays where it is.
     """
     path = epath.Path(path)
     return path.rename(spare_path(path.with_name(name or path.name)))

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 _IMPORTS = 2 * 2**30  # bytes of address space; TensorFlow's libraries take 1.7 GiB
-_UNLIMITED = 2**60  # version 1 of cgroups has a number near 2^63 for none
+_UNLIMITED = 2**60  # cgroups of version 1 write a number near 2^63 for no limit
 
 
 class Room(NamedTuple):
-    """What there is.
+    """Available memory.
 
     Attributes:
-        size: bytes.
+        size: its bytes.
         limit: what limits it, in words.
     """
 
@@ -23,19 +23,19 @@ class Room(NamedTuple):
 
 
 def room(root: Path = Path("/")) -> Room | None:
-    """Returns the least of what the machine, the cgroups and `ulimit` leave, None if unknown.
+    """Returns the least memory that the machine, the cgroups and `ulimit` leave; None if unknown.
 
-    Swap counts beside the first two. Files that the system keeps in memory can go, and do not.
+    Swap adds to the first two. Cached files count as available, since the system can drop them.
 
     Args:
-        root: where `proc` and `sys` are.
+        root: The folder of `proc` and `sys`.
     """
-    machine = _fields(root / "proc/meminfo", 1024)
+    machine = fields(root / "proc/meminfo", 1024)
     swap = machine.get("SwapFree", 0)
     found = [Room(size + swap, "cgroup limit") for size in _of_cgroups(root)]
     if "MemAvailable" in machine:
         found.append(Room(machine["MemAvailable"] + swap, "this machine"))
-    used = _fields(root / "proc/self/status", 1024)
+    used = fields(root / "proc/self/status", 1024)
     for number, flag, name in (
         (resource.RLIMIT_AS, "-v", "VmSize"),
         (resource.RLIMIT_DATA, "-d", "VmData"),
@@ -47,7 +47,7 @@ def room(root: Path = Path("/")) -> Room | None:
 
 
 def check_imports() -> None:
-    """Exits with a line where `ulimit -v` leaves too little to import TensorFlow."""
+    """Exits with a line if `ulimit -v` leaves too little to import TensorFlow."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _IMPORTS:
         print(
@@ -59,7 +59,7 @@ def check_imports() -> None:
 
 
 def _of_cgroups(root: Path) -> Iterator[int]:
-    """Yields what each group that the process is in leaves, of both versions."""
+    """Yields the memory that each cgroup of this process leaves, in both versions."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -72,12 +72,12 @@ def _of_cgroups(root: Path) -> Iterator[int]:
 def _of_groups(
     mount: Path, path: str, limit_name: str, usage_name: str, prefix: str
 ) -> Iterator[int]:
-    """Yields what a group and those above it leave."""
+    """Yields the memory that a group and its parents leave."""
     group = mount / path.lstrip("/")
     for folder in (group, *group.parents):
         limit, usage = (_text(folder / name).strip() for name in (limit_name, usage_name))
         if limit.isdecimal() and usage.isdecimal() and int(limit) < _UNLIMITED:
-            statistics = _fields(folder / "memory.stat")
+            statistics = fields(folder / "memory.stat")
             kinds = ("inactive_file", "active_file")
             files = sum(statistics.get(f"{prefix}{kind}", 0) for kind in kinds)
             yield max(0, int(limit) - int(usage) + files)
@@ -85,8 +85,8 @@ def _of_groups(
             return
 
 
-def _fields(file: Path, unit: int = 1) -> dict[str, int]:
-    """Returns the numbers of lines such as `MemFree:  12 kB`, in bytes where that is the unit."""
+def fields(file: Path, unit: int = 1) -> dict[str, int]:
+    """Returns the numbers of lines such as `MemFree:  12 kB`, times `unit`."""
     found = {}
     for line in _text(file).splitlines():
         name, *values = line.replace(":", " ").split()

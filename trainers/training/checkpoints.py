@@ -1,7 +1,7 @@
-"""Checkpoints: one file each, of named arrays, written whole or not at all.
+"""Checkpoints: each is one file of named arrays, written whole or not at all.
 
-The files are NumPy's `.npz`, uncompressed, and behind it a checksum of every byte before: those of
-the `.npz` itself are of the arrays' values alone. Files of 0.1 have none, and are read as well.
+A file is an uncompressed `.npz` of NumPy and a checksum of all its bytes; the checksums in an
+`.npz` cover the arrays' values alone. Files of 0.1 have no checksum and are still read.
 """
 
 import contextlib
@@ -24,19 +24,20 @@ from trainers.training import variables
 from trainers.training.workdir import NotKeptError, WorkdirError
 
 BEST = "best.npz"
-# What `Checkpoints._path` writes, for a file of another name is not ours to read or to remove.
+_KEPT = 2  # of the newest checkpoints
+# The names that `Checkpoints._path` makes: never read or remove a file of another name.
 _STEP = r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz"
 _NAME = re.compile(_STEP)
 _SET_ASIDE = re.compile(_STEP + r"\.unreadable(-[0-9]+)?")
 _HALF_WRITTEN = re.compile(rf"\.({_STEP}|{re.escape(BEST)})\.part")
-_FAILURES = (OSError, tf.errors.OpError)  # of a file system, and of TensorFlow's for object stores
+_FAILURES = (OSError, tf.errors.OpError)  # of file systems and of TensorFlow's object stores
 _SEAL = b"\nsha256 "
 _SEAL_SIZE = len(_SEAL) + 2 * hashlib.sha256().digest_size
-_END_OF_ZIP, _END_OF_ZIP_SIZE = b"PK\x05\x06", 22  # the size without a comment, as NumPy's are
+_END_OF_ZIP, _END_OF_ZIP_SIZE = b"PK\x05\x06", 22  # the size without a comment; NumPy adds none
 
 
 class DamagedError(WorkdirError):
-    """A file can be read, and is not what was written."""
+    """A file can be read, but its contents are not those that were written."""
 
 
 class MissingError(WorkdirError):
@@ -46,32 +47,28 @@ class MissingError(WorkdirError):
 class Checkpoints:
     """The newest checkpoints of a run, and the weights of its best epoch.
 
-    A checkpoint promises that the best weights of its past are on disk: while they cannot be
-    written none is, and a run that goes on computes them again.
+    A checkpoint promises that the best weights before it are on disk. No checkpoint is written
+    until they are, and a resumed run computes them again.
 
     Attributes:
-        folder: where they stand, `step-00001200.npz` the one of step 1200.
-        saved: the step of the newest that was written or restored here, or None.
-        unwritten_best: the arrays of the best weights where they are not on disk yet, or None.
+        folder: holds the files; `step-00001200.npz` is the checkpoint of step 1200.
+        saved: the step of the newest checkpoint written or restored here, or None.
+        unwritten_best: the arrays of the best weights that are not on disk yet, or None.
         failure: why the last write failed, in words.
     """
 
-    def __init__(
-        self, folder: epath.PathLike, *, keep: int = 2, announce: Callable[[str], None] = print
-    ):
-        """Makes the folder where it does not exist.
+    def __init__(self, folder: epath.PathLike, *, announce: Callable[[str], None] = print):
+        """Creates the folder if it does not exist.
 
         Args:
-            folder: where the checkpoints stand.
-            keep: how many of the newest to keep.
-            announce: is told, in a line, what could not be written or read; by the thread of
-                `start_saving` too.
+            folder: holds the checkpoints.
+            announce: takes a line about each file that cannot be written or read; the thread of
+                `start_saving` calls it too.
 
         Raises:
-            WorkdirError: there is no such folder, and it cannot be made.
+            WorkdirError: the folder does not exist and cannot be created.
         """
         self.folder = epath.Path(folder)
-        self.keep = keep
         self.announce = announce
         self.saved: int | None = None
         self.unwritten_best: dict[str, np.ndarray] | None = None
@@ -82,7 +79,7 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
         except _FAILURES as error:
             raise WorkdirError(f"{self.folder} cannot hold checkpoints: {error}") from error
-        for part in self.folder.iterdir():  # of a process that was killed while writing
+        for part in self.folder.iterdir():  # a process may have been killed while writing
             if _HALF_WRITTEN.fullmatch(part.name):
                 with contextlib.suppress(*_FAILURES):
                     part.unlink()
@@ -93,15 +90,15 @@ class Checkpoints:
         Raises:
             OSError: the folder cannot be read.
         """
-        # Not by `glob`, for which a folder that cannot be read is empty.
+        # Not by `glob`, which finds nothing in a folder that cannot be read.
         found = ((path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir())
         return sorted(int(match[1]) for path, match in found if match and not path.is_dir())
 
     def newest(self) -> int | None:
-        """Returns the step of the newest checkpoint that is whole, None where there is none.
+        """Returns the step of the newest checkpoint that is whole, or None.
 
         Raises:
-            WorkdirError: the file system does not give one.
+            WorkdirError: the file system does not let a checkpoint be read.
             OSError: the folder cannot be read.
         """
         found, _ = self._read_newest()
@@ -110,10 +107,10 @@ class Checkpoints:
     def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Writes the checkpoint of step 0.
 
-        From then on a run's folder has a checkpoint; where there is none, they were lost.
+        From then on a run's folder always has a checkpoint, unless its checkpoints were lost.
 
         Raises:
-            WorkdirError: it cannot be written.
+            WorkdirError: the checkpoint cannot be written.
         """
         path = self._path(0)
         try:
@@ -126,44 +123,44 @@ class Checkpoints:
         self.saved = 0
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Writes a checkpoint and removes those that are no longer needed.
+        """Writes a checkpoint and removes old ones.
 
         Returns:
-            Whether it was written; where not, the earlier ones are all still there.
+            Whether the checkpoint was written. If not, all earlier ones stay.
         """
         self.wait()
         return self._best_is_written(step) and self._save(step, arrays)
 
     def start_saving(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Has a thread `save`, once the one begun before is written.
+        """Calls `save` in a thread, after the previous checkpoint is written.
 
         Args:
-            step: of the run.
-            arrays: not to be changed any more.
+            step: the run's step.
+            arrays: must not change any more.
         """
         self.wait()
         if self._best_is_written(step):
             self._writing = self._writer.submit(self._save, step, arrays)
 
     def wait(self) -> None:
-        """Waits until what `start_saving` began is written, or has been announced as lost."""
+        """Waits until the thread has written its checkpoint or announced its loss."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def close(self) -> None:
-        """Waits, and ends the thread."""
+        """Waits for the thread and ends it."""
         with self._writer:
             self.wait()
 
     def save_best(self, arrays: Mapping[str, np.ndarray], epoch: int | None = None) -> bool:
-        """Writes the best epoch's weights in place of the former ones; whether that succeeded.
+        """Replaces the best weights on disk; returns whether that succeeded.
 
-        Where it did not, they are kept in memory, for the next checkpoint to write.
+        If not, the weights stay in memory, and the next checkpoint writes them.
 
         Args:
-            arrays: the weights; not to be changed any more.
-            epoch: whose they are, counted from 1; None: not known.
+            arrays: the weights; they must not change any more.
+            epoch: their epoch, counted from 1; None if it is unknown.
         """
         self.wait()
         self.unwritten_best = dict(arrays)
@@ -172,22 +169,19 @@ class Checkpoints:
         return self.write_best()
 
     def write_best(self) -> bool:
-        """Writes the best weights where they are not on disk yet; whether they are now."""
+        """Writes the best weights if they are not on disk yet; returns whether they are now."""
         if self.unwritten_best and self._write(self.folder / BEST, self.unwritten_best):
             self.unwritten_best = None
         return self.unwritten_best is None
 
     def best_epoch(self, unsaid: int = 0) -> int:
-        """Reads whose weights are on disk as the best; a damaged file is renamed and announced.
+        """Returns the epoch of the best weights on disk, or 0; renames a damaged file.
 
         Args:
-            unsaid: what to take a file of 0.1 for, which does not say it.
-
-        Returns:
-            The epoch; 0 where there are none.
+            unsaid: the epoch to assume for a file of 0.1, which names none.
 
         Raises:
-            WorkdirError: the file system does not give the file, or does not let it be renamed.
+            WorkdirError: the file system does not let the file be read or renamed.
         """
         path = self.folder / BEST
         try:
@@ -199,15 +193,14 @@ class Checkpoints:
             return 0
 
     def restore(self) -> tuple[int, dict[str, np.ndarray]] | None:
-        """Reads the newest checkpoint that is whole; damaged ones after it are renamed.
+        """Reads the newest checkpoint that is whole; renames and announces damaged later ones.
 
         Returns:
-            Its step and arrays, or None where there never was one; what was lost has been
-            announced.
+            Its step and arrays, or None if there never was a checkpoint.
 
         Raises:
-            WorkdirError: there are checkpoints and none is whole, or the file system does not give
-                one; nothing has been changed.
+            WorkdirError: no checkpoint is whole, or the file system does not let one be read;
+                nothing has changed.
             OSError: the folder cannot be read.
         """
         found, damaged = self._read_newest()
@@ -226,8 +219,7 @@ class Checkpoints:
         """Reads the newest checkpoint that is whole; changes nothing.
 
         Returns:
-            Its step and arrays, or None where there is none; and the later steps whose checkpoints
-            are damaged, each with the reason.
+            Its step and arrays, or None; and the reason for each damaged later step.
         """
         damaged: dict[int, str] = {}
         for step in reversed(self.steps()):
@@ -246,7 +238,7 @@ class Checkpoints:
             )
 
     def _set_aside(self, path: epath.Path, reason: str) -> None:
-        """Renames a damaged file: what is left of it may be of use to someone."""
+        """Renames a damaged file, since its remains may still be useful."""
         try:
             renamed = set_aside(path)
         except _FAILURES as failure:
@@ -257,7 +249,7 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}.npz"
 
     def _best_is_written(self, step: int) -> bool:
-        """Tries once more where it is not; announces that a checkpoint has to wait for it."""
+        """Writes the best weights if needed; announces that a checkpoint waits if that fails."""
         written = self.write_best()
         if not written:
             self.announce(
@@ -272,12 +264,12 @@ class Checkpoints:
         self.saved = step
         with contextlib.suppress(*_FAILURES):
             older = [each for each in self.steps() if each < step]
-            for each in older[: len(older) - self.keep + 1]:
+            for each in older[: len(older) - _KEPT + 1]:
                 self._remove(self._path(each))
         return True
 
     def _remove(self, path: epath.Path) -> None:
-        """Removes a checkpoint, unless it cannot be opened: then it is another owner's."""
+        """Removes a checkpoint, unless it cannot be opened and so belongs to another owner."""
         with contextlib.suppress(*_FAILURES):
             path.open("rb").close()
             path.unlink()
@@ -300,12 +292,12 @@ class Checkpoints:
 
 @dataclasses.dataclass(frozen=True)
 class Unsaved:
-    """What of a run that came to its end is in memory alone.
+    """What a finished run has in memory alone.
 
     Attributes:
-        store: the run's checkpoints; its `unwritten_best` may be the best weights.
-        step: the last one.
-        arrays: of its checkpoint.
+        store: the run's checkpoints; its `unwritten_best` may hold the best weights.
+        step: the last step.
+        arrays: the checkpoint of that step.
     """
 
     store: Checkpoints
@@ -313,10 +305,10 @@ class Unsaved:
     arrays: Mapping[str, np.ndarray]
 
     def save(self) -> None:
-        """Writes it.
+        """Writes everything.
 
         Raises:
-            NotKeptError: it still cannot be written.
+            NotKeptError: something still cannot be written.
         """
         store = self.store
         if not store.save(self.step, self.arrays):
@@ -330,7 +322,7 @@ class Unsaved:
 
 
 class _Hashed(io.RawIOBase):
-    """A stream that passes on what is written, and hashes it."""
+    """A stream that hashes what it passes on."""
 
     def __init__(self, file: IO[bytes]):
         self.file = file
@@ -360,9 +352,9 @@ def load(path: epath.PathLike) -> dict[str, np.ndarray]:
     """Reads all arrays of a file.
 
     Raises:
-        MissingError: there is none.
-        DamagedError: it is not what was written.
-        WorkdirError: the file system does not give it; what it holds is not known.
+        MissingError: the file does not exist.
+        DamagedError: its contents are not those that were written.
+        WorkdirError: the file system does not let it be read; its contents are unknown.
     """
     try:
         refuse_pipe(path)
@@ -375,14 +367,14 @@ def load(path: epath.PathLike) -> dict[str, np.ndarray]:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except Exception as error:  # whatever the damage makes of the archive
+    except Exception as error:  # damage can cause any error
         if sealed:
             raise
         raise DamagedError(f"{path} cannot be read ({error!r})") from error
 
 
 def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
-    """Returns whether a file has a checksum, which is then right; those of 0.1 have none."""
+    """Returns whether a file has a checksum, and checks it; files of 0.1 have none."""
     end = len(content) - _SEAL_SIZE
     seal = content[max(end, 0) :]
     if seal.startswith(_SEAL):
@@ -398,8 +390,8 @@ def load_best(path: epath.PathLike, model: keras.Model) -> None:
     """Sets a model to the weights of the best epoch of the run in a folder.
 
     Raises:
-        WorkdirError: the run there has no best epoch yet, or its file cannot be read, or holds
-            another model's weights.
+        WorkdirError: the run has no best epoch yet; or its file cannot be read, or holds another
+            model's weights.
     """
     file = epath.Path(path) / "checkpoints" / BEST
     try:

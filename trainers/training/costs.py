@@ -1,23 +1,25 @@
-"""What a run takes: how much it is fed, how long, and in how much memory."""
+"""What a run takes: tokens, seconds and memory."""
 
 import math
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+from trainers.training import available_memory
+
 _STATUS = Path("/proc/self/status")  # Linux's proc(5)
 
 
 class Cost(NamedTuple):
-    """What a run has taken, over all the processes that it went through.
+    """What a run has taken in all its processes.
 
-    What was lost when a process was killed, and computed again, counts once. NaN where a part of
-    the run kept no record, as those of earlier versions, or the system tells no memory.
+    Work that was lost and computed again counts once. A value is NaN if an earlier version kept no
+    record of it, or if the system does not report memory.
 
     Attributes:
         weight: the sum of the batches' weights, such as tokens.
-        seconds: of steps, tracing them, evaluation and checkpoints.
-        peak_bytes: the most resident memory of a process; a GPU's is not in it.
+        seconds: the time of steps, tracing, evaluation and checkpoints.
+        peak_bytes: the most resident memory of a process, without a GPU's memory.
     """
 
     weight: float = 0.0
@@ -26,10 +28,10 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Adds what this process takes to what those before it took.
+    """Adds the cost of this process to that of the run's earlier processes.
 
     Args:
-        before: what the run had taken when this process began.
+        before: the run's cost when this process began.
     """
 
     def __init__(self, before: Cost):
@@ -42,27 +44,20 @@ class Meter:
         self._weight += weight
 
     def read(self) -> Cost:
-        """Returns what the run has taken up to now."""
+        """Returns the run's cost up to now."""
         seconds = self._before.seconds + time.monotonic() - self._began
         peak = resident("VmHWM")
-        # NaN first: `max` keeps its first argument where no comparison holds.
+        # `max` keeps a NaN only if it is the first argument.
         peak_bytes = math.nan if peak is None else max(self._before.peak_bytes, float(peak))
         return Cost(self._weight, seconds, peak_bytes)
 
 
 def resident(field: str) -> int | None:
-    """Returns this process's resident memory in bytes; None where the system does not tell.
+    """Returns this process's resident memory in bytes; None if the system does not report it.
 
-    Not `getrusage`: its peak may be that of the process from which this one was started.
+    `getrusage` does not serve: its peak may be that of the parent process.
 
     Args:
-        field: "VmRSS", what it holds now, or "VmHWM", the most that it has held.
+        field: "VmRSS" for the current memory, "VmHWM" for the most so far.
     """
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    return None
+    return available_memory.fields(_STATUS, unit=1024).get(field)

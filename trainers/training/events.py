@@ -1,7 +1,7 @@
 """A run's TensorBoard events: each tag has each step once, however often the run stopped.
 
-A process that goes on first drops what was recorded after its checkpoint, and writes what the table
-has and the events lack.
+A resumed process first drops the events after its checkpoint. Then it writes the events that only
+the table has.
 """
 
 import sys
@@ -15,27 +15,27 @@ from google.protobuf import message
 from trainers.data.files import exists, read_bytes, set_aside, write_atomically
 
 EVENTS = "tensorboard"
-_MARK = "tfevents"  # TensorBoard reads files that have it in their name, and no others
-_KEPT = "events.out.tfevents.0000000000.kept.v2"  # read before those of any process
-_UNDER_WAY = "kept.part"  # becomes `_KEPT` once nothing else has its events
-_FRAME_BYTES = 16  # about a record in the file: its length, and checksums of that and of itself
+_MARK = "tfevents"  # TensorBoard reads only files with this in their name
+_KEPT = "events.out.tfevents.0000000000.kept.v2"  # sorts before the files of any process
+_UNDER_WAY = "kept.part"  # becomes `_KEPT` when no other file has its events
+_FRAME_BYTES = 16  # around each record: its length, and checksums of the length and the record
 
 
 class LackingError(OSError):
-    """Not all events are on disk; `Events` made anew writes those that the table has."""
+    """Not all events are on disk; a new `Events` writes those of the table."""
 
 
 class Events:
     """Writes scalars by kind, name and step.
 
     Args:
-        folder: where to; made where it does not exist.
-        rows: what has been recorded up to `last_step`, those of a `table.Table`.
-        last_step: the step that the run goes on from.
-        announce: is told, in a line, which file cannot be read.
+        folder: the folder for the files; created if it does not exist.
+        rows: the rows of a `table.Table` up to `last_step`.
+        last_step: the step that the run continues from.
+        announce: takes a line about each file that cannot be read.
 
     Raises:
-        OSError, tf.errors.OpError: the folder cannot be written. It still has all that it had.
+        OSError, tf.errors.OpError: the folder cannot be written. No event is lost.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Events:
             self.add(row["kind"], int(row["step"]), values)
 
     def add(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Records values of a step, but for those that are recorded already."""
+        """Records values of a step that are not recorded yet."""
         with self._writer.as_default():
             for name, value in values.items():
                 tag = f"{kind}/{name}"
@@ -64,15 +64,15 @@ class Events:
                     self._recorded.add((tag, step))
 
     def flush(self) -> None:
-        """Has everything in the file."""
+        """Writes all events to the file."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Ends the file.
+        """Closes the file.
 
         Raises:
-            LackingError: events are missing in it. TensorFlow's writer tells of no write that
-                failed, and of what follows one in a file nothing can be read.
+            LackingError: the files lack events. TensorFlow's writer does not report a failed write,
+                and events after one cannot be read.
         """
         self._writer.close()
         found: set[tuple[str, int]] = set()
@@ -86,9 +86,9 @@ class _File(NamedTuple):
     """An event file.
 
     Attributes:
-        records: those to keep, as they stand in the file.
-        whole: whether it has no others.
-        damage: what cannot be read; None where everything can.
+        records: the records to keep, as bytes of the file.
+        whole: whether the file has no others.
+        damage: what cannot be read, or None.
     """
 
     records: list[bytes]
@@ -99,11 +99,11 @@ class _File(NamedTuple):
 def _drop_after(
     last_step: int, folder: epath.Path, announce: Callable[[str], None]
 ) -> set[tuple[str, int]]:
-    """Drops events after a step, and second ones of a step; returns the tags and steps that stay.
+    """Drops events after a step and repeated events; returns the tags and steps that stay.
 
-    Where there are such, all others go into one file. It comes to its name when the former files
-    are gone: were we killed in between, some events would be missing until the next call, and none
-    would be there twice.
+    If it drops any, it copies all others into one file, which gets its final name after the former
+    files are gone. If the process is killed in between, events are missing until the next call, but
+    none is there twice.
     """
     under_way = folder / _UNDER_WAY
     recorded: set[tuple[str, int]] = set()
@@ -131,7 +131,7 @@ def _files(folder: epath.Path) -> list[epath.Path]:
 
 
 def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _File:
-    """Reads the events up to a step that are not yet `recorded`, which they join."""
+    """Reads the events up to a step that are not in `recorded`, and adds them to it."""
     content, end = b"", 0
     kept: list[bytes] = []
     whole, damage = True, None
@@ -148,7 +148,7 @@ def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _
             else:
                 whole = False
     except (tf.errors.DataLossError, message.DecodeError) as error:
-        # What a process leaves that was killed while writing is not damage.
+        # A record cut by a killed process is not damage.
         damage = None if "truncated record" in str(error) else f"damaged at byte {end}"
         whole = False
     except (OSError, tf.errors.OpError) as error:

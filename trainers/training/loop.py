@@ -1,8 +1,8 @@
 """The training loop of all tasks.
 
-A task is the batch of a step, the loss sum and its weight, the carried state, and how to evaluate:
-the loop never asks which one it runs. Batches and masks are functions of the seed and the step, so
-a checkpoint is variables and a step, and a run resumed is the run that never stopped.
+A task gives the loop batches, a loss sum with its weight, a carried state, and an evaluation. The
+loop never asks which task it runs. Batches and masks are functions of the seed and the step. So a
+checkpoint needs only variables and a step, and a resumed run equals one that never stopped.
 """
 
 import contextlib
@@ -31,15 +31,15 @@ from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, che
 Nest = Any
 Metrics = dict[str, Any]
 
-_RATE = "optimizer.learning_rate"  # the field that a change of sets the variable
-_CALL_SECONDS = 1.0  # of steps without Python in between, which hears no signal meanwhile
+_RATE = "optimizer.learning_rate"  # a change of this field sets a variable
+_CALL_SECONDS = 1.0  # the longest call; Python handles no signal during it
 
 
 class Task(Protocol):
     """What the loop trains.
 
     Attributes:
-        model: built, under the strategy's scope.
+        model: the built model, created in the strategy's scope.
         unit: what a batch's weight counts, in the plural, such as "tokens".
     """
 
@@ -48,45 +48,45 @@ class Task(Protocol):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches an epoch."""
+        """The number of batches in an epoch."""
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
-        """Returns the global batches from that step of the run on, at least to the run's end.
+        """Returns the global batches from a step of the run on, at least to the run's end.
 
-        A function of the seed and the step. Each tensor has the global batch as its first
-        dimension; the sequences of a batch keep their places from batch to batch. The batches of an
-        epoch have one shape, but for the last, which may have another.
+        They depend on the seed and the step alone. The first dimension of each tensor is the global
+        batch. A sequence keeps its place from batch to batch. Only the last batch of an epoch may
+        have another shape than the others.
         """
 
     def initial_state(self) -> Nest:
-        """Returns the state that an epoch begins with: [global batch, ...] tensors, or ()."""
+        """Returns the state at the start of an epoch: [global batch, ...] tensors, or ()."""
 
     def loss(
         self, batch: Nest, state: Nest
     ) -> tuple[tf.Tensor, tf.Tensor, Nest, dict[str, tf.Tensor]]:
-        """Returns the training loss of a replica's share of a batch.
+        """Computes the training loss of a replica's share of a batch.
 
         Returns:
-            The loss summed over what it scores; the number of those (its weight); the state for
-            the next batch; further metrics, each summed like the loss.
+            The sum of the losses; their number (the weight); the state for the next batch; further
+            metrics, summed like the loss.
         """
 
     def evaluate(self) -> dict[str, float]:
-        """Metrics of the model on the validation data; "loss" decides which epoch is the best."""
+        """Returns metrics on the validation data; the epoch with the least "loss" is the best."""
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Returns what people read, of a training step's mean metrics or of `evaluate`'s.
+        """Returns what people read of a training step's mean metrics or of `evaluate`'s.
 
-        A step's are those of `loss`, its sum as "loss", and "gradient_norm". The result has the
-        same names for both; the first is the one that the curves show.
+        A step has the metrics of `loss`, its sum as "loss", and "gradient_norm". The result has the
+        same names for both. The curves show the first.
         """
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss or the gradient is NaN or infinite: the run cannot go on.
+    """The loss or the gradient is NaN or infinite, so the run cannot go on.
 
     Attributes:
-        step: the step, counted from 1, at which it was first so.
+        step: the first such step, counted from 1.
     """
 
     def __init__(self, step: int, what: str):
@@ -98,14 +98,14 @@ class Result(NamedTuple):
     """How a run ended.
 
     Attributes:
-        finished: whether it came to its end; otherwise it was interrupted, and can be resumed.
+        finished: whether it reached its end. If not, it was interrupted and can be resumed.
         step: steps done.
         epochs: epochs done.
         best_loss: the best validation loss; infinite before the first evaluation.
         best_epoch: its epoch, counted from 1; 0 before the first evaluation.
-        cost: what it took.
-        lost_epoch: the epoch that was better still, whose weights are lost; 0 for none.
-        unsaved: what of a run that came to its end could not be written; None for nothing.
+        cost: what the run took.
+        lost_epoch: a better epoch whose weights are lost; 0 if there is none.
+        unsaved: what a finished run could not write; None if it wrote everything.
     """
 
     finished: bool
@@ -119,10 +119,10 @@ class Result(NamedTuple):
 
 
 def make_deterministic(seed: int) -> None:
-    """Seeds all generators and has TensorFlow choose deterministic kernels.
+    """Seeds all generators and makes TensorFlow choose deterministic kernels.
 
-    To be called before anything else of TensorFlow: two runs in processes of the same build with
-    the same number of threads then agree bit for bit.
+    Call this before any other function of TensorFlow. Two runs then agree bit for bit if their
+    builds and their numbers of threads are the same.
     """
     keras.utils.set_random_seed(seed)
     tf.config.experimental.enable_op_determinism()
@@ -132,29 +132,24 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
     """Returns the strategy of a name.
 
     Args:
-        name: "none": one device; "mirrored": the visible GPUs or, where there are none, the
+        name: "none" for one device; "mirrored" for the visible GPUs or, without GPUs, the
             logical CPUs.
-
-    Raises:
-        ValueError: another name.
     """
     if name == "none":
         return tf.distribute.get_strategy()
-    if name == "mirrored":
-        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-        devices = [device.name for device in tf.config.list_logical_devices(kind)]
-        return tf.distribute.MirroredStrategy(devices)
-    raise ValueError(f"`name` must be 'none' or 'mirrored'. Received: name={name!r}")
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    devices = [device.name for device in tf.config.list_logical_devices(kind)]
+    return tf.distribute.MirroredStrategy(devices)
 
 
 class Trainer:
-    """The steps of a run: gradients summed over the replicas, then clipped, then applied.
+    """The steps of a run: sums gradients over the replicas, clips them, and applies them.
 
     Args:
         task: what to train.
-        optimizer: made under the strategy's scope; built here.
-        clip_norm: the global norm that the gradient of the mean loss is clipped to, or None.
-        strategy: how batches are spread over devices; None: the present one.
+        optimizer: created in the strategy's scope; built here.
+        clip_norm: the largest global norm of the mean loss's gradient, or None.
+        strategy: spreads batches over devices. Default: the current strategy.
     """
 
     def __init__(
@@ -165,10 +160,6 @@ class Trainer:
         clip_norm: float | None = None,
         strategy: tf.distribute.Strategy | None = None,
     ):
-        if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(
-                f"`clip_norm` must be None or above 0. Received: clip_norm={clip_norm}"
-            )
         self.task = task
         self.optimizer = optimizer
         self.clip_norm = clip_norm
@@ -178,16 +169,10 @@ class Trainer:
             optimizer.build(task.model.trainable_variables)
 
     def batches(self, first_step: int) -> Iterator[Nest]:
-        """Returns the batches from a step on, spread over the replicas in order.
-
-        Raises:
-            ValueError: the batch size is not divisible by the number of replicas.
-        """
+        """Returns the batches from a step on, spread over the replicas in order."""
         dataset = self.task.dataset(first_step)
         if self.replicas == 1:
             return iter(dataset)
-        for spec in tf.nest.flatten(dataset.element_spec):
-            self._check_batch_size(spec.shape[0])
         # The replicas take one element each, in turn.
         shares = dataset.map(self._split).unbatch().prefetch(self.replicas)
         return iter(self.strategy.distribute_datasets_from_function(lambda _: shares))
@@ -198,7 +183,6 @@ class Trainer:
             return state
 
         def shares(tensor):
-            self._check_batch_size(tensor.shape[0])
             parts = tf.split(tensor, self.replicas)
             return self.strategy.experimental_distribute_values_from_function(
                 lambda context: parts[context.replica_id_in_sync_group]
@@ -207,36 +191,36 @@ class Trainer:
         return tf.nest.map_structure(shares, state)
 
     def gather(self, state: Nest) -> Nest:
-        """Puts the replicas' shares together again."""
+        """Joins the replicas' shares."""
         local = self.strategy.experimental_local_results
         return tf.nest.map_structure(lambda value: tf.concat(local(value), 0), state)
 
     def step(self, batch: Nest, state: Nest) -> tuple[Metrics, Nest]:
-        """Trains on one batch; as `steps`, and each metric a scalar."""
+        """Trains on one batch, like `steps`, but returns scalar metrics."""
         metrics, state = self._compiled_steps(batch, None, tf.constant(1), state)
         return {name: value[0] for name, value in metrics.items()}, state
 
     def steps(self, batches: Iterator[Nest], state: Nest, count: int) -> tuple[Metrics, Nest]:
         """Trains on the next batches, without Python in between.
 
-        How many steps a call has changes no bit of what they compute.
+        `count` does not change a bit of the results.
 
         Args:
-            batches: `batches`; the next `count` of them have one shape.
-            state: `spread`, or that of the step before.
+            batches: from `batches`; the next `count` have one shape.
+            state: from `spread` or the step before.
             count: the number of steps.
 
         Returns:
-            The steps' metrics, float64 [count]: the task's and "loss", each its mean over the
-            global batch, "gradient_norm" before clipping, and "weight"; and the state for the next
-            step.
+            Metrics of each step, float64 [count], and the state for the next step. The task's
+            metrics and "loss" are means over the global batch, "gradient_norm" is that before
+            clipping, and "weight" is the batch's.
         """
         return self._compiled_steps(next(batches), batches, tf.constant(count), state)
 
     @tf.function(autograph=False)
     def _compiled_steps(self, first, rest, count, state):
-        # The first batch is drawn outside: its static shape, which a dataset with a shorter last
-        # batch does not have, is what the steps are compiled for.
+        # Draw the first batch outside. The steps are compiled for its static shape, which a dataset
+        # with a shorter last batch does not tell.
         names: list[str] = []
 
         def draw():
@@ -249,7 +233,7 @@ class Trainer:
 
         def step(index, state, rows):
             batch = first if rest is None else tf.cond(index > 0, draw, lambda: first)
-            # The loop is around the replicas, not in them: they cannot meet inside of one.
+            # The loop is around the replicas, since replicas cannot synchronise inside a loop.
             metrics, state = self.strategy.run(self._replica_step, args=(batch, state))
             names[:] = metrics
             values = [self.strategy.experimental_local_results(v)[0] for v in metrics.values()]
@@ -270,8 +254,8 @@ class Trainer:
         gradients = tape.gradient(
             loss, [v.value for v in trained], unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        # Dense, as torch's are: the norm is that of the summed rows of an embedding, and weight
-        # decay and Adam's moments move every row.
+        # Make gradients dense, as torch's are: the norm then counts the summed rows of an
+        # embedding, and weight decay and Adam's moments move every row.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         weight = tf.cast(weight, loss.dtype)
         sums, weight, gradients = tf.distribute.get_replica_context().all_reduce(
@@ -279,10 +263,9 @@ class Trainer:
         )
         gradients = [gradient / tf.cast(weight, gradient.dtype) for gradient in gradients]
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
-        # `apply` sums over the replicas, once more.
-        self.optimizer.apply(
-            [gradient / self.replicas for gradient in gradients] if self.replicas > 1 else gradients
-        )
+        if self.replicas > 1:  # `apply` sums over the replicas again
+            gradients = [gradient / self.replicas for gradient in gradients]
+        self.optimizer.apply(gradients)
         means = {name: value / tf.cast(weight, value.dtype) for name, value in sums.items()}
         state = tf.nest.map_structure(tf.stop_gradient, state)
         return {**means, "gradient_norm": norm, "weight": weight}, state
@@ -290,13 +273,6 @@ class Trainer:
     def _split(self, *batch):
         shares = tf.nest.map_structure(lambda x: tf.stack(tf.split(x, self.replicas)), batch)
         return shares if len(shares) > 1 else shares[0]
-
-    def _check_batch_size(self, batch_size: int | None) -> None:
-        if batch_size is not None and batch_size % self.replicas:
-            raise ValueError(
-                f"`batch_size` must be divisible by the number of replicas, {self.replicas} "
-                f"(or train on one device). Received: batch_size={batch_size}"
-            )
 
 
 def fit(
@@ -312,38 +288,30 @@ def fit(
     strategy: tf.distribute.Strategy | None = None,
     signals: StopSignals | None = None,
 ) -> Result:
-    """Trains to the end, or until a signal comes; goes on where the folder's run stopped.
+    """Trains until the end or a signal; continues the run in the folder.
 
     Args:
         task: What to train.
-        optimizer: Made under the strategy's scope.
+        optimizer: Created in the strategy's scope.
         schedule: Changes the optimizer after an epoch.
         workdir: The folder for checkpoints and records.
         epochs: The length of the run.
-        clip_norm: The global norm that gradients are clipped to, or None.
-        log_every_steps: How often to tell and record metrics.
-        checkpoint_every_steps: How often to write a checkpoint, besides that of each epoch.
-        strategy: Spreads batches over devices; None: the present one.
-        signals: Records the signal that comes; None: the loop's own.
+        clip_norm: The largest global norm of the gradient, or None.
+        log_every_steps: How often to print and record metrics.
+        checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
+            each epoch.
+        strategy: Spreads batches over devices. Default: the current strategy.
+        signals: Records signals. Default: the loop's own recorder.
 
     Returns:
         How the run ended. `checkpoints.load_best` reads the best weights, unless they are
         `unsaved`.
 
     Raises:
-        NonFiniteLossError: The loss or the gradient is NaN or infinite. The checkpoints are those
-            from before.
-        ValueError: An argument is out of range.
-        WorkdirError: The folder's run is one on another number of replicas; or its checkpoints
-            cannot be read, or none can be written.
+        NonFiniteLossError: The loss or the gradient is NaN or infinite. Earlier checkpoints stay.
+        WorkdirError: The folder's run has another number of replicas, its checkpoints cannot be
+            read, or none can be written.
     """
-    for argument, value in (
-        ("epochs", epochs),
-        ("log_every_steps", log_every_steps),
-        ("checkpoint_every_steps", checkpoint_every_steps),
-    ):
-        if value is not None and value < 1:
-            raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
     with (
@@ -354,27 +322,20 @@ def fit(
         return run.to_the_end(signals)
 
 
-class _Means:
-    """Means of metrics over steps, each with its weight; in float64, in the order of the steps."""
+def _add(sums: dict[str, float], metrics: Mapping[str, float]) -> None:
+    """Adds a step's mean metrics to sums, each times the step's weight, and the weight itself."""
+    for name, value in metrics.items():
+        weight = 1.0 if name == "weight" else metrics["weight"]
+        sums[name] = sums.get(name, 0.0) + weight * value
 
-    def __init__(self, sums: Mapping[str, float] | None = None):
-        self.sums = dict(sums or {})
 
-    @property
-    def weight(self) -> float:
-        return self.sums.get("weight", 0.0)
-
-    def add(self, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            weight = 1.0 if name == "weight" else metrics["weight"]
-            self.sums[name] = self.sums.get(name, 0.0) + weight * value
-
-    def values(self) -> dict[str, float]:
-        return {k: v / self.weight for k, v in self.sums.items() if k != "weight"}
+def _means(sums: Mapping[str, float]) -> dict[str, float]:
+    """Returns the weighted means of the metrics in sums that `_add` made."""
+    return {name: value / sums["weight"] for name, value in sums.items() if name != "weight"}
 
 
 class _Run:
-    """A run under way: what a checkpoint holds, and the steps to the run's end."""
+    """A run in progress: the contents of a checkpoint, and the steps to the run's end."""
 
     def __init__(self, trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps):
         self.trainer: Trainer = trainer
@@ -387,16 +348,16 @@ class _Run:
         self.losses: list[float] = []  # of the validation data, one an epoch
         self.best = (math.inf, 0)  # loss, epoch
         self.state: Nest = trainer.spread(self.task.initial_state())
-        self.epoch_means = _Means()
-        self.interval_means = _Means()
-        self.pace = 1  # steps that a call may have; the first, which traces, is one
+        self.epoch_sums: dict[str, float] = {}
+        self.interval_sums: dict[str, float] = {}
+        self.pace = 1  # most steps of a call; the first call traces and has one
         self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
         self.meter = costs.Meter(self._restore())
         check_epochs(workdir.path, len(self.losses), epochs)
         if self.checkpoints.saved is None:
             _refuse_remains(workdir)
             self.checkpoints.begin(self._arrays())
-        self.news: list[str] = []  # to be told at the beginning
+        self.news: list[str] = []  # lines to print at the beginning
         changes = self._change(workdir)
         self.progress = progress.Progress(
             workdir.path,
@@ -414,7 +375,7 @@ class _Run:
         try:
             self._epochs(signals)
         except NonFiniteLossError:
-            self.checkpoints.write_best()  # of an epoch before, where there had been no room
+            self.checkpoints.write_best()  # of an earlier epoch, if the disk had no room for them
             raise
         if signals.received:
             self._interrupt(signals)
@@ -443,7 +404,7 @@ class _Run:
         end = start + self.task.steps_per_epoch
         if self.step == start:
             self.state = self.trainer.spread(self.task.initial_state())
-            self.epoch_means = _Means()
+            self.epoch_sums = {}
         while self.step < end and not signals.received:
             self._call(batches, self._next_count(end))
             if self.step % self.log_every_steps == 0:
@@ -454,23 +415,22 @@ class _Run:
                     self._save()
 
     def _next_count(self, end: int) -> int:
-        """Returns how many steps can go by before something is due, or a signal may have come."""
+        """Returns how many steps fit before something is due or signals must be checked."""
         due = [n - self.step % n for n in (self.log_every_steps, self.checkpoint_every_steps) if n]
         last = end - 1  # may have a shape of its own
         return max(1, min(*due, last - self.step, self.pace))
 
     def _call(self, batches: Iterator[Nest], count: int) -> None:
-        """Takes steps, and waits for their results: a checkpoint is none of a run gone wrong."""
+        """Takes steps and waits for their results, so no checkpoint follows a failed step."""
         began = time.monotonic()
         metrics, self.state = self.trainer.steps(batches, self.state, count)
         self._add({name: values.numpy().tolist() for name, values in metrics.items()})
-        # Twice as many at most: the last ones' batches may have been ready, the next ones' not.
+        # At most double: these batches may have been prefetched, and the next ones may not be.
         self.pace = min(2 * count, int(_CALL_SECONDS * count / (time.monotonic() - began)))
-        if self.progress.advance(count):
-            self.progress.tell_time()
+        self.progress.advance(count)
 
     def _end_epoch(self, signals: StopSignals) -> None:
-        """Evaluates, and saves; raises StoppedError, with nothing changed, where a signal came."""
+        """Evaluates and saves; on a signal, raises StoppedError and changes nothing."""
         began = time.monotonic()
         epoch = len(self.losses) + 1
         trained = self.task.model.trainable_variables
@@ -486,7 +446,7 @@ class _Run:
         self.losses.append(loss)
         seconds = time.monotonic() - began
         self.progress.epoch(
-            self.epoch_means.values(),
+            _means(self.epoch_sums),
             validation,
             best=best,
             kept=self.checkpoints.unwritten_best is None,
@@ -497,21 +457,21 @@ class _Run:
         self._save()
 
     def _add(self, metrics: Mapping[str, list[float]]) -> None:
-        """Counts steps, and adds up their metrics."""
+        """Counts steps and adds their metrics."""
         for row in zip(*metrics.values(), strict=True):
             self.step += 1
             values = dict(zip(metrics, row, strict=True))
             loss, norm = values["loss"], values["gradient_norm"]
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise NonFiniteLossError(self.step, f"loss {loss}, gradient norm {norm}")
-            self.epoch_means.add(values)
-            self.interval_means.add(values)
+            _add(self.epoch_sums, values)
+            _add(self.interval_sums, values)
             self.meter.add(values["weight"])
 
     def _log(self) -> None:
-        means, self.interval_means = self.interval_means, _Means()
+        sums, self.interval_sums = self.interval_sums, {}
         rate = float(self.trainer.optimizer.learning_rate.numpy())
-        self.progress.interval(means.values(), means.weight, rate)
+        self.progress.interval(_means(sums), sums["weight"], rate)
 
     def _interrupt(self, signals: StopSignals) -> None:
         self._save_now()
@@ -522,7 +482,7 @@ class _Run:
         )
 
     def _end(self) -> checkpoints.Unsaved | None:
-        """Writes what is not yet on disk of a run at its end; returns what cannot be written."""
+        """Writes what a finished run does not have on disk; returns what cannot be written."""
         saved = self._save_now()
         if not self.checkpoints.unwritten_best:
             self._find_best()
@@ -533,7 +493,7 @@ class _Run:
         return checkpoints.Unsaved(self.checkpoints, self.step, self._arrays())
 
     def _keep_last(self) -> bool:
-        """Takes the last epoch's weights for the best, which are lost; whether they are written."""
+        """Keeps the last epoch's weights as the best, which are lost; returns whether it did."""
         epoch = len(self.losses)
         self.progress.say(f"the weights of the last epoch, {epoch}, are kept as the best")
         self.best = (self.losses[-1], epoch)
@@ -541,7 +501,7 @@ class _Run:
             return self.checkpoints.save_best(self._weights(), epoch)
 
     def _save_now(self) -> bool:
-        """Writes what is not yet on disk; returns whether everything is."""
+        """Writes what is not on disk; returns whether everything is there now."""
         self.progress.flush()
         self.checkpoints.wait()
         if self.checkpoints.saved == self.step and not self.checkpoints.unwritten_best:
@@ -549,9 +509,9 @@ class _Run:
         return self.checkpoints.save(self.step, self._arrays())
 
     def _save(self) -> None:
-        """Copies everything for a checkpoint, which is written while the steps go on."""
+        """Copies everything for a checkpoint; a thread writes it while training continues."""
         self.progress.flush()
-        self.checkpoints.wait()  # no second copy beside that of the checkpoint before
+        self.checkpoints.wait()  # memory holds one copy at a time
         self.checkpoints.start_saving(self.step, self._arrays())
 
     def _arrays(self) -> dict[str, np.ndarray]:
@@ -560,8 +520,8 @@ class _Run:
             **self._weights(),
             **variables.arrays(self._optimizer_variables()),
             **{f"state/{i}": tensor.numpy() for i, tensor in enumerate(state)},
-            **{f"sums/{name}": np.float64(v) for name, v in self.epoch_means.sums.items()},
-            **{f"interval/{name}": np.float64(v) for name, v in self.interval_means.sums.items()},
+            **{f"sums/{name}": np.float64(v) for name, v in self.epoch_sums.items()},
+            **{f"interval/{name}": np.float64(v) for name, v in self.interval_sums.items()},
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
             **{f"cost/{name}": np.float64(v) for name, v in self.meter.read()._asdict().items()},
@@ -575,7 +535,7 @@ class _Run:
         return variables.of_optimizer(self.trainer.optimizer, self.task.model)
 
     def _check_replicas(self, replicas: int) -> None:
-        """Each replica draws masks of its own: on another number of them it is another run."""
+        """Raises WorkdirError for another number of replicas: each draws its own masks."""
         if replicas != self.trainer.replicas:
             raise WorkdirError(
                 f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
@@ -584,11 +544,11 @@ class _Run:
             )
 
     def _change(self, workdir: Workdir) -> tuple[Change, ...]:
-        """Takes over the values that have changed, from here on; returns all changes of the run.
+        """Applies changed config values from this step on; returns all changes of the run.
 
-        What the step and the schedule read is changed already; the learning rate is a variable,
-        which has its value from the checkpoint. That of a step of changes may be from before or
-        after them, so that they are made again: the rate is set, whatever it was.
+        The step and the schedule already read the new values. Only the learning rate is a variable,
+        restored from the checkpoint. A checkpoint of the step of a change may precede or follow the
+        change, so the rate is set in both cases.
         """
         new = len(workdir.pending)
         changes = workdir.record(self.step, round(self.step / self.task.steps_per_epoch, 4))
@@ -602,7 +562,7 @@ class _Run:
         return changes
 
     def _restore(self) -> costs.Cost:
-        """Sets everything to the newest checkpoint, where there is one; returns its cost."""
+        """Restores the newest checkpoint, if there is one; returns its cost."""
         found = self.checkpoints.restore()
         if found is None:
             return costs.Cost()
@@ -618,7 +578,7 @@ class _Run:
         return cost
 
     def _take(self, step: int, arrays: Mapping[str, np.ndarray]) -> costs.Cost:
-        """Sets everything to a checkpoint; returns its cost."""
+        """Restores a checkpoint; returns its cost."""
         self.step = step
         self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
         variables.assign(variables.of_model(self.task.model), arrays)
@@ -629,17 +589,17 @@ class _Run:
             for i, tensor in enumerate(tf.nest.flatten(former))
         ]
         self.state = self.trainer.spread(tf.nest.pack_sequence_as(former, state))
-        self.epoch_means = _Means(_scalars("sums/", arrays))
-        self.interval_means = _Means(_scalars("interval/", arrays))
+        self.epoch_sums = _scalars("sums/", arrays)
+        self.interval_sums = _scalars("interval/", arrays)
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
         return costs.Cost(*(float(arrays.get(f"cost/{k}", math.nan)) for k in costs.Cost._fields))
 
     def _find_best(self) -> None:
-        """Compares the best weights on disk with what the run knows of them, and tells of a loss.
+        """Compares the best weights on disk with the run's record, and reports lost weights.
 
-        Weights of an epoch that is still to come are those of a run that was killed before its
-        checkpoint: they will be computed again.
+        Weights may be of an epoch after the checkpoint, if the process was killed before the next
+        checkpoint. The run will compute them again.
         """
         loss, epoch = self.best
         found = self.checkpoints.best_epoch(unsaid=epoch)
@@ -663,7 +623,7 @@ class _Run:
 
 
 def _refuse_remains(workdir: Workdir) -> None:
-    """Refuses a folder whose run had taken steps, and that has no checkpoint any more."""
+    """Raises WorkdirError if a folder has traces of a run but no checkpoint."""
     names = (RESULT, progress.METRICS, f"checkpoints/{checkpoints.BEST}")
     if remains := [name for name in names if exists(workdir.path / name)]:
         raise WorkdirError(
@@ -673,6 +633,6 @@ def _refuse_remains(workdir: Workdir) -> None:
 
 
 def _scalars(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Returns the numbers whose names have a prefix, without it."""
+    """Returns the numbers whose names have a prefix, by the rest of the name."""
     found = {name: value for name, value in arrays.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): float(value) for name, value in found.items()}

@@ -1,7 +1,7 @@
-"""How much memory a run takes, told before any of it is there.
+"""How much memory a run takes, computed before the model is built.
 
-The number of parameters is exact. The rest is an order of magnitude to plan by, and a number that
-a training step cannot do with less than.
+The number of parameters is exact. The rest is a lower bound for a training step, and an estimate of
+its order of magnitude.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,14 +13,14 @@ from trainers.training import available_memory
 from trainers.training.available_memory import Room
 
 _BYTES = 4  # float32
-_SLOTS = {"sgd": 0, "adam": 2}  # variables of the optimizer, for each parameter
+_SLOTS = {"sgd": 0, "adam": 2}  # the optimizer's variables for each parameter
 
 
 class Need(NamedTuple):
-    """What training takes, in bytes.
+    """The memory of training in bytes.
 
     Attributes:
-        least: What has to be there at once.
+        least: A lower bound.
         about: An estimate.
     """
 
@@ -29,14 +29,14 @@ class Need(NamedTuple):
 
 
 def training(config: ml_collections.ConfigDict, parameters: int, least: int, about: int) -> Need:
-    """Returns what training takes, without the program itself and the data.
+    """Returns the memory of training, without the program and the data.
 
     Args:
         config: The run's config.
-        parameters: How many the model has. They, their gradients and the optimizer's variables are
-            in memory at once.
-        least: How many numbers a training step keeps for its backward pass at the least.
-        about: An estimate of how many.
+        parameters: The model's number of parameters. They, their gradients and the optimizer's
+            variables are in memory at once.
+        least: The least number of values that a training step keeps for its backward pass.
+        about: An estimate of that number.
     """
     copies = 2 + _SLOTS[config.optimizer.name] + config.schedule.average
     least, about = (_BYTES * (copies * parameters + kept) for kept in (least, about))
@@ -48,18 +48,18 @@ def check_training(
     need: Callable[[ml_collections.ConfigDict], Need],
     presets: Callable[[], Iterable[ml_collections.ConfigDict]],
 ) -> str | None:
-    """Compares what training takes with what there is.
+    """Compares the memory of training with the available memory.
 
     Args:
         config: The run's config.
-        need: What the training of a config takes, on the run's data.
-        presets: The configs of the task's presets.
+        need: Returns the memory of training with a config on the run's data.
+        presets: Returns the configs of the task's presets.
 
     Returns:
-        A warning if it may not fit, else None.
+        A warning if training may not fit, else None.
 
     Raises:
-        ValueError: It cannot fit; the message says what would.
+        ValueError: Training cannot fit; the message names what would.
     """
     room, (least, about) = available_memory.room(), need(config)
     if room is None or about <= room.size:
@@ -90,7 +90,7 @@ def _that_fit(
     presets: Iterable[ml_collections.ConfigDict],
     room: Room,
 ) -> Iterator[str]:
-    """Yields the flags that make training fit: a smaller batch, another preset."""
+    """Yields flags that make training fit: a smaller batch, another preset."""
     smaller = ml_collections.ConfigDict(config.to_dict())
     while smaller.data.batch_size > 1:
         smaller.data.batch_size //= 2

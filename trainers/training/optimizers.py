@@ -1,12 +1,11 @@
-"""Optimizers by torch's formulas, which the paper's recipes are written for.
+"""Optimizers with torch's formulas, as the paper's recipes need.
 
 Keras's own differ: its Adam scales epsilon, its weight decay is decoupled from the gradient, its
-clipping has no 1e-6. Everything that changes during a run stands in `variables`, so that a
-checkpoint of them is the whole optimizer.
+clipping lacks the 1e-6. `variables` holds everything that changes during a run, so a checkpoint of
+them is the whole optimizer.
 """
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,10 +20,10 @@ def clip_by_global_norm(
 
     Args:
         gradients: dense tensors.
-        clip_norm: the norm to clip to; None leaves the gradients as they are.
+        clip_norm: the largest norm; None keeps the gradients as they are.
 
     Returns:
-        The clipped gradients, and the norm that they had before.
+        The clipped gradients, and the norm before clipping.
     """
     norm = tf.linalg.global_norm(gradients)
     if clip_norm is None:
@@ -34,26 +33,21 @@ def clip_by_global_norm(
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """Adds weight_decay * variable to the gradient, which is clipped before it comes here."""
+    """Adds weight_decay * variable to the gradient, after the loop has clipped it."""
 
-    def __init__(self, learning_rate: float, weight_decay: float = 0.0, name: str | None = None):
-        for argument, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(
-                    f"`{argument}` must be finite and not negative. Received: {argument}={value}"
-                )
-        super().__init__(learning_rate=lambda: self.learning_rate, name=name)
-        # Keras would hold it in float32, too coarse for a run in float64.
+    def __init__(self, learning_rate: float, weight_decay: float = 0.0):
+        super().__init__(learning_rate=lambda: self.learning_rate)
+        # Keras's own variable is float32, too coarse for a run in float64.
         self.rate: keras.Variable = self.add_variable(
             shape=(), dtype="float64", aggregation="only_first_replica", name="learning_rate"
         )
         self.learning_rate = learning_rate
-        # Not `weight_decay`: Keras would apply that one, decoupled.
+        # Not named `weight_decay`: Keras would apply that, decoupled.
         self.coupled_weight_decay = weight_decay
 
     @property
     def learning_rate(self) -> keras.Variable:
-        """The learning rate, a variable that can be set to a number."""
+        """The learning rate: a variable; assign a number to set it."""
         return self.rate
 
     @learning_rate.setter
@@ -62,11 +56,11 @@ class Optimizer(keras.optimizers.Optimizer):
 
     @property
     def averaging(self) -> bool:
-        """Whether evaluation takes averaged weights."""
+        """Whether evaluation uses averaged weights."""
         return False
 
     def start_averaging(self) -> None:
-        """Switches averaging on from the next step.
+        """Starts averaging at the next step.
 
         Raises:
             ValueError: this optimizer has no averages.
@@ -77,20 +71,12 @@ class Optimizer(keras.optimizers.Optimizer):
 
     @contextlib.contextmanager
     def evaluation_weights(self, variables: Sequence[keras.Variable]) -> Iterator[None]:
-        """Sets `variables`, which `build` was given, to what is to be evaluated; then back."""
+        """Sets variables, as given to `build`, to their values for evaluation; restores them."""
         yield
 
     def slots(self) -> dict[str, Sequence[keras.Variable]]:
-        """Returns, by name, what there is one of for each variable that `build` was given."""
+        """Returns lists by name, with one variable for each variable given to `build`."""
         return {}
-
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments, the learning rate as it is now."""
-        return {
-            "learning_rate": float(self.rate.numpy()),
-            "weight_decay": self.coupled_weight_decay,
-            "name": self.name,
-        }
 
     def _coupled(self, gradient: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
         gradient = tf.cast(gradient, variable.dtype)
@@ -100,36 +86,29 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, which may average its iterates from some step on.
+    """Stochastic gradient descent, with optional averages of the iterates from some step on.
 
     The averages are those of torch's ASGD with t0 = 0 and lambd = 0: at the n-th averaged step the
     new iterate has the weight 1 / max(1, n - 1), so 1, 1, 1/2, 1/3, ...
 
     Args:
         learning_rate: the learning rate.
-        weight_decay: coefficient of the variable that is added to the gradient.
-        averages: whether to keep the variables that `start_averaging` needs.
-        name: the optimizer's name.
+        weight_decay: the coefficient of the variable in the gradient.
+        averages: whether to create the variables that `start_averaging` needs.
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        weight_decay: float = 0.0,
-        averages: bool = False,
-        name: str | None = None,
-    ):
-        super().__init__(learning_rate, weight_decay, name)
+    def __init__(self, learning_rate: float, weight_decay: float = 0.0, averages: bool = False):
+        super().__init__(learning_rate, weight_decay)
         self.averages: list = []
         self.keeps_averages = averages
-        # The number of iterations before the first averaged one; -1: not averaging.
+        # The number of iterations before the first averaged one; -1 while not averaging.
         self.averaged_from = self.add_variable(
             shape=(), dtype="int64", aggregation="only_first_replica", name="averaged_from"
         )
         self.averaged_from.assign(-1)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Makes the averages, one a variable."""
+        """Creates an average for each variable."""
         if self.built:
             return
         super().build(variables)
@@ -137,12 +116,12 @@ class SGD(Optimizer):
             self.averages = [self.add_variable_from_reference(v, "average") for v in variables]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """One step for one variable."""
+        """Updates one variable."""
         rate = tf.cast(learning_rate, variable.dtype)
         self.assign_sub(variable, rate * self._coupled(gradient, variable))
         if self.keeps_averages:
-            # Keras's hook for its subclasses. Under a strategy `variable` is a replica's copy, and
-            # only Keras can tell whose.
+            # `_get_variable_index` is Keras's hook for subclasses: in a strategy `variable` is a
+            # replica's copy, and only Keras knows of which variable.
             average = self.averages[self._get_variable_index(variable)]
             keras.ops.cond(
                 self.averaged_from >= 0,
@@ -151,27 +130,27 @@ class SGD(Optimizer):
             )
 
     def _update_average(self, average: keras.Variable, variable: tf.Variable) -> None:
-        # `iterations` counts the steps before this one, so this is n - 1.
+        # `iterations` counts the earlier steps, so this is n - 1.
         before = tf.cast(self.iterations - self.averaged_from, variable.dtype)
         weight = 1.0 / tf.maximum(before, tf.ones_like(before))
         self.assign(average, (1.0 - weight) * average + weight * variable)
 
     @property
     def averaging(self) -> bool:
-        """Whether evaluation takes averaged weights."""
+        """Whether evaluation uses averaged weights."""
         return bool(self.averaged_from.numpy() >= 0)
 
     def start_averaging(self) -> None:
-        """Switches averaging on from the next step."""
+        """Starts averaging at the next step."""
         if not self.keeps_averages:
             super().start_averaging()
         self.averaged_from.assign(self.iterations)
 
     @contextlib.contextmanager
     def evaluation_weights(self, variables: Sequence[keras.Variable]) -> Iterator[None]:
-        """Sets `variables` to their averages where there are some; then back."""
+        """Sets `variables` to their averages, if there are any, then restores them."""
         if not self.averaging or self.iterations.numpy() == self.averaged_from.numpy():
-            yield  # before the first step that is averaged
+            yield  # no step has been averaged yet
             return
         kept = [variable.numpy() for variable in variables]
         try:
@@ -186,24 +165,19 @@ class SGD(Optimizer):
         """Returns the averages, if they are kept."""
         return {"average": self.averages} if self.keeps_averages else {}
 
-    def get_config(self) -> dict:
-        """Returns the constructor's arguments, the learning rate as it is now."""
-        return {**super().get_config(), "averages": self.keeps_averages}
-
 
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015): m^ / (sqrt(v^) + epsilon), both corrected for their bias first.
 
     Args:
         learning_rate: the learning rate.
-        weight_decay: coefficient of the variable that is added to the gradient (not AdamW's).
-        name: the optimizer's name.
+        weight_decay: the coefficient of the variable in the gradient (not AdamW's).
     """
 
     beta_1, beta_2, epsilon = 0.9, 0.999, 1e-8
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Makes the two moments, one of each a variable."""
+        """Creates two moments for each variable."""
         if self.built:
             return
         super().build(variables)
@@ -215,10 +189,10 @@ class Adam(Optimizer):
         return {"mean": self.means, "square": self.squares}
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """One step for one variable, in one pass over the memory."""
+        """Updates one variable in one pass over memory."""
         index = self._get_variable_index(variable)  # see SGD
-        # In float64: 1 - 0.999 has lost four digits in float32. The fused kernel has the
-        # corrections inside epsilon's sum; given as here they come out as in the equation.
+        # Use float64, since 1 - 0.999 loses four digits in float32. The fused kernel adds epsilon
+        # before its corrections; with these arguments the result is that of the equation.
         step = tf.cast(self.iterations + 1, "float64")
         mean_correction = 1.0 - tf.pow(tf.constant(self.beta_1, "float64"), step)
         root_correction = tf.sqrt(1.0 - tf.pow(tf.constant(self.beta_2, "float64"), step))

@@ -1,8 +1,8 @@
 """What a run shows and records: a bar or lines, metrics.csv, TensorBoard events, curves.png.
 
-Nothing here decides anything: a record that cannot be written is told once and left out. Keras's
-`CSVLogger` and `TensorBoard` are callbacks of `fit`, which this loop is not, and do not drop what
-was recorded after the checkpoint that a run goes on from.
+A record that cannot be written never stops a run; a line says so once. Keras's `CSVLogger` and
+`TensorBoard` do not serve here: they are callbacks of `fit`, and a resumed run would keep their
+records from after its checkpoint.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ Metrics = Mapping[str, float]
 
 
 class Progress:
-    """Tells and records how a run goes.
+    """Prints and records the progress of a run.
 
     Args:
         folder: the run's folder.
-        display: turns metrics into those that people read, the first of them the curve's.
+        display: turns metrics into those that people read; the curves show the first.
         unit: what a step's weight counts, such as "tokens".
         epochs: the length of the run.
         steps_per_epoch: the length of an epoch.
-        step: the step that the run goes on from.
-        changes: of the run's config, for the curves.
-        out: where to; a bar where that is a terminal, lines elsewhere.
+        step: the step that the run continues from.
+        changes: changes of the run's config, for the curves.
+        out: shows a bar if it is a terminal, lines otherwise. Default: stdout.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Progress:
         self.changes = changes
         self._clock = _Clock()
         self._time_told = False
-        self._told: set[str] = set()  # what has kept records from being written
+        self._told: set[str] = set()  # why records could not be written
         self._bar = tqdm.tqdm(
             total=epochs * steps_per_epoch,
             initial=step,
@@ -76,46 +76,43 @@ class Progress:
             bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
         )
         self._table = Table(folder / METRICS, last_step=step, announce=self.say)
-        self._events: Events | None = None  # the next process writes what this one cannot
+        self._events: Events | None = None  # if this fails, the next process writes the events
         with self._tolerant():
-            rows = self._table.rows
-            self._events = Events(folder / EVENTS, rows, last_step=step, announce=self.say)
+            self._events = self._open_events(step)
 
     def say(self, line: str) -> None:
-        """Prints a line, above the bar where there is one; from any thread."""
+        """Prints a line, above the bar if there is one; any thread may call it."""
         with tqdm.tqdm.external_write_mode(self.out):
             print(line, file=self.out, flush=True)
 
-    def advance(self, steps: int = 1) -> bool:
-        """Counts steps; returns whether `tell_time` is due."""
+    def advance(self, steps: int = 1) -> None:
+        """Counts steps; after enough of them, prints once how long the run will take."""
         self.step += steps
         self._bar.update(steps)
         self._clock.tick(steps)
-        return not self._time_told and self._clock.settled
+        if self._clock.settled and not self._time_told:
+            self._time_told = True
+            self._tell_time()
 
-    def tell_time(self) -> None:
-        """Prints what an epoch and the run will take, after the first steps of this process."""
-        if not self._clock.running:
-            self._clock.start()
-            return
-        self._time_told = True
+    def _tell_time(self) -> None:
         epoch = self._clock.seconds_per_step() * self.steps_per_epoch
         self.say(
             f"about {_duration(epoch)} an epoch, {_duration(self._seconds_left())} to the end of "
             f"epoch {self.epochs}, evaluation not counted"
         )
 
-    @contextlib.contextmanager
-    def pause(self) -> Iterator[None]:
-        """Keeps what is done within it out of the rates."""
-        self._clock.stop()
-        try:
-            yield
-        finally:
-            self._clock.resume()
+    def pause(self) -> contextlib.AbstractContextManager[None]:
+        """Excludes the time within the context from the rates."""
+        return self._clock.pause()
 
     def interval(self, metrics: Metrics, weight: float, learning_rate: float) -> None:
-        """Tells the mean metrics of the steps since the last call, `weight` their tokens."""
+        """Prints and records mean metrics of the steps since the last call.
+
+        Args:
+            metrics: the means.
+            weight: the number of tokens in these steps.
+            learning_rate: the current one.
+        """
         rate = self._clock.lap(weight)
         shown = self.display(metrics)
         summary = (
@@ -140,14 +137,14 @@ class Progress:
         seconds: float,
         kept: bool = True,
     ) -> None:
-        """Tells the epoch that ended: mean metrics of its steps, and those of the evaluation.
+        """Prints and records the epoch that ended.
 
         Args:
-            train: of its steps.
-            validation: of the evaluation.
-            best: whether it is the best so far.
-            seconds: of the evaluation.
-            kept: whether the best epoch's weights are written.
+            train: mean metrics of its steps.
+            validation: metrics of the evaluation.
+            best: whether this epoch is the best so far.
+            seconds: the time of the evaluation.
+            kept: whether the best epoch's weights are on disk.
         """
         mark = " (best so far)" if kept else " (best so far, its weights not yet written)"
         train_shown, validation_shown = self.display(train), self.display(validation)
@@ -169,7 +166,7 @@ class Progress:
             )
 
     def flush(self) -> None:
-        """Has the records written that are not yet, before a checkpoint says that they are."""
+        """Writes all records to disk, before a checkpoint relies on them."""
         with self._tolerant():
             self._table.flush()
         with self._tolerant():
@@ -177,21 +174,19 @@ class Progress:
                 self._events.flush()
 
     def close(self) -> None:
-        """Ends the bar and the records."""
+        """Closes the bar and the records."""
         self._bar.close()
         self.flush()
         with self._tolerant():
-            if self._events:
-                self._close(self._events)
+            try:
+                if self._events:
+                    self._events.close()
+            except LackingError:  # write them again from the table
+                self._open_events(self.step).close()
 
-    def _close(self, events: Events) -> None:
-        """Ends the events; writes once more what of them could not be written."""
-        try:
-            events.close()
-        except LackingError:
-            rows = self._table.rows
-            folder = self.folder / EVENTS
-            Events(folder, rows, last_step=self.step, announce=self.say).close()
+    def _open_events(self, last_step: int) -> Events:
+        folder, rows = self.folder / EVENTS, self._table.rows
+        return Events(folder, rows, last_step=last_step, announce=self.say)
 
     def _epoch(self) -> int:
         return -(-self.step // self.steps_per_epoch)
@@ -209,7 +204,7 @@ class Progress:
 
     @contextlib.contextmanager
     def _tolerant(self) -> Iterator[None]:
-        """Lets no full disk stop the run; says what it was, once for each cause."""
+        """Keeps a full disk from stopping the run; prints each cause once."""
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
@@ -221,7 +216,7 @@ class Progress:
 
 
 class _Clock:
-    """Seconds a step, without the first step, which traces and compiles, and without pauses."""
+    """Seconds per step, without pauses and without the first step, which traces and compiles."""
 
     _SETTLED_STEPS, _SETTLED_SECONDS = 10, 5.0
 
@@ -234,32 +229,34 @@ class _Clock:
 
     @property
     def settled(self) -> bool:
-        """Whether there are steps enough to go by, or the first one is done."""
-        if not self.running:
-            return True
+        """Whether there are enough steps for an estimate."""
         return self._timed_steps >= self._SETTLED_STEPS or self._elapsed() >= self._SETTLED_SECONDS
 
-    def start(self) -> None:
-        self.running = True
-        self._since = time.monotonic()
-
-    def stop(self) -> None:
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Counts no seconds meanwhile."""
         self._seconds, self._since = self._elapsed(), math.inf
-
-    def resume(self) -> None:
-        if self.running:
-            self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            if self.running:
+                self._since = time.monotonic()
 
     def tick(self, steps: int) -> None:
+        """Counts steps; the first ones start the clock."""
         self._steps += steps
-        self._timed_steps += steps if self.running else 0
+        if self.running:
+            self._timed_steps += steps
+        else:
+            self.running = True
+            self._since = time.monotonic()
 
     def seconds_per_step(self) -> float:
         """Returns the mean over all timed steps."""
         return self._elapsed() / max(1, self._timed_steps)
 
     def lap(self, weight: float) -> float:
-        """Returns the weight a second since the last lap, of steps with `weight` in all."""
+        """Returns the weight per second since the last lap, whose steps weigh `weight` in all."""
         now = (self._steps, self._timed_steps, self._elapsed())
         steps, timed, seconds = (b - a for a, b in zip(self._last_lap, now, strict=True))
         self._last_lap = now
@@ -279,15 +276,15 @@ def draw_curves(
     """Draws the training and validation curves of a metric against the epoch.
 
     Args:
-        rows: those of a `table.Table`.
+        rows: the rows of a `table.Table`.
         steps_per_epoch: the length of an epoch.
         metric: the column to draw.
-        path: the picture's.
-        changes: of the run's config; those that changed steps are drawn as vertical lines.
+        path: the picture's path.
+        changes: changes of the run's config; a vertical line marks each that affects steps.
     """
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
-    # An epoch's mean stands in its middle. Kind, label, shift, style:
+    # Kind, label, shift, style. The shift puts an epoch's mean in the middle of the epoch.
     curves: list[tuple[str, str, float, dict[str, Any]]] = [
         (INTERVAL, "train", 0.0, dict(color="tab:blue", alpha=0.35, linewidth=0.8)),
         (EPOCH, "train, mean of an epoch", -0.5, dict(color="tab:blue", marker=".")),
@@ -312,7 +309,7 @@ def draw_curves(
 
 
 def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:
-    """Draws a line at each step at which there are changes, and says which."""
+    """Draws a labelled line at each step with changes."""
     drawn = [change for change in changes if change.of_the_steps]
     for _, together in itertools.groupby(drawn, lambda change: change.step):
         same = list(together)
@@ -339,7 +336,7 @@ def save_picture(picture: figure.Figure, path: epath.Path) -> None:
 
 
 def choose_scale(axes: Any, values: Sequence[float]) -> None:
-    """Makes the y axis logarithmic where the values drawn span much, with ticks to read."""
+    """Makes the y axis logarithmic, with readable ticks, if the values span a wide range."""
     if values and min(values) > 0 and max(values) > 5 * min(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))

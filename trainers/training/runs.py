@@ -30,17 +30,17 @@ from trainers.training.workdir import (
     refuse_other_run,
 )
 
-IMPORTED = "imported.json"  # in a folder of weights that were not trained there
-NEED_GPU = ("paper", "released")  # and what is called after them
+IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
+NEED_GPU = ("paper", "released")  # and the presets whose names begin so
 
 
 class Scores(NamedTuple):
-    """What a finished run has come to.
+    """The scores of a finished run.
 
     Attributes:
-        summary: it in words.
-        values: for each split and each protocol its numbers, by name.
-        pictures: by the names of their files.
+        summary: the scores in words.
+        values: numbers by split, protocol and name.
+        pictures: figures by file name.
     """
 
     summary: str
@@ -49,32 +49,32 @@ class Scores(NamedTuple):
 
 
 class Experiment(Protocol):
-    """What a run trains and measures: data and a model for them."""
+    """What a run trains and measures: data and a model."""
 
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
-        """Returns the memory that training by a config takes, on these data."""
+        """Returns the memory that training with a config takes on these data."""
 
     def check_replicas(self, replicas: int) -> None:
-        """Raises ValueError where that many replicas cannot share the batches."""
+        """Raises ValueError if that many replicas cannot share the batches."""
 
     def build(self) -> keras.Model:
-        """Returns the model, built; under the strategy's scope."""
+        """Returns the built model; called in the strategy's scope."""
 
     def task(self, model: keras.Model) -> loop.Task:
-        """Returns what the loop trains; under the strategy's scope."""
+        """Returns what the loop trains; called in the strategy's scope."""
 
     def keep(self, path: epath.Path) -> None:
-        """Binds the folder of a run to its data; raises WorkdirError where it has others."""
+        """Binds a run's folder to its data; raises WorkdirError if it has other data."""
 
     def introduction(self, model: keras.Model) -> str:
-        """Returns a line on the data and the model."""
+        """Returns a line about the data and the model."""
 
     def score(self, task: loop.Task, check: Callable[[], None]) -> Scores:
-        """Scores the model on validation data and, the only time, on test data.
+        """Scores the model on validation data and, only here, on test data.
 
         Args:
             task: what was trained.
-            check: to be called in between; raises where the run shall stop.
+            check: raises if the run must stop; call it between parts of the work.
         """
 
 
@@ -84,22 +84,22 @@ def train(
     path: epath.Path,
     distribute: str | None = None,
 ) -> None:
-    """Trains a run to its end or an interruption; goes on where an earlier call stopped.
+    """Trains a run to its end or an interruption; continues where an earlier call stopped.
 
-    At the end the best model by validation loss is scored, and the test set is read, once. A signal
-    and an output that is closed end it after the step or the second of steps that is under way.
+    At the end it scores the model with the best validation loss, and reads the test set once. A
+    signal or a closed output ends it after the current call of steps, about a second.
 
     Args:
         load: Returns what to train; called after the generators are seeded.
         config: The run's config.
         path: The run's folder.
-        distribute: "none", "mirrored"; None: "mirrored" where there is a GPU.
+        distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
 
     Raises:
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
-        NotKeptError: What the run came to could not be written.
-        stopping.StoppedError: It was told to stop, and has saved what there was to save.
+        NotKeptError: The result could not be written.
+        stopping.StoppedError: A signal came, and everything is saved.
     """
     schema.check(config)
     if exists(path / IMPORTED):
@@ -107,7 +107,7 @@ def train(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
     values, may_change = config.to_dict(), schema.may_change(config)
-    refuse_other_run(path, values, may_change)  # and again, once the folder is locked
+    refuse_other_run(path, values, may_change)  # once more after the folder is locked
     signals = stopping.StopSignals()
     with signals.output():
         prepared = _prepare(load, config, distribute, signals.check)
@@ -115,11 +115,11 @@ def train(
             prepared.experiment.keep(path)
             if not _tell_finished(folder, config):
                 _fit_and_score(prepared, folder, config, signals)
-    signals.check()  # the output may have been closed at its last line
+    signals.check()  # the output may have closed at the last line
 
 
 class _Prepared(NamedTuple):
-    """What a run trains, and lines that the user should read first."""
+    """What a run trains, and advice for the user."""
 
     experiment: Experiment
     strategy: tf.distribute.Strategy
@@ -142,7 +142,7 @@ def _prepare(
     experiment = load()
     experiment.check_replicas(strategy.num_replicas_in_sync)
     check()
-    # On GPUs the model is in their memory, of which TensorFlow tells nothing beforehand.
+    # With a GPU the model is in its memory, which TensorFlow does not report beforehand.
     advice = [] if has_gpu else _advice(config, experiment)
     with strategy.scope():
         model = experiment.build()
@@ -182,7 +182,7 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
     """Returns the config of the run in a folder.
 
     Raises:
-        WorkdirError: There is none, or it holds what no config may.
+        WorkdirError: There is no config, or it is not valid.
     """
     values = read_config(path)
     try:
@@ -192,7 +192,7 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
 
 
 def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]:
-    """Returns what a model card tells of a run: its task, and what it has been measured by.
+    """Returns what a model card says about a run: its task and its scores.
 
     Raises:
         UnreadableError: The run's result is damaged.
@@ -203,7 +203,7 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
         for split, scores in (result["scores"] if result else {}).items():
             score = scores["exact"]
             value = score[measure.name]
-            if value is not None:  # it was finite
+            if value is not None:  # it is finite
                 text = measure.told(value, measure.count(score))
                 told[f"{split.capitalize()} {measure.name}"] = text
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -214,7 +214,7 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
 
 
 def change(name: str, precision: str, before: str, after: str) -> dict[str, str]:
-    """Returns what a model card tells of weights in less precision, after what they change."""
+    """Returns what a model card says about lower precision: the score before and after."""
     return {f"{name.capitalize()} in {precision}": f"{after}, in float32 {before}"}
 
 
@@ -236,7 +236,7 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     """Prints the result of a run that has reached its last epoch; returns whether it has.
 
     Raises:
-        WorkdirError: it has, and shall have fewer epochs, or other values in those it has.
+        WorkdirError: the run is finished, and the config asks for fewer epochs or other values.
     """
     result, epochs = folder.result(), config.training.epochs
     former, _ = folder.pending.get("training.epochs", (epochs, epochs))
@@ -264,7 +264,7 @@ def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
 
 
 def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
-    """Raises WorkdirError where a finished run shall be another one."""
+    """Raises WorkdirError if a config changes what a finished run has done."""
     check_epochs(folder.path, done, epochs)
     if fields := [field for field in folder.pending if field != "training.epochs"]:
         told = ", ".join(f"`config.{field}`" for field in fields)
@@ -275,7 +275,7 @@ def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
 
 
 def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:
-    """Returns lines on memory and on the preset, for a machine without a GPU."""
+    """Returns advice on memory and on the preset, for a machine without a GPU."""
     presets = functools.partial(configs.presets, config.task)
     warning = memory.check_training(config, experiment.need, presets)
     advice = [warning] if warning else []
@@ -288,7 +288,7 @@ def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[s
 
 
 def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str:
-    """Sets the model to the best weights that there are; returns what to call them."""
+    """Sets the model to the best weights there are; returns their name."""
     weights = result.unsaved and result.unsaved.store.unwritten_best
     if weights:
         print("scoring the best weights from memory: they are not on disk", flush=True)
@@ -304,9 +304,9 @@ def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str
 def _finish(
     folder: Workdir, name: str, scores: Scores, result: loop.Result, model: keras.Model
 ) -> None:
-    """Prints and keeps what the weights `name` have come to."""
+    """Prints and writes the scores of the weights `name`."""
     summary = f"{name}: {scores.summary}"
-    print(summary, flush=True)  # first: it may be that nothing can be written
+    print(summary, flush=True)  # print first, since writing may fail
     if result.unsaved:
         result.unsaved.save()
     for file, picture in scores.pictures.items():
@@ -329,7 +329,7 @@ def _finish(
 
 
 def _keep_picture(picture: figure.Figure, path: epath.Path) -> None:
-    """Writes a picture, or says that it cannot be: the result has its numbers."""
+    """Writes a picture or prints why it cannot; the result has the picture's numbers."""
     try:
         save_picture(picture, path)
     except OSError as error:

@@ -1,10 +1,9 @@
-"""When the learning rate falls, or averaging starts: a function of the validation losses so far.
+"""When the learning rate falls or averaging starts, as a function of the validation losses so far.
 
-It has no state of its own: what it has done stands in the optimizer's variables.
+A schedule has no state: the optimizer's variables hold what it has done.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 from trainers.training import optimizers
@@ -14,14 +13,13 @@ from trainers.training import optimizers
 class Schedule:
     """Lowers the learning rate at given epochs and at plateaus.
 
-    A plateau is an epoch whose validation loss is above the best of all epochs before it but the
-    last `patience` (the rule of the authors' scripts). Nothing changes any more once averaging has
-    started.
+    An epoch is a plateau if its validation loss is above the best of all earlier epochs except the
+    last `patience` (the rule of the authors' scripts). Nothing changes after averaging has started.
 
     Attributes:
-        factor: what the learning rate is multiplied by.
-        minimum: the learning rate from which on it stays.
-        patience: of the plateau rule; None switches the rule off.
+        factor: multiplies the learning rate.
+        minimum: the learning rate falls no more at or below this value.
+        patience: the number of epochs in the plateau rule; None switches the rule off.
         epochs: the epochs, counted from 1, after which the learning rate falls whatever the loss.
         average: whether the first plateau starts averaging instead.
     """
@@ -32,29 +30,15 @@ class Schedule:
     epochs: tuple[int, ...] = ()
     average: bool = False
 
-    def __post_init__(self):
-        if not 0 < self.factor < 1:
-            raise ValueError(f"`factor` must be between 0 and 1. Received: factor={self.factor}")
-        if not 0 <= self.minimum < math.inf:
-            raise ValueError(
-                f"`minimum` must be finite and not negative. Received: minimum={self.minimum}"
-            )
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(
-                f"`patience` must be None or at least 1. Received: patience={self.patience}"
-            )
-        if any(epoch < 1 for epoch in self.epochs):
-            raise ValueError(f"`epochs` must be at least 1 each. Received: epochs={self.epochs}")
-
     def after_epoch(self, losses: Sequence[float], optimizer: optimizers.Optimizer) -> str | None:
         """Changes the optimizer for the next epoch.
 
         Args:
-            losses: the validation loss of each epoch so far, the last one's included.
-            optimizer: one of `optimizers`.
+            losses: the validation loss of each epoch, the last one included.
+            optimizer: from `optimizers`.
 
         Returns:
-            What it did, in words, or None.
+            The change in words, or None.
         """
         plateau = self._plateau(losses)
         if optimizer.averaging or not (plateau or len(losses) in self.epochs):

@@ -1,9 +1,9 @@
-"""How a command is stopped: by SIGINT, SIGTERM, SIGHUP, or an output that nobody reads any more.
+"""How a command stops: by SIGINT, SIGTERM, SIGHUP, or an output that nobody reads any more.
 
-`listen` has these signals end a command where it is. Within `StopSignals` they are recorded
-instead, by those who have something to save first. Either way the exit status is 128 and the
-signal's number, and a second signal ends the process at once. What the process was started to
-ignore, as by `nohup`, stays ignored.
+After `listen` these signals end a command at once. `StopSignals` records them instead, for code
+that must save something first. Either way the exit status is 128 plus the signal's number, and a
+second signal ends the process at once. Signals that the process was started to ignore, as by
+`nohup`, stay ignored.
 """
 
 import contextlib
@@ -17,28 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
-__all__ = [
-    "NUMBERS",
-    "Output",
-    "OutputError",
-    "StopSignals",
-    "StoppedError",
-    "abandon",
-    "ended_by",
-    "listen",
-    "say",
-    "status_of",
-]
-
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ended_by: int | None = None
-_SAME = 1.0  # seconds in which SIGTERM is sent once more by `timeout`, which means the same one
+_SAME = 1.0  # seconds; a second SIGTERM within them is the first again, as `timeout` sends it
 
 
 class StoppedError(SystemExit):
-    """A command was told to stop; where nobody catches it, that is the end and its status.
+    """A command was told to stop; if nobody catches the error, the command ends with its status.
 
-    Not an `Exception`: those who try again what failed must not take it for a failure.
+    It is not an `Exception`: code that retries failures must not catch it.
 
     Attributes:
         code: the exit status.
@@ -49,29 +36,29 @@ class StoppedError(SystemExit):
 
 
 class _AtOnceError(StoppedError):
-    """Leaves `StopSignals.at_once`; what it stands for has been recorded."""
+    """Leaves `StopSignals.at_once`; its signal has been recorded."""
 
 
 def status_of(number: int) -> int:
-    """Returns the exit status of a command that a signal stopped, as shells have it."""
+    """Returns the exit status that shells give a command stopped by a signal."""
     return 128 + number
 
 
 def say(line: str, stderr: int = 2) -> None:
-    """Writes a line to stderr, if that is possible; from a signal's handler, too."""
-    start = "\n" if os.isatty(stderr) else ""  # there the line has ^C
+    """Writes a line to stderr if possible; a signal's handler may call it."""
+    start = "\n" if os.isatty(stderr) else ""  # the terminal's line has ^C
     with contextlib.suppress(OSError):
         os.write(stderr, f"{start}{line}\n".encode())
 
 
 def listen(*, importing: bool = False, stderr: int = 2) -> None:
-    """Has a signal end this process, with a line instead of a traceback.
+    """Makes a signal end this process with a line instead of a traceback.
 
-    To be called in the main thread, for a process that is one command.
+    Call this in the main thread of a process that runs one command.
 
     Args:
-        importing: end it on the spot: modules in C may not be left by an exception.
-        stderr: the descriptor that the line goes to then.
+        importing: end the process on the spot, since no exception may leave a C module's import.
+        stderr: the descriptor for the line then.
     """
     global _ended_by
     _ended_by = None
@@ -84,11 +71,11 @@ class StopSignals:
     """Records signals instead of ending the process; a second one ends it.
 
     Attributes:
-        received: the name of the signal that came, or None. SIGPIPE: see `output`.
+        received: the name of the signal that came, or None; SIGPIPE as in `output`.
     """
 
     def __init__(self, tell: Callable[[], Any] | None = None) -> None:
-        """Args: tell: is called once, when a signal has come."""
+        """Args: tell: called once, after the first signal."""
         self.received: str | None = None
         self._tell = tell
         self._former: dict[int, Any] = {}
@@ -105,7 +92,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Has a signal raise StoppedError meanwhile, for what takes long and can be done again."""
+        """Lets a signal raise StoppedError, during long work that can be repeated."""
         self._at_once = True
         try:
             if self.received:
@@ -116,31 +103,31 @@ class StopSignals:
 
     @contextlib.contextmanager
     def output(self) -> Iterator[None]:
-        """Has stdout raise nothing meanwhile; that it was closed is recorded as SIGPIPE.
+        """Keeps stdout from raising errors; a closed stdout is recorded as SIGPIPE.
 
-        Where it cannot be written for another reason, as where it is a file on a full disk, a line
-        says so, and no more is written there.
+        If stdout fails for another reason, such as a full disk, a line says so, and later output is
+        dropped.
         """
         with contextlib.redirect_stdout(_Tolerant(sys.stdout, self)):
             yield
 
     def check(self) -> None:
-        """Raises StoppedError where a signal has come, and says so."""
+        """Prints a line and raises StoppedError if a signal has come."""
         if self.received:
             say(f"{self.reason}; the same command goes on")
             raise self.error()
 
     @property
     def reason(self) -> str:
-        """What has come, in words."""
+        """The signal that came, in words."""
         return _reason(signal.Signals[self.received or ""])
 
     def error(self) -> StoppedError:
-        """Returns what ends the command, a signal having come."""
+        """Returns the error that ends the command after a signal."""
         return StoppedError(signal.Signals[self.received or ""])
 
     def record(self, number: int) -> None:
-        """Records a signal, the first."""
+        """Records the first signal."""
         if self.received is None:
             self.received = signal.Signals(number).name
             if self._tell:
@@ -155,11 +142,11 @@ class StopSignals:
 
 
 class OutputError(OSError):
-    """The output cannot be written: nobody reads it any more, or the disk is full."""
+    """The output cannot be written, because nobody reads it any more or the disk is full."""
 
 
 class Output:
-    """A text stream whose errors are OutputErrors, so that they are known from others."""
+    """A text stream that raises OutputError, to tell its errors from others."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -173,19 +160,19 @@ class Output:
         return len(text)
 
     def flush(self) -> None:
-        """Writes what has not been written yet, or raises OutputError."""
+        """Writes the buffer, or raises OutputError."""
         self._try(self._stream.flush)
 
     def _try(self, function: Callable[..., Any], *arguments: str) -> None:
         try:
             function(*arguments)
         except OSError as error:
-            abandon(self._stream)  # before the end of the process tries once more
+            abandon(self._stream)  # before Python flushes it again at exit
             raise OutputError(error.errno, error.strerror) from error
 
 
 class _Tolerant(Output):
-    """Raises nothing; what cannot be written is lost."""
+    """An output that drops what it cannot write, and raises nothing."""
 
     def __init__(self, stream: TextIO, signals: StopSignals) -> None:
         super().__init__(stream)
@@ -206,7 +193,7 @@ class _Tolerant(Output):
 
 
 def abandon(stream: TextIO) -> None:
-    """Sends nowhere what a stream could not write, which its end would try once more."""
+    """Redirects a stream to nowhere, so that closing it does not try to write again."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -218,18 +205,18 @@ def _reason(number: signal.Signals) -> str:
 
 
 def _handle(handler: Callable[[int, Any], Any]) -> dict[int, Any]:
-    """Sets the handler of all signals that are not ignored; returns the former ones."""
-    if threading.current_thread() is not threading.main_thread():  # Python allows no other
+    """Sets the handler of all signals that are not ignored; returns the former handlers."""
+    if threading.current_thread() is not threading.main_thread():  # Python refuses other threads
         return {}
     heard = [each for each in NUMBERS if signal.getsignal(each) is not signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in heard}
 
 
 def ended_by() -> int | None:
-    """Returns the exit status of the signal that was to end this command, None where none came.
+    """Returns the exit status of the signal that should end this command, or None.
 
-    The exception that ends it may come out of C code as another one, or not at all: a handler runs
-    wherever Python code does, and what asks there whether an attribute exists takes any for a no.
+    Code between the handler and `main` may replace or swallow the handler's exception. For example,
+    C code that asks whether an attribute exists takes any exception for a no.
     """
     return _ended_by
 
@@ -252,7 +239,7 @@ def _again() -> Callable[[int, Any], None]:
     first = time.monotonic()
 
     def handle(number: int, _: object) -> None:
-        # A terminal that is closed sends SIGHUP twice, itself and by its shell.
+        # A closing terminal causes two SIGHUP, its own and its shell's.
         same = number == signal.SIGTERM and time.monotonic() - first < _SAME
         if number != signal.SIGHUP and not same:
             os._exit(status_of(number))
@@ -261,7 +248,7 @@ def _again() -> Callable[[int, Any], None]:
 
 
 def _lost(unraisable: Any) -> None:
-    """Ends the process where a signal came within a finalizer, of which Python only tells."""
+    """Ends the process after a signal in a finalizer, whose exceptions Python only prints."""
     if isinstance(unraisable.exc_value, _AtOnceError):
         return
     if isinstance(unraisable.exc_value, StoppedError):
@@ -272,11 +259,11 @@ def _lost(unraisable: Any) -> None:
 
 
 def _open_streams() -> None:
-    """Opens what of stdin, stdout and stderr is closed, or other files would get their numbers."""
+    """Opens closed standard streams, so that no other file gets their numbers."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
             setattr(sys, name, open(number, mode))
             setattr(sys, f"__{name}__", getattr(sys, name))

@@ -1,7 +1,7 @@
 """A run's table, metrics.csv: rows by kind and step, the same however often the run stopped.
 
-A table that is not as a run writes it, as after an editor or a spreadsheet, is never written over:
-it is set aside under another name, and the rows that can be read go on in a new one.
+A table that an editor or a spreadsheet has changed is never overwritten. It is renamed, and its
+readable rows continue in a new table.
 """
 
 import csv
@@ -27,10 +27,10 @@ class Content(NamedTuple):
 
     Attributes:
         fields: its columns.
-        rows: those that can be read, cells that hold no number empty.
-        half: a last line that does not end, as a process leaves it that was killed.
-        problem: what no run writes; None where there is nothing such.
-        origin: the file as it is; None where there is none, or it cannot be read.
+        rows: the readable rows; cells that should hold a number and do not are empty.
+        half: a last line without an end, as a killed process leaves it.
+        problem: what no run would write, or None.
+        origin: the file's bytes; None if it does not exist or cannot be read.
     """
 
     fields: list[str]
@@ -41,21 +41,21 @@ class Content(NamedTuple):
 
 
 class Table:
-    """A CSV file that rows are appended to, and that drops those of steps computed again.
+    """A CSV file to append rows to; it drops rows of steps that will be computed again.
 
     Attributes:
-        rows: all rows, also those that could not be written yet.
+        rows: all rows, those not written yet included.
     """
 
     def __init__(
         self, path: epath.Path, *, last_step: int, announce: Callable[[str], None] = print
     ):
-        """Opens the table of a run that goes on after `last_step`.
+        """Opens the table of a run that continues after `last_step`.
 
         Args:
             path: the file.
             last_step: the step of the run's checkpoint.
-            announce: is told, in a line, what is wrong with the file.
+            announce: takes a line about a problem with the file.
         """
         found = read(path)
         self.path = path
@@ -65,7 +65,7 @@ class Table:
         self._ours = True  # whether the file may be written
         problem = found.problem
         if not problem and _step(found.half.split(",")) <= last_step:
-            problem = "its last line is cut off"  # that of a killed process has a later step
+            problem = "its last line is cut off"  # a killed process leaves a later step
         if problem:
             announce(self._set_aside(problem, found.origin))
 
@@ -73,10 +73,10 @@ class Table:
         """Adds a row; a field not seen before becomes a column.
 
         Raises:
-            OSError: it could not be written; it will be with the next row, or by `flush`.
+            OSError: the row could not be written; the next row or `flush` tries again.
         """
         if any(r["kind"] == row["kind"] and r["step"] == str(row["step"]) for r in self.rows[-3:]):
-            return  # of a run that was stopped between a record and its checkpoint
+            return  # the run was stopped between this record and its checkpoint
         self.rows.append({field: str(value) for field, value in row.items()})
         appendable = self._current and set(row) <= set(self.fields)
         self._current = False
@@ -89,7 +89,7 @@ class Table:
         self._current = True
 
     def flush(self) -> None:
-        """Writes what is not yet written; raises OSError where that fails."""
+        """Writes the rows that are not written yet, or raises OSError."""
         if self._current or not self._ours or not self.fields:
             return
         text = io.StringIO()
@@ -100,12 +100,12 @@ class Table:
         self._current = True
 
     def _set_aside(self, problem: str, origin: bytes | None) -> str:
-        """Keeps the file under another name, and begins a new one; returns what there is to say."""
+        """Keeps the file under another name and begins a new one; returns a line about it."""
         told = f"{self.path} is not as a run writes it ({problem})"
         try:
             if origin is None:
                 aside = set_aside(self.path)
-            else:  # A copy: were we killed now, the rows would still stand where they belong.
+            else:  # Copy it: if we are killed now, the rows are still in their place.
                 aside = spare_path(self.path)
                 write_atomically(aside, lambda file: file.write(origin))
         except OSError as error:
@@ -127,7 +127,7 @@ class Table:
 
 
 def read(path: epath.Path) -> Content:
-    """Reads a table, and changes nothing; whatever is wrong with it, that is all it says."""
+    """Reads a table, changes nothing, and never raises: the content names a problem."""
     try:
         return parse(read_bytes(path))
     except FileNotFoundError:
@@ -137,7 +137,7 @@ def read(path: epath.Path) -> Content:
 
 
 def parse(origin: bytes) -> Content:
-    """Returns what the bytes of a table hold, line by line, so that one costs no other."""
+    """Parses the bytes of a table line by line, so that a bad line costs no other."""
     text, problems = _decode(origin)
     header, *lines = text.split("\n")
     half = lines.pop() if lines else ""
@@ -166,7 +166,7 @@ def parse(origin: bytes) -> Content:
 
 
 def _decode(origin: bytes) -> tuple[str, list[str]]:
-    """Returns the text, its lines ending in line breaks, and what is wrong with it."""
+    """Returns the text with plain line breaks, and its problems."""
     problems = []
     try:
         text = origin.decode()
@@ -183,9 +183,9 @@ def _decode(origin: bytes) -> tuple[str, list[str]]:
 
 
 def _cells(line: str, separator: str) -> list[str]:
-    """Returns the cells of a line; a spreadsheet may have put them in quotation marks."""
+    """Returns the cells of a line, without the quotation marks of a spreadsheet."""
     cells = [cell.strip('"') for cell in line.split(separator)]
-    # Where a comma separates no columns, it is what a number's fraction begins with.
+    # A comma that does not separate columns is a decimal comma.
     return cells if separator == "," else [cell.replace(",", ".") for cell in cells]
 
 
@@ -199,7 +199,7 @@ def _row(fields: Sequence[str], cells: Sequence[str]) -> Row | None:
 
 
 def _step(cells: Sequence[str]) -> int:
-    """Returns the step of a line's cells, which must be complete; a great one where it has none."""
+    """Returns the step in a line's cells; a very large number if the cell is cut or no number."""
     step = cells[1] if len(cells) > 2 else ""
     return int(step) if step.isascii() and step.isdecimal() and len(step) < 18 else sys.maxsize
 

@@ -1,4 +1,4 @@
-"""The variables of a model and of its optimizer, by names that any process gives them."""
+"""The variables of a model and of its optimizer, by names that are the same in every process."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -34,9 +34,9 @@ def of_optimizer(optimizer: optimizers.Optimizer, model: keras.Model) -> dict[st
 
 
 def _paths(variables: Sequence[keras.Variable], root: str) -> list[str]:
-    """Returns the variables' paths below `root`, numbered as in a process with this model alone.
+    """Returns the variables' paths below `root`, numbered as if the model were alone.
 
-    Keras numbers layers of one kind throughout the process: the `lstm_2` of a second model is
+    Keras numbers the layers of a kind throughout the process. The `lstm_2` of a second model is
     `lstm` here.
     """
     taken: set[str] = set()
@@ -55,7 +55,7 @@ def _paths(variables: Sequence[keras.Variable], root: str) -> list[str]:
 
 
 def _untaken(path: str, taken: set[str]) -> str:
-    """Returns a path with the least number, if any, that is not taken yet; takes it."""
+    """Returns the path with the least number, or none, that is free; takes it."""
     plain = re.sub(r"_\d+$", "", path)
     number, free = 0, plain
     while free in taken:
@@ -71,14 +71,14 @@ def arrays(named: Named) -> dict[str, np.ndarray]:
 
 
 def assign(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
-    """Sets variables to the values of a checkpoint, which may hold others beside them.
+    """Sets variables to the values of a checkpoint, which may also hold other arrays.
 
     Args:
         named: From `of_model` or `of_optimizer`.
-        arrays: What `arrays` returned, or what 0.1 wrote: `model/0`, `model/1`, ...
+        arrays: From `arrays`, or numbered by 0.1: `model/0`, `model/1`, ...
 
     Raises:
-        ValueError: The arrays are those of other variables; nothing has been set.
+        ValueError: The arrays belong to other variables; nothing has been set.
     """
     prefix = next(iter(named)).partition("/")[0]
     own = {name: array for name, array in arrays.items() if name.startswith(f"{prefix}/")}
@@ -105,10 +105,14 @@ def _numbered(named: Named, arrays: Named, prefix: str) -> dict[str, np.ndarray]
 
 
 def _check(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises ValueError where arrays have other names or shapes than variables."""
+    """Raises ValueError if arrays have other names or shapes than variables."""
     lacking = ", ".join(name for name in named if name not in arrays)
     unknown = ", ".join(name for name in arrays if name not in named)
-    problems = [f"lacks {lacking}"] * bool(lacking) + [f"has the unknown {unknown}"] * bool(unknown)
+    problems = []
+    if lacking:
+        problems.append(f"lacks {lacking}")
+    if unknown:
+        problems.append(f"has the unknown {unknown}")
     if problems:
         raise ValueError(f"it {' and '.join(problems)}")
     for name, variable in named.items():
@@ -119,5 +123,5 @@ def _check(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def as_dtype(array: np.ndarray, dtype: str | tf.DType) -> np.ndarray:
-    """Returns an array as it was written: NumPy's format drops the name of bfloat16."""
+    """Restores an array's dtype: NumPy's format drops the name of bfloat16."""
     return array.view(tf.as_dtype(dtype).as_numpy_dtype) if array.dtype.kind == "V" else array

@@ -1,8 +1,7 @@
-"""The folder of a run: its lock, its config, what of that has changed, its result.
+"""The folder of a run: its lock, its config, the config's changes, its result.
 
-A folder holds one run. `config.json` says which, `changes.json` which of its values were others and
-up to which step, `lock` is held by the process at work, `result.json` stands there once the run has
-finished.
+A folder holds one run. `config.json` has its values, `changes.json` their former values and steps.
+The process at work holds `lock`. `result.json` exists after the run has finished.
 """
 
 import contextlib
@@ -34,21 +33,21 @@ class WorkdirError(Exception):
 
 
 class NotKeptError(Exception):
-    """What a run came to could not be written; the message says what, and what to do.
+    """A result could not be written; the message says which, and what to do.
 
-    The run has not finished: the same command goes on.
+    The run has not finished, and the same command continues it.
     """
 
 
 class Change(NamedTuple):
-    """A field of a run's config that has another value from some step on.
+    """A change of a config field at a step of a run.
 
     Attributes:
-        step: steps done before it.
-        epoch: epochs done before it, and the part done of the one under way.
+        step: steps done before the change.
+        epoch: epochs done before the change, with the fraction of the current one.
         field: dotted, such as "optimizer.learning_rate".
-        was: the value before, as JSON has it.
-        now: the value from then on.
+        was: the former value, as in JSON.
+        now: the new value.
     """
 
     step: int
@@ -59,7 +58,7 @@ class Change(NamedTuple):
 
     @property
     def of_the_steps(self) -> bool:
-        """Whether steps are others than they would have been; more epochs change none of them."""
+        """Whether the change affects training steps; more epochs do not."""
         return self.field.startswith(("optimizer.", "schedule."))
 
     def __str__(self) -> str:
@@ -71,8 +70,8 @@ class Workdir:
 
     Attributes:
         path: the folder.
-        pending: the fields whose values are not those that the run has had so far, dotted, each
-            with the value it had and the one it is to have. They are taken over by `record`.
+        pending: the dotted fields whose values are new, each with its old and its new value.
+            `record` applies them.
     """
 
     def __init__(self, path: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]):
@@ -86,15 +85,14 @@ class Workdir:
         }
 
     def record(self, step: int, epoch: float) -> tuple[Change, ...]:
-        """Takes over what is pending, as of a step.
+        """Records the pending changes, as of a step.
 
-        To be called when everything else has been found to be in order: nothing has been written
-        before. A process that is killed here, or before its first checkpoint, is no matter: the
-        same command finds the same step, and nothing pending that is recorded.
+        Call this after all checks, since it writes. If the process is killed here or before its
+        next checkpoint, the same command finds the same step and these changes.
 
         Args:
-            step: the step that the run goes on from. Where that is a step before one of a change,
-                since a checkpoint was lost, the change is one as of this step.
+            step: the step that the run continues from. A recorded change of a later step moves to
+                this one; its checkpoint was lost.
             epoch: that step in epochs.
 
         Returns:
@@ -110,15 +108,16 @@ class Workdir:
         if changes != self._changes:
             value = {"changes": [change._asdict() for change in changes]}
             write_json(self.path / CHANGES, value)
-        if json_value(self._config) != read_config(self.path):  # last: what has it has the record
+        # Write the config last, so that a folder with the new config also has the record.
+        if json_value(self._config) != read_config(self.path):
             write_json(self.path / CONFIG, self._config)
         self._changes, self.pending = changes, {}
         return changes
 
     def result(self) -> dict | None:
-        """Returns what `finish` was given, or None for a run that has not finished.
+        """Returns what `finish` wrote, or None if the run has not finished.
 
-        A file that is damaged is set aside and told: what it held is computed from the weights.
+        A damaged file is set aside, and a line says so: the weights give the result again.
         """
         try:
             return read_result(self.path, {"epochs": int, "summary": str, "scores": dict})
@@ -128,7 +127,7 @@ class Workdir:
             return None
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Marks the run as finished, with its final result."""
+        """Marks the run as finished by writing its result."""
         write_json(self.path / RESULT, result)
 
 
@@ -136,20 +135,20 @@ class Workdir:
 def open_workdir(
     path: epath.PathLike, config: Mapping[str, Any], *, may_change: Sequence[str] = ()
 ) -> Iterator[Workdir]:
-    """Prepares a folder for a run, new or resumed, and holds it until the context is left.
+    """Prepares a folder for a new or resumed run, and locks it within the context.
 
     Args:
-        path: the folder; made where it does not exist.
-        config: the run's whole config, nested mappings of what JSON holds.
-        may_change: the fields, dotted, which a resumed run may have changed, such as
-            "training.epochs". They stay as they are there until `Workdir.record`.
+        path: the folder; created if it does not exist.
+        config: the run's whole config, nested mappings of JSON values.
+        may_change: the dotted fields that a resumed run may change, such as "training.epochs".
+            The folder keeps their old values until `Workdir.record`.
 
     Yields:
         The folder.
 
     Raises:
         WorkdirError: another process is at work in it, it belongs to another model or recipe, or
-            it holds files that are none of a run's.
+            it holds files that no run writes.
     """
     folder = epath.Path(path)
     if exists(folder) and not folder.is_dir():
@@ -167,7 +166,7 @@ def open_workdir(
 def refuse_other_run(
     path: epath.PathLike, config: Mapping[str, Any], may_change: Sequence[str]
 ) -> None:
-    """Raises WorkdirError where a folder's run, if it has one, differs in what may not change."""
+    """Raises WorkdirError if a folder has a run with another config, `may_change` aside."""
     differing = [
         f"{field}: {was} there, {now} here"
         for field, (was, now) in _differing(epath.Path(path), config).items()
@@ -181,10 +180,10 @@ def refuse_other_run(
 
 
 def read_changes(path: epath.PathLike) -> tuple[Change, ...]:
-    """Returns what of its config the run in a folder has changed, in the order of the steps.
+    """Returns the config changes of the run in a folder, in the order of the steps.
 
     Raises:
-        WorkdirError: its record cannot be read.
+        WorkdirError: the record cannot be read.
     """
     file = epath.Path(path) / CHANGES
     value = read_kept(file, {"changes": list})
@@ -198,7 +197,7 @@ def read_changes(path: epath.PathLike) -> tuple[Change, ...]:
 
 
 def check_epochs(path: epath.PathLike, done: int, epochs: int) -> None:
-    """Raises WorkdirError where a run shall have fewer epochs than it has done."""
+    """Raises WorkdirError if `epochs` is less than the run has done."""
     if epochs < done:
         raise WorkdirError(
             f"the run in {path} has done {done} epochs, which stay done: `config.training.epochs` "
@@ -207,11 +206,11 @@ def check_epochs(path: epath.PathLike, done: int, epochs: int) -> None:
 
 
 def read_result(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict | None:
-    """Returns the result of the run in a folder, or None for one that has not finished.
+    """Returns the result of the run in a folder, or None if it has not finished.
 
     Args:
         path: the folder.
-        fields: what it has to have, as for `files.read_json`.
+        fields: required fields, as for `files.read_json`.
 
     Raises:
         UnreadableError: the file is damaged.
@@ -229,10 +228,10 @@ def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
 
     Args:
         path: the folder.
-        fields: what it has to have, as for `files.read_json`.
+        fields: required fields, as for `files.read_json`.
 
     Raises:
-        WorkdirError: there is no run in it, or its config is damaged.
+        WorkdirError: the folder has no run, or its config is damaged.
         OSError: it cannot be read.
     """
     config = read_kept(epath.Path(path) / CONFIG, fields)
@@ -244,15 +243,15 @@ def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
 
 
 def read_kept(file: epath.Path, fields: Mapping[str, type] | None = None) -> dict | None:
-    """Returns what a run wrote at its beginning, and needs; None where there is no such file.
+    """Returns a JSON file that a run wrote at its beginning and needs; None if it is missing.
 
     Args:
-        file: of JSON.
-        fields: what it has to have, as for `files.read_json`.
+        file: the JSON file.
+        fields: required fields, as for `files.read_json`.
 
     Raises:
-        WorkdirError: it is damaged.
-        OSError: it cannot be read.
+        WorkdirError: the file is damaged.
+        OSError: the file cannot be read.
     """
     try:
         return read_json(file, fields) if exists(file) else None
@@ -261,7 +260,7 @@ def read_kept(file: epath.Path, fields: Mapping[str, type] | None = None) -> dic
 
 
 def _instead(folder: epath.Path) -> str:
-    """Returns what to do about a folder without a run: it may be that of several."""
+    """Returns advice on a folder without a run; its subfolders may have runs."""
     runs = sorted(folder.glob(f"*/{CONFIG}"))
     if not runs:
         return "train one there first"
@@ -269,11 +268,7 @@ def _instead(folder: epath.Path) -> str:
 
 
 def check_output(path: epath.PathLike) -> None:
-    """Refuses a run's folder, and what is in one, as a place for anything else.
-
-    Raises:
-        WorkdirError: `--output` leads there.
-    """
+    """Raises WorkdirError if `--output` is a run's folder or lies in one."""
     output = epath.Path(path)
     for folder in (output, *output.parents):
         of_a_run = (folder / LOCK, folder / "checkpoints")
@@ -285,7 +280,7 @@ def check_output(path: epath.PathLike) -> None:
 
 
 def _refuse_foreign(folder: epath.Path) -> None:
-    """A folder without a config must be empty, but for a lock whose run never began."""
+    """Raises WorkdirError if a folder without a config has files, but for an unused lock."""
     found = sorted(p.name for p in folder.iterdir()) if exists(folder) else []
     if foreign := [name for name in found if name not in (LOCK, f".{CONFIG}.part")]:
         raise WorkdirError(
@@ -295,11 +290,11 @@ def _refuse_foreign(folder: epath.Path) -> None:
 
 
 def _differing(folder: epath.Path, config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns the fields that differ from those of a folder's run, each as it was and as it is."""
+    """Returns the fields that differ from the run's in a folder, with old and new values."""
     if not exists(folder / CONFIG):
         return {}
     was = flatten(json_value(configs.completed(read_config(folder))))
-    # Those recorded by a process that was killed before it wrote them into the config.
+    # A process may have been killed after it recorded changes, before it wrote the config.
     was.update((change.field, change.now) for change in read_changes(folder))
     now = flatten(json_value(config))
     return {
@@ -311,7 +306,7 @@ def _differing(folder: epath.Path, config: Mapping[str, Any]) -> dict[str, tuple
 
 @contextlib.contextmanager
 def _locked(folder: epath.Path) -> Iterator[None]:
-    """Holds the folder's lock, which the system releases however the process ends."""
+    """Holds the folder's lock; the system releases it however the process ends."""
     file = _open_lock(folder)
     if file is None:
         yield
@@ -328,7 +323,7 @@ def _open_lock(folder: epath.Path) -> TextIO | None:
     refuse_pipe(folder / LOCK)
     try:
         return open(os.fspath(folder / LOCK), "a+")
-    except FileNotFoundError:  # an object store has no locks
+    except FileNotFoundError:  # object stores have no locks
         return None
 
 

@@ -339,14 +339,14 @@ def test_a_file_of_flags_is_read_as_the_flags_are(tmp_path, capsys):
     file.write_text("--task=ptb\n--preset=small\n--config.model.depth=7\n")
     saved = flagsaver.save_flag_values()
     try:
-        command.parse(["lm", f"--flagfile={file}"], lambda argv: None)
+        command.parse(["lm", f"--flagfile={file}"])
         assert (flags.FLAGS.config.preset, flags.FLAGS.config.model.depth) == ("small", 7)
     finally:
         flagsaver.restore_flag_values(saved)
     for text, told in (("--task=ptb\n--config.preset=paper\n", "use --preset="), (None, "flags")):
         file.write_text(text) if text else file.unlink()
         with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_:
-            command.parse(["lm", f"--flagfile={file}"], lambda argv: None)
+            command.parse(["lm", f"--flagfile={file}"])
         assert exit_.value.code == command.Status.REFUSED
         error = capsys.readouterr().err
         assert told in error and len(error.splitlines()) == 1

@@ -39,8 +39,7 @@ def begin(folder, out, step=0):
 def go(shown, steps):
     """Tells of steps as the loop does: an interval every two, an epoch every four."""
     for _ in range(steps):
-        if shown.advance():
-            shown.tell_time()
+        shown.advance()
         if shown.step % 2 == 0:
             shown.interval({"loss": 8 / shown.step, "gradient_norm": 0.5}, 64.0, 0.002)
         if shown.step % 4 == 0:
