@@ -212,6 +212,17 @@ def exists(path: epath.PathLike) -> bool:
     return True
 
 
+def is_file(path: epath.PathLike) -> bool:
+    """Returns whether a path is a regular file.
+
+    A path that cannot be examined counts as one, so that reading it gives the error.
+    """
+    try:
+        return _kind_of(epath.Path(path)) is None
+    except OSError:
+        return True
+
+
 def read_bytes(path: epath.PathLike) -> bytes:
     """Reads a file, with a second attempt after a failure, which may have passed.
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from etils import epath
 from google.protobuf import message
 
-from trainers.data.files import exists, read_bytes, set_aside, write_atomically
+from trainers.data.files import exists, is_file, read_bytes, set_aside, write_atomically
 
 EVENTS = "tensorboard"
 _MARK = "tfevents"  # TensorBoard reads only files with this in their name
@@ -127,7 +127,7 @@ def _drop_after(
 
 
 def _files(folder: epath.Path) -> list[epath.Path]:
-    return sorted(path for path in folder.iterdir() if _MARK in path.name and path.is_file())
+    return sorted(path for path in folder.iterdir() if _MARK in path.name and is_file(path))
 
 
 def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _File:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 import re
 
 import pytest
@@ -157,6 +158,20 @@ def _kill_before(patch, operation, folder):
     for name in OPERATIONS:
         patch.setattr(type(folder), name, wrap(getattr(type(folder), name)))
     return done
+
+
+def test_a_file_that_cannot_be_examined_once_is_not_written_again(folder, monkeypatch):
+    stat, failures = os.stat, [OSError(errno.EIO, "Input/output error")]
+
+    def failing(path, *args, **options):
+        if failures and "tfevents" in str(path):
+            raise failures.pop()
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", failing)
+    record(folder, range(LAST + 1, 8), last_step=LAST, told=rows(range(FIRST, LAST + 1)))
+    assert not failures
+    assert scalars(folder) == expected(7)
 
 
 def test_a_clean_up_that_is_killed_loses_nothing_and_repeats_nothing(folder, monkeypatch):
