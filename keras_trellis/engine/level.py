@@ -120,9 +120,8 @@ def level(
 
     In training it has a gradient of its own. For this it keeps the pre-activations and the state
     of the level below, `blocks + states` times `units` numbers a step, and computes all else
-    again. The gate's derivative comes from a tape. The kernel's gradient is one product a level: a
-    single product of several levels' stacked factors was no faster (`benchmarks.weight_gradient`).
-    Otherwise it is made of plain operations, which any server runs.
+    again. The gate's derivative comes from a tape. The kernel's gradient is one product a level.
+    Otherwise the map is made of plain operations, which any server runs.
 
     Args:
         gate: the gate.

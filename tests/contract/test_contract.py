@@ -272,7 +272,7 @@ def test_number_formats(entry, built, inputs, policy, compute, tolerance):
         assert np.isfinite(np.asarray(tf.cast(gradient, tf.float32))).all()
         size = np.abs(np.asarray(exact)[np.isfinite(exact)]).max() + 1e-3
         difference = np.asarray(tf.cast(gradient, tf.float64)) - np.asarray(exact)
-        assert np.nanmax(np.abs(difference)) < entry.gradient_slack * tolerance * size
+        assert np.nanmax(np.abs(difference)) < 3 * tolerance * size
 
 
 def test_configuration_is_json_and_goes_round(entry, built):
