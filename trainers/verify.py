@@ -11,6 +11,7 @@ https://github.com/locuslab/trellisnet. The command needs torch (`pip install '.
 """
 
 import contextlib
+import dataclasses
 import importlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +34,27 @@ from trainers.training import loop, runs
 
 FLAGS = flags.FLAGS
 TOLERANCE = 1e-9  # relative to a tensor's largest value; float64 has 2e-16
-# The fields of `config.model` that their code does not have: they must have their defaults.
-_OURS = ("gate", "groups", "inject_every")
+# The fields of `config.model` that their code has too, or that change nothing in a trellis network.
+# All others, those of a later release too, must have their defaults.
+_THEIRS = frozenset(
+    {
+        *released.TOLD,
+        *released.UNTOLD,
+        "layer",
+        "layers",
+        "equilibrium",
+        "head",
+        "mixture",
+        "adaptive",
+        "initial_deviation",
+        "embeddings_initializer",
+        "auxiliary_every",
+        "auxiliary_weight",
+        "activation_weight",
+        "temporal_weight",
+        "untrained_input_id",
+    }
+)
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
@@ -103,12 +123,12 @@ def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.
     for name in [name for name in model if name.endswith("dropout")]:
         model[name] = 0.0
     model.mixture.update(latent_dropout=0.0, epsilon=1e-8)
-    for name in _OURS:
-        default = schema.defaults(config)[f"model.{name}"]
-        if model[name] != default:
+    for field in dataclasses.fields(schema.Model):
+        value = model[field.name]
+        if field.name not in _THEIRS and value != field.default:
             raise ValueError(
-                f"`config.model.{name}` must be {default!r}, for the authors' code has nothing "
-                f"else. Received: config.model.{name}={model[name]!r}"
+                f"`config.model.{field.name}` must be {field.default!r}, for the authors' code has "
+                f"nothing else. Received: config.model.{field.name}={value!r}"
             )
     model.untrained_input_id = -1
     config.training.epochs = steps  # each epoch has at least one step
