@@ -21,8 +21,19 @@ _KINDS = {
     "regularizer": keras.regularizers,
     "constraint": keras.constraints,
 }
-
-
+# The arguments that a config holds as they are.
+_PLAIN = (
+    "units",
+    "kernel_size",
+    "groups",
+    "inject_every",
+    "weight_normalization",
+    "dropout",
+    "recurrent_dropout",
+    "weight_dropout",
+    "use_bias",
+    "unit_forget_bias",
+)
 _OF_AN_LSTM = {
     "activation": "It belongs to the gate: `gate=keras_trellis.LSTMGate(activation=...)`.",
     "recurrent_activation": (
@@ -127,11 +138,7 @@ class TrellisBase(SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        names = (
-            *("units", "kernel_size", "groups", "inject_every", "weight_normalization"),
-            *("dropout", "recurrent_dropout", "weight_dropout", "use_bias", "unit_forget_bias"),
-        )
-        config = super().get_config() | {name: getattr(self, name) for name in names}
+        config = super().get_config() | {name: getattr(self, name) for name in _PLAIN}
         config["dilation_rate"] = list(self.dilation_rate)
         config["gate"] = keras.saving.serialize_keras_object(self.gate)
         config["output_units"] = None if self._all_units else self.output_units
