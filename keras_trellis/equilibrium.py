@@ -67,11 +67,12 @@ class EquilibriumTrellisLayer(TrellisBase):
         max_iterations: int = 100,
         **kwargs: Any,
     ) -> None:
-        for name in set(_OF_A_DEPTH) & kwargs.keys():
-            raise ValueError(
-                f"`{name}` has no meaning for a layer of infinite depth; `max_iterations` "
-                f"bounds its work. Received: {name}={kwargs[name]!r}"
-            )
+        for name in _OF_A_DEPTH:
+            if name in kwargs:
+                raise ValueError(
+                    f"`{name}` has no meaning for a layer of infinite depth; `max_iterations` "
+                    f"bounds its work. Received: {name}={kwargs[name]!r}"
+                )
         cycle = arguments.dilation_cycle(kwargs.get("dilation_rate", 1))
         every = arguments.positive("inject_every", kwargs.get("inject_every", 1))
         super().__init__(units, math.lcm(len(cycle), every), **kwargs)  # one turn
