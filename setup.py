@@ -31,7 +31,7 @@ EXTRAS = {
         "werkzeug",
     ],
     "lint": ["mypy", "pre-commit", "ruff"],
-    "benchmarks": ["jax", "keras-tcn", "psutil"],
+    "benchmarks": ["keras-tcn"],
     "docs": [
         "l2m4m",
         # The second versions are other programs, without plugins.
