@@ -31,7 +31,7 @@ EXTRAS = {
         "werkzeug",
     ],
     "lint": ["mypy", "pre-commit", "ruff"],
-    "benchmarks": ["keras-tcn"],
+    "benchmarks": ["jax", "keras-tcn"],
     "docs": [
         "l2m4m",
         # The second versions are other programs, without plugins.
