@@ -103,9 +103,8 @@ def scalars(data: bytes) -> list[tuple[int, str, float]]:
 def _scalars_of(event):
     scalars = []
     for each in event.summary.value:
-        value = float(tf.make_ndarray(each.tensor))
         if not _RATE.match(each.tag):
-            scalars.append((event.step, each.tag, value))
+            scalars.append((event.step, each.tag, each.simple_value))
     return scalars
 
 

@@ -106,12 +106,12 @@ def _encoded_text(runner, folder):
 
 
 def _half_encoded_text(runner, folder):
-    """A text whose encoding was killed after its tenth record."""
+    """A text whose encoding was killed in its second file of ids."""
     _text(runner, folder)
-    fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", "*/progress.json", at=10)
+    fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "write", "*/validation.ids")
     ended = runner.run(ENCODE.command(folder), Disturbance(fault))
     if ended.status != 128 + signal.SIGKILL:
-        raise PreparationError(f"no tenth record: {ended}")
+        raise PreparationError(f"no second file of ids: {ended}")
 
 
 def _half_text_run(runner, folder):

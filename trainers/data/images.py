@@ -177,13 +177,13 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
         The images that remain for training, and the validation part.
 
     Raises:
-        ValueError: `validation` is out of range.
+        ValueError: `validation` is too large.
     """
     count = len(images.labels)
-    if not 1 <= validation < count:
+    if validation >= count:
         raise ValueError(
-            f"`config.data.validation` must be from 1 to {count - 1:,}, as there are {count:,} "
-            f"images to train on. Received: config.data.validation={validation}"
+            f"`config.data.validation` must be at most {count - 1}, as there are {count} training "
+            f"images. Received: config.data.validation={validation}"
         )
     aside = np.zeros(count, bool)
     aside[np.random.default_rng(seed).choice(count, validation, replace=False)] = True
