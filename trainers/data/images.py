@@ -9,7 +9,6 @@ while it writes, and cannot read a user's files. Hence the builders and readers 
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -195,13 +194,9 @@ def _prepared(source: ImageSource, cache: epath.Path) -> dict[str, Images]:
     with downloads.quiet():
         builder = source.builder(data_dir=cache / "tensorflow_datasets")
         url = next(iter(builder.url_infos))
-        downloads.prepare(builder, url, functools.partial(_no_download, source, url))
+        instead = "what needs no download: --task=copy_memory or --task=adding"
+        downloads.prepare(builder, source.title, url, source.files, instead)
         return {split: _examples(builder, split) for split in SPLITS}
-
-
-def _no_download(source: ImageSource, url: str, error: Exception) -> OSError:
-    instead = "what needs no download: --task=copy_memory or --task=adding"
-    return downloads.failure(source.title, url, error, source.files, instead)
 
 
 def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Images:

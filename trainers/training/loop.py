@@ -539,15 +539,6 @@ class _Run:
     def _optimizer_variables(self) -> dict[str, keras.Variable]:
         return variables.of_optimizer(self.trainer.optimizer, self.task.model)
 
-    def _check_replicas(self, replicas: int) -> None:
-        """Raises WorkdirError for another number of replicas: each draws its own masks."""
-        if replicas != self.trainer.replicas:
-            raise WorkdirError(
-                f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
-                f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
-                "choose another folder"
-            )
-
     def _change(self, workdir: Workdir) -> tuple[Change, ...]:
         """Applies changed config values from this step on; returns all changes of the run.
 
@@ -585,7 +576,13 @@ class _Run:
     def _take(self, step: int, arrays: Mapping[str, np.ndarray]) -> costs.Cost:
         """Restores a checkpoint; returns its cost."""
         self.step = step
-        self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
+        replicas = int(arrays.get("replicas", self.trainer.replicas))
+        if replicas != self.trainer.replicas:  # each replica draws its own masks
+            raise WorkdirError(
+                f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
+                f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
+                "choose another folder"
+            )
         variables.assign(variables.of_model(self.task.model), arrays)
         variables.assign(self._optimizer_variables(), arrays)
         former = self.task.initial_state()

@@ -264,7 +264,7 @@ def test_download_that_is_another_file(tiny, tmp_path):
 
 @pytest.mark.parametrize("source", [images.MNIST, images.CIFAR10])
 def test_features_of_the_builders(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "probe", lambda url: None)
+    monkeypatch.setattr(downloads, "_probe", lambda url: None)
     with tfds.testing.mock_data(num_examples=4):
         loaded = images.load(source, cache_dir=tmp_path)
     assert loaded.train.pixels.shape == loaded.test.pixels.shape == (4, *source.sequence_shape)
