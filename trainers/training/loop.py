@@ -54,8 +54,8 @@ class Task(Protocol):
         """Returns the global batches from a step of the run on, at least to the run's end.
 
         They depend on the seed and the step alone. The first dimension of each tensor is the global
-        batch. A sequence keeps its place from batch to batch. Only the last batch of an epoch may
-        have another shape than the others.
+        batch, a multiple of the number of replicas. A sequence keeps its place from batch to batch.
+        Only the last batch of an epoch may have another shape than the others.
         """
 
     def initial_state(self) -> Nest:
@@ -281,31 +281,25 @@ class Trainer:
 
 
 def fit(
-    task: Task,
-    optimizer: optimizers.Optimizer,
+    trainer: Trainer,
     schedule: schedules.Schedule,
     workdir: Workdir,
     *,
     epochs: int,
-    clip_norm: float | None = None,
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
-    strategy: tf.distribute.Strategy | None = None,
     signals: StopSignals | None = None,
 ) -> Result:
     """Trains until the end or a signal; continues the run in the folder.
 
     Args:
-        task: What to train.
-        optimizer: Created in the strategy's scope.
+        trainer: Takes the steps.
         schedule: Changes the optimizer after an epoch.
         workdir: The folder for checkpoints and records.
         epochs: The length of the run.
-        clip_norm: The largest global norm of the gradient, or None.
         log_every_steps: How often to print and record metrics.
         checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
             each epoch.
-        strategy: Spreads batches over devices. Default: the current strategy.
         signals: Records signals. Default: the loop's own recorder.
 
     Returns:
@@ -317,7 +311,6 @@ def fit(
         WorkdirError: The folder's run has another number of replicas, its checkpoints cannot be
             read, or none can be written.
     """
-    trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
     with (
         signals or StopSignals() as signals,
