@@ -12,11 +12,9 @@ import tensorflow as tf
 from etils import epath
 from google.protobuf import message
 
-from trainers.data.files import is_file
-
 EVENTS = "tensorboard"
-_MARK = "tfevents"  # TensorBoard reads only files with this in their name
-_FORMER = "events.out.tfevents.0000000000.kept.v2"  # sorts before the files of any process
+_NAME = "events.out.tfevents."  # TensorBoard reads only files with `tfevents` in their name
+_FORMER = f"{_NAME}0000000000.kept.v2"  # sorts before the files of any process
 _UNDER_WAY = "kept.part"  # becomes `_FORMER` when no other file has its events
 
 
@@ -33,7 +31,7 @@ class Events:
 
     def __init__(self, folder: epath.Path, rows: Iterable[Mapping[str, str]]):
         folder.mkdir(parents=True, exist_ok=True)
-        former = [path for path in folder.iterdir() if _MARK in path.name and is_file(path)]
+        former = [path for path in folder.iterdir() if path.name.startswith(_NAME)]
         times = _times(former)
         self._open(folder / _UNDER_WAY)
         for row in rows:
@@ -45,7 +43,7 @@ class Events:
         for path in former:
             path.unlink()
         (folder / _UNDER_WAY).rename(folder / _FORMER)
-        self._open(folder / f"events.out.tfevents.{int(time.time()):010d}.v2")
+        self._open(folder / f"{_NAME}{int(time.time()):010d}.v2")
 
     def add(
         self, kind: str, step: int, values: Mapping[str, float], at: float | None = None

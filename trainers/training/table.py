@@ -143,7 +143,7 @@ def parse(origin: bytes) -> Content:
         return Content([], [], half, "it has no header" if text else "it is empty", origin)
     problems = []
     if len(text.encode()) != len(origin):
-        problems.append("an editor has saved it")  # with a byte-order mark or carriage returns
+        problems.append("it has a byte-order mark, carriage returns or bad UTF-8")
     rows: dict[tuple[str, str], Row] = {}
     for number, line in enumerate(lines, 2):
         row = _row(fields, line.split(","))
