@@ -39,11 +39,11 @@ def _nothing(runner, folder):
     del runner, folder
 
 
-def _run(runner, program, folder, killed_after="", at=1):
-    """Runs a command to its end, or until a file has got its name for the `at`-th time."""
+def _run(runner, program, folder, killed_after="", operation="rename"):
+    """Runs a command to its end, or kills it after an operation on a file."""
     fault = shim.Fault()
     if killed_after:
-        fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", killed_after, at)
+        fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, operation, killed_after)
     ended = runner.run(program, folder, Disturbance(fault))
     if ended.status != (KILLED if killed_after else 0):
         raise PreparationError(f"{program.name} with {fault}: {ended}")
@@ -84,9 +84,9 @@ def _encoded_text(runner, folder):
 
 
 def _half_encoded_text(runner, folder):
-    """A text whose encoding was killed after its tenth record."""
+    """A text whose encoding was killed in its second file of ids."""
     _text(runner, folder)
-    _run(runner, ENCODE, folder, "*/progress.json", at=10)
+    _run(runner, ENCODE, folder, "*/validation.ids", operation="write")
 
 
 def _half_text_run(runner, folder):

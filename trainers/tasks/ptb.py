@@ -29,7 +29,7 @@ def text_source(
 ) -> Source:
     """Returns the published text: downloaded, or the three files in `data_dir`."""
     if data_dir is not None:
-        penn_treebank.check_files(data_dir)
+        penn_treebank.published_files(data_dir)
 
     @functools.cache
     def texts() -> dict[str, str]:

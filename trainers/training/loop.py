@@ -54,8 +54,8 @@ class Task(Protocol):
         """Returns the global batches from a step of the run on, at least to the run's end.
 
         They depend on the seed and the step alone. The first dimension of each tensor is the global
-        batch. A sequence keeps its place from batch to batch. Only the last batch of an epoch may
-        have another shape than the others.
+        batch, a multiple of the number of replicas. A sequence keeps its place from batch to batch.
+        Only the last batch of an epoch may have another shape than the others.
         """
 
     def initial_state(self) -> Nest:
@@ -165,10 +165,6 @@ class Trainer:
         clip_norm: float | None = None,
         strategy: tf.distribute.Strategy | None = None,
     ):
-        if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(
-                f"`clip_norm` must be None or above 0. Received: clip_norm={clip_norm}"
-            )
         self.task = task
         self.optimizer = optimizer
         self.clip_norm = clip_norm
@@ -178,16 +174,10 @@ class Trainer:
             optimizer.build(task.model.trainable_variables)
 
     def batches(self, first_step: int) -> Iterator[Nest]:
-        """Returns the batches from a step on, spread over the replicas in order.
-
-        Raises:
-            ValueError: the batch size is not divisible by the number of replicas.
-        """
+        """Returns the batches from a step on, spread over the replicas in order."""
         dataset = self.task.dataset(first_step)
         if self.replicas == 1:
             return iter(dataset)
-        for spec in tf.nest.flatten(dataset.element_spec):
-            self._check_batch_size(spec.shape[0])
         # The replicas take one element each, in turn.
         shares = dataset.map(self._split).unbatch().prefetch(self.replicas)
         return iter(self.strategy.distribute_datasets_from_function(lambda _: shares))
@@ -198,7 +188,6 @@ class Trainer:
             return state
 
         def shares(tensor):
-            self._check_batch_size(tensor.shape[0])
             parts = tf.split(tensor, self.replicas)
             return self.strategy.experimental_distribute_values_from_function(
                 lambda context: parts[context.replica_id_in_sync_group]
@@ -290,40 +279,27 @@ class Trainer:
         shares = tf.nest.map_structure(lambda x: tf.stack(tf.split(x, self.replicas)), batch)
         return shares if len(shares) > 1 else shares[0]
 
-    def _check_batch_size(self, batch_size: int | None) -> None:
-        if batch_size is not None and batch_size % self.replicas:
-            raise ValueError(
-                f"`batch_size` must be divisible by the number of replicas, {self.replicas} "
-                f"(or train on one device). Received: batch_size={batch_size}"
-            )
-
 
 def fit(
-    task: Task,
-    optimizer: optimizers.Optimizer,
+    trainer: Trainer,
     schedule: schedules.Schedule,
     workdir: Workdir,
     *,
     epochs: int,
-    clip_norm: float | None = None,
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
-    strategy: tf.distribute.Strategy | None = None,
     signals: StopSignals | None = None,
 ) -> Result:
     """Trains until the end or a signal; continues the run in the folder.
 
     Args:
-        task: What to train.
-        optimizer: Created in the strategy's scope.
+        trainer: Takes the steps.
         schedule: Changes the optimizer after an epoch.
         workdir: The folder for checkpoints and records.
         epochs: The length of the run.
-        clip_norm: The largest global norm of the gradient, or None.
         log_every_steps: How often to print and record metrics.
         checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
             each epoch.
-        strategy: Spreads batches over devices. Default: the current strategy.
         signals: Records signals. Default: the loop's own recorder.
 
     Returns:
@@ -332,18 +308,9 @@ def fit(
 
     Raises:
         NonFiniteLossError: The loss or the gradient is NaN or infinite. Earlier checkpoints stay.
-        ValueError: An argument is out of range.
         WorkdirError: The folder's run has another number of replicas, its checkpoints cannot be
             read, or none can be written.
     """
-    for argument, value in (
-        ("epochs", epochs),
-        ("log_every_steps", log_every_steps),
-        ("checkpoint_every_steps", checkpoint_every_steps),
-    ):
-        if value is not None and value < 1:
-            raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
-    trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
     with (
         signals or StopSignals() as signals,
@@ -427,7 +394,7 @@ class _Run:
             self._steps_of_epoch(batches, signals)
             if signals.received:
                 break
-            with self.progress.pause(), contextlib.suppress(stopping.StoppedError):
+            with contextlib.suppress(stopping.StoppedError):
                 self._end_epoch(signals)
 
     def _steps_of_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
@@ -442,8 +409,7 @@ class _Run:
                 self._log()
             every = self.checkpoint_every_steps
             if every and self.step % every == 0 and self.step < end:
-                with self.progress.pause():
-                    self._save()
+                self._save()
 
     def _next_count(self, end: int) -> int:
         """Returns how many steps fit before something is due or signals must be checked."""
@@ -456,9 +422,10 @@ class _Run:
         began = time.monotonic()
         metrics, self.state = self.trainer.steps(batches, self.state, count)
         self._add({name: values.numpy().tolist() for name, values in metrics.items()})
+        seconds = time.monotonic() - began
         # At most double: these batches may have been prefetched, and the next ones may not be.
-        self.pace = min(2 * count, int(_CALL_SECONDS * count / (time.monotonic() - began)))
-        self.progress.advance(count)
+        self.pace = min(2 * count, int(_CALL_SECONDS * count / seconds))
+        self.progress.advance(count, seconds)
 
     def _end_epoch(self, signals: StopSignals) -> None:
         """Evaluates and saves; on a signal, raises StoppedError and changes nothing."""
@@ -565,15 +532,6 @@ class _Run:
     def _optimizer_variables(self) -> dict[str, keras.Variable]:
         return variables.of_optimizer(self.trainer.optimizer, self.task.model)
 
-    def _check_replicas(self, replicas: int) -> None:
-        """Raises WorkdirError for another number of replicas: each draws its own masks."""
-        if replicas != self.trainer.replicas:
-            raise WorkdirError(
-                f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
-                f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
-                "choose another folder"
-            )
-
     def _change(self, workdir: Workdir) -> tuple[Change, ...]:
         """Applies changed config values from this step on; returns all changes of the run.
 
@@ -611,7 +569,13 @@ class _Run:
     def _take(self, step: int, arrays: Mapping[str, np.ndarray]) -> costs.Cost:
         """Restores a checkpoint; returns its cost."""
         self.step = step
-        self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
+        replicas = int(arrays.get("replicas", self.trainer.replicas))
+        if replicas != self.trainer.replicas:  # each replica draws its own masks
+            raise WorkdirError(
+                f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
+                f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
+                "choose another folder"
+            )
         variables.assign(variables.of_model(self.task.model), arrays)
         variables.assign(self._optimizer_variables(), arrays)
         former = self.task.initial_state()

@@ -176,7 +176,7 @@ ROWS = (
     damaged("lm", GENERATE,
         "run/config.json: unknown config field 'model.width'; did you mean 'model.depth'?", **{"config.json": changed(model__width=3)}),
     damaged("lm", GENERATE,
-        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 (it is empty). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b""}),
+        "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 (each token must be a non-empty word of one line. Received: '' as token 0 of 1). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b""}),
     damaged("lm", GENERATE,
         "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 ('<eos>' must be a token. Received: 2 tokens without it). Bring it back from a backup, or choose another --workdir", **{"vocabulary.txt": b"a\nb\n"}),
     damaged("lm", GENERATE,

@@ -185,8 +185,6 @@ def test_a_text_passes_the_check_where_it_can_be_scored(model, ids):
         evaluation.check_text("it", 26, data, settings)
     with pytest.raises(ValueError, match="in each of .*batch_size=3 streams: give more text"):
         evaluation.check_text("it", 8, data, settings)
-    with pytest.raises(ValueError):
-        evaluator(model).trellisnet(ids[:26])
 
 
 def test_an_unknown_protocol_is_refused(model, ids):
