@@ -147,8 +147,19 @@ class Vocabulary:
             ValueError: The file is not UTF-8, or not a vocabulary.
         """
         try:
-            return cls(read_bytes(path).decode().removesuffix("\n").split("\n"))
+            return cls(_lines(read_bytes(path).decode()))
         except ValueError as error:  # UnicodeDecodeError is one.
             raise ValueError(
                 f"{os.fspath(path)} is damaged: it has not one token a line, in UTF-8 ({error})"
             ) from error
+
+
+def _lines(text: str) -> list[str]:
+    """Returns the lines of a vocabulary's file, each of which ends in a line break."""
+    if text.startswith("\ufeff"):
+        raise ValueError("it begins with a byte-order mark, which an editor has written")
+    if f"{EOS}\r\n" in text:
+        raise ValueError("its lines end in carriage returns, which an editor has written")
+    if not text.endswith("\n"):
+        raise ValueError("its last line is cut off" if text else "it is empty")
+    return text.removesuffix("\n").split("\n")

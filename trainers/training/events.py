@@ -1,16 +1,19 @@
 """A run's TensorBoard events, made from its table: each tag has each step once.
 
 A process begins by writing the events of the table up to its checkpoint into a new file. The new
-file replaces all former ones, whatever they hold.
+file replaces the former ones. A former file that is damaged, or holds what the table does not, is
+renamed.
 """
 
-import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 from etils import epath
 from google.protobuf import message
+
+from trainers.data.files import spare_path
 
 EVENTS = "tensorboard"
 _NAME = "events.out.tfevents."  # TensorBoard reads only files with `tfevents` in their name
@@ -23,16 +26,26 @@ class Events:
 
     Args:
         folder: the folder for the files; created if it does not exist.
-        rows: the rows of a `table.Table` up to the step that the run continues from.
+        rows: the rows of a `table.Table` up to `last_step`.
+        last_step: the step that the run continues from.
+        announce: takes a line about each file that is renamed.
 
     Raises:
         OSError, tf.errors.OpError: the folder cannot be written.
     """
 
-    def __init__(self, folder: epath.Path, rows: Iterable[Mapping[str, str]]):
+    def __init__(
+        self,
+        folder: epath.Path,
+        rows: Iterable[Mapping[str, str]],
+        *,
+        last_step: int,
+        announce: Callable[[str], None] = print,
+    ):
         folder.mkdir(parents=True, exist_ok=True)
-        former = [path for path in folder.iterdir() if path.name.startswith(_NAME)]
-        times = _times(former)
+        former = [_read(path) for path in folder.iterdir() if path.name.startswith(_NAME)]
+        times = {step: time for file in former for (_, step), time in file.times.items()}
+        self._recorded: set[tuple[str, int]] = set()
         self._open(folder / _UNDER_WAY)
         for row in rows:
             others = {k: v for k, v in row.items() if v and k not in ("kind", "step", "epoch")}
@@ -40,8 +53,15 @@ class Events:
             step = int(row["step"])
             self.add(row["kind"], step, values, times.get(step))
         self.close()
-        for path in former:
-            path.unlink()
+        for file in former:
+            known = {key for key in file.times if key[1] > last_step or key in self._recorded}
+            if file.damage or len(known) < len(file.times):
+                name = file.path.name.replace("tfevents", "events")
+                aside = file.path.rename(spare_path(file.path.with_name(name)))
+                cause = file.damage or "the table does not have all of its events"
+                announce(f"{file.path} is set aside as {aside}: {cause}")
+            else:
+                file.path.unlink()
         (folder / _UNDER_WAY).rename(folder / _FORMER)
         self._open(folder / f"{_NAME}{int(time.time()):010d}.v2")
 
@@ -49,6 +69,7 @@ class Events:
         self, kind: str, step: int, values: Mapping[str, float], at: float | None = None
     ) -> None:
         """Records values of a step, at a time in seconds since 1970; default: now."""
+        self._recorded.update((f"{kind}/{name}", step) for name in values)
         scalars = [
             tf.compat.v1.Summary.Value(tag=f"{kind}/{name}", simple_value=value)
             for name, value in values.items()
@@ -72,13 +93,30 @@ class Events:
         self._writer.write(event.SerializeToString())
 
 
-def _times(paths: Iterable[epath.Path]) -> dict[int, float]:
-    """Returns the time of each step in files, as far as they can be read."""
-    found: dict[int, float] = {}
-    for path in paths:
-        records = tf.data.TFRecordDataset(str(path), buffer_size=1 << 20)
-        with contextlib.suppress(tf.errors.OpError, message.DecodeError):
-            for record in records.as_numpy_iterator():
-                event = tf.compat.v1.Event.FromString(record)
-                found[event.step] = event.wall_time
-    return found
+class _File(NamedTuple):
+    """A file of events.
+
+    Attributes:
+        path: the file.
+        times: when each tag and step was written, in seconds since 1970.
+        damage: what cannot be read, or None.
+    """
+
+    path: epath.Path
+    times: dict[tuple[str, int], float]
+    damage: str | None
+
+
+def _read(path: epath.Path) -> _File:
+    times: dict[tuple[str, int], float] = {}
+    damage = None
+    try:
+        for record in tf.data.TFRecordDataset(str(path), buffer_size=1 << 20).as_numpy_iterator():
+            event = tf.compat.v1.Event.FromString(record)
+            times.update({(each.tag, event.step): event.wall_time for each in event.summary.value})
+    except (tf.errors.DataLossError, message.DecodeError) as error:
+        # A record that was cut by a killed process is not damage.
+        damage = None if "truncated record" in str(error) else "it is damaged"
+    except tf.errors.OpError as error:
+        damage = f"it cannot be read ({type(error).__name__})"
+    return _File(path, times, damage)

@@ -165,6 +165,10 @@ class Trainer:
         clip_norm: float | None = None,
         strategy: tf.distribute.Strategy | None = None,
     ):
+        if clip_norm is not None and not clip_norm > 0:
+            raise ValueError(
+                f"`clip_norm` must be None or above 0. Received: clip_norm={clip_norm}"
+            )
         self.task = task
         self.optimizer = optimizer
         self.clip_norm = clip_norm
@@ -174,10 +178,16 @@ class Trainer:
             optimizer.build(task.model.trainable_variables)
 
     def batches(self, first_step: int) -> Iterator[Nest]:
-        """Returns the batches from a step on, spread over the replicas in order."""
+        """Returns the batches from a step on, spread over the replicas in order.
+
+        Raises:
+            ValueError: the batch size is not divisible by the number of replicas.
+        """
         dataset = self.task.dataset(first_step)
         if self.replicas == 1:
             return iter(dataset)
+        for spec in tf.nest.flatten(dataset.element_spec):
+            self._check_batch_size(spec.shape[0])
         # The replicas take one element each, in turn.
         shares = dataset.map(self._split).unbatch().prefetch(self.replicas)
         return iter(self.strategy.distribute_datasets_from_function(lambda _: shares))
@@ -188,6 +198,7 @@ class Trainer:
             return state
 
         def shares(tensor):
+            self._check_batch_size(tensor.shape[0])
             parts = tf.split(tensor, self.replicas)
             return self.strategy.experimental_distribute_values_from_function(
                 lambda context: parts[context.replica_id_in_sync_group]
@@ -279,6 +290,13 @@ class Trainer:
         shares = tf.nest.map_structure(lambda x: tf.stack(tf.split(x, self.replicas)), batch)
         return shares if len(shares) > 1 else shares[0]
 
+    def _check_batch_size(self, batch_size: int | None) -> None:
+        if batch_size is not None and batch_size % self.replicas:
+            raise ValueError(
+                f"`batch_size` must be divisible by the number of replicas, {self.replicas} "
+                f"(or train on one device). Received: batch_size={batch_size}"
+            )
+
 
 def fit(
     trainer: Trainer,
@@ -308,9 +326,17 @@ def fit(
 
     Raises:
         NonFiniteLossError: The loss or the gradient is NaN or infinite. Earlier checkpoints stay.
+        ValueError: An argument is out of range.
         WorkdirError: The folder's run has another number of replicas, its checkpoints cannot be
             read, or none can be written.
     """
+    for argument, value in (
+        ("epochs", epochs),
+        ("log_every_steps", log_every_steps),
+        ("checkpoint_every_steps", checkpoint_every_steps),
+    ):
+        if value is not None and value < 1:
+            raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
     run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
     with (
         signals or StopSignals() as signals,

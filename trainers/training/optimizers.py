@@ -6,6 +6,7 @@ them is the whole optimizer.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,6 +37,11 @@ class Optimizer(keras.optimizers.Optimizer):
     """Adds weight_decay * variable to the gradient, after the loop has clipped it."""
 
     def __init__(self, learning_rate: float, weight_decay: float = 0.0):
+        for argument, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(
+                    f"`{argument}` must be finite and not negative. Received: {argument}={value}"
+                )
         super().__init__(learning_rate=lambda: self.learning_rate)
         # Keras's own variable is float32, too coarse for a run in float64.
         self.rate: keras.Variable = self.add_variable(

@@ -179,7 +179,8 @@ class Progress:
             (self._events or self._open_events()).close()
 
     def _open_events(self) -> Events:
-        return Events(self.folder / EVENTS, self._table.rows)
+        folder, rows = self.folder / EVENTS, self._table.rows
+        return Events(folder, rows, last_step=self.step, announce=self.say)
 
     def _epoch(self) -> int:
         return -(-self.step // self.steps_per_epoch)

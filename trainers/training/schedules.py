@@ -4,6 +4,7 @@ A schedule has no state: the optimizer's variables hold what it has done.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from trainers.training import optimizers
@@ -29,6 +30,20 @@ class Schedule:
     patience: int | None = None
     epochs: tuple[int, ...] = ()
     average: bool = False
+
+    def __post_init__(self):
+        if not 0 < self.factor < 1:
+            raise ValueError(f"`factor` must be between 0 and 1. Received: factor={self.factor}")
+        if not 0 <= self.minimum < math.inf:
+            raise ValueError(
+                f"`minimum` must be finite and not negative. Received: minimum={self.minimum}"
+            )
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(
+                f"`patience` must be None or at least 1. Received: patience={self.patience}"
+            )
+        if any(epoch < 1 for epoch in self.epochs):
+            raise ValueError(f"`epochs` must be at least 1 each. Received: epochs={self.epochs}")
 
     def after_epoch(self, losses: Sequence[float], optimizer: optimizers.Optimizer) -> str | None:
         """Changes the optimizer for the next epoch.

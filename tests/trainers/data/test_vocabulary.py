@@ -129,9 +129,11 @@ def _epath(path):
         (b"a\n<unk>\n<eos>\na\n", "'a' a second time"),
         (b"a\n\n<unk>\n<eos>\n", "'' as token 1"),
         (b"a\n<unk>\n", "'<eos>' must be a token"),
-        (b"", "'' as token 0"),
+        (b"", "it is empty"),
         (b"\n", "'' as token 0"),
-        (b"a\r\n<eos>\r\n", "'<eos>' must be a token"),
+        (b"a\n<eos>\nwor", "its last line is cut off"),
+        (b"\xef\xbb\xbfa\n<eos>\n", "byte-order mark"),
+        (b"a\r\n<eos>\r\n", "carriage returns"),
         (b"\xff\n", "utf-8"),
     ],
 )

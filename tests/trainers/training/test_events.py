@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import os
 
 import pytest
 import tensorflow as tf
@@ -27,8 +26,9 @@ def folder(tmp_path):
     return folder
 
 
-def record(folder, steps, *, told=()):
-    opened = events.Events(folder, told)
+def record(folder, steps, *, told=(), announce=print):
+    last_step = max((int(row["step"]) for row in told), default=0)
+    opened = events.Events(folder, told, last_step=last_step, announce=announce)
     for step in steps:
         opened.add(KIND, step, {"loss": step / 4})
     opened.close()
@@ -68,20 +68,46 @@ def _flip(path):
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "cause"),
     [
-        lambda path: path.unlink(),
-        lambda path: path.write_bytes(path.read_bytes()[:-7]),
-        _flip,
-        lambda path: path.write_bytes(b"mine, and longer than a length"),
-        lambda path: os.chmod(path, 0),
+        (lambda path: path.unlink(), None),
+        (lambda path: path.write_bytes(path.read_bytes()[:-7]), None),
+        (_flip, "it is damaged"),
+        (lambda path: path.write_bytes(b"mine, and longer than a length"), "it is damaged"),
     ],
 )
-def test_events_are_those_of_the_table_whatever_the_files_hold(folder, damage):
-    """Its kind, not its epoch, is in a tag."""
-    damage(event_files(folder)[-1])
-    record(folder, [6], told=rows(range(FIRST, 6)))
+def test_events_are_those_of_the_table_and_a_damaged_file_is_set_aside(folder, damage, cause):
+    """Its kind, not its epoch, is in a tag. Half a record is what a killed process leaves."""
+    file = event_files(folder)[-1]
+    damage(file)
+    content = file.read_bytes() if file.exists() else None
+    said = []
+    record(folder, [6], told=rows(range(FIRST, 6)), announce=said.append)
     assert scalars(folder) == by_tensorboard(folder) == expected(6)
+    aside = list(folder.glob("*unreadable*"))
+    assert [path.read_bytes() for path in aside] == [content] * bool(cause)
+    assert said == [f"{file} is set aside as {path}: {cause}" for path in aside]
+
+
+def test_events_that_the_table_does_not_have_are_set_aside(folder):
+    """As after the loss of metrics.csv."""
+    said = []
+    record(folder, [6], told=rows([4, 5]), announce=said.append)
+    assert scalars(folder) == {(f"{KIND}/loss", step): 1 for step in (4, 5, 6)}
+    (line,) = said
+    assert line.endswith("the table does not have all of its events")
+
+
+def test_a_file_that_cannot_be_read_is_set_aside(folder, monkeypatch):
+    def forbidden(*_, **__):
+        raise tf.errors.PermissionDeniedError(None, None, "Permission denied")
+
+    monkeypatch.setattr(tf.data, "TFRecordDataset", forbidden)
+    said = []
+    record(folder, [6], told=rows(range(FIRST, 6)), announce=said.append)
+    monkeypatch.undo()
+    assert scalars(folder) == expected(6)
+    assert "it cannot be read (PermissionDeniedError)" in said[0]
 
 
 class _KilledError(BaseException):

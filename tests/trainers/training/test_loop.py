@@ -695,6 +695,24 @@ def test_another_number_of_replicas_is_refused_where_it_is_recorded(tmp_path):
     assert train(tmp_path, epochs=1)[0] == result
 
 
+def test_a_batch_that_is_not_divisible_by_the_replicas_is_refused():
+    trainer = loop.Trainer(toy.Task(batch_size=4), optimizers.SGD(1.0))
+    trainer.replicas = 3
+    for refused in (lambda: trainer.batches(0), lambda: trainer.spread(tf.zeros([4, 2]))):
+        with pytest.raises(ValueError, match="`batch_size` must be divisible .* 3 .*batch_size=4"):
+            refused()
+
+
+def test_bad_arguments_are_named(tmp_path):
+    for argument in ("epochs", "log_every_steps", "checkpoint_every_steps"):
+        with pytest.raises(
+            ValueError, match=f"`{argument}` must be at least 1. Received: {argument}=0"
+        ):
+            train(tmp_path, **{argument: 0})
+    with pytest.raises(ValueError, match="`clip_norm` .* Received: clip_norm=0"):
+        loop.Trainer(toy.Task(), optimizers.SGD(1.0), clip_norm=0)
+
+
 def test_an_unknown_strategy_is_named():
     with pytest.raises(ValueError, match="'both'"):
         loop.get_strategy("both")

@@ -123,3 +123,9 @@ def test_the_learning_rate_is_a_float64_variable():
     optimizer.learning_rate = 0.1
     assert optimizer.learning_rate.numpy() == 0.1
     assert any(variable is optimizer.learning_rate for variable in optimizer.variables)
+
+
+@pytest.mark.parametrize("arguments", [{"learning_rate": -1.0}, {"weight_decay": float("nan")}])
+def test_bad_arguments_are_named(arguments):
+    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):
+        optimizers.SGD(**{"learning_rate": 0.1, **arguments})

@@ -1,5 +1,9 @@
 """When the learning rate falls, by the rule of the authors' scripts."""
 
+import math
+
+import pytest
+
 from trainers.training import optimizers, schedules
 
 
@@ -36,3 +40,12 @@ def test_the_first_plateau_may_start_averaging_instead():
     schedule = schedules.Schedule(patience=1, average=True, epochs=(5,))
     assert rates(schedule, [1.0, 2.0, 2.0, 2.0, 2.0], optimizer) == [16.0] * 5
     assert optimizer.averaging
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"factor": 1.0}, {"patience": 0}, {"minimum": -1.0}, {"minimum": math.nan}, {"epochs": (0,)}],
+)
+def test_bad_arguments_are_named(arguments):
+    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):
+        schedules.Schedule(**arguments)
