@@ -155,7 +155,9 @@ class TrellisLayer(TrellisBase):
             recompute=self.recompute,
         )
         collected = [self._outputs(hidden) for hidden in collected]
-        auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
+        auxiliary = None
+        if stops:
+            auxiliary = tf.stack(collected[: len(stops)], axis=1)
         return collected[-1], state, auxiliary
 
     def _stream(self, sequences, cache, mask, training):

@@ -46,7 +46,9 @@ def check_cache(cache: Any, expected: Any) -> None:
     wanted = tf.nest.flatten(expected)
     found = [getattr(each, "shape", None) for each in tf.nest.flatten(cache)]
     fits = isinstance(cache, type(expected)) and len(found) == len(wanted)
-    if not fits or not all(map(tf.TensorShape.is_compatible_with, wanted, found)):
+    if fits:
+        fits = all(map(tf.TensorShape.is_compatible_with, wanted, found))
+    if not fits:
         raise ValueError(
             f"`cache` must be what `get_initial_cache` or `stream` returns, of shapes {wanted}. "
             f"Received: {type(cache).__name__} of shapes {found}"
@@ -118,7 +120,8 @@ def _state(layer: Any, initial_state: Any, sequences: tf.Tensor) -> State:
     if not isinstance(initial_state, (list, tuple)):
         initial_state = [initial_state]
     states = [tf.cast(each, layer.compute_dtype) for each in initial_state]
-    expected = [[sequences.shape[0], units] for units in layer.state_units]
+    batch_size = sequences.shape[0]
+    expected = [[batch_size, units] for units in layer.state_units]
     if len(states) != len(expected) or not all(map(_fits, states, expected)):
         raise ValueError(
             f"`initial_state` must be {len(expected)} tensor(s) of the shapes {expected}. "

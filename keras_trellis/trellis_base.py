@@ -130,7 +130,9 @@ class TrellisBase(SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = super().get_config() | {name: getattr(self, name) for name in _PLAIN}
+        config = super().get_config()
+        for name in _PLAIN:
+            config[name] = getattr(self, name)
         config["dilation_rate"] = list(self.dilation_rate)
         config["gate"] = keras.saving.serialize_keras_object(self.gate)
         config["output_units"] = None if self._all_units else self.output_units
@@ -148,8 +150,9 @@ class TrellisBase(SequenceLayer):
         hidden_taps = self.kernel_size
         if groups > 1:  # on the present tap the last group connects to none
             hidden_taps = groups * self.kernel_size - 1
+        input_shape = (network.input_taps, inputs, channels)
         hidden_shape = (hidden_taps, self.units // groups, channels)
-        self.kernel = self._add_kernel("kernel", (network.input_taps, inputs, channels), groups=1)
+        self.kernel = self._add_kernel("kernel", input_shape, groups=1)
         self.recurrent_kernel = self._add_kernel("recurrent_kernel", hidden_shape, groups)
         self.bias: Any = self._add_bias(network.channels) if self.use_bias else None
         if self.weight_normalization:
@@ -191,7 +194,8 @@ class TrellisBase(SequenceLayer):
         if not self.unit_forget_bias:
             return bias
         blocks = tf.split(bias, self.gate.blocks)
-        blocks[self.gate.forget_block] = tf.ones([self.units], bias.dtype)
+        ones = tf.ones([self.units], bias.dtype)
+        blocks[self.gate.forget_block] = ones
         return tf.concat(blocks, axis=0)
 
     def _add_scale(
@@ -239,7 +243,8 @@ class TrellisBase(SequenceLayer):
         if self.groups > 1:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
         rows, dtype = tf.shape(sequences)[0], sequences.dtype
-        input_shape, state_shape = (rows, 1, self.input_units), (rows, 1, self.units)
+        input_shape = (rows, 1, self.input_units)
+        state_shape = (rows, 1, self.units)
         return Weights(
             kernel=tf.cast(kernel, dtype),
             recurrent_kernel=self._finished("recurrent", self._hidden_direction(), seed),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.core.convolution import rows
@@ -147,12 +148,12 @@ def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tenso
         return kernel
     _, inputs, channels = kernel.shape
     width = channels // blocks
-    kernel = tf.pad(kernel, [[0, 1], [0, 0], [0, 0]])  # the last group connects to none
+    none = tf.zeros_like(kernel[:1])  # on the present tap the last group connects to none
+    kernel = tf.concat([kernel, none], axis=0)
     taps = tf.reshape(kernel, [-1, groups, inputs, blocks, 1, width])
     past = taps.shape[0] - 1
-    within = tf.eye(groups, dtype=kernel.dtype)
-    across = tf.pad(within[1:], [[0, 1], [0, 0]])
-    places = tf.stack([within] * past + [across])
-    places = tf.reshape(places, [-1, groups, 1, 1, groups, 1])
-    dense = taps * places
+    within, across = np.eye(groups), np.eye(groups, k=1)
+    places = np.stack([within] * past + [across])
+    places = places.reshape([-1, groups, 1, 1, groups, 1])
+    dense = taps * tf.constant(places, kernel.dtype)
     return tf.reshape(dense, [-1, groups * inputs, groups * channels])

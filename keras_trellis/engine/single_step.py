@@ -84,8 +84,10 @@ def run(
     carry = advance(_Carry(state, rows), 0, 0, first=True)
     carry = ascend(advance, carry, first=1, last=depth, period=period)
     kept = []
-    for past, below in zip(cache.levels, carry.rows, strict=True):
-        kept.append(caches.push(past, _joined(below), network, plan))
+    for past, array in zip(cache.levels, carry.rows, strict=True):
+        # From [L, B, 1, units] to [B, L, units].
+        below = tf.transpose(tf.squeeze(array.stack(), 2), [1, 0, 2])
+        kept.append(caches.push(past, below, network, plan))
     return carry.state, tuple(kept)
 
 
@@ -110,7 +112,8 @@ def _advance(
     network, state = levels.network, carry.state
     total = injection.addend(network, levels.addends, phase)
     if not first:
-        total += multiply(masked(state[0], levels.mask), levels.kernel)
+        hidden = masked(state[0], levels.mask)
+        total += multiply(hidden, levels.kernel)
     if levels.products is not None:
         total += _part(levels.products, index)
     delayed = tuple(_part(each, index) for each in levels.delayed)
@@ -123,9 +126,3 @@ def _advance(
 def _part(by_level: tf.Tensor, index: Number) -> tf.Tensor:
     """Returns the part of one level, [B, 1, C]."""
     return tf.gather(by_level, [index], axis=1)
-
-
-def _joined(rows: tf.TensorArray) -> tf.Tensor:
-    """Returns the rows of all levels, [B, L, units]."""
-    by_level = tf.squeeze(rows.stack(), 2)
-    return tf.transpose(by_level, [1, 0, 2])

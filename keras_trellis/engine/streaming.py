@@ -88,8 +88,9 @@ def run(
     arrays = []
     for past in pasts:
         arrays.append([tf.TensorArray(each.dtype, each.shape[1]) for each in past])
+    carry = _Carry(bottom, arrays)
     # Below level 0 all is zero but its past.
-    carry = advance(_Carry(bottom, arrays), 0, 0, network.width(0))
+    carry = advance(carry, 0, 0, network.width(0))
     carry = ascend(advance, carry, first=1, last=network.depth, period=network.period)
     by_state = zip(*carry.kept, strict=True)
     kept = tuple(map(_joined, by_state))
@@ -104,12 +105,12 @@ def _advance(
     width, dilation = network.width(phase), network.dilation(phase)
     cycle = len(network.cycle)
     place, turn = phase % cycle, index // cycle
-    past = tuple(tf.gather(each, turn, axis=1) for each in levels.pasts[place])
+    arrays, pasts = list(carry.kept), levels.pasts[place]
+    past = tuple(tf.gather(each, turn, axis=1) for each in pasts)
     written = []
-    for array, left, below in zip(carry.kept[place], past, carry.state, strict=True):
+    for array, left, below in zip(arrays[place], past, carry.state, strict=True):
         kept = caches.keep(pad_left(left, below), width, levels.plan)
         written.append(array.write(turn, kept))
-    arrays = list(carry.kept)
     arrays[place] = written
     reach = Reach(network.kernel_size, dilation, filled)
     run_level = level(network.gate, reach, levels.hidden, training=levels.training)

@@ -87,7 +87,8 @@ class RecurrentLayer(SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return super().get_config() | {"layers": [serialized(layer) for layer in self.layers]}
+        layers = [serialized(layer) for layer in self.layers]
+        return super().get_config() | {"layers": layers}
 
     def _add_variables(self, inputs: int) -> None:
         for layer in self.layers:
@@ -141,7 +142,8 @@ class RecurrentLayer(SequenceLayer):
         may_be_empty = not packed.shape[1]
         is_empty = tf.equal(time, 0)
         if may_be_empty:
-            more = zeros(packed, tf.cast(is_empty, tf.int32), packed.shape[-1])
+            missing = tf.cast(is_empty, tf.int32)
+            more = zeros(packed, missing, packed.shape[-1])
             packed = tf.concat([packed, more], axis=1)
         valid = None
         if plan is not None:
@@ -239,4 +241,7 @@ def _cells(layer: keras.layers.RNN) -> Sequence[Any]:
 def _output_units(layer: keras.layers.RNN) -> int:
     cell = layer.cell
     size = getattr(cell, "output_size", None)
-    return tf.nest.flatten(cell.state_size)[0] if size is None else size
+    if size is not None:
+        return size
+    first, *_ = tf.nest.flatten(cell.state_size)
+    return first
