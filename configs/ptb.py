@@ -71,16 +71,8 @@ def released() -> dict:
             minimum=0.02,  # released: no step down from there on
             epochs=(),  # released: no steps down at fixed epochs
         ),
-        training=dict(
-            epochs=500,  # released
-            log_every_steps=20,  # ours
-            checkpoint_every_steps=200,  # ours
-        ),
-        evaluation=dict(
-            batch_size=12,  # released: the streams of the protocol `trellisnet`
-            exact_batch_size=12,  # ours: pieces of the protocol `exact`; changes no number
-            exact_chunk=128,  # ours: steps a call; changes no number
-        ),
+        training=dict(epochs=500),  # released
+        evaluation=dict(batch_size=12),  # released: the streams of the protocol `trellisnet`
     )
 
 

@@ -162,11 +162,7 @@ def _permutation() -> list[int] | None:
             "each process and does not save it; expected the file of "
             '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
         )
-    return _read_order(epath.Path(FLAGS.permutation).expanduser())
-
-
-def _read_order(file: epath.Path) -> list[int]:
-    """Returns the order of MNIST's pixels in a file of `np.save`."""
+    file = epath.Path(FLAGS.permutation).expanduser()
     files.check_regular(file, "permutation")
     try:
         with file.open("rb") as stream:
@@ -175,10 +171,11 @@ def _read_order(file: epath.Path) -> list[int]:
         raise ValueError(
             f"{file} is no file of integers that `np.save` wrote, or is cut short"
         ) from error
-    numbers = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is no array
-    if not numbers or sorted(order.ravel().tolist()) != list(range(_PIXELS)):
+    is_array = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is none
+    numbers = order.ravel().tolist() if is_array else []
+    if sorted(numbers) != list(range(_PIXELS)):
         raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")
-    return order.ravel().tolist()
+    return numbers
 
 
 def _check_numbering(config: ml_collections.ConfigDict) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from absl import flags
 from etils import epath
-from matplotlib import figure, lines
+from matplotlib import figure
 
 from trainers.cli import command
 from trainers.data.files import UnreadableError, check_folder, write_atomically
@@ -63,8 +63,11 @@ class Run:
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
-        found = {name: each[self.measure.name] for name, each in self.scores().items()}
-        return {name: float(value) for name, value in found.items() if value is not None}
+        found = {}
+        for protocol, score in self.scores().items():
+            if score[self.measure.name] is not None:
+                found[protocol] = float(score[self.measure.name])
+        return found
 
     def scores(self) -> Mapping[str, Mapping[str, Any]]:
         """Returns the scores on test data by protocol."""
@@ -160,8 +163,8 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
 def draw(runs: Sequence[Run]) -> figure.Figure:
     """Draws the curves of each task's runs, and their results on test data."""
     by_task = _by_task(runs)
-    entries = [len(its_runs) + len(task.published) for task, its_runs in by_task]
-    heights = [max(3.5, 1.4 + 0.27 * count) for count in entries]
+    counts = [len(its_runs) + len(task.published) for task, its_runs in by_task]
+    heights = [max(3.5, 1.4 + 0.27 * count) for count in counts]
     picture = figure.Figure(figsize=(12, sum(heights)), layout="constrained")
     panels = picture.subplots(len(by_task), 2, squeeze=False, height_ratios=heights)
     for (task, its_runs), (left, right) in zip(by_task, panels, strict=True):
@@ -176,10 +179,11 @@ def _draw_curves(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]]) 
     drawn: list[float] = []
     for run, colour, marker in styled:
         curve = run.curve or run.training
+        epochs = [epoch for epoch, _ in curve]
         values = [value for _, value in curve]
         drawn += values
         style = dict(marker=marker, markersize=5) if run.curve else dict(linewidth=1)
-        axes.plot([epoch for epoch, _ in curve], values, color=colour, label=_label(run), **style)
+        axes.plot(epochs, values, color=colour, label=_label(run), **style)
     progress.choose_scale(axes, drawn)
     axes.set(title=f"{task.name}: learning curves", xlabel="epoch", ylabel=task.measure.name)
     axes.grid(alpha=0.25)
@@ -209,30 +213,13 @@ def _draw_results(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]])
         for protocol, value in values.items():
             filled = colour if protocol == exact else "none"
             axes.plot(value, place, marker, color=colour, markerfacecolor=filled, markersize=7)
-        axes.annotate(
-            measure.text(next(iter(values.values()))),
-            (max(values.values()), place),
-            (9, 0),
-            textcoords="offset points",
-            va="center",
-        )
+        text = measure.text(next(iter(values.values())))
+        axes.text(max(values.values()), place, f"   {text}", verticalalignment="center")
     axes.set_yticks(range(len(entries)), [name for name, *_ in entries])
-    axes.set(title=f"{task.name}: test", xlabel=measure.name)
+    axes.set_title(f"{task.name}: test")
+    axes.set_xlabel(f"{measure.name} (filled: {exact}; hollow: {authors}; x: the paper)")
     axes.margins(x=0.25)
     axes.grid(axis="x", alpha=0.25)
-    axes.legend(
-        handles=[
-            _mark(exact, "o", markerfacecolor="black"),
-            _mark(authors, "o", markerfacecolor="none"),
-            _mark("the paper's number", "x"),
-        ],
-        # Keep away from the best result, which is at the bottom.
-        loc="lower left" if measure.higher_is_better else "lower right",
-    )
-
-
-def _mark(label: str, marker: str, **style: Any) -> lines.Line2D:
-    return lines.Line2D([], [], color="black", linestyle="", marker=marker, label=label, **style)
 
 
 def _run_cells(run: Run) -> list[str]:
@@ -258,13 +245,8 @@ def _note(run: Run) -> str:
 
 
 def _published_cells(each: Published, measure: Measure) -> list[str]:
-    cells = [
-        "*paper*",
-        each.name,
-        f"{each.parameters / 1e6:g}M",
-        _UNKNOWN,
-        measure.text(each.value),
-    ]
+    parameters = f"{each.parameters / 1e6:g}M"
+    cells = ["*paper*", each.name, parameters, _UNKNOWN, measure.text(each.value)]
     return cells + 4 * [_UNKNOWN]
 
 

@@ -230,7 +230,7 @@ def model_at(protocol, address):
         ({"count": np.int32([-1])}, "`count` must be from 0 to 2, the columns of `tokens`"),
         ({"count": np.int32([2**31 - 1])}, "`count` must be from 0 to 2"),
         ({"nll": np.float32([[1, np.nan]])}, "`nll` must be finite numbers"),
-        ({"total": np.float32([np.inf])}, "`total` must be finite numbers"),
+        ({"nll": np.float32([[1, np.inf]])}, "`nll` must be finite numbers"),
         ({"tokens": np.array([[b"a", b"b"]] * 2, object)}, "`tokens` must be string (1, None)"),
     ],
 )
@@ -249,7 +249,7 @@ def test_numbers_that_cannot_be(protocol, changed, message):
         ({"count": "[18446744073709551618]"}, "`count` is no int32: it has values of object"),
         ({"count": "[2.0]"}, "`count` is no int32: it has values of float64"),
         ({"count": f"[{'9' * 5_000}]"}, "malformed answer"),
-        ({"total": "[1e400]"}, "`total` must be finite numbers"),
+        ({"nll": "[[1, 1e400]]"}, "`nll` must be finite numbers"),
         ({"total": "[1e300]"}, "`total` is no float32: it has 1e+300"),
         ({"total": "[null]"}, "`total` is no float32: it has values of object"),
         ({"nll": "[[[1, 2]]]"}, "`nll` must be float32 (1, None)"),
@@ -304,7 +304,7 @@ def test_a_signature_that_says_nonsense():
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_perplexity_beyond_all_numbers(protocol):
-    with lying(protocol, {"total": np.float32([1e30])}) as address:
+    with lying(protocol, {"nll": np.float32([[1, 1e30]])}) as address:
         assert client.score(model_at(protocol, address), "a b").perplexity == float("inf")
 
 

@@ -171,7 +171,6 @@ class AdaptiveEvaluator:
         model: keras.Model,
         train: np.ndarray,
         chunk: int,
-        *,
         dynamic: DynamicEvaluation | None = None,
         cache: ContinuousCache | None = None,
     ) -> None:

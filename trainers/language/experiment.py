@@ -39,6 +39,7 @@ class LanguageExperiment:
         self._config = config
         self._corpus = load_corpus(config, data_dir)
         self._measure = registry.language(config.task).measure
+        self._words = self._corpus.vocabulary.size
         name = f"the training text ({self._corpus.labels['train']})"
         modeling.check_training_text(name, len(self._corpus.train), config.data)
         for split in _SPLITS:
@@ -48,7 +49,7 @@ class LanguageExperiment:
 
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
         """Returns the memory that training on this text takes."""
-        return models.need(config, self._corpus.vocabulary.size)
+        return models.need(config, self._words)
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if the replicas cannot share the batches."""
@@ -61,7 +62,7 @@ class LanguageExperiment:
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
-        return models.build(self._config, self._corpus.vocabulary.size)
+        return models.build(self._config, self._words)
 
     def task(self, model: keras.Model) -> modeling.LanguageModeling:
         """Returns what the loop trains."""
@@ -75,31 +76,27 @@ class LanguageExperiment:
 
     def introduction(self, model: keras.Model) -> str:
         """Returns a line on the text and the model."""
-        words = self._corpus.vocabulary.size
-        parameters = runs.parameters(model)
-        estimate = self.need(self._config).about
+        gibibytes = self.need(self._config).about / 2**30
         return (
             f"{len(self._corpus.train):,} training {self._measure.counted}, "
-            f"{words:,} {self._measure.types}; {parameters:,} parameters; "
-            f"about {estimate / 2**30:.1f} GiB of memory in training"
+            f"{self._words:,} {self._measure.types}; {runs.parameters(model):,} parameters; "
+            f"about {gibibytes:.1f} GiB of memory in training"
         )
 
     def score(self, task: Any, check: Callable[[], None]) -> runs.Scores:
         """Scores both splits under both protocols."""
-        scores: dict[str, dict[str, evaluation.Score]] = {split: {} for split in _SPLITS}
-        for split, of_split in scores.items():
+        measure = self._measure
+        described, values = [], {}
+        for split in _SPLITS:
+            scores = {}
             for protocol in evaluation.PROTOCOLS:
                 check()
-                of_split[protocol] = task.evaluator.score(protocol, getattr(self._corpus, split))
-        measure = self._measure
-        described = (evaluation.describe(*each, measure) for each in scores.items())
-        values = {
-            split: {
+                scores[protocol] = task.evaluator.score(protocol, getattr(self._corpus, split))
+            described.append(evaluation.describe(split, scores, measure))
+            values[split] = {
                 protocol: {**score._asdict(), measure.name: measure.of(score.mean)}
-                for protocol, score in of_split.items()
+                for protocol, score in scores.items()
             }
-            for split, of_split in scores.items()
-        }
         return runs.Scores("; ".join(described), values)
 
 
@@ -126,17 +123,13 @@ def evaluate(
     corpus = _corpus_of(path, config, data_dir)
     model = _best_model(path, config, corpus.vocabulary.size)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
-    adaptive = None
-    if dynamic or cache:
-        chunk = config.evaluation.exact_chunk
-        adaptive = adaptation.AdaptiveEvaluator(
-            model, corpus.train, chunk, dynamic=dynamic, cache=cache
-        )
+    chunk = config.evaluation.exact_chunk
+    adaptive = adaptation.AdaptiveEvaluator(model, corpus.train, chunk, dynamic, cache)
     measure = registry.language(config.task).measure
     for split in _SPLITS:
         ids = getattr(corpus, split)
         scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
-        if adaptive:
+        if dynamic or cache:
             scores["adapted"] = adaptive.exact(ids)
         print(evaluation.describe(split, scores, measure), flush=True)
 
@@ -200,23 +193,19 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
         ValueError, OSError, WorkdirError: The run, the folder or the corpus cannot be used.
     """
     model, vocabulary, config = load_trained(path)
-    task = registry.language(config.task)
+    task, kept = registry.language(config.task), _kept_corpus(path)
+    facts = runs.facts(path, config)
+    facts |= provenance.of_data(config.task, kept.get("sha256", {}))
+    facts |= provenance.unknown_words(kept)
+    if precision != "float32":
+        corpus = _corpus_of(path, config, data_dir)
+        texts = []
+        for each in (model, inference_model(model, precision)):
+            evaluator = evaluation.Evaluator(each, config.data, config.evaluation)
+            nats = evaluator.exact(corpus.validation).mean
+            texts.append(task.measure.text(task.measure.of(nats)))
+        facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
     with evaluation.epsilon_of("exact", model):
-        kept = _kept_corpus(path)
-        facts = runs.facts(path, config)
-        facts |= provenance.of_data(config.task, kept.get("sha256", {}))
-        facts |= provenance.unknown_words(kept)
-        if precision != "float32":
-            corpus = _corpus_of(path, config, data_dir)
-            measure = task.measure
-            facts |= runs.change(
-                f"validation {measure.name}",
-                precision,
-                *(
-                    measure.text(measure.of(_validated(each, config, corpus).mean))
-                    for each in (model, inference_model(model, precision))
-                ),
-            )
         return export_language_model(
             model,
             vocabulary.tokens,
@@ -225,12 +214,6 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
             precision=precision,
             facts=facts,
         )
-
-
-def _validated(
-    model: TrellisLM, config: ml_collections.ConfigDict, corpus: corpora.Corpus
-) -> evaluation.Score:
-    return evaluation.Evaluator(model, config.data, config.evaluation).exact(corpus.validation)
 
 
 def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:

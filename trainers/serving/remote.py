@@ -8,7 +8,7 @@ import http
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib import parse
 
 import grpc
@@ -42,11 +42,11 @@ _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
         "tokens": (tf.string, 2),
         "words": (tf.string, 2),
         "nll": (tf.float32, 2),
-        "total": (tf.float32, 1),
         "count": (tf.int32, 1),
     },
     "generate": {"ids": (tf.int32, 2), "lengths": (tf.int32, 1), "text": (tf.string, 1)},
 }
+_Specs = dict[str, tf.TensorSpec]
 _COUNTS = {"lengths": "ids", "count": "tokens"}  # counts, and the output whose columns they count
 
 
@@ -182,10 +182,9 @@ class Rest(Transport):
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         path = f"/v1/models/{parse.quote(self.model, safe='')}{path}"
         data = None if body is None else json.dumps(body).encode()
+        limits = {"deadline": self.deadline, "most": MOST_BYTES}
         try:
-            answer = exchange.ask(
-                method, self.address, path, data, deadline=self.deadline, most=MOST_BYTES
-            )
+            answer = exchange.ask(method, self.address, path, data, **limits)
         except TimeoutError:
             raise self.too_late() from None
         except exchange.AnswerError as error:
@@ -197,11 +196,6 @@ class Rest(Transport):
             return json.loads(answer.body.decode())
         except (ValueError, RecursionError) as error:
             raise self.malformed(error) from None
-
-
-class _Signature(NamedTuple):
-    inputs: Mapping[str, tf.TensorSpec]
-    outputs: Mapping[str, tf.TensorSpec]
 
 
 class Model:
@@ -233,26 +227,20 @@ class Model:
             RemoteError: the model has no such signature, or there is no answer, or none like that.
                 Numbers must be finite but in a cache, and counts must fit what they count.
         """
-        specs = self._checked(signature, inputs)
-        arrays = {
-            name: self._cast(name, value, specs.inputs[name].dtype)
-            for name, value in inputs.items()
-        }
+        taken, promised = self._specs(signature, inputs)
+        arrays = {name: self._cast(name, inputs[name], spec.dtype) for name, spec in taken.items()}
         outputs = self._transport.predict(signature, arrays)
-        if {*outputs} != {*specs.outputs}:
-            answered = f"{_names(outputs)} instead of {_names(specs.outputs)}"
+        if {*outputs} != {*promised}:
+            answered = f"{_names(outputs)} instead of {_names(promised)}"
             raise self._transport.malformed(f"{signature!r} answered {answered}")
         rows = len(next(iter(arrays.values())))
-        answer = {
-            name: self._read(name, value, specs.outputs[name], rows)
-            for name, value in outputs.items()
-        }
+        answer = {name: self._read(name, outputs[name], promised[name], rows) for name in outputs}
         for name in _RETURNED.get(signature, {}):
             self._check_values(name, answer)
         return answer
 
-    def _checked(self, signature: str, inputs: Mapping[str, Any]) -> _Signature:
-        """Returns what is known of a signature, which must be the language model's."""
+    def _specs(self, signature: str, inputs: Mapping[str, Any]) -> tuple[_Specs, _Specs]:
+        """Returns the inputs and outputs of a signature, which must be the language model's."""
         if signature not in self._signatures:
             raise self._other(f"it has no signature {signature!r}, only {_names(self._signatures)}")
         found = self._signatures[signature]
@@ -260,15 +248,15 @@ class Model:
             takes = f"takes {_names(found.inputs)}, not {_names(inputs)}"
             raise self._other(f"its signature {signature!r} {takes}")
         try:
-            specs = _Signature(_specs(found.inputs), _specs(found.outputs))
+            taken, promised = _specs(found.inputs), _specs(found.outputs)
         except (TypeError, ValueError) as error:
             raise self._transport.malformed(error) from None
         for name, (dtype, rank) in _RETURNED.get(signature, {}).items():
-            spec = specs.outputs.get(name)
+            spec = promised.get(name)
             if spec is None or (spec.dtype, spec.shape.rank) != (dtype, rank):
                 returns = f"does not return `{name}` {dtype.name} of rank {rank}"
                 raise self._other(f"its signature {signature!r} {returns}")
-        return specs
+        return taken, promised
 
     def _cast(self, name: str, value: Any, dtype: tf.DType) -> np.ndarray:
         try:
@@ -292,31 +280,26 @@ class Model:
             raise self._transport.malformed(reason) from None
         dtype = tf.as_dtype(array.dtype)
         if dtype != spec.dtype or not expected.is_compatible_with(array.shape):
-            raise self._transport.malformed(
-                f"`{name}` must be {spec.dtype.name} {expected}. "
-                f"Received: {dtype.name} {array.shape}"
-            )
+            reason = f"`{name}` must be {spec.dtype.name} {expected}. Received: {dtype.name}"
+            raise self._transport.malformed(f"{reason} {array.shape}")
         return array
 
     def _check_values(self, name: str, answer: Mapping[str, np.ndarray]) -> None:
         value = answer[name]
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise self._transport.malformed(f"`{name}` must be finite numbers")
-        if name in _COUNTS:
-            counted = _COUNTS[name]
+        if counted := _COUNTS.get(name):
             most = answer[counted].shape[1]
-            if not ((value >= 0) & (value <= most)).all():
-                raise self._transport.malformed(
-                    f"`{name}` must be from 0 to {most}, the columns of `{counted}`. "
-                    f"Received: {value.tolist()}"
-                )
+            if value.min() < 0 or value.max() > most:
+                reason = f"`{name}` must be from 0 to {most}, the columns of `{counted}`. Received:"
+                raise self._transport.malformed(f"{reason} {value.tolist()}")
 
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
-def _specs(infos: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
+def _specs(infos: Mapping[str, Any]) -> _Specs:
     """Returns what a signature says of its tensors.
 
     Raises:

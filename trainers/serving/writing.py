@@ -1,9 +1,11 @@
-"""Text from a served language model, on a server or in this process, piece by piece."""
+"""What a served language model writes and scores, on a server or in this process."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from trainers.tasks.measures import perplexity
 
 CHUNK = 8  # tokens a request: text appears before all of it is written
 _UNKNOWN, _NOTHING = -1, -2  # in `forbidden_ids`: `<unk>`, if the model has it, or no token
@@ -44,6 +46,33 @@ class Unknown(NamedTuple):
 
     tokens: int
     of: int
+
+
+class Scores(NamedTuple):
+    """How surprising a text is; each token is scored given a line break and the tokens before it.
+
+    Attributes:
+        words: the tokens, as the text has them.
+        known: whether the vocabulary has each; the model reads others as `<unk>`.
+        nll: of each token as the model reads it, in nats.
+    """
+
+    words: list[str]
+    known: list[bool]
+    nll: list[float]
+
+    @property
+    def perplexity(self) -> float:
+        """The perplexity of all tokens; 1 if there are none."""
+        return perplexity(sum(self.nll) / max(len(self.nll), 1))
+
+
+def score(model: Asked, text: str) -> Scores:
+    """Scores a text; raises what the model raises."""
+    answer = model("score", text=[text])
+    count = int(answer["count"][0])  # a server may pad to a longer text
+    words, read, nll = (answer[name][0, :count] for name in ("words", "tokens", "nll"))
+    return Scores(words.tolist(), (words == read).tolist(), nll.tolist())
 
 
 def generate(

@@ -153,8 +153,8 @@ class Training:
     """The group `training`."""
 
     epochs: Annotated[int, changing(COUNT)]
-    log_every_steps: Annotated[int, changing(COUNT)]
-    checkpoint_every_steps: Annotated[int, changing(COUNT)]
+    log_every_steps: Annotated[int, changing(COUNT)] = 20
+    checkpoint_every_steps: Annotated[int, changing(COUNT)] = 200
 
 
 # A run that goes on may change a field that training reads again at each step or epoch: the past
@@ -171,6 +171,7 @@ _COMMON = {
     **of_class(Schedule, "schedule."),
     **of_class(Training, "training."),
 }
+_SEQUENCES_A_CALL = changing(COUNT)._replace(default=250)  # it changes no score
 _BY_KIND: dict[type[Task], dict[str, Field]] = {
     LanguageTask: {
         "data.window": COUNT,
@@ -178,17 +179,18 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
         "data.history": one_of("zero", "carried"),
         # The streams of the validation loss, which decides on the best epoch.
         "evaluation.batch_size": COUNT,
-        # How the final scores are cut into calls, which changes none.
-        "evaluation.exact_batch_size": changing(COUNT),
-        "evaluation.exact_chunk": changing(COUNT),
+        # The pieces of a text and the time steps in a call of the protocol `exact`. They change no
+        # score.
+        "evaluation.exact_batch_size": changing(COUNT)._replace(default=12),
+        "evaluation.exact_chunk": changing(COUNT)._replace(default=128),
     },
     ImageTask: {
         "data.validation": COUNT,
-        "evaluation.batch_size": changing(COUNT),  # sequences a call, which changes no score
+        "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
     GeneratedTask: {
         **{f"data.{split}": COUNT for split in ("train", "validation", "test")},
-        "evaluation.batch_size": changing(COUNT),
+        "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
 }
 

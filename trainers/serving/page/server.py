@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from trainers.serving.page.served import ServedModel, example, score
+from trainers.serving.page.served import ServedModel, example, scored
 from trainers.serving.writing import Sampling, Unknown, generate
 from trainers.tasks.fields import TEXT, integer, number
 
@@ -222,7 +222,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:  # noqa: N802
         if self.path == "/score":
             text = _checked(self._fields(), "text")["text"]
-            self._send_json(self._ask(score, self.server.model, text)._asdict())
+            self._send_json(self._ask(scored, self.server.model, text))
         elif self.path == "/generate":
             self._generate()
         else:

@@ -34,7 +34,7 @@ class Model:
             return {**ids, "text": ["word " * self._tokens]}
         tokens = np.full([1, self._tokens], "a", object)
         nll = np.ones([1, self._tokens], np.float32)
-        return {"tokens": tokens, "words": tokens, "nll": nll}
+        return {"tokens": tokens, "words": tokens, "nll": nll, "count": [self._tokens]}
 
 
 def request(path, body=TEXT, *headers, length=None):
