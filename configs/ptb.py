@@ -159,12 +159,9 @@ def _changed(base: Callable[[], dict], change: dict[str, dict]) -> dict:
     return config
 
 
+_WHOLE = (paper, paper_larger, released, small, small_lstm)
 PRESETS: dict[str, Callable[[], dict]] = {
-    "paper": paper,
-    "paper_larger": paper_larger,
-    "released": released,
-    "small": small,
-    "small_lstm": small_lstm,
+    **{preset.__name__: preset for preset in _WHOLE},
     **{f"paper_{name}": functools.partial(_changed, paper, ABLATIONS[name]) for name in ABLATIONS},
     **{
         f"small_{name}": functools.partial(_changed, small, SMALL_ABLATIONS[name])

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
 from absl import flags
 from etils import epath
+from ml_collections import ConfigDict
 from ml_collections.config_flags import get_override_values
 
 from trainers.authors import released
@@ -50,7 +50,7 @@ flags.DEFINE_string(
 
 # What becomes a run: the config's model, with the file's weights; the config, with the sizes that
 # the file tells; what binds a run's folder to its data; and a count, such as "10,000 words".
-_Imported = tuple[keras.Model, ml_collections.ConfigDict, Callable[[epath.Path], None], str]
+_Imported = tuple[keras.Model, ConfigDict, Callable[[epath.Path], None], str]
 
 
 def main(argv: list[str]) -> int:
@@ -136,9 +136,7 @@ def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     return model, config, experiment.keep, f"{source.classes} classes"
 
 
-def _read(
-    checkpoint: epath.Path, make: Callable[..., Any]
-) -> tuple[Any, ml_collections.ConfigDict]:
+def _read(checkpoint: epath.Path, make: Callable[..., Any]) -> tuple[Any, ConfigDict]:
     """Returns the model that `make` makes of a file's arrays, and the config with its sizes."""
     arrays = read_state_dict(checkpoint)
     try:
@@ -178,7 +176,7 @@ def _permutation() -> list[int] | None:
     return numbers
 
 
-def _check_numbering(config: ml_collections.ConfigDict) -> None:
+def _check_numbering(config: ConfigDict) -> None:
     """Raises ValueError if rows of the weights would go to other words."""
     for name, value in config.get("corpus", {}).items():
         theirs = _NUMBERED_AS_THEIRS.get(name, (value,))

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import ml_collections
 import numpy as np
 import tensorflow as tf
 from absl import flags
+from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
 from trainers.authors import clone as authors
@@ -106,7 +106,7 @@ def _largest(values: np.ndarray) -> float:
     return float(np.max(np.abs(values), initial=0.0))
 
 
-def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.ConfigDict:
+def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     """Returns a config without dropout, for so many steps, that the authors' code can match.
 
     Whatever the preset, it follows their code in two details: the last word's embedding gets no
@@ -115,7 +115,7 @@ def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.
     Raises:
         ValueError: A field has a value that their code lacks.
     """
-    config = ml_collections.ConfigDict(config.to_dict())
+    config = ConfigDict(config.to_dict())
     model = config.model
     released.check_kind(config)
     for name in [name for name in model if name.endswith("dropout")]:
@@ -144,7 +144,7 @@ class Ours:
 
     def __init__(
         self,
-        config: ml_collections.ConfigDict,
+        config: ConfigDict,
         weights: Mapping[str, np.ndarray],
         corpus: corpora.Corpus,
     ):
@@ -195,9 +195,7 @@ class Ours:
         return {"outputs": outputs, "hidden": hidden, "cell": cell}, gradients
 
 
-def differences(
-    theirs: Any, ours: Ours, config: ml_collections.ConfigDict, steps: int
-) -> Iterator[Difference]:
+def differences(theirs: Any, ours: Ours, config: ConfigDict, steps: int) -> Iterator[Difference]:
     """Trains both and yields each step's differences.
 
     Args:

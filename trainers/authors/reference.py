@@ -9,9 +9,9 @@ import contextlib
 import io
 from typing import Any
 
-import ml_collections
 import numpy as np
 import torch
+from ml_collections import ConfigDict
 from torch.nn import functional
 
 from trainers.authors import clone as authors
@@ -32,7 +32,7 @@ class Reference:
         ValueError: The clone is not one of their repository, or their code cannot build the model.
     """
 
-    def __init__(self, clone: str | None, config: ml_collections.ConfigDict, vocabulary_size: int):
+    def __init__(self, clone: str | None, config: ConfigDict, vocabulary_size: int):
         torch.manual_seed(config.seed)
         torch.set_default_dtype(torch.float64)  # their code creates tensors of the default dtype
         self._config = config
@@ -129,7 +129,7 @@ class Reference:
         }
 
 
-def _model(clone: str | None, model: ml_collections.ConfigDict, vocabulary_size: int) -> Any:
+def _model(clone: str | None, model: ConfigDict, vocabulary_size: int) -> Any:
     return authors.load(clone, "model").TrellisNetModel(
         vocabulary_size,
         model.embedding_units,
@@ -145,7 +145,7 @@ def _model(clone: str | None, model: ml_collections.ConfigDict, vocabulary_size:
     )
 
 
-def _split_softmax(clone: str | None, model: ml_collections.ConfigDict) -> Any:
+def _split_softmax(clone: str | None, model: ConfigDict) -> Any:
     """Returns their adaptive softmax, which is not part of their model, or None."""
     if model.head != "adaptive":
         return None

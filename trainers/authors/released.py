@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
+from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier, TrellisLM, convert
 from trainers.tasks import schema
@@ -15,7 +15,7 @@ UNTOLD = ("depth", "dilation_rate")
 _AUXILIARY = ("model.auxiliary_every", "model.auxiliary_weight")
 
 
-def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict) -> TrellisLM:
+def model_of(arrays: Mapping[str, np.ndarray], config: ConfigDict) -> TrellisLM:
     """Returns a model with a state dict's weights, for evaluation.
 
     Args:
@@ -36,7 +36,7 @@ def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict
 
 def classifier_of(
     arrays: Mapping[str, np.ndarray],
-    config: ml_collections.ConfigDict,
+    config: ConfigDict,
     permutation: Sequence[int] | None,
 ) -> TrellisClassifier:
     """Returns a classifier with a state dict's weights.
@@ -63,7 +63,7 @@ def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
         )
 
 
-def check_kind(config: ml_collections.ConfigDict) -> None:
+def check_kind(config: ConfigDict) -> None:
     """Raises ValueError if a config's model is not a trellis network, as the authors' are."""
     if config.model.layer != "trellis":
         raise ValueError(
@@ -73,8 +73,8 @@ def check_kind(config: ml_collections.ConfigDict) -> None:
 
 
 def with_told_sizes(
-    config: ml_collections.ConfigDict, model: TrellisLM | TrellisClassifier, given: Set[str]
-) -> ml_collections.ConfigDict:
+    config: ConfigDict, model: TrellisLM | TrellisClassifier, given: Set[str]
+) -> ConfigDict:
     """Returns a config with the sizes that shapes tell.
 
     If these differ from the preset's, the preset cannot give the other sizes either, and the

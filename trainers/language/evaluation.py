@@ -137,10 +137,12 @@ def cut(
     targets = len(ids) - 1
     if targets < 1:
         raise ValueError(f"`ids` must hold at least 2 tokens. Received: {len(ids)} tokens")
-    warmup = 0 if receptive_field is None else receptive_field - 1
-    rows = 1 if receptive_field is None else max(1, min(batch_size, (targets - warmup) // chunk))
-    share = math.ceil(max(targets - warmup, 1) / rows)
-    rows = math.ceil(max(targets - warmup, 1) / share)  # the others would have nothing to score
+    if receptive_field is None:
+        batch_size = receptive_field = 1
+    warmup = receptive_field - 1
+    shared = max(targets - warmup, 1)
+    share = math.ceil(shared / max(1, min(batch_size, shared // chunk)))
+    rows = math.ceil(shared / share)  # more would have nothing to score
     starts = share * np.arange(rows)[:, None]
     stops = np.minimum(starts + warmup + share, targets)
 
@@ -156,11 +158,10 @@ def cut(
 
 def describe(name: str, scores: dict[str, Score], measure: TokenMeasure = WORDS) -> str:
     """Returns one line: the scores of a text under each protocol, with their tokens."""
-    parts = [
-        f"{protocol} {measure.told(measure.of(score.mean), score.tokens)}"
-        for protocol, score in scores.items()
-    ]
-    return f"{name} {measure.name}: " + ", ".join(parts)
+    parts = []
+    for protocol, score in scores.items():
+        parts.append(f"{protocol} {measure.told(measure.of(score.mean), score.tokens)}")
+    return f"{name} {measure.name}: {', '.join(parts)}"
 
 
 def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
 from etils import epath
+from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
 from keras_trellis.export import export_language_model, inference_model
@@ -35,7 +35,7 @@ class LanguageExperiment:
         ValueError, OSError: The corpus cannot be used.
     """
 
-    def __init__(self, config: ml_collections.ConfigDict, data_dir: str | None) -> None:
+    def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
         self._config = config
         self._corpus = load_corpus(config, data_dir)
         self._measure = registry.language(config.task).measure
@@ -47,7 +47,7 @@ class LanguageExperiment:
             tokens = len(getattr(self._corpus, split))
             evaluation.check_text(name, tokens, config.data, config.evaluation)
 
-    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+    def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on this text takes."""
         return models.need(config, self._words)
 
@@ -156,7 +156,7 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     return vocabulary.decode(np.asarray(text)[0]).strip()
 
 
-def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ml_collections.ConfigDict]:
+def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
     """Returns a run's best model, its vocabulary and its config.
 
     Args:
@@ -172,7 +172,7 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ml_collection
     return _best_model(path, config, vocabulary.size), vocabulary, config
 
 
-def _best_model(path: epath.Path, config: ml_collections.ConfigDict, words: int) -> TrellisLM:
+def _best_model(path: epath.Path, config: ConfigDict, words: int) -> TrellisLM:
     memory.check_weights(models.parameters(config, words))
     model = models.build(config, words)
     checkpoints.load_best(path, model)
@@ -228,7 +228,7 @@ def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
         print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
 
 
-def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corpora.Corpus:
+def load_corpus(config: ConfigDict, data_dir: str | None) -> corpora.Corpus:
     """Returns the text of a run.
 
     Raises:
@@ -237,9 +237,7 @@ def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corp
     return corpora.load(config.task, data_dir, **config.get("corpus", {}))
 
 
-def _corpus_of(
-    path: epath.Path, config: ml_collections.ConfigDict, data_dir: str | None
-) -> corpora.Corpus:
+def _corpus_of(path: epath.Path, config: ConfigDict, data_dir: str | None) -> corpora.Corpus:
     corpus = load_corpus(config, data_dir)
     check_corpus(path, corpus)
     return corpus

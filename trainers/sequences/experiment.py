@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
 import tensorflow as tf
 from etils import epath
 from matplotlib import figure
+from ml_collections import ConfigDict
 
 from keras_trellis.export import export_classifier, inference_model
 from trainers.data import files, images
@@ -41,7 +41,7 @@ class SequenceExperiment:
 
     def __init__(
         self,
-        config: ml_collections.ConfigDict,
+        config: ConfigDict,
         data_dir: str | None,
         path: epath.Path,
         permutation: Sequence[int] | None = None,
@@ -62,10 +62,11 @@ class SequenceExperiment:
         """Raises ValueError if the replicas cannot share the batches."""
         modeling.check_replicas(self._count, self._config.data.batch_size, replicas)
 
-    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+    def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
+        steps, channels = self._shape
         every_step = self._data.train.targets.ndim == 2
-        return models.need(config, *self._shape, self._data.outputs, every_step)
+        return models.need(config, steps, channels, self._data.outputs, every_step)
 
     def build(self) -> keras.Model:
         """Returns the model, built."""

@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 def ask(
-    method: str, address: str, path: str, body: bytes | None, *, deadline: float, most: int
+    method: str, address: str, path: str, body: bytes | None, deadline: float, most: int
 ) -> Answer:
     """Sends a request and returns the answer; redirects are answers like others.
 

@@ -182,9 +182,8 @@ class Rest(Transport):
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         path = f"/v1/models/{parse.quote(self.model, safe='')}{path}"
         data = None if body is None else json.dumps(body).encode()
-        limits = {"deadline": self.deadline, "most": MOST_BYTES}
         try:
-            answer = exchange.ask(method, self.address, path, data, **limits)
+            answer = exchange.ask(method, self.address, path, data, self.deadline, MOST_BYTES)
         except TimeoutError:
             raise self.too_late() from None
         except exchange.AnswerError as error:

@@ -7,14 +7,14 @@ A task's presets give the values that differ from the defaults; `trainers.cli.co
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
+from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
 from trainers.tasks import registry, schema
 from trainers.tasks.names import flatten, nested, unknown
 
 
-def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
+def load(task: str, preset: str | None = None) -> ConfigDict:
     """Returns the locked config of a task.
 
     Args:
@@ -34,15 +34,15 @@ def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
         name: placeholder(int) if value is None else value
         for name, value in flatten(values).items()
     }
-    return ml_collections.ConfigDict(nested(typed)).lock()
+    return ConfigDict(nested(typed)).lock()
 
 
-def presets(task: str) -> list[ml_collections.ConfigDict]:
+def presets(task: str) -> list[ConfigDict]:
     """Returns the configs of all presets of a task."""
     return [load(task, preset) for preset in registry.get(task).presets]
 
 
-def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
+def from_dict(values: Mapping[str, Any]) -> ConfigDict:
     """Returns the locked config of what a JSON file held; its lists are tuples again.
 
     Raises:
@@ -50,7 +50,7 @@ def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
     """
     values = completed(_with_tuples(values))
     schema.check(values)
-    return ml_collections.ConfigDict(values).lock()
+    return ConfigDict(values).lock()
 
 
 def completed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Loads the text of a task as ids of the training text's vocabulary."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -69,11 +69,10 @@ def load(
     return Corpus(name, vocabulary, **ids, checksums=source.checksums, labels=source.labels)
 
 
-def count(ids: np.ndarray, token: int | None) -> int:
-    """Counts a token in ids, which may be larger than memory."""
-    if token is None:
-        return 0
-    return sum(int((part == token).sum()) for part in _parts(ids))
+def count(ids: np.ndarray, token: int | None, size: int = 1 << 20) -> int:
+    """Counts a token in ids, which may be larger than memory, by parts of `size` ids."""
+    parts = (ids[start : start + size] for start in range(0, len(ids), size))
+    return sum(int(np.equal(part, token).sum()) for part in parts) if token is not None else 0
 
 
 def _warn_of_other_text(
@@ -117,7 +116,3 @@ def _warn_of_unknown_words(name: str, vocabulary: Vocabulary, ids: dict[str, np.
                 len(ids[split]),
                 split,
             )
-
-
-def _parts(ids: np.ndarray, size: int = 1 << 20) -> Iterator[np.ndarray]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))

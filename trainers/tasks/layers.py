@@ -13,6 +13,18 @@ from keras_trellis.recurrent.layer import RecurrentLayer
 
 # The layers with outputs of inner levels, which an auxiliary loss can be of.
 OF_LEVELS = ("trellis",)
+# The fields of `config.model` that are arguments of both trellis layers.
+_OF_BOTH = (
+    "units",
+    "gate",
+    "kernel_size",
+    "dilation_rate",
+    "groups",
+    "inject_every",
+    "weight_normalization",
+    "recurrent_dropout",
+    "weight_dropout",
+)
 _INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
 
 
@@ -51,19 +63,8 @@ class Trellis:
         return TrellisLayer(depth=model.depth, **self._arguments(model, outputs), **settings)
 
     def _arguments(self, model: ml_collections.ConfigDict, outputs: int) -> dict[str, Any]:
-        return {
-            "units": model.units,
-            "output_units": outputs,
-            "gate": model.gate,
-            "kernel_size": model.kernel_size,
-            "dilation_rate": model.dilation_rate,
-            "groups": model.groups,
-            "inject_every": model.inject_every,
-            "weight_normalization": model.weight_normalization,
-            "recurrent_dropout": model.recurrent_dropout,
-            "weight_dropout": model.weight_dropout,
-            "name": "trellis",
-        }
+        fields = {name: model[name] for name in _OF_BOTH}
+        return {**fields, "output_units": outputs, "name": "trellis"}
 
     def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
         """Counts the kernels of the input and of the hidden state, their gains, and the bias."""
