@@ -12,7 +12,7 @@ first appearance. `--permutation` gives the order of permuted MNIST's pixels.
 import contextlib
 import functools
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -83,28 +83,19 @@ def _import() -> None:
     files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in registry.of_kind(ImageTask) else _language_model
     model, config, keep, told = read(checkpoint, path)
-    with open_workdir(path, config.to_dict()), _whole(path):
+    with open_workdir(path, config.to_dict()), contextlib.ExitStack() as failed:
+        failed.callback(path.rmtree, missing_ok=True)
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
         weights = variables.arrays(variables.of_model(model))
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
             raise NotKeptError(f"the weights could not be written to {path}, which is removed")
+        failed.pop_all()
     print(
         f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
         f"dilation {config.model.dilation_rate}"
     )
-
-
-@contextlib.contextmanager
-def _whole(path: epath.Path) -> Iterator[None]:
-    """Removes the new folder if it does not become a run."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):
-            path.rmtree()
-        raise
 
 
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:

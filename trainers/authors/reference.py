@@ -17,6 +17,7 @@ from torch.nn import functional
 from trainers.authors import clone as authors
 
 Arrays = dict[str, np.ndarray]
+_TERMS = ("prediction", "auxiliary", "activation", "temporal")
 _OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
@@ -39,15 +40,13 @@ class Reference:
         with contextlib.redirect_stdout(io.StringIO()):  # they print
             self._model = _model(clone, config.model, vocabulary_size)
         self._split_softmax = _split_softmax(clone, config.model)
-        self._parameters = [
-            *self._model.parameters(),
-            *(self._split_softmax.parameters() if self._split_softmax else ()),
-        ]
-        self._optimizer = _OPTIMIZERS[config.optimizer.name](
-            self._parameters,
-            lr=config.optimizer.learning_rate,
-            weight_decay=config.optimizer.weight_decay,
-        )
+        self._modules = [self._model]
+        if self._split_softmax:
+            self._modules.append(self._split_softmax)
+        self._parameters = [each for module in self._modules for each in module.parameters()]
+        rate, decay = config.optimizer.learning_rate, config.optimizer.weight_decay
+        make = _OPTIMIZERS[config.optimizer.name]
+        self._optimizer = make(self._parameters, lr=rate, weight_decay=decay)
         self.start_epoch()
 
     def start_epoch(self) -> None:
@@ -94,9 +93,7 @@ class Reference:
     ) -> dict[str, Any]:
         """Returns their loss terms; `auxiliary` is [B, M, T, ...], the others [B, T, ...]."""
         settings, horizon = self._config.model, self._config.data.horizon
-        terms = dict.fromkeys(
-            ("prediction", "auxiliary", "activation", "temporal"), torch.zeros(())
-        )
+        terms = dict.fromkeys(_TERMS, torch.zeros(()))
         terms["prediction"] = self._nll(decoded, targets)
         if settings.auxiliary_weight:
             levels = [self._nll(level, targets) for level in auxiliary.unbind(1)]
@@ -122,11 +119,10 @@ class Reference:
 
     def _named(self) -> dict[str, torch.nn.Parameter]:
         """Returns parameters by the names of the state dict; some have two names."""
-        split = self._split_softmax
-        return {
-            **self._model.state_dict(keep_vars=True),
-            **(split.state_dict(keep_vars=True) if split else {}),
-        }
+        named: dict[str, torch.nn.Parameter] = {}
+        for module in self._modules:
+            named |= module.state_dict(keep_vars=True)
+        return named
 
 
 def _model(clone: str | None, model: ConfigDict, vocabulary_size: int) -> Any:

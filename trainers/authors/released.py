@@ -94,17 +94,17 @@ def with_told_sizes(
     sizes = {**trellis.get_config(), **model.get_config()}
     # A size is None if the preset has none, as a classifier has no word vectors.
     told = {name: sizes[name] for name in TOLD if config.model[name] is not None}
+    differing = []
     for name, value in told.items():
-        if f"model.{name}" in given and config.model[name] != value:
+        had = config.model[name]
+        if had == value:
+            continue
+        if f"model.{name}" in given:
             raise ValueError(
                 f"`config.model.{name}` must be {value}, by the shapes in the file. Received: "
-                f"config.model.{name}={config.model[name]}"
+                f"config.model.{name}={had}"
             )
-    differing = [
-        f"{name} {value} (preset: {config.model[name]})"
-        for name, value in told.items()
-        if config.model[name] != value
-    ]
+        differing.append(f"{name} {value} (preset: {had})")
     missing = [f"--config.model.{name}" for name in UNTOLD if f"model.{name}" not in given]
     if differing and missing:
         raise ValueError(

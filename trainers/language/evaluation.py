@@ -59,8 +59,7 @@ class Evaluator:
         self._model = model
         self._data = data
         self._settings = settings
-        self._through_cache = tf.function(self._score_with_cache)
-        self._through_state = tf.function(self._score_with_state)
+        self._call = tf.function(self._score)
 
     def score(self, protocol: str, ids: np.ndarray) -> Score:
         """Returns the score of a stream of ids [N] under one of `PROTOCOLS`."""
@@ -78,7 +77,7 @@ class Evaluator:
         total, tokens = 0.0, 0
         for pieces in chunks:
             with epsilon_of("exact", self._model):
-                nll, cache = self._through_cache(*pieces, cache)
+                nll, cache = self._call(*pieces, cache=cache)
             total += float(nll)
             tokens += int(pieces.scored.sum())
         return Score(total, tokens)
@@ -93,23 +92,20 @@ class Evaluator:
         for index in range(windows.count):
             inputs, targets = windows.of(rows, index)
             with epsilon_of("trellisnet", self._model):
-                nll, carried = self._through_state(inputs, targets, state)
+                scored = np.arange(targets.shape[1]) >= windows.discard
+                nll, carried = self._call(inputs, targets, scored, initial_state=state)
             state = carried if self._data.history == "carried" else state
             total += float(nll)
             tokens += len(rows) * (targets.shape[1] - windows.discard)
         return Score(total, tokens)
 
-    def _score_with_cache(
-        self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, cache: Any
+    def _score(
+        self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, **past: Any
     ) -> tuple[tf.Tensor, Any]:
-        nll, cache = self._model.score(ids, targets, cache=cache)
-        return _total(tf.where(scored, nll, 0)), cache
-
-    def _score_with_state(
-        self, ids: tf.Tensor, targets: tf.Tensor, state: Any
-    ) -> tuple[tf.Tensor, Any]:
-        nll, state = self._model.score(ids, targets, initial_state=state)
-        return _total(nll[:, self._data.horizon :]), state
+        """Returns the nll of the scored targets, and the past of the next ones."""
+        nll, past = self._model.score(ids, targets, **past)
+        # A corpus has more tokens than float32 counts.
+        return tf.reduce_sum(tf.cast(tf.where(scored, nll, 0), tf.float64)), past
 
 
 def cut(
@@ -196,7 +192,3 @@ def epsilon_of(protocol: str, model: keras.Model) -> Iterator[None]:
         yield
     finally:
         head.epsilon = before
-
-
-def _total(nll: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(nll, tf.float64))  # a corpus has more tokens than float32 counts

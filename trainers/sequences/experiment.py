@@ -120,7 +120,8 @@ class SequenceExperiment:
         values = {split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()}
         if not self._data.classes:
             return runs.Scores(described, values)
-        matrix = confusion(self._data.test.targets, scores["test"].predictions, self._data.outputs)
+        targets, predictions = self._data.test.targets, scores["test"].predictions
+        matrix = tf.math.confusion_matrix(targets, predictions, self._data.outputs).numpy()
         values["test"][PROTOCOL]["confusion"] = matrix.tolist()
         return runs.Scores(
             described, values, {CONFUSION: draw_confusion(matrix, self._data.classes)}
@@ -206,13 +207,6 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
 def describe(measure: Measure, split: str, score: Score) -> str:
     """Returns one line: the score of a split, with what it counts."""
     return f"{split} {measure.name}: {measure.told(_measured(measure, score), score.targets)}"
-
-
-def confusion(targets: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Counts, for each class (rows), the predictions of each class (columns)."""
-    matrix = np.zeros((classes, classes), int)
-    np.add.at(matrix, (targets, predictions), 1)
-    return matrix
 
 
 def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:

@@ -7,8 +7,6 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["Answer", "AnswerError", "ask"]
-
 
 class AnswerError(Exception):
     """There is no answer of HTTP; the message says why."""

@@ -3,7 +3,6 @@
 `Grpc` and `Rest` carry requests, `Model` checks them and their answers.
 """
 
-import abc
 import http
 import json
 import math
@@ -24,8 +23,6 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
 from trainers.serving import exchange, terminal
 from trainers.serving.writing import decoded
-
-__all__ = ["MOST_BYTES", "Grpc", "Model", "RemoteError", "Rest", "Transport"]
 
 MOST_BYTES = 64 * 2**20  # of an answer; a cache may exceed gRPC's own limit, 4 MiB
 
@@ -61,7 +58,7 @@ class RemoteError(Exception):
         super().__init__(terminal.line(" ".join(reason.split())))
 
 
-class Transport(abc.ABC):
+class Transport:
     """How requests get to one model on one server.
 
     All methods raise RemoteError where there is no answer, or none that can be used.
@@ -75,11 +72,10 @@ class Transport(abc.ABC):
     def __init__(self, address: str, model: str, deadline: float) -> None:
         self.address, self.model, self.deadline = address, model, deadline
 
-    @abc.abstractmethod
     def metadata(self) -> SignatureDefMap:
         """Returns what the server says of the model's signatures."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Calls a signature.
 
@@ -90,6 +86,7 @@ class Transport(abc.ABC):
         Returns:
             the outputs by name, as arrays or lists.
         """
+        raise NotImplementedError
 
     def unreachable(self, reason: Any) -> RemoteError:
         """Returns the error for a server that gives no answer."""

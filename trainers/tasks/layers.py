@@ -196,19 +196,12 @@ def build(
     Raises:
         ValueError: An argument of the layer is not valid.
     """
-    arguments = {"seed": seed, "dropout": dropout, **initializers(model.initial_deviation)}
+    arguments: dict[str, Any] = {"seed": seed, "dropout": dropout}
+    if model.initial_deviation:
+        # Each argument gets its own object: an initializer draws the same numbers each time.
+        for name in _INITIALIZERS:
+            arguments[name] = keras.initializers.RandomNormal(stddev=model.initial_deviation)
     return LAYERS[model.layer].build(model, outputs, **arguments)
-
-
-def initializers(deviation: float) -> dict[str, Any]:
-    """Returns arguments with which kernels and bias begin as N(0, deviation^2).
-
-    Args:
-        deviation: Standard deviation; 0 for Keras's own initializers.
-    """
-    # Each argument gets its own object: an initializer draws the same numbers each time.
-    names = _INITIALIZERS if deviation else ()
-    return {name: keras.initializers.RandomNormal(stddev=deviation) for name in names}
 
 
 def _blocks(model: ml_collections.ConfigDict) -> int:

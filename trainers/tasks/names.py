@@ -15,12 +15,10 @@ def unknown(what: str, name: Any, known: Iterable[str]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Returns the known name that is most like a name, or whose last part is; or None."""
-    known = list(known)
-    leaves = {item.rpartition(".")[2]: item for item in known}
-    near = difflib.get_close_matches(name, known, 1, 0.5) or [
-        leaves[leaf] for leaf in difflib.get_close_matches(name, list(leaves), 1, 0.5)
-    ]
-    return near[0] if near else None
+    names = {item.rpartition(".")[2]: item for item in known}
+    names |= {item: item for item in names.values()}
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    return names[near[0]] if near else None
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """An exported language model in this process, and what the page asks of it."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any
@@ -11,8 +9,6 @@ import tensorflow as tf
 
 from keras_trellis.export import versions
 from trainers.serving.writing import Asked, Sampling, decoded, generate, score
-
-__all__ = ["ServedModel", "example", "scored"]
 
 # The page opens with one of these, each like the training text of a task, with a surprise in it.
 _EXAMPLES = (

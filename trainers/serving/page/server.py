@@ -5,8 +5,6 @@
 `{"error": ...}`: an answer with a status of 400 or more, or the last line of a text that has begun.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import http.server
 import io
@@ -28,8 +26,6 @@ import numpy as np
 from trainers.serving.page.served import ServedModel, example, scored
 from trainers.serving.writing import Sampling, Unknown, generate
 from trainers.tasks.fields import TEXT, integer, number
-
-__all__ = ["MOST_BYTES", "MOST_TOKENS", "USUAL", "Limits", "Page"]
 
 MOST_BYTES = 64 * 1024  # of a request
 _MOST_READ = 16 * MOST_BYTES  # a client whose request is not read may lose the refusal
