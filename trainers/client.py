@@ -63,14 +63,10 @@ def run(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> int:
     return command.exit_status(argv, lambda: _run(values))
 
 
-def _run(values: flags.FlagValues) -> int:
+def _run(values: flags.FlagValues) -> None:
     _check(values)
     transport = PROTOCOLS[values.protocol](values.server, values.model, values.deadline)
-    try:
-        _MODES[values.mode](remote.Model(transport), values)
-    except remote.RemoteError as error:
-        return command.fail(str(error), command.Status.REFUSED)
-    return command.Status.DONE
+    _MODES[values.mode](remote.Model(transport), values)
 
 
 def _check(values: flags.FlagValues) -> None:

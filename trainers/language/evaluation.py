@@ -64,9 +64,7 @@ class Evaluator:
     def score(self, protocol: str, ids: np.ndarray) -> Score:
         """Returns the score of a stream of ids [N] under one of `PROTOCOLS`."""
         if protocol not in PROTOCOLS:
-            raise ValueError(
-                f"`protocol` must be one of {PROTOCOLS}. Received: protocol={protocol!r}"
-            )
+            raise ValueError(f"`protocol` must be one of {PROTOCOLS}. Received: {protocol=}")
         return getattr(self, protocol)(ids)
 
     def exact(self, ids: np.ndarray) -> Score:

@@ -47,7 +47,7 @@ _Specs = dict[str, tf.TensorSpec]
 _COUNTS = {"lengths": "ids", "count": "tokens"}  # counts, and the output whose columns they count
 
 
-class RemoteError(Exception):
+class RemoteError(ValueError):
     """There is no answer, or none that can be used; the message, a line, says why.
 
     Args:

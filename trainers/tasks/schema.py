@@ -245,11 +245,10 @@ def check_fields(config: Mapping[str, Any]) -> None:
             range. The message has one line.
     """
     table, values = fields(config), flatten(config)
-    _check_known(values, table)
+    check_values(values, table)
     for name, field in table.items():
         if name not in values:
             raise ValueError(f"`config.{name}` is missing; it must be {field.expected}")
-    check_values(values, table)
 
 
 def check_values(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
@@ -258,16 +257,11 @@ def check_values(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
     Raises:
         ValueError: A field is not in the table, or its value is not allowed.
     """
-    _check_known(values, table)
     for name, value in values.items():
-        if not table[name].allows(value):
-            raise ValueError(_message(values, name, table[name].expected))
-
-
-def _check_known(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
-    for name in values:
         if name not in table:
             raise ValueError(unknown("config field", name, table))
+        if not table[name].allows(value):
+            raise ValueError(_message(values, name, table[name].expected))
 
 
 def _of_task(values: Mapping[str, Any], task: Task) -> Iterator[_Rule]:

@@ -75,9 +75,6 @@ class Limits(NamedTuple):
     connections: int = 64
 
 
-USUAL = Limits()
-
-
 class Page(socketserver.ThreadingTCPServer):
     """The server, which listens at once; `serve_forever` answers.
 
@@ -86,7 +83,7 @@ class Page(socketserver.ThreadingTCPServer):
             or by a numeric address. Other names are refused: their owner could point them here, and
             ask from a page of their own.
         port: the port; 0: any free one.
-        limits: the limits of clients.
+        limits: the limits of clients; by default those of `Limits`.
 
     Attributes:
         model: the model, to be set before the first request. It is called in a thread of its own,
@@ -100,12 +97,12 @@ class Page(socketserver.ThreadingTCPServer):
     daemon_threads = True
     model: ServedModel
 
-    def __init__(self, host: str, port: int, limits: Limits = USUAL) -> None:
+    def __init__(self, host: str, port: int, limits: Limits | None = None) -> None:
         found: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         self.address_family, *_, address = found[0]
-        self.host, self.limits = host.lower(), limits
+        self.host, self.limits = host.lower(), limits or Limits()
         self.worker = concurrent.futures.ThreadPoolExecutor(1, "model")
-        self._room = threading.Semaphore(limits.connections)
+        self._room = threading.Semaphore(self.limits.connections)
         super().__init__(address[:2], _Request)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -196,9 +193,12 @@ class _Request(http.server.BaseHTTPRequestHandler):
         """Refuses other sites' pages, and other names of this machine."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         name = urlsplit(f"//{host}").hostname or ""
-        if name not in ("localhost", self.server.host) and not _is_address(name):
+        try:
+            if name not in ("localhost", self.server.host):
+                ipaddress.ip_address(name)
+        except ValueError:
             message = f"this page is not at {name}; open it by an address in numbers, or localhost"
-            raise _RefusedError(HTTPStatus.FORBIDDEN, message)
+            raise _RefusedError(HTTPStatus.FORBIDDEN, message) from None
         if origin is not None and urlsplit(origin).netloc != host:
             raise _RefusedError(HTTPStatus.FORBIDDEN, f"pages of {origin} may not ask here")
 
@@ -295,14 +295,6 @@ class _Request(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Says nothing of requests."""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _checked(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
