@@ -14,7 +14,6 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from absl import flags
@@ -24,10 +23,7 @@ from trainers.serving import remote, terminal
 from trainers.serving.writing import Sampling, Unknown, generate, score
 from trainers.tasks import names
 
-PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
-    "grpc": remote.Grpc,
-    "rest": remote.Rest,
-}
+PROTOCOLS: dict[str, type[remote.Transport]] = {"grpc": remote.Grpc, "rest": remote.Rest}
 
 _MOST_PORT = 2**16 - 1
 _INT32 = 2**31 - 1

@@ -26,12 +26,13 @@ from trainers.data.files import UnreadableError, check_folder, write_atomically
 from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
-from trainers.tasks.task import Published, Task
+from trainers.tasks.task import Task
 from trainers.training import progress, workdir
 from trainers.training import table as tables
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
+_NOT_PUBLISHED = 4 * [_UNKNOWN]  # epochs, tokens, time and memory
 # Okabe and Ito's colours, which colour-blind readers can tell apart, and markers to go with them.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
@@ -155,9 +156,14 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     titles += [f"test, `{protocol}`" for protocol in evaluation.PROTOCOLS]
     titles += ["epochs", "seen in training", "training time", "peak memory"]
     rows = [_run_cells(run) for run in runs]
-    rows += [_published_cells(each, task.measure) for each in task.published]
-    notes = "".join(f"\n{note}\n" for note in map(_note, runs) if note)
-    return f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n{notes}"
+    for each in task.published:
+        numbers = [f"{each.parameters / 1e6:g}M", _UNKNOWN, task.measure.text(each.value)]
+        rows.append(["*paper*", each.name, *numbers, *_NOT_PUBLISHED])
+    section = f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n"
+    for run in runs:  # a note on config values that a run did not have from its first step
+        if changes := [str(change) for change in run.changes if change.of_the_steps]:
+            section += f"\n{run.name} went on with other values: {'; '.join(changes)}.\n"
+    return section
 
 
 def draw(runs: Sequence[Run]) -> figure.Figure:
@@ -236,18 +242,6 @@ def _run_cells(run: Run) -> list[str]:
         _UNKNOWN if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
         _UNKNOWN if peak is None else f"{peak / 2**30:.1f} GiB",
     ]
-
-
-def _note(run: Run) -> str:
-    """Returns a note on config values that the run did not have from its first step."""
-    changes = [str(change) for change in run.changes if change.of_the_steps]
-    return f"{run.name} went on with other values: {'; '.join(changes)}." if changes else ""
-
-
-def _published_cells(each: Published, measure: Measure) -> list[str]:
-    parameters = f"{each.parameters / 1e6:g}M"
-    cells = ["*paper*", each.name, parameters, _UNKNOWN, measure.text(each.value)]
-    return cells + 4 * [_UNKNOWN]
 
 
 def _score_cell(measure: Measure, score: Mapping[str, Any] | None) -> str:

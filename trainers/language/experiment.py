@@ -149,8 +149,9 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     """
     model, vocabulary, config = load_trained(path)
     tokens = registry.language(config.task).tokens_of(prompt)
-    _tell_unknown(tokens, vocabulary)
     ids = vocabulary.encode(tokens or [EOS])
+    if unknown := {*tokens}.difference(vocabulary.tokens):
+        print(f"unknown words, read as {UNKNOWN}: {', '.join(sorted(unknown))}", file=sys.stderr)
     forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
     text = model.generate(ids[None], max_length, forbidden_ids=forbidden, **sampling)
     return vocabulary.decode(np.asarray(text)[0]).strip()
@@ -214,18 +215,6 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
             precision=precision,
             facts=facts,
         )
-
-
-def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
-    known = {*vocabulary.tokens}
-    unknown = [token for token in dict.fromkeys(tokens) if token not in known]
-    if unknown and vocabulary.unknown_id is None:
-        raise ValueError(
-            "--prompt must hold symbols of the training text alone. "
-            f"Received: {' '.join(unknown)} among them"
-        )
-    if unknown:
-        print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
 
 
 def load_corpus(config: ConfigDict, data_dir: str | None) -> corpora.Corpus:

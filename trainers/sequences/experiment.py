@@ -116,9 +116,8 @@ class SequenceExperiment:
         targets, predictions = self._data.test.targets, scores["test"].predictions
         matrix = tf.math.confusion_matrix(targets, predictions, self._data.outputs).numpy()
         values["test"][PROTOCOL]["confusion"] = matrix.tolist()
-        return runs.Scores(
-            described, values, {CONFUSION: draw_confusion(matrix, self._data.classes)}
-        )
+        picture = draw_confusion(matrix, self._data.classes)
+        return runs.Scores(described, values, {CONFUSION: picture})
 
     def _numbers(self, score: Score) -> dict[str, Any]:
         return {
@@ -207,17 +206,15 @@ def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
     picture = figure.Figure(figsize=(8, 7), layout="constrained")
     axes = picture.subplots()
     errors = np.where(np.eye(len(classes), dtype=bool), 0, matrix)
-    image = axes.imshow(errors, cmap="Oranges")
+    axes.imshow(errors, cmap="Oranges")
     for (row, column), count in np.ndenumerate(matrix):
         if count:
-            weight = "bold" if row == column else "normal"
-            axes.text(column, row, f"{count:,}", ha="center", va="center", weight=weight)
+            axes.text(column, row, f"{count:,}", ha="center", va="center")
     axes.set_xticks(range(len(classes)), classes, rotation=45 if len(classes[0]) > 1 else 0)
     axes.set_yticks(range(len(classes)), classes)
     right = np.trace(matrix) / matrix.sum()
     axes.set_title(f"test: {right:.2%} of {matrix.sum():,} right")
     axes.set(xlabel="taken for", ylabel="class")
-    picture.colorbar(image, ax=axes, label="errors")
     return picture
 
 

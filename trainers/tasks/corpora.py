@@ -19,7 +19,6 @@ class Corpus:
     """An encoded corpus.
 
     Attributes:
-        name: The task's name.
         vocabulary: The vocabulary of the training text.
         train: Token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
         validation: Like `train`.
@@ -28,7 +27,6 @@ class Corpus:
         labels: What errors call the text of each split.
     """
 
-    name: str
     vocabulary: Vocabulary
     train: np.ndarray
     validation: np.ndarray
@@ -66,7 +64,7 @@ def load(
     vocabulary, ids = encoding.encoded(source, cache)
     _warn_of_other_text(task, vocabulary, ids)
     _warn_of_unknown_words(name, vocabulary, ids)
-    return Corpus(name, vocabulary, **ids, checksums=source.checksums, labels=source.labels)
+    return Corpus(vocabulary, **ids, checksums=source.checksums, labels=source.labels)
 
 
 def count(ids: np.ndarray, token: int | None, size: int = 1 << 20) -> int:
