@@ -126,8 +126,12 @@ def read_run(path: epath.PathLike, name: str) -> Run:
 def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> list[tuple[float, float]]:
     """Returns the epochs of a kind's rows, and the task's measure there."""
     name = registry.get(task).measure.name
-    found = [(row["epoch"], row[name]) for row in rows if row["kind"] == kind and row.get(name)]
-    return [(float(x), float(y)) for x, y in found if math.isfinite(float(y))]
+    curve = []
+    for row in rows:
+        value = float(row.get(name) or math.nan) if row["kind"] == kind else math.nan
+        if math.isfinite(value):
+            curve.append((float(row["epoch"]), value))
+    return curve
 
 
 def read_runs(paths: Sequence[str]) -> list[Run]:

@@ -5,31 +5,16 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from typing import NamedTuple
 
 
 class AnswerError(Exception):
     """There is no answer of HTTP; the message says why."""
 
 
-class Answer(NamedTuple):
-    """What a server answered.
-
-    Attributes:
-        status: the code, such as 200.
-        reason: the server's words for it.
-        body: not decoded.
-    """
-
-    status: int
-    reason: str
-    body: bytes
-
-
 def ask(
     method: str, address: str, path: str, body: bytes | None, deadline: float, most: int
-) -> Answer:
-    """Sends a request and returns the answer; redirects are answers like others.
+) -> tuple[int, str, bytes]:
+    """Sends a request; redirects are answers like others.
 
     Args:
         method: such as "POST".
@@ -38,6 +23,9 @@ def ask(
         body: what is sent, if anything.
         deadline: seconds for all of it.
         most: bytes that the answer may have.
+
+    Returns:
+        The answer's status, such as 200, the server's words for it, and the body.
 
     Raises:
         TimeoutError: the deadline has passed.
@@ -67,7 +55,7 @@ def ask(
         raise TimeoutError
     if len(read) > most:
         raise AnswerError(f"it sends more than {most:,} bytes")
-    return Answer(response.status, response.reason, read)
+    return response.status, response.reason, read
 
 
 def _shut_down(connection: socket.socket) -> None:

@@ -118,13 +118,10 @@ class Grpc(Transport):
         request = GetModelMetadataRequest(metadata_field=[_METADATA])
         request.model_spec.name = self.model
         response = self._ask("GetModelMetadata", request, GetModelMetadataResponse)
-        signatures = SignatureDefMap()
         try:
-            if response.metadata[_METADATA].Unpack(signatures):
-                return signatures
+            return SignatureDefMap.FromString(response.metadata[_METADATA].value)
         except message.DecodeError:
-            pass
-        raise self.malformed("it does not tell the model's signatures")
+            raise self.malformed("it does not tell the model's signatures") from None
 
     def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Calls a signature; see `Transport`."""
@@ -180,16 +177,17 @@ class Rest(Transport):
         path = f"/v1/models/{parse.quote(self.model, safe='')}{path}"
         data = None if body is None else json.dumps(body).encode()
         try:
-            answer = exchange.ask(method, self.address, path, data, self.deadline, MOST_BYTES)
+            status, reason, content = exchange.ask(
+                method, self.address, path, data, self.deadline, MOST_BYTES
+            )
         except TimeoutError:
             raise self.too_late() from None
         except exchange.AnswerError as error:
             raise self.unreachable(error) from None
-        if answer.status != http.HTTPStatus.OK:  # a redirect too: it is not followed
-            code = f"{answer.status} {answer.reason}"
-            raise self.refused(code, _error_of(answer.body))
+        if status != http.HTTPStatus.OK:  # a redirect too: it is not followed
+            raise self.refused(f"{status} {reason}", _error_of(content))
         try:
-            return json.loads(answer.body.decode())
+            return json.loads(content.decode())
         except (ValueError, RecursionError) as error:
             raise self.malformed(error) from None
 

@@ -68,8 +68,7 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
 def _merged(base: Any, values: Any) -> Any:
     if not isinstance(base, Mapping) or not isinstance(values, Mapping):
         return values
-    merged = {name: _merged(base.get(name), value) for name, value in values.items()}
-    return merged | {name: value for name, value in base.items() if name not in values}
+    return {**base, **{name: _merged(base.get(name), values[name]) for name in values}}
 
 
 def _of_0_1(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class Recurrent:
         self,
         model: ml_collections.ConfigDict,
         outputs: int,
-        seed: int | None = None,
+        seed: int,
         **settings: Any,
     ) -> RecurrentLayer:
         """Returns a stack of layers; each draws its own masks."""
@@ -143,7 +143,7 @@ class Recurrent:
                 self._layer(
                     width,
                     recurrent_dropout=model.recurrent_dropout,
-                    seed=None if seed is None else seed + number,
+                    seed=seed + number,
                     name=f"layer_{number}",
                     **settings,
                 )
