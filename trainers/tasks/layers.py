@@ -134,23 +134,16 @@ class Recurrent:
         self,
         model: ml_collections.ConfigDict,
         outputs: int,
-        seed: int,
+        seed: int = 0,
         **settings: Any,
     ) -> RecurrentLayer:
         """Returns a stack of layers; each draws its own masks."""
-        return RecurrentLayer(
-            [
-                self._layer(
-                    width,
-                    recurrent_dropout=model.recurrent_dropout,
-                    seed=seed + number,
-                    name=f"layer_{number}",
-                    **settings,
-                )
-                for number, width in enumerate(_widths(model, outputs), 1)
-            ],
-            name="trellis",
-        )
+        layers = []
+        settings["recurrent_dropout"] = model.recurrent_dropout
+        for number, width in enumerate(_widths(model, outputs), 1):
+            own = {"seed": seed + number, "name": f"layer_{number}"}
+            layers.append(self._layer(width, **own, **settings))
+        return RecurrentLayer(layers, name="trellis")
 
     def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
         """Counts kernels and biases."""
