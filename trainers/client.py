@@ -20,7 +20,7 @@ from absl import flags
 
 from trainers.cli import command, flag_errors
 from trainers.serving import remote, terminal
-from trainers.serving.writing import Sampling, Unknown, generate, score
+from trainers.serving.writing import Sampling, generate, score, unknown
 from trainers.tasks import names
 
 PROTOCOLS: dict[str, type[remote.Transport]] = {"grpc": remote.Grpc, "rest": remote.Rest}
@@ -88,21 +88,15 @@ def _generate(model: remote.Model, values: flags.FlagValues) -> None:
     settings: dict[str, Any] = {name: values[name].value for name in Sampling._fields}
     if values.seed is None:
         settings["seed"] = secrets.randbits(63)
-    told: list[Unknown] = []
-    pieces = generate(
-        model,
-        values.prompt,
-        Sampling(**settings),
-        allow_unknown=values.allow_unknown,
-        tell=told.append,
-    )
+    sampling, allowed = Sampling(**settings), values.allow_unknown
+    pieces = generate(model, values.prompt, sampling, allow_unknown=allowed)
     try:
         for piece in itertools.chain([values.prompt], pieces):
             print(terminal.text(piece), end="", flush=True)
     finally:
         print()  # an error must begin a line, too
-    for each in told:
-        _warn(each.tokens, str(each.of))
+    found = unknown(model, values.prompt)
+    _warn(found.tokens, str(found.of))
 
 
 def _next(model: remote.Model, values: flags.FlagValues) -> None:
@@ -122,10 +116,10 @@ def _score(model: remote.Model, values: flags.FlagValues) -> None:
     _warn(found.known.count(False), str(count))
 
 
-def _warn(unknown: int, of: str = "the") -> None:
+def _warn(count: int, of: str = "the") -> None:
     """Warns about unknown words, whose numbers are those of `<unk>`."""
-    if unknown:
-        message = f"{unknown} of {of} words {'is' if unknown == 1 else 'are'} unknown to the model"
+    if count:
+        message = f"{count} of {of} words {'is' if count == 1 else 'are'} unknown to the model"
         print(f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True)
 
 

@@ -37,6 +37,7 @@ _NOT_PUBLISHED = 4 * [_UNKNOWN]  # epochs, tokens, time and memory
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _GREY = "#555555"
+Curve = Sequence[tuple[float, float]]  # of epochs and values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Run:
     name: str
     config: Mapping[str, Any]
     result: Mapping[str, Any]
-    curve: Sequence[tuple[float, float]]
-    training: Sequence[tuple[float, float]]
+    curve: Curve
+    training: Curve
     problem: str | None = None
     changes: Sequence[workdir.Change] = ()
 
@@ -123,7 +124,7 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     return run
 
 
-def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> list[tuple[float, float]]:
+def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> Curve:
     """Returns the epochs of a kind's rows, and the task's measure there."""
     name = registry.get(task).measure.name
     curve = []
@@ -153,6 +154,9 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 def table(runs: Sequence[Run]) -> str:
     """Returns a section of Markdown for each task: its runs, then the paper's numbers."""
     return "\n".join(_section(task, its_runs) for task, its_runs in _by_task(runs))
+
+
+_Styled = Sequence[tuple[Run, str, str]]  # runs, each with its colour and its marker
 
 
 def _section(task: Task, runs: Sequence[Run]) -> str:
@@ -185,7 +189,7 @@ def draw(runs: Sequence[Run]) -> figure.Figure:
     return picture
 
 
-def _draw_curves(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]]) -> None:
+def _draw_curves(axes: Any, task: Task, styled: _Styled) -> None:
     drawn: list[float] = []
     for run, colour, marker in styled:
         curve = run.curve or run.training
@@ -206,28 +210,22 @@ def _label(run: Run) -> str:
     return f"{run.name}, unfinished" if run.curve else f"{run.name}, begun: training"
 
 
-def _draw_results(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]]) -> None:
+def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
     """Draws a row for each finished run and each number of the paper, the best at the bottom."""
     exact, authors = evaluation.PROTOCOLS
-    entries = [(run.name, colour, marker, run.values()) for run, colour, marker in styled]
-    entries += [
-        (f"paper, {each.name}", _GREY, "x", {authors: each.value}) for each in task.published
-    ]
-    entries = [entry for entry in entries if entry[-1]]
+    entries = [(each.value, f"paper, {each.name}", _GREY) for each in task.published]
+    for run, colour, _ in styled:
+        if values := run.values():  # under the protocol of the paper, if the task has it
+            entries.append((values.get(authors, values.get(exact, math.nan)), run.name, colour))
     if not entries:
         axes.set_axis_off()
         return
-    measure = task.measure
-    entries.sort(key=lambda entry: min(entry[-1].values()), reverse=measure.higher_is_better)
-    for place, (_, colour, marker, values) in enumerate(entries):
-        for protocol, value in values.items():
-            filled = colour if protocol == exact else "none"
-            axes.plot(value, place, marker, color=colour, markerfacecolor=filled, markersize=7)
-        text = measure.text(next(iter(values.values())))
-        axes.text(max(values.values()), place, f"   {text}", verticalalignment="center")
-    axes.set_yticks(range(len(entries)), [name for name, *_ in entries])
-    axes.set_title(f"{task.name}: test")
-    axes.set_xlabel(f"{measure.name} (filled: {exact}; hollow: {authors}; x: the paper)")
+    entries.sort(reverse=task.measure.higher_is_better)
+    for place, (value, _, colour) in enumerate(entries):
+        axes.plot(value, place, "o", color=colour)
+        axes.text(value, place, f"   {task.measure.text(value)}", verticalalignment="center")
+    axes.set_yticks(range(len(entries)), [name for _, name, _ in entries])
+    axes.set(title=f"{task.name}: test", xlabel=task.measure.name)
     axes.margins(x=0.25)
     axes.grid(axis="x", alpha=0.25)
 

@@ -13,7 +13,7 @@ https://github.com/locuslab/trellisnet. The command needs torch (`pip install '.
 import dataclasses
 import importlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -25,6 +25,7 @@ from ml_collections import ConfigDict
 from keras_trellis import TrellisLM
 from trainers.authors import clone as authors
 from trainers.authors import released, torch_files
+from trainers.authors.released import Arrays
 from trainers.cli import command, run_flags
 from trainers.language import experiment, modeling, models
 from trainers.tasks import corpora, registry, schema
@@ -85,9 +86,7 @@ class Difference(NamedTuple):
         return f"{self.step:4}  {self.tensor:37} {self.largest:8.1e} of {self.magnitude:8.1e}{mark}"
 
 
-def compare(
-    step: int, theirs: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]
-) -> list[Difference]:
+def compare(step: int, theirs: Arrays, ours: Arrays) -> list[Difference]:
     """Returns the difference of each tensor, in the order of theirs.
 
     Raises:
@@ -145,7 +144,7 @@ class Ours:
     def __init__(
         self,
         config: ConfigDict,
-        weights: Mapping[str, np.ndarray],
+        weights: Arrays,
         corpus: corpora.Corpus,
     ):
         self._config = config

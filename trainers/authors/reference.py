@@ -36,7 +36,7 @@ class Reference:
     def __init__(self, clone: str | None, config: ConfigDict, vocabulary_size: int):
         torch.manual_seed(config.seed)
         torch.set_default_dtype(torch.float64)  # their code creates tensors of the default dtype
-        self._config = config
+        self._config, self._horizon = config, config.data.horizon
         with contextlib.redirect_stdout(io.StringIO()):  # they print
             self._model = _model(clone, config.model, vocabulary_size)
         self._split_softmax = _split_softmax(clone, config.model)
@@ -84,7 +84,7 @@ class Reference:
         self._optimizer.step()
         self._hidden = hidden
         hidden, cell = (part[:, :, 0] for part in hidden)
-        found = {"outputs": raw[:, self._config.data.horizon :], "hidden": hidden, "cell": cell}
+        found = {"outputs": raw[:, self._horizon :], "hidden": hidden, "cell": cell}
         found |= {**terms, "loss": loss, "gradient_norm": norm}
         return {name: _array(tensor) for name, tensor in found.items()}, gradients
 
@@ -92,7 +92,7 @@ class Reference:
         self, raw: Any, output: Any, decoded: Any, auxiliary: Any, targets: Any
     ) -> dict[str, Any]:
         """Returns their loss terms; `auxiliary` is [B, M, T, ...], the others [B, T, ...]."""
-        settings, horizon = self._config.model, self._config.data.horizon
+        settings, horizon = self._config.model, self._horizon
         terms = dict.fromkeys(_TERMS, torch.zeros(()))
         terms["prediction"] = self._nll(decoded, targets)
         if settings.auxiliary_weight:
@@ -108,7 +108,7 @@ class Reference:
 
     def _nll(self, decoded: Any, targets: Any) -> Any:
         """Returns the mean nll after the horizon; `decoded` is the input of the script's loss."""
-        horizon = self._config.data.horizon
+        horizon = self._horizon
         decoded, targets = decoded[:, horizon:].flatten(0, 1), targets[:, horizon:].flatten()
         if self._split_softmax:
             decoder = self._model.decoder

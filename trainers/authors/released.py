@@ -10,12 +10,13 @@ from ml_collections import ConfigDict
 from keras_trellis import TrellisClassifier, TrellisLM, convert
 from trainers.tasks import schema
 
+Arrays = Mapping[str, np.ndarray]  # by their names
 TOLD = ("units", "kernel_size", "weight_normalization", "embedding_units", "output_units")
 UNTOLD = ("depth", "dilation_rate")
 _AUXILIARY = ("model.auxiliary_every", "model.auxiliary_weight")
 
 
-def model_of(arrays: Mapping[str, np.ndarray], config: ConfigDict) -> TrellisLM:
+def model_of(arrays: Arrays, config: ConfigDict) -> TrellisLM:
     """Returns a model with a state dict's weights, for evaluation.
 
     Args:
@@ -34,7 +35,7 @@ def model_of(arrays: Mapping[str, np.ndarray], config: ConfigDict) -> TrellisLM:
     return convert.language_model_from_torch(arrays, **untold)
 
 
-def classifier_of(arrays: Mapping[str, np.ndarray], config: ConfigDict) -> TrellisClassifier:
+def classifier_of(arrays: Arrays, config: ConfigDict) -> TrellisClassifier:
     """Returns a classifier with a state dict's weights.
 
     Args:
@@ -48,7 +49,7 @@ def classifier_of(arrays: Mapping[str, np.ndarray], config: ConfigDict) -> Trell
     return convert.classifier_from_torch(arrays, **untold)
 
 
-def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
+def _check_split_softmax(arrays: Arrays) -> None:
     names = {name.removeprefix("module.") for name in arrays}
     if missing := {"tail_bias", "tail_vectors"} - names:
         raise ValueError(

@@ -26,6 +26,7 @@ from trainers.serving.writing import decoded
 
 MOST_BYTES = 64 * 2**20  # of an answer; a cache may exceed gRPC's own limit, 4 MiB
 
+Arrays = Mapping[str, np.ndarray]
 _METADATA = "signature_def"
 # What the signatures of a language model return: dtypes and ranks.
 _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
@@ -76,7 +77,7 @@ class Transport:
         """Returns what the server says of the model's signatures."""
         raise NotImplementedError
 
-    def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
         """Calls a signature.
 
         Args:
@@ -123,7 +124,7 @@ class Grpc(Transport):
         except message.DecodeError:
             raise self.malformed("it does not tell the model's signatures") from None
 
-    def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
         """Calls a signature; see `Transport`."""
         request = PredictRequest()
         request.model_spec.name = self.model
@@ -164,7 +165,7 @@ class Rest(Transport):
         except (KeyError, TypeError, RecursionError, json_format.ParseError):
             raise self.malformed("it does not tell the model's signatures") from None
 
-    def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
         """Calls a signature; see `Transport`."""
         columns = {name: value.tolist() for name, value in inputs.items()}
         answer = self._ask("POST", ":predict", {"signature_name": signature, "inputs": columns})
@@ -278,7 +279,7 @@ class Model:
             raise self._transport.malformed(f"{reason} {array.shape}")
         return array
 
-    def _check_values(self, name: str, answer: Mapping[str, np.ndarray]) -> None:
+    def _check_values(self, name: str, answer: Arrays) -> None:
         value = answer[name]
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise self._transport.malformed(f"`{name}` must be finite numbers")

@@ -1,6 +1,6 @@
 """What a served language model writes and scores, on a server or in this process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -75,6 +75,12 @@ def score(model: Asked, text: str) -> Scores:
     return Scores(words.tolist(), (words == read).tolist(), nll.tolist())
 
 
+def unknown(model: Asked, text: str) -> Unknown:
+    """Counts a text's tokens that the vocabulary does not have; raises what the model raises."""
+    tokens = model("tokenize", text=[text])
+    return Unknown(int(tokens["unknown"][0]), int(tokens["lengths"][0]))
+
+
 def generate(
     model: Asked,
     prompt: str,
@@ -82,7 +88,6 @@ def generate(
     chunk: int = CHUNK,
     *,
     allow_unknown: bool = False,
-    tell: Callable[[Unknown], None] | None = None,
 ) -> Iterator[str]:
     """Yields the continuation of a prompt in pieces, as they come.
 
@@ -92,12 +97,9 @@ def generate(
         sampling: how to choose tokens.
         chunk: the tokens of a piece; the text does not depend on it.
         allow_unknown: whether `<unk>` may be written.
-        tell: called before the first piece, with how much of the prompt is unknown.
     """
     tokens = model("tokenize", text=[f"\n{prompt}"])
     ids, length = tokens["ids"], int(tokens["lengths"][0])
-    if tell:
-        tell(Unknown(int(tokens["unknown"][0]), length - 1))
     answer = model("prefill", ids=ids, lengths=[length - 1])
     settings: dict[str, Any] = {name: [value] for name, value in sampling._asdict().items()}
     settings |= {"stop_id": [-1], "forbidden_ids": [[_NOTHING if allow_unknown else _UNKNOWN]]}

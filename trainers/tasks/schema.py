@@ -40,6 +40,7 @@ from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, Task
 
 _SHOWN = 80  # characters of a value, in an error
 
+Values = Mapping[str, Any]
 _Rule = tuple[Any, ...]
 """Whether a field is wrong, the field, what it must be, and fields that the error shows too."""
 
@@ -194,7 +195,7 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
 }
 
 
-def fields(config: Mapping[str, Any]) -> dict[str, Field]:
+def fields(config: Values) -> dict[str, Field]:
     """Returns the fields of a config by their dotted names.
 
     Args:
@@ -210,18 +211,18 @@ def fields(config: Mapping[str, Any]) -> dict[str, Field]:
     return {**_COMMON, **_BY_KIND[type(task)], **task.fields}
 
 
-def defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+def defaults(config: Values) -> dict[str, Any]:
     """Returns the default of each field that has one, by its dotted name."""
     table = fields(config)
     return {name: each.default for name, each in table.items() if each.default is not Required}
 
 
-def may_change(config: Mapping[str, Any]) -> list[str]:
+def may_change(config: Values) -> list[str]:
     """Returns the dotted names of the fields that a run may change when it goes on."""
     return [name for name, field in fields(config).items() if field.may_change]
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Values) -> None:
     """Checks everything in a config that does not depend on the data.
 
     Args:
@@ -237,7 +238,7 @@ def check(config: Mapping[str, Any]) -> None:
             raise ValueError(_message(values, name, expected, *others))
 
 
-def check_fields(config: Mapping[str, Any]) -> None:
+def check_fields(config: Values) -> None:
     """Checks each field of a config alone.
 
     Raises:
@@ -251,7 +252,7 @@ def check_fields(config: Mapping[str, Any]) -> None:
             raise ValueError(f"`config.{name}` is missing; it must be {field.expected}")
 
 
-def check_values(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
+def check_values(values: Values, table: Mapping[str, Field]) -> None:
     """Checks the values of fields by their dotted names.
 
     Raises:
@@ -264,7 +265,7 @@ def check_values(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
             raise ValueError(_message(values, name, table[name].expected))
 
 
-def _of_task(values: Mapping[str, Any], task: Task) -> Iterator[_Rule]:
+def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
     """Yields what a kind of task refuses."""
     averages = values["schedule.average"] and values["optimizer.name"] != "sgd"
     expected = "False unless config.optimizer.name is 'sgd'"
@@ -280,7 +281,7 @@ def _of_task(values: Mapping[str, Any], task: Task) -> Iterator[_Rule]:
         yield beyond, "data.batch_size", expected, "data.train"
 
 
-def _of_language(values: Mapping[str, Any]) -> Iterator[_Rule]:
+def _of_language(values: Values) -> Iterator[_Rule]:
     window, horizon = values["data.window"], values["data.horizon"]
     expected = f"below config.data.window={window}, so that a window has something to score"
     yield horizon >= window, "data.horizon", expected
@@ -294,7 +295,7 @@ def _of_language(values: Mapping[str, Any]) -> Iterator[_Rule]:
     yield values[least] > values[most], least, f"at most config.{most}", most
 
 
-def _of_layer(values: Mapping[str, Any]) -> Iterator[_Rule]:
+def _of_layer(values: Values) -> Iterator[_Rule]:
     """Yields what a layer refuses."""
     layer, depth = values["model.layer"], values["model.depth"]
     if values["model.auxiliary_weight"]:
@@ -316,7 +317,7 @@ def _of_layer(values: Mapping[str, Any]) -> Iterator[_Rule]:
     yield differs, "model.output_units", expected, "model.embedding_units"
 
 
-def _message(values: Mapping[str, Any], name: str, expected: str, *others: str) -> str:
+def _message(values: Values, name: str, expected: str, *others: str) -> str:
     received = ", ".join(f"config.{each}={_shown(values[each])}" for each in (name, *others))
     return f"`config.{name}` must be {expected}. Received: {received}"
 

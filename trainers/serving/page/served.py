@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export import versions
-from trainers.serving.writing import Asked, Sampling, decoded, generate, score
+from trainers.serving.writing import Asked, Sampling, decoded, generate, score, unknown
 
 # The page opens with one of these, each like the training text of a task, with a surprise in it.
 _EXAMPLES = (
@@ -110,10 +110,10 @@ def example(model: Asked) -> str:
 def _unknown(model: Asked, text: str) -> float:
     """Returns the share of a text's tokens that the vocabulary does not have."""
     try:
-        read = model("tokenize", text=[text])
+        found = unknown(model, text)
     except ValueError:  # it has no `<unk>`
         return 1.0
-    return float(read["unknown"][0] / max(read["lengths"][0], 1))
+    return found.tokens / max(found.of, 1)
 
 
 def _card(path: str) -> dict[str, str]:

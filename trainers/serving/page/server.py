@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from trainers.serving.page.served import ServedModel, example, scored
-from trainers.serving.writing import Sampling, Unknown, generate
+from trainers.serving.writing import Sampling, generate, unknown
 from trainers.tasks.fields import TEXT, integer, number
 
 MOST_BYTES = 64 * 1024  # of a request
@@ -232,13 +232,13 @@ class _Request(http.server.BaseHTTPRequestHandler):
         """
         fields = _checked(self._fields(), "text", *Sampling._fields)
         text = fields.pop("text")
-        told: list[Unknown] = []
-        pieces = generate(self.server.model, text, Sampling(**fields), tell=told.append)
+        found = self._ask(unknown, self.server.model, text)
+        pieces = generate(self.server.model, text, Sampling(**fields))
         piece = self._ask(next, pieces, None)
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/x-ndjson")
         self.end_headers()
-        self._send_line({"unknown": told[0]._asdict()})
+        self._send_line({"unknown": found._asdict()})
         try:
             while piece is not None:
                 self._send_line({"text": piece})
