@@ -23,9 +23,8 @@ from trainers.serving import remote, terminal
 from trainers.serving.writing import Sampling, generate, score, unknown
 from trainers.tasks import names
 
-PROTOCOLS: dict[str, type[remote.Transport]] = {"grpc": remote.Grpc, "rest": remote.Rest}
+PROTOCOLS: dict[str, type[remote.Grpc | remote.Rest]] = {"grpc": remote.Grpc, "rest": remote.Rest}
 
-_MOST_PORT = 2**16 - 1
 _INT32 = 2**31 - 1
 _HELP = {
     "mode": "generate: continue the prompt; next: list the likeliest next tokens; score: print how "
@@ -70,7 +69,7 @@ def _check(values: flags.FlagValues) -> None:
         if not values[name].value:
             raise ValueError(f"--{name} is missing")
     address = re.fullmatch(r"[^/\s]+:(\d{1,5})", values.server, re.ASCII)
-    if not address or not 0 < int(address[1]) <= _MOST_PORT:
+    if not address or not 0 < int(address[1]) < 2**16:
         raise ValueError(f"--server must be HOST:PORT. Received: --server={values.server}")
     for name in ("model", "prompt"):
         flag_errors.check_text(name, values[name].value)

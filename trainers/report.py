@@ -26,6 +26,7 @@ from trainers.data.files import UnreadableError, check_folder, write_atomically
 from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
+from trainers.tasks.names import Values
 from trainers.tasks.task import Task
 from trainers.training import progress, workdir
 from trainers.training import table as tables
@@ -56,8 +57,8 @@ class Run:
     """
 
     name: str
-    config: Mapping[str, Any]
-    result: Mapping[str, Any]
+    config: Values
+    result: Values
     curve: Curve
     training: Curve
     problem: str | None = None
@@ -71,7 +72,7 @@ class Run:
                 found[protocol] = float(score[self.measure.name])
         return found
 
-    def scores(self) -> Mapping[str, Mapping[str, Any]]:
+    def scores(self) -> Mapping[str, Values]:
         """Returns the scores on test data by protocol."""
         return self.result.get("scores", {}).get("test", {})
 
@@ -246,7 +247,7 @@ def _run_cells(run: Run) -> list[str]:
     ]
 
 
-def _score_cell(measure: Measure, score: Mapping[str, Any] | None) -> str:
+def _score_cell(measure: Measure, score: Values | None) -> str:
     if score is None or score[measure.name] is None:
         return _UNKNOWN
     return measure.told(score[measure.name], measure.count(score))

@@ -36,14 +36,6 @@ class Score(NamedTuple):
         return self.nll / self.tokens
 
 
-class Pieces(NamedTuple):
-    """A chunk of the rows that `cut` returns, each `[B, n]`."""
-
-    ids: np.ndarray
-    targets: np.ndarray
-    scored: np.ndarray  # bool
-
-
 class Evaluator:
     """Scores texts with a model's present weights.
 
@@ -73,11 +65,11 @@ class Evaluator:
         rows, chunks = cut(ids, batch_size, self._model.receptive_field, chunk)
         cache = self._model.get_initial_cache(rows)
         total, tokens = 0.0, 0
-        for pieces in chunks:
+        for inputs, targets, scored in chunks:
             with epsilon_of("exact", self._model):
-                nll, cache = self._call(*pieces, cache=cache)
+                nll, cache = self._call(inputs, targets, scored, cache=cache)
             total += float(nll)
-            tokens += int(pieces.scored.sum())
+            tokens += int(scored.sum())
         return Score(total, tokens)
 
     def trellisnet(self, ids: np.ndarray) -> Score:
@@ -108,7 +100,7 @@ class Evaluator:
 
 def cut(
     ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: int
-) -> tuple[int, Iterator[Pieces]]:
+) -> tuple[int, Iterator[tuple[np.ndarray, ...]]]:
     """Cuts a stream in rows of one length that together score each target once.
 
     The first row starts where the stream starts. Each other row starts `receptive_field - 1` tokens
@@ -123,7 +115,7 @@ def cut(
 
     Returns:
         The number of rows, and an iterator over their chunks, so that memory does not grow with the
-        stream.
+        stream: the ids, the targets, and whether each is scored, each `[B, n]`.
 
     Raises:
         ValueError: The stream has fewer than two tokens.
@@ -140,12 +132,12 @@ def cut(
     starts = share * np.arange(rows)[:, None]
     stops = np.minimum(starts + warmup + share, targets)
 
-    def pieces(first: int) -> Pieces:
+    def pieces(first: int) -> tuple[np.ndarray, ...]:
         columns = np.arange(first, first + chunk)
         inside = starts + columns < stops
         scored = inside & ((columns >= warmup) | (starts == 0))
         positions = np.where(inside, starts + columns, 0)
-        return Pieces(np.asarray(ids[positions]), np.asarray(ids[positions + 1]), scored)
+        return np.asarray(ids[positions]), np.asarray(ids[positions + 1]), scored
 
     return rows, map(pieces, range(0, warmup + share, chunk))
 

@@ -73,22 +73,6 @@ class Transport:
     def __init__(self, address: str, model: str, deadline: float) -> None:
         self.address, self.model, self.deadline = address, model, deadline
 
-    def metadata(self) -> SignatureDefMap:
-        """Returns what the server says of the model's signatures."""
-        raise NotImplementedError
-
-    def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
-        """Calls a signature.
-
-        Args:
-            signature: its name.
-            inputs: by name, the batch first; strings as objects.
-
-        Returns:
-            the outputs by name, as arrays or lists.
-        """
-        raise NotImplementedError
-
     def unreachable(self, reason: Any) -> RemoteError:
         """Returns the error for a server that gives no answer."""
         return RemoteError(f"no answer from {self.address}: {reason}")
@@ -125,7 +109,15 @@ class Grpc(Transport):
             raise self.malformed("it does not tell the model's signatures") from None
 
     def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
-        """Calls a signature; see `Transport`."""
+        """Calls a signature.
+
+        Args:
+            signature: its name.
+            inputs: by name, the batch first; strings as objects.
+
+        Returns:
+            the outputs by name, as arrays.
+        """
         request = PredictRequest()
         request.model_spec.name = self.model
         request.model_spec.signature_name = signature
@@ -166,7 +158,7 @@ class Rest(Transport):
             raise self.malformed("it does not tell the model's signatures") from None
 
     def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
-        """Calls a signature; see `Transport`."""
+        """Calls a signature as `Grpc` does; returns the outputs by name, as lists."""
         columns = {name: value.tolist() for name, value in inputs.items()}
         answer = self._ask("POST", ":predict", {"signature_name": signature, "inputs": columns})
         outputs = answer.get("outputs") if isinstance(answer, dict) else None
@@ -203,7 +195,7 @@ class Model:
         RemoteError: the server does not have it.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Grpc | Rest) -> None:
         self._transport = transport
         self._signatures = transport.metadata().signature_def
 

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
 from trainers.tasks import registry, schema
-from trainers.tasks.names import flatten, nested, unknown
+from trainers.tasks.names import Values, flatten, nested, unknown
 
 
 def load(task: str, preset: str | None = None) -> ConfigDict:
@@ -42,7 +42,7 @@ def presets(task: str) -> list[ConfigDict]:
     return [load(task, preset) for preset in registry.get(task).presets]
 
 
-def from_dict(values: Mapping[str, Any]) -> ConfigDict:
+def from_dict(values: Values) -> ConfigDict:
     """Returns the locked config of what a JSON file held; its lists are tuples again.
 
     Raises:
@@ -53,7 +53,7 @@ def from_dict(values: Mapping[str, Any]) -> ConfigDict:
     return ConfigDict(values).lock()
 
 
-def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+def completed(values: Values) -> dict[str, Any]:
     """Returns config values with the defaults of what they lack, in today's form.
 
     Args:
@@ -71,7 +71,7 @@ def _merged(base: Any, values: Any) -> Any:
     return {**base, **{name: _merged(base.get(name), values[name]) for name in values}}
 
 
-def _of_0_1(values: Mapping[str, Any]) -> dict[str, Any]:
+def _of_0_1(values: Values) -> dict[str, Any]:
     """Returns config values of release 0.1 in today's form: it had `kind`, and heads as groups."""
     model = values.get("model")
     if not isinstance(model, Mapping):

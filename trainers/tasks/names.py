@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+Values = Mapping[str, Any]  # of a config: nested, or by their dotted names
+
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:
     """Returns the message that refuses `name` and offers the nearest of the known names."""
@@ -21,7 +23,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return names[near[0]] if near else None
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: Values, prefix: str = "") -> dict[str, Any]:
     """Returns `{"group.field": value}` for every field below a nested mapping."""
     flat = {}
     for name, value in config.items():
@@ -32,7 +34,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def nested(flat: Values) -> dict[str, Any]:
     """Returns what `flatten` was given."""
     values: dict[str, Any] = {}
     for name, value in flat.items():

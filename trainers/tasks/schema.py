@@ -35,12 +35,11 @@ from trainers.tasks.fields import (
 )
 from trainers.tasks.heads import HEADS
 from trainers.tasks.layers import LAYERS, OF_LEVELS
-from trainers.tasks.names import flatten, unknown
+from trainers.tasks.names import Values, flatten, unknown
 from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, Task
 
 _SHOWN = 80  # characters of a value, in an error
 
-Values = Mapping[str, Any]
 _Rule = tuple[Any, ...]
 """Whether a field is wrong, the field, what it must be, and fields that the error shows too."""
 

@@ -129,8 +129,7 @@ def test_a_request_that_drips_is_ended():
 
         thread = threading.Thread(target=drip)
         thread.start()
-        connection.settimeout(10)
-        answer = connection.recv(2**16)
+        answer = ended(connection, 10)
         taken, dripping = time.monotonic() - before, False
         thread.join()
     assert answer.startswith(b"HTTP/1.0 408 ") and b"longer than 0.3 seconds to arrive" in answer
