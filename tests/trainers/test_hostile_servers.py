@@ -18,7 +18,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 
 from tests.serving import model_server
 from trainers import client
-from trainers.serving import remote
+from trainers.serving import remote, writing
 
 PROTOCOLS = client.PROTOCOLS
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -328,6 +328,7 @@ def test_tokens_do_not_command_the_terminal(protocol, capsys):
 
 def test_a_written_text_does_not_command_the_terminal(capsys, monkeypatch):
     monkeypatch.setattr(client, "generate", lambda *_, **__: iter([f"{SCREEN}\n", "\tb\ud800"]))
+    monkeypatch.setattr(client, "unknown", lambda *_: writing.Unknown(0, 1))
     with lying("grpc", {}) as address:
         assert command("grpc", address, "generate") == 0
     assert capsys.readouterr().out == (
