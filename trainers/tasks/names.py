@@ -17,10 +17,12 @@ def unknown(what: str, name: Any, known: Iterable[str]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Returns the known name that is most like a name, or whose last part is; or None."""
-    names = {item.rpartition(".")[2]: item for item in known}
-    names |= {item: item for item in names.values()}
-    near = difflib.get_close_matches(name, names, 1, 0.5)
-    return names[near[0]] if near else None
+    whole = {item: item for item in known}
+    leaves = {item.rpartition(".")[2]: item for item in whole}
+    for names in (whole, leaves):
+        if near := difflib.get_close_matches(name, names, 1, 0.5):
+            return names[near[0]]
+    return None
 
 
 def flatten(config: Values, prefix: str = "") -> dict[str, Any]:
