@@ -7,7 +7,6 @@ import setuptools
 EXTRAS = {
     "trainers": [
         "absl-py",
-        "aiohttp>=3.14",
         "etils[epath]",
         # tensorflow-datasets imports it without declaring it.
         "importlib_resources",

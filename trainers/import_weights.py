@@ -6,20 +6,19 @@
 The default preset is `released`, which has the defaults of those scripts. The shapes in the file
 give most sizes. Depth and dilation come from the preset; if the shapes are not the preset's, flags
 must give them. The file has no vocabulary either: it is that of the training text, in order of
-first appearance. `--permutation` gives the order of permuted MNIST's pixels.
+first appearance. Weights of permuted MNIST cannot be imported, since nothing tells the order of the
+pixels.
 """
 
 import contextlib
 import functools
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
-import ml_collections
-import numpy as np
 from absl import flags
 from etils import epath
+from ml_collections import ConfigDict
 from ml_collections.config_flags import get_override_values
 
 from trainers.authors import released
@@ -38,19 +37,14 @@ from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 FLAGS = flags.FLAGS
 # The corpora whose vocabulary has the order of the authors' scripts.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
-_PERMUTED = "permuted_mnist"
-_PIXELS = 28 * 28
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
-flags.DEFINE_string(
-    "permutation", None, "For permuted_mnist: the .npy file of the order in which it reads pixels."
-)
 
 
 # What becomes a run: the config's model, with the file's weights; the config, with the sizes that
 # the file tells; what binds a run's folder to its data; and a count, such as "10,000 words".
-_Imported = tuple[keras.Model, ml_collections.ConfigDict, Callable[[epath.Path], None], str]
+_Imported = tuple[keras.Model, ConfigDict, Callable[[epath.Path], None], str]
 
 
 def main(argv: list[str]) -> int:
@@ -68,10 +62,14 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 def _check_flags() -> None:
     command.require("task", "checkpoint", "workdir")
-    if FLAGS.task in registry.of_kind(GeneratedTask):
+    task = registry.get(FLAGS.task)
+    if isinstance(task, GeneratedTask):
         raise ValueError(f"--task={FLAGS.task} is none of the authors' trellis networks")
-    if FLAGS.permutation is not None and FLAGS.task != _PERMUTED:
-        raise ValueError(f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}")
+    if isinstance(task, ImageTask) and task.permuted:
+        raise ValueError(
+            f"--task={FLAGS.task} cannot be imported: the authors' script draws the order of the "
+            "pixels anew in each process and does not save it"
+        )
 
 
 def _import() -> None:
@@ -83,28 +81,19 @@ def _import() -> None:
     files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in registry.of_kind(ImageTask) else _language_model
     model, config, keep, told = read(checkpoint, path)
-    with open_workdir(path, config.to_dict()), _whole(path):
+    with open_workdir(path, config.to_dict()), contextlib.ExitStack() as failed:
+        failed.callback(path.rmtree, missing_ok=True)
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
         weights = variables.arrays(variables.of_model(model))
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
             raise NotKeptError(f"the weights could not be written to {path}, which is removed")
+        failed.pop_all()
     print(
         f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
         f"dilation {config.model.dilation_rate}"
     )
-
-
-@contextlib.contextmanager
-def _whole(path: epath.Path) -> Iterator[None]:
-    """Removes the new folder if it does not become a run."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):
-            path.rmtree()
-        raise
 
 
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
@@ -128,17 +117,14 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
 
 
 def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
-    order = _permutation()
-    source, config = _read(checkpoint, functools.partial(released.classifier_of, permutation=order))
-    experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path, order)
+    source, config = _read(checkpoint, released.classifier_of)
+    experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path)
     model = experiment.build()
     released.give_weights(model, source)
     return model, config, experiment.keep, f"{source.classes} classes"
 
 
-def _read(
-    checkpoint: epath.Path, make: Callable[..., Any]
-) -> tuple[Any, ml_collections.ConfigDict]:
+def _read(checkpoint: epath.Path, make: Callable[..., Any]) -> tuple[Any, ConfigDict]:
     """Returns the model that `make` makes of a file's arrays, and the config with its sizes."""
     arrays = read_state_dict(checkpoint)
     try:
@@ -152,36 +138,7 @@ def _read(
     return source, released.with_told_sizes(FLAGS.config, source, given)
 
 
-def _permutation() -> list[int] | None:
-    """Returns the order of the pixels; None for their own order."""
-    if FLAGS.config.task != _PERMUTED:
-        return None
-    if not FLAGS.permutation:
-        raise ValueError(
-            "--permutation is missing: the authors' script draws the order of the pixels anew in "
-            "each process and does not save it; expected the file of "
-            '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
-        )
-    return _read_order(epath.Path(FLAGS.permutation).expanduser())
-
-
-def _read_order(file: epath.Path) -> list[int]:
-    """Returns the order of MNIST's pixels in a file of `np.save`."""
-    files.check_regular(file, "permutation")
-    try:
-        with file.open("rb") as stream:
-            order = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{file} is no file of integers that `np.save` wrote, or is cut short"
-        ) from error
-    numbers = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is no array
-    if not numbers or sorted(order.ravel().tolist()) != list(range(_PIXELS)):
-        raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")
-    return order.ravel().tolist()
-
-
-def _check_numbering(config: ml_collections.ConfigDict) -> None:
+def _check_numbering(config: ConfigDict) -> None:
     """Raises ValueError if rows of the weights would go to other words."""
     for name, value in config.get("corpus", {}).items():
         theirs = _NUMBERED_AS_THEIRS.get(name, (value,))
