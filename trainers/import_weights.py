@@ -6,16 +6,17 @@
 The default preset is `released`, which has the defaults of those scripts. The shapes in the file
 give most sizes. Depth and dilation come from the preset; if the shapes are not the preset's, flags
 must give them. The file has no vocabulary either: it is that of the training text, in order of
-first appearance. Weights of permuted MNIST cannot be imported, since nothing tells the order of the
-pixels.
+first appearance. `--permutation` gives the order of permuted MNIST's pixels.
 """
 
 import contextlib
 import functools
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from absl import flags
 from etils import epath
 from ml_collections import ConfigDict
@@ -37,9 +38,14 @@ from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 FLAGS = flags.FLAGS
 # The corpora whose vocabulary has the order of the authors' scripts.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
+_PERMUTED = "permuted_mnist"
+_PIXELS = 28 * 28
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
+flags.DEFINE_string(
+    "permutation", None, "For permuted_mnist: the .npy file of the order in which it reads pixels."
+)
 
 
 # What becomes a run: the config's model, with the file's weights; the config, with the sizes that
@@ -62,14 +68,10 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 def _check_flags() -> None:
     command.require("task", "checkpoint", "workdir")
-    task = registry.get(FLAGS.task)
-    if isinstance(task, GeneratedTask):
+    if FLAGS.task in registry.of_kind(GeneratedTask):
         raise ValueError(f"--task={FLAGS.task} is none of the authors' trellis networks")
-    if isinstance(task, ImageTask) and task.permuted:
-        raise ValueError(
-            f"--task={FLAGS.task} cannot be imported: the authors' script draws the order of the "
-            "pixels anew in each process and does not save it"
-        )
+    if FLAGS.permutation is not None and FLAGS.task != _PERMUTED:
+        raise ValueError(f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}")
 
 
 def _import() -> None:
@@ -117,8 +119,9 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
 
 
 def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
-    source, config = _read(checkpoint, released.classifier_of)
-    experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path)
+    order = _permutation()
+    source, config = _read(checkpoint, functools.partial(released.classifier_of, permutation=order))
+    experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path, order)
     model = experiment.build()
     released.give_weights(model, source)
     return model, config, experiment.keep, f"{source.classes} classes"
@@ -136,6 +139,32 @@ def _read(checkpoint: epath.Path, make: Callable[..., Any]) -> tuple[Any, Config
         ) from error
     given = get_override_values(FLAGS["config"]).keys()
     return source, released.with_told_sizes(FLAGS.config, source, given)
+
+
+def _permutation() -> list[int] | None:
+    """Returns the order of the pixels; None for their own order."""
+    if FLAGS.config.task != _PERMUTED:
+        return None
+    if not FLAGS.permutation:
+        raise ValueError(
+            "--permutation is missing: the authors' script draws the order of the pixels anew in "
+            "each process and does not save it; expected the file of "
+            '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
+        )
+    file = epath.Path(FLAGS.permutation).expanduser()
+    files.check_regular(file, "permutation")
+    try:
+        with file.open("rb") as stream:
+            order = np.load(stream, allow_pickle=False)
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{file} is no file of integers that `np.save` wrote, or is cut short"
+        ) from error
+    is_array = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is none
+    numbers = order.ravel().tolist() if is_array else []
+    if sorted(numbers) != list(range(_PIXELS)):
+        raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")
+    return numbers
 
 
 def _check_numbering(config: ConfigDict) -> None:

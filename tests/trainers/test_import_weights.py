@@ -316,20 +316,28 @@ def digits(tmp_path_factory):
 
 @pytest.fixture
 def import_pixels(call, checkpoint, digits):
-    def import_pixels(*arguments, status=0):
-        given = ["--task=seq_mnist", f"--checkpoint={checkpoint}", f"--data_dir={digits}"]
+    def import_pixels(*arguments, status=0, task="seq_mnist"):
+        given = [f"--task={task}", f"--checkpoint={checkpoint}", f"--data_dir={digits}"]
         return call(import_weights, *given, *PIXELS, *arguments, status=status)
 
     return import_pixels
 
 
+@pytest.mark.parametrize("task", ["seq_mnist", "permuted_mnist"])
 def test_pixel_models_classify_as_converted_ones_do(
-    import_pixels, call, digits, checkpoint, tmp_path
+    import_pixels, call, digits, checkpoint, tmp_path, task
 ):
     arrays = pixel_state_dict()
     save(checkpoint, arrays)
-    assert "10 classes, depth 3, dilation (1, 2, 4)\n" in import_pixels()
-    model = convert.classifier_from_torch(arrays, depth=3, dilation_rate=(1, 2, 4))
+    order, flags = None, []
+    if task == "permuted_mnist":
+        order = np.random.default_rng(7).permutation(784)
+        np.save(tmp_path / "order.npy", order)
+        flags = [f"--permutation={tmp_path / 'order.npy'}"]
+    assert "10 classes, depth 3, dilation (1, 2, 4)\n" in import_pixels(*flags, task=task)
+    model = convert.classifier_from_torch(
+        arrays, depth=3, dilation_rate=(1, 2, 4), permutation=order
+    )
     found = images.load(images.MNIST, digits)
     logits = model(images.normalise(images.MNIST, found.test.pixels))
     path = epath.Path(tmp_path / "run")
@@ -341,27 +349,39 @@ def test_pixel_models_classify_as_converted_ones_do(
     right = 100 * np.mean(np.argmax(logits, -1) == found.test.labels)
     evaluated = call(pixels, "--mode=evaluate", f"--data_dir={digits}")
     assert f"test accuracy: {right:.2f} %" in evaluated
-    error = call(pixels, "--task=seq_mnist", f"--data_dir={digits}", "--preset=released", status=2)
+    error = call(pixels, f"--task={task}", f"--data_dir={digits}", "--preset=released", status=2)
     assert "holds imported weights, which training would replace" in error
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("arguments", "message"),
     [
-        (["--task=permuted_mnist"], "the authors' script draws the order of the pixels anew"),
-        (["--task=adding", "--preset=small"], "--task=adding is none of the authors'"),
+        (dict(task="permuted_mnist"), "--permutation is missing: .* draws the order .*np.save"),
+        (
+            dict(task="seq_mnist", permutation=range(784)),
+            "--permutation has no use for --task=seq_mnist",
+        ),
+        (dict(task="permuted_mnist", permutation=range(783)), r"each of the integers 0, \.*, 783"),
+        (dict(task="permuted_mnist", permutation=None), "that `np.save` wrote"),
+        (dict(task="adding", preset="small"), "--task=adding is none of the authors'"),
     ],
 )
-def test_tasks_without_weights_are_named(checkpoint, tmp_path, capsys, flags, message):
+def test_what_pixel_models_need_is_named(
+    call, checkpoint, digits, tmp_path, capsys, arguments, message
+):
     save(checkpoint, pixel_state_dict())
-    place = [f"--checkpoint={checkpoint}", f"--workdir={tmp_path}/run"]
-    saved = flagsaver.save_flag_values()
+    flags, file = [f"--task={arguments['task']}", f"--data_dir={digits}"], tmp_path / "order.npy"
+    if "preset" in arguments:
+        flags.append(f"--preset={arguments['preset']}")
+    if "permutation" in arguments:
+        order = arguments["permutation"]
+        file.write_bytes(b"none") if order is None else np.save(file, np.array(order))
+        flags.append(f"--permutation={file}")
     try:
-        with pytest.raises(SystemExit):
-            import_weights.parse_flags(["import_weights", *flags, *place])
-    finally:
-        flagsaver.restore_flag_values(saved)
-    assert message in capsys.readouterr().err
+        error = call(import_weights, *flags, f"--checkpoint={checkpoint}", status=2)
+    except SystemExit:
+        error = capsys.readouterr().err
+    assert re.search(message, error), error
     assert not (tmp_path / "run").exists()
 
 

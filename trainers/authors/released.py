@@ -1,6 +1,6 @@
 """Our models from the authors' state dicts: sizes and weights."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import keras
@@ -35,18 +35,23 @@ def model_of(arrays: Arrays, config: ConfigDict) -> TrellisLM:
     return convert.language_model_from_torch(arrays, **untold)
 
 
-def classifier_of(arrays: Arrays, config: ConfigDict) -> TrellisClassifier:
+def classifier_of(
+    arrays: Arrays,
+    config: ConfigDict,
+    permutation: Sequence[int] | None,
+) -> TrellisClassifier:
     """Returns a classifier with a state dict's weights.
 
     Args:
         arrays: name -> array.
         config: The run's config, for sizes that no shape tells.
+        permutation: The order of the pixels, or None.
 
     Raises:
         ValueError: A name is missing or unknown, or an array has the wrong shape.
     """
     untold = {name: config.model[name] for name in UNTOLD}
-    return convert.classifier_from_torch(arrays, **untold)
+    return convert.classifier_from_torch(arrays, **untold, permutation=permutation)
 
 
 def _check_split_softmax(arrays: Arrays) -> None:

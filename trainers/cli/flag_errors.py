@@ -10,7 +10,7 @@ from absl import flags
 
 from trainers.tasks import names
 
-_PATHS = ("workdir", "data_dir", "output", "checkpoint", "reference_dir")
+_PATHS = ("workdir", "data_dir", "output", "checkpoint", "permutation", "reference_dir")
 _MISSING = re.compile(r"Missing value for flag (--\S+)")
 _REFUSED = re.compile(r"flag --([^=\s]+)=(.*?): ", re.DOTALL)
 

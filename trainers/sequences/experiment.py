@@ -33,14 +33,21 @@ class SequenceExperiment:
         config: The run's config.
         data_dir: The folder of the published files.
         path: The run's folder; an order of time steps that is kept there holds.
+        permutation: The order of time steps of a new run; None to draw it if the task has one.
 
     Raises:
         ValueError, OSError: The data cannot be used.
     """
 
-    def __init__(self, config: ConfigDict, data_dir: str | None, path: epath.Path) -> None:
+    def __init__(
+        self,
+        config: ConfigDict,
+        data_dir: str | None,
+        path: epath.Path,
+        permutation: Sequence[int] | None = None,
+    ) -> None:
         self._config = config
-        order = _kept(path).get("permutation")
+        order = _kept(path).get("permutation", permutation)
         self._data = sequences.load(config, data_dir, permutation=order)
         self._measure = registry.get(config.task).measure
         self._count, *self._shape = self._data.train.inputs.shape

@@ -1,18 +1,25 @@
-"""Files of weights for `import_weights`, and clones for `verify`."""
+"""Files of weights for `import_weights`, orders of pixels, and clones for `verify`."""
 
 # A row is a line or two, however long.
 # fmt: off
 # ruff: noqa: E501
 
 import io
+import zipfile
 
 import numpy as np
 
+from tests.trainers.bad_inputs.images import mnist
 from tests.trainers.bad_inputs.row import LANGUAGE, NO_FLAGS, Row, fifo, folder, link, texts
 
 WORDS, UNITS, OUTPUTS = 6, 6, 4  # of the texts: a b c d, <eos> and <unk>
 DEPTH = "--config.model.depth=5 --config.model.dilation_rate=1,2"
 IMPORT = f"--task=text --data_dir=text --checkpoint=weights.pkl --workdir=run {DEPTH}"
+PERMUTED = (
+    "--task=permuted_mnist --data_dir=digits --checkpoint=weights.pkl --workdir=run "
+    "--config.model.depth=3 --config.model.dilation_rate=1,2,4"
+)
+DIGITS = mnist("another").files
 
 
 def arrays(words: int = WORDS, **others: np.ndarray | None) -> dict:
@@ -45,6 +52,28 @@ def weights(line: str, content, flags: str = IMPORT) -> Row:
     return Row("import_weights", flags, line, texts() | {"weights.pkl": content})
 
 
+def order(line: str, content, flags: str = f"{PERMUTED} --permutation=order.npy") -> Row:
+    """Returns the row of a file of the order of pixels."""
+    return Row("import_weights", flags, line, {**DIGITS, "weights.pkl": GOOD, "order.npy": content})
+
+
+def saved(array: np.ndarray) -> bytes:
+    """Returns what `np.save` writes."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def archive(**members: bytes) -> bytes:
+    """Returns a zip archive."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in members.items():
+            made.writestr(name.replace("__", "/"), content)
+    return file.getvalue()
+
+
+HUGE_ORDER = saved(np.arange(784)).replace(b"(784,), }" + b" " * 12, b"(1125899906842624,), }")
 ROWS = (
     # the file
     Row("import_weights", IMPORT,
@@ -79,7 +108,7 @@ ROWS = (
     weights(
         "--data_dir must be a folder of train.txt, valid.txt, test.txt (or --task=pydoc, which needs none). Received: no --data_dir", GOOD, IMPORT.replace(" --data_dir=text", NO_FLAGS)),
     weights(
-        "--task=permuted_mnist cannot be imported: the authors' script draws the order of the pixels anew in each process and does not save it", GOOD, IMPORT.replace("text", "permuted_mnist", 1)),
+        "--permutation has no use for --task=text, only for permuted_mnist", GOOD, f"{IMPORT} --permutation=order.npy"),
     weights(
         "weights.pkl has not the weights of the authors' network for --task=wikitext103: the file has no tail_bias, tail_vectors, which belong to the split softmax: the authors' script saves the network without its criterion; expected both in one file, `torch.save({**model.state_dict(), **criterion.state_dict()}, file)`", GOOD, "--task=wikitext103 --data_dir=text --checkpoint=weights.pkl --workdir=run"),
     weights(
@@ -93,6 +122,27 @@ ROWS = (
         "--workdir must not be empty. Received: --workdir=", GOOD, IMPORT.replace("--workdir=run", "--workdir=")),
     weights(
         "--workdir must be a folder, or the name of a new one. Received: --workdir=weights.pkl/run, of which weights.pkl is no folder", GOOD, IMPORT.replace("--workdir=run", "--workdir=weights.pkl/run")),
+    # the order of pixels
+    order(
+        '--permutation is missing: the authors\' script draws the order of the pixels anew in each process and does not save it; expected the file of `np.save("order.npy", permute.cpu().numpy())`, from the process that trained', b"", PERMUTED),
+    order(
+        "order.npy is no file of integers that `np.save` wrote, or is cut short", b""),
+    order(
+        "order.npy is no file of integers that `np.save` wrote, or is cut short", b"0 1 2"),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a pipe", fifo),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a folder", folder),
+    order("--permutation must be a file. Received: --permutation=order.npy, which is a link that leads nowhere", link("nowhere")),
+    order("order.npy must have each of the integers 0, ..., 783 once", saved(np.arange(783))),
+    order("order.npy must have each of the integers 0, ..., 783 once", saved(np.zeros(784, int))),
+    order("order.npy must have each of the integers 0, ..., 783 once", saved(np.arange(784.0))),
+    order("order.npy must have each of the integers 0, ..., 783 once", saved(np.arange(1, 785))),
+    order(
+        "order.npy is no file of integers that `np.save` wrote, or is cut short", saved(np.array([{}], object))),
+    order("order.npy must have each of the integers 0, ..., 783 once", archive(a=b"1")),
+    order(
+        "order.npy is no file of integers that `np.save` wrote, or is cut short", saved(np.arange(784))[:-9]),
+    order("order.npy is no file of integers that `np.save` wrote, or is cut short", HUGE_ORDER),
+    order("order.npy is no file of integers that `np.save` wrote, or is cut short", b"PK\x03\x04" + bytes(60)),
     # clones
     Row("verify", "--task=ptb --reference_dir=clone",
         "--reference_dir must be a clone of https://github.com/locuslab/trellisnet. Received: --reference_dir=clone, which has no TrellisNet/model.py"),
