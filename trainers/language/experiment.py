@@ -50,6 +50,10 @@ class LanguageExperiment:
         """Returns the memory that training on this text takes."""
         return models.need(config, self._corpus.vocabulary.size)
 
+    def parameters(self, config: ml_collections.ConfigDict) -> int:
+        """Returns the number of parameters of a config's model on this text."""
+        return models.parameters(config, self._corpus.vocabulary.size)
+
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if the replicas cannot share the batches."""
         size = self._config.data.batch_size

@@ -11,6 +11,7 @@ import tensorflow as tf
 from trainers.data import streams
 from trainers.language import evaluation
 from trainers.tasks import registry
+from trainers.training import schedules
 
 
 class LanguageModeling:
@@ -59,7 +60,7 @@ class LanguageModeling:
         return streams.windows_dataset(
             self._streams,
             self._windows,
-            epochs=self._config.training.epochs,
+            epochs=schedules.passes(self._config.training, self.steps_per_epoch),
             first_step=first_step,
         )
 

@@ -76,10 +76,10 @@ class SequenceExperiment:
         """Returns the model, built."""
         return models.build(self._config, self._data)
 
-    def parameters(self) -> int:
-        """Returns the model's number of parameters."""
+    def parameters(self, config: ml_collections.ConfigDict) -> int:
+        """Returns the number of parameters of a config's model on these data."""
         numbers = self._data.train.inputs.shape[-1]
-        return models.parameters(self._config, numbers, self._data.outputs)
+        return models.parameters(config, numbers, self._data.outputs)
 
     def task(self, model: keras.Model) -> SequenceModeling:
         """Returns what the loop trains."""
@@ -150,7 +150,7 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     config = runs.load_config(path)
     experiment = SequenceExperiment(config, data_dir, path)
     experiment.check(path)
-    memory.check_weights(experiment.parameters())
+    memory.check_weights(experiment.parameters(config))
     model = experiment.build()
     checkpoints.load_best(path, model)
     task, measure = experiment.task(model), registry.get(config.task).measure

@@ -150,11 +150,18 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The group `training`."""
+    """The group `training`.
+
+    Attributes:
+        epochs: Passes over the data. With `steps`: equal parts of the run, each with a validation.
+        steps: The training steps of the run, over which the learning rate falls along a cosine; 0:
+            as many as `epochs` have, with the rates of `schedule`.
+    """
 
     epochs: Annotated[int, changing(COUNT)]
     log_every_steps: Annotated[int, changing(COUNT)]
     checkpoint_every_steps: Annotated[int, changing(COUNT)]
+    steps: Annotated[int, integer(0)] = 0
 
 
 # A run that goes on may change a field that training reads again at each step or epoch: the past
@@ -217,7 +224,10 @@ def defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def may_change(config: Mapping[str, Any]) -> list[str]:
     """Returns the dotted names of the fields that a run may change when it goes on."""
-    return [name for name, field in fields(config).items() if field.may_change]
+    names = [name for name, field in fields(config).items() if field.may_change]
+    if config["training"]["steps"]:
+        names.remove("training.epochs")  # other parts would end elsewhere
+    return names
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -232,7 +242,11 @@ def check(config: Mapping[str, Any]) -> None:
     check_fields(config)
     values, task = flatten(config), registry.get(config["task"])
     problems = itertools.chain(
-        _of_task(values, task), _of_levels(values), _of_gate(values), _of_sizes(values)
+        _of_task(values, task),
+        _of_length(values),
+        _of_levels(values),
+        _of_gate(values),
+        _of_sizes(values),
     )
     if problem := next(problems, None):
         raise ValueError(_message(values, *problem))
@@ -297,6 +311,17 @@ def _of_language(values: Mapping[str, Any]) -> Iterator[_Problem]:
     least, most = (f"model.embeddings_initializer.config.{end}" for end in ("minval", "maxval"))
     if values[least] > values[most]:
         yield least, f"at most config.{most}", most
+
+
+def _of_length(values: Mapping[str, Any]) -> Iterator[_Problem]:
+    """Yields what a run of a number of steps refuses."""
+    steps = values["training.steps"]
+    if 0 < steps < values["training.epochs"]:
+        expected = "0, or at least config.training.epochs, a step for each part of the run"
+        yield "training.steps", expected, "training.epochs"
+    if steps and values["schedule.average"]:
+        expected = "False with config.training.steps, whose rate falls at no plateau"
+        yield "schedule.average", expected, "training.steps"
 
 
 def _of_levels(values: Mapping[str, Any]) -> Iterator[_Problem]:

@@ -305,6 +305,7 @@ def fit(
     workdir: Workdir,
     *,
     epochs: int,
+    steps: int = 0,
     clip_norm: float | None = None,
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
@@ -319,6 +320,8 @@ def fit(
         schedule: Changes the optimizer after an epoch.
         workdir: The folder for checkpoints and records.
         epochs: The length of the run.
+        steps: Its length in training steps, if `epochs` are not passes over the data but equal
+            parts of the run; else 0.
         clip_norm: The largest global norm of the gradient, or None.
         log_every_steps: How often to print and record metrics.
         checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
@@ -344,7 +347,8 @@ def fit(
         if value is not None and value < 1:
             raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
     trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
-    run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
+    length = steps or epochs * task.steps_per_epoch
+    run = _Run(trainer, schedule, workdir, epochs, length, log_every_steps, checkpoint_every_steps)
     with (
         signals or StopSignals() as signals,
         contextlib.closing(run.progress),
@@ -368,11 +372,14 @@ def _means(sums: Mapping[str, float]) -> dict[str, float]:
 class _Run:
     """A run in progress: the contents of a checkpoint, and the steps to the run's end."""
 
-    def __init__(self, trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps):
+    def __init__(
+        self, trainer, schedule, workdir, epochs, length, log_every_steps, checkpoint_every_steps
+    ):
         self.trainer: Trainer = trainer
         self.task: Task = trainer.task
         self.schedule: schedules.Schedule = schedule
         self.epochs: int = epochs
+        self.length: int = length  # in steps
         self.log_every_steps: int = log_every_steps
         self.checkpoint_every_steps: int | None = checkpoint_every_steps
         self.step = 0
@@ -395,7 +402,7 @@ class _Run:
             display=self.task.display,
             unit=self.task.unit,
             epochs=epochs,
-            steps_per_epoch=self.task.steps_per_epoch,
+            length=self.length,
             step=self.step,
             changes=changes,
         )
@@ -431,12 +438,12 @@ class _Run:
                 self._end_epoch(signals)
 
     def _steps_of_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
-        start = len(self.losses) * self.task.steps_per_epoch
-        end = start + self.task.steps_per_epoch
+        start, end = (self._end_of(len(self.losses) + more) for more in (0, 1))
         if self.step == start:
-            self.state = self.trainer.spread(self.task.initial_state())
             self.epoch_sums = {}
         while self.step < end and not signals.received:
+            if self.step % self.task.steps_per_epoch == 0:
+                self.state = self.trainer.spread(self.task.initial_state())
             self._call(batches, self._next_count(end))
             if self.step % self.log_every_steps == 0:
                 self._log()
@@ -448,8 +455,13 @@ class _Run:
     def _next_count(self, end: int) -> int:
         """Returns how many steps fit before something is due or signals must be checked."""
         due = [n - self.step % n for n in (self.log_every_steps, self.checkpoint_every_steps) if n]
-        last = end - 1  # may have a shape of its own
-        return max(1, min(*due, last - self.step, self.pace))
+        of_pass = self.task.steps_per_epoch
+        last = of_pass - 1 - self.step % of_pass  # the batch may have a shape of its own
+        return max(1, min(*due, last, end - self.step, self.pace))
+
+    def _end_of(self, epoch: int) -> int:
+        """Returns the step after which an epoch ends, counted from 1."""
+        return epoch * self.length // self.epochs
 
     def _call(self, batches: Iterator[Nest], count: int) -> None:
         """Takes steps and waits for their results, so no checkpoint follows a failed step."""
@@ -501,7 +513,8 @@ class _Run:
 
     def _log(self) -> None:
         sums, self.interval_sums = self.interval_sums, {}
-        rate = float(self.trainer.optimizer.learning_rate.numpy())
+        optimizer = self.trainer.optimizer
+        rate = float(optimizer.annealed(optimizer.learning_rate).numpy())
         self.progress.interval(_means(sums), sums["weight"], rate)
 
     def _interrupt(self, signals: StopSignals) -> None:
@@ -582,7 +595,7 @@ class _Run:
         change, so the rate is set in both cases.
         """
         new = len(workdir.pending)
-        changes = workdir.record(self.step, round(self.step / self.task.steps_per_epoch, 4))
+        changes = workdir.record(self.step, round(self.step * self.epochs / self.length, 4))
         self.news = [str(change) for change in changes[len(changes) - new :]]
         rates = [each.now for each in changes if each.step >= self.step and each.field == _RATE]
         if rates:

@@ -162,10 +162,12 @@ def _fit_and_score(
     introduction += [experiment.introduction(model), *prepared.advice]
     print("\n".join(introduction), flush=True)
     signals.check()
+    # With `training.steps` the optimizer lowers the rate at each step.
+    rates = {} if config.training.steps else config.schedule.to_dict()
     result = loop.fit(
         prepared.task,
         prepared.optimizer,
-        schedules.Schedule(**config.schedule.to_dict()),
+        schedules.Schedule(**rates),
         folder,
         clip_norm=config.optimizer.clip_norm,
         strategy=prepared.strategy,
@@ -226,7 +228,11 @@ def parameters(model: keras.Model) -> int:
 def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config."""
     settings = config.optimizer
-    arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
+    arguments = {
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "steps": config.training.steps,
+    }
     if settings.name == "sgd":
         return optimizers.SGD(**arguments, averages=config.schedule.average)
     return optimizers.Adam(**arguments)
@@ -251,7 +257,9 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
             f"{folder.path} holds the result of a finished run, and not its trained weights: "
             f"{error}. Bring them back from a backup, or choose another --workdir"
         ) from error
-    print(f"{folder.path} holds a finished run; {_told_to_go_on(store)}")
+    length = config.training.steps
+    more = f"its {length:,} steps are done" if length else _told_to_go_on(store)
+    print(f"{folder.path} holds a finished run; {more}")
     print(result["summary"])
     return True
 
