@@ -20,7 +20,6 @@ from trainers.training import checkpoints, memory, runs
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
-_SPLITS = ("validation", "test")
 _CHECKSUM = "vocabulary_sha256"
 
 
@@ -41,7 +40,7 @@ class LanguageExperiment:
         self._measure = registry.language(config.task).measure
         name = f"the training text ({self._corpus.labels['train']})"
         modeling.check_training_text(name, len(self._corpus.train), config.data)
-        for split in _SPLITS:
+        for split in runs.SPLITS:
             name = f"the {split} text ({self._corpus.labels[split]})"
             tokens = len(getattr(self._corpus, split))
             evaluation.check_text(name, tokens, config.data, config.evaluation)
@@ -53,6 +52,10 @@ class LanguageExperiment:
     def parameters(self, config: ml_collections.ConfigDict) -> int:
         """Returns the number of parameters of a config's model on this text."""
         return models.parameters(config, self._corpus.vocabulary.size)
+
+    def checksums(self) -> dict[str, str]:
+        """Returns the SHA-256 of each split's text."""
+        return dict(self._corpus.checksums)
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if the replicas cannot share the batches."""
@@ -88,9 +91,9 @@ class LanguageExperiment:
             f"about {estimate / 2**30:.1f} GiB of memory in training"
         )
 
-    def score(self, task: Any, check: Callable[[], None]) -> runs.Scores:
-        """Scores both splits under both protocols."""
-        scores: dict[str, dict[str, evaluation.Score]] = {split: {} for split in _SPLITS}
+    def score(self, task: Any, check: Callable[[], None], splits: Sequence[str]) -> runs.Scores:
+        """Scores splits under both protocols."""
+        scores: dict[str, dict[str, evaluation.Score]] = {split: {} for split in splits}
         for split, of_split in scores.items():
             for protocol in evaluation.PROTOCOLS:
                 check()
@@ -137,7 +140,7 @@ def evaluate(
             model, corpus.train, chunk, dynamic=dynamic, cache=cache
         )
     measure = registry.language(config.task).measure
-    for split in _SPLITS:
+    for split in runs.SPLITS:
         ids = getattr(corpus, split)
         scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
         if adaptive:
@@ -276,7 +279,7 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     if not files.exists(path / VOCABULARY):
         corpus.vocabulary.save(path / VOCABULARY)
     if not files.exists(path / CORPUS):
-        texts = {split: getattr(corpus, split) for split in _SPLITS}
+        texts = {split: getattr(corpus, split) for split in runs.SPLITS}
         unknown = corpus.vocabulary.unknown_id
         kept = {
             "sha256": dict(corpus.checksums),

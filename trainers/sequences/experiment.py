@@ -23,7 +23,6 @@ from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 DATA, CONFUSION = "data.json", "confusion.png"
 PROTOCOL = "exact"
-_SPLITS = ("validation", "test")
 
 
 class SequenceExperiment:
@@ -81,6 +80,10 @@ class SequenceExperiment:
         numbers = self._data.train.inputs.shape[-1]
         return models.parameters(config, numbers, self._data.outputs)
 
+    def checksums(self) -> dict[str, str]:
+        """Returns the SHA-256 of each split's inputs and targets."""
+        return self._data.checksums()
+
     def task(self, model: keras.Model) -> SequenceModeling:
         """Returns what the loop trains."""
         return SequenceModeling(model, self._config, self._data)
@@ -117,15 +120,15 @@ class SequenceExperiment:
             line += f"\nwarning: of the {steps:,} steps the network sees the last {reach:,} alone"
         return line
 
-    def score(self, task: Any, check: Callable[[], None]) -> runs.Scores:
-        """Scores both splits, dropout off."""
+    def score(self, task: Any, check: Callable[[], None], splits: Sequence[str]) -> runs.Scores:
+        """Scores splits, dropout off."""
         scores: dict[str, Score] = {}
-        for split in _SPLITS:
+        for split in splits:
             check()
             scores[split] = task.score(split)
         described = [describe(self._measure, *each) for each in scores.items()]
         values = {split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()}
-        if not self._data.classes:
+        if not self._data.classes or "test" not in scores:
             return runs.Scores("; ".join(described), values)
         matrix = confusion(self._data.test.targets, scores["test"].predictions, self._data.outputs)
         values["test"][PROTOCOL]["confusion"] = matrix.tolist()
@@ -154,7 +157,7 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     model = experiment.build()
     checkpoints.load_best(path, model)
     task, measure = experiment.task(model), registry.get(config.task).measure
-    for split in _SPLITS:
+    for split in runs.SPLITS:
         print(describe(measure, split, task.score(split)), flush=True)
 
 

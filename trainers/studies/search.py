@@ -3,7 +3,7 @@
 The draws come from anything with the methods of an Optuna trial, so that nothing here needs Optuna.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 import ml_collections
@@ -31,12 +31,21 @@ class Draws(Protocol):
         """Returns one of some strings."""
 
 
-def space(config: ml_collections.ConfigDict) -> dict[str, Search]:
-    """Returns the search space of a config's task, without what the config's layer ignores."""
+def space(config: ml_collections.ConfigDict, fixed: Collection[str] = ()) -> dict[str, Search]:
+    """Returns the search space of a config's task, without what the config's layer ignores.
+
+    Args:
+        config: The config.
+        fixed: Fields whose values stay, by their dotted names.
+    """
     ignored = {f"model.{field}" for kind in LAYERS.values() for field in kind.own}
     ignored -= {f"model.{field}" for field in LAYERS[config.model.layer].own}
     whole = registry.get(config.task).search
-    return {name: each for name, each in whole.items() if not set(_fields(name, each)) <= ignored}
+    return {
+        name: each
+        for name, each in whole.items()
+        if not set(_fields(name, each)) <= ignored and not set(_fields(name, each)) & set(fixed)
+    }
 
 
 def check(config: ml_collections.ConfigDict, space: Space) -> None:

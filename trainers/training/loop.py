@@ -8,7 +8,7 @@ checkpoint needs only variables and a step, and a resumed run equals one that ne
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import keras
@@ -30,6 +30,8 @@ from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, che
 
 Nest = Any
 Metrics = dict[str, Any]
+Observe = Callable[[Sequence[float]], None]
+"""Takes the validation losses of a run's epochs; an error that it raises ends the run."""
 
 _RATE = "optimizer.learning_rate"  # a change of this field sets a variable
 _CALL_SECONDS = 1.0  # the longest call; Python handles no signal during it
@@ -311,6 +313,7 @@ def fit(
     checkpoint_every_steps: int | None = None,
     strategy: tf.distribute.Strategy | None = None,
     signals: StopSignals | None = None,
+    observe: Observe | None = None,
 ) -> Result:
     """Trains until the end or a signal; continues the run in the folder.
 
@@ -328,6 +331,7 @@ def fit(
             each epoch.
         strategy: Spreads batches over devices. Default: the current strategy.
         signals: Records signals. Default: the loop's own recorder.
+        observe: Takes the losses when a run goes on, and after each epoch, which is saved then.
 
     Returns:
         How the run ended. `checkpoints.load_best` reads the best weights, unless they are
@@ -354,7 +358,7 @@ def fit(
         contextlib.closing(run.progress),
         contextlib.closing(run.checkpoints),
     ):
-        return run.to_the_end(signals)
+        return run.to_the_end(signals, observe)
 
 
 def _add(sums: dict[str, float], metrics: Mapping[str, float]) -> None:
@@ -408,10 +412,10 @@ class _Run:
         )
         self.checkpoints.announce = self.progress.say
 
-    def to_the_end(self, signals: StopSignals) -> Result:
+    def to_the_end(self, signals: StopSignals, observe: Observe | None = None) -> Result:
         """Trains to the end or the first signal."""
         try:
-            self._epochs(signals)
+            self._epochs(signals, observe or (lambda losses: None))
         except NonFiniteLossError:
             self.checkpoints.write_best()  # of an earlier epoch, if the disk had no room for them
             raise
@@ -422,11 +426,13 @@ class _Run:
         result = Result(not signals.received, self.step, len(self.losses), *self.best, cost)
         return result._replace(lost_epoch=self._lost_epoch(), unsaved=unsaved)
 
-    def _epochs(self, signals: StopSignals) -> None:
+    def _epochs(self, signals: StopSignals, observe: Observe) -> None:
         if self.step and len(self.losses) < self.epochs:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
         for line in self.news:
             self.progress.say(line)
+        if self.losses:
+            observe(self.losses)
         batches = None
         while len(self.losses) < self.epochs and not signals.received:
             if batches is None:
@@ -436,6 +442,7 @@ class _Run:
                 break
             with self.progress.pause(), contextlib.suppress(stopping.StoppedError):
                 self._end_epoch(signals)
+                observe(self.losses)
 
     def _steps_of_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         start, end = (self._end_of(len(self.losses) + more) for more in (0, 1))

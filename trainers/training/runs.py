@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -31,6 +31,7 @@ from trainers.training.workdir import (
 )
 
 IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
+SPLITS = ("validation", "test")  # that are scored
 NEED_GPU = ("paper", "released")  # and the presets whose names begin so
 
 
@@ -69,12 +70,13 @@ class Experiment(Protocol):
     def introduction(self, model: keras.Model) -> str:
         """Returns a line about the data and the model."""
 
-    def score(self, task: loop.Task, check: Callable[[], None]) -> Scores:
-        """Scores the model on validation data and, only here, on test data.
+    def score(self, task: loop.Task, check: Callable[[], None], splits: Sequence[str]) -> Scores:
+        """Scores the model; the test data are read only here.
 
         Args:
             task: what was trained.
             check: raises if the run must stop; call it between parts of the work.
+            splits: some of `SPLITS`.
         """
 
 
@@ -83,17 +85,22 @@ def train(
     config: ml_collections.ConfigDict,
     path: epath.Path,
     distribute: str | None = None,
+    *,
+    observe: loop.Observe | None = None,
+    splits: Sequence[str] = SPLITS,
 ) -> None:
     """Trains a run to its end or an interruption; continues where an earlier call stopped.
 
-    At the end it scores the model with the best validation loss, and reads the test set once. A
-    signal or a closed output ends it after the current call of steps, about a second.
+    At the end it scores the model with the best validation loss, and reads the test set once, if at
+    all. A signal or a closed output ends it after the current call of steps, about a second.
 
     Args:
         load: Returns what to train; called after the generators are seeded.
         config: The run's config.
         path: The run's folder.
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
+        observe: As for `loop.fit`.
+        splits: The splits to score, some of `SPLITS`.
 
     Raises:
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
@@ -114,7 +121,7 @@ def train(
         with open_workdir(path, values, may_change=may_change) as folder:
             prepared.experiment.keep(path)
             if not _tell_finished(folder, config):
-                _fit_and_score(prepared, folder, config, signals)
+                _fit_and_score(prepared, folder, config, signals, observe, splits)
     signals.check()  # the output may have closed at the last line
 
 
@@ -156,6 +163,8 @@ def _fit_and_score(
     folder: Workdir,
     config: ml_collections.ConfigDict,
     signals: stopping.StopSignals,
+    observe: loop.Observe | None,
+    splits: Sequence[str],
 ) -> None:
     experiment, model = prepared.experiment, prepared.model
     introduction = [f"{config.task}, preset {config.preset}, in {folder.path}"]
@@ -172,12 +181,14 @@ def _fit_and_score(
         clip_norm=config.optimizer.clip_norm,
         strategy=prepared.strategy,
         signals=signals,
+        observe=observe,
         **config.training.to_dict(),
     )
     if not result.finished:
         raise signals.error()
     name = _take_best(folder.path, model, result)
-    _finish(folder, name, experiment.score(prepared.task, signals.check), result, model)
+    scores = experiment.score(prepared.task, signals.check, splits)
+    _finish(folder, name, scores, result, model)
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:

@@ -354,6 +354,28 @@ def test_a_run_of_steps_goes_on_as_one_that_never_stopped(tmp_path):
     np.testing.assert_array_equal(values(resumed), values(task))
 
 
+class EnoughError(Exception):
+    """Ends a run from outside."""
+
+
+def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(tmp_path):
+    seen = []
+
+    def observe(losses):
+        seen.append(list(losses))
+        if len(seen) == 2:
+            raise EnoughError
+
+    whole, task = train(tmp_path / "whole")
+    with pytest.raises(EnoughError):
+        train(tmp_path / "observed", observe=observe)
+    again, resumed = train(tmp_path / "observed", observe=observe)
+    assert again == whole
+    np.testing.assert_array_equal(values(resumed), values(task))
+    assert [len(losses) for losses in seen] == [1, 2, 2, 3, 4]
+    assert all(seen[-1][: len(losses)] == losses for losses in seen)
+
+
 @pytest.mark.parametrize("bad_step", [0, 7])
 def test_nan_stops_the_run_with_its_step_and_leaves_the_checkpoint(tmp_path, bad_step):
     task = toy.Task(steps_per_epoch=STEPS, bad_step=bad_step)
