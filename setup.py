@@ -38,6 +38,8 @@ EXTRAS = {
         "mkdocs-material>=9.7,<10",
         "mkdocstrings[python]>=1",
     ],
+    # For trainers.tune. Earlier versions estimate importances by another package.
+    "tune": ["optuna>=5"],
     # For trainers.verify and trainers.import_weights.
     "verify": ["torch"],
 }

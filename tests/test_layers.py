@@ -25,6 +25,7 @@ ORDER = (
     ("trainers/tasks/",),
     ("trainers/training/",),
     ("trainers/language/", "trainers/sequences/", "trainers/authors/", "trainers/serving/"),
+    ("trainers/studies/",),
     ("trainers/cli/",),
     ("trainers/",),  # the commands
 )

@@ -43,6 +43,11 @@ def _check_flags() -> None:
     if not isinstance(registry.TASKS[FLAGS.task], LanguageTask):
         raise ValueError(f"--task must be a task of trainers.lm. Received: --task={FLAGS.task}")
     schema.check(FLAGS.config)
+    if steps := FLAGS.config.training.steps:
+        raise ValueError(
+            "--config.training.steps must be 0: `run.py` counts passes over the text. "
+            f"Received: --config.training.steps={steps}"
+        )
     export.check_output(pathlib.Path(FLAGS.output))
 
 

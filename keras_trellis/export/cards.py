@@ -70,7 +70,7 @@ def card(
         "Trained on": NOT_STATED,
         "Licence of the data": NOT_STATED,
         **facts,
-        "Written by": f"keras_trellis {_version()} with TensorFlow {tf.__version__}, "
+        "Written by": f"keras_trellis {version()} with TensorFlow {tf.__version__}, "
         f"Keras {keras.__version__}",
         "Written on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d} (UTC)",
     }
@@ -97,7 +97,8 @@ def _layer_facts(layer: Any) -> dict[str, Any]:
     return facts
 
 
-def _version() -> str:
+def version() -> str:
+    """Returns the version of this package."""
     try:
         return importlib.metadata.version("keras_trellis")
     except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed

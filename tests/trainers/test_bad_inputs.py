@@ -13,10 +13,21 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from tests.trainers.bad_inputs import config, folders, images, names, serving, texts, uses, weights
+from tests.trainers.bad_inputs import (
+    config,
+    folders,
+    images,
+    names,
+    serving,
+    studies,
+    texts,
+    uses,
+    weights,
+)
+from trainers.studies import budget
 from trainers.training import loop
 
-TABLES = (names, uses, config, texts, images, weights, folders, serving)
+TABLES = (names, uses, config, texts, images, weights, folders, serving, studies)
 ROWS = [
     pytest.param(row, id=f"{table.__name__.rpartition('.')[2]}-{number}-{row.command}")
     for table in TABLES
@@ -25,7 +36,7 @@ ROWS = [
 SECONDS = 20  # a row that waits for a pipe would wait for ever
 COMMANDS = (
     *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
-    *("report", "parameters", "client", "demo"),
+    *("report", "parameters", "client", "demo", "tune"),
 )
 MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}
 MAINS = {name: getattr(module, "main", None) or module.run for name, module in MODULES.items()}
@@ -136,6 +147,7 @@ def told(home, tmp_path, monkeypatch, capsys, caplog):
         for name, value in row.environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+        monkeypatch.setattr(budget, "fix_threads", lambda threads: None)
         # In place of torch, which the tests do without.
         read = np.load
         monkeypatch.setattr(MODULES["import_weights"], "read_state_dict", lambda f: dict(read(f)))

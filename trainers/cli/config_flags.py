@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
@@ -44,20 +45,21 @@ config_flags.register_flag_parser(parser=_TupleParser())(tuple)
 
 
 def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines `--config.FIELD` flags for the task and preset that `argv` names anywhere.
+    """Defines `--config.FIELD` flags for the task and preset, or the file, that `argv` names.
 
-    It defines nothing without `--task`, since there is no config.
+    It defines nothing without `--task` or `--config_file`, since there is no config.
 
     Raises:
-        ValueError: The task, the preset or a field is unknown; the message has the nearest name.
+        ValueError: The task, the preset or a field is unknown; the message has the nearest name. Or
+            the file is no config.
+        OSError: The file cannot be read.
     """
-    task = last_value(argv, "task")
     fields = overridden(argv)
-    if task is None:
+    config = _named(argv, "config_file" in flag_values)
+    if config is None:
         if fields:
             raise ValueError(f"--config.{fields[0]} was given without --task, whose field it is")
         return
-    config = configs.load(task, last_value(argv, "preset"))
     known = flatten(config)
     for field in fields:
         if field in ("task", "preset"):
@@ -70,6 +72,20 @@ def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
     config_flags.DEFINE_config_dict(
         "config", config, "", flag_values=flag_values, sys_argv=list(argv)
     )
+
+
+def _named(argv: Sequence[str], from_file: bool) -> ml_collections.ConfigDict | None:
+    """Returns the config that a command line names, without its changes."""
+    task, preset = (last_value(argv, name) for name in ("task", "preset"))
+    file = last_value(argv, "config_file") if from_file else None
+    if not file:
+        return None if task is None else configs.load(task, preset)
+    config = configs.read(file)
+    if preset is not None:
+        raise ValueError(f"--preset={preset} has no use with --config_file, which has all values")
+    if task not in (None, config.task):
+        raise ValueError(f"--task={task} is not that of {file}, {config.task}")
+    return config
 
 
 def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
@@ -93,6 +109,7 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
     if "config" in flag_values:
         config: Any = flag_values["config"].value
         schema.check_fields(config)
+        flag_values["task"].value = config.task  # that of the file, if there is one
     return rest
 
 

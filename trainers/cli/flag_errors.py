@@ -10,7 +10,10 @@ from absl import flags
 
 from trainers.tasks import names
 
-_PATHS = ("workdir", "data_dir", "output", "checkpoint", "permutation", "reference_dir")
+_PATHS = (
+    *("workdir", "data_dir", "output", "checkpoint", "permutation", "reference_dir"),
+    *("config_file", "study"),
+)
 _MISSING = re.compile(r"Missing value for flag (--\S+)")
 _REFUSED = re.compile(r"flag --([^=\s]+)=(.*?): ", re.DOTALL)
 

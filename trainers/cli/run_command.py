@@ -17,6 +17,11 @@ FLAGS = flags.FLAGS
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("mode", "train", "What to do. All modes but `train` take a run as it is.")
+flags.DEFINE_string(
+    "config_file",
+    None,
+    "A JSON file of config values, such as trainers.tune's best.json, for --task and --preset.",
+)
 flags.DEFINE_enum(
     "distribute",
     None,
@@ -25,7 +30,11 @@ flags.DEFINE_enum(
     "Default: mirrored if there is a GPU.",
 )
 _TRAIN = "train"
-_MODES_OF = {"data_dir": (_TRAIN, "evaluate"), "distribute": (_TRAIN,)}
+_MODES_OF = {
+    "data_dir": (_TRAIN, "evaluate"),
+    "config_file": (_TRAIN,),
+    "distribute": (_TRAIN,),
+}
 
 
 def check_flags(

@@ -20,7 +20,6 @@ from trainers.training import checkpoints, memory, runs
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
-_SPLITS = ("validation", "test")
 _CHECKSUM = "vocabulary_sha256"
 
 
@@ -42,7 +41,7 @@ class LanguageExperiment:
         self._words = self._corpus.vocabulary.size
         name = f"the training text ({self._corpus.labels['train']})"
         modeling.check_training_text(name, len(self._corpus.train), config.data)
-        for split in _SPLITS:
+        for split in runs.SPLITS:
             name = f"the {split} text ({self._corpus.labels[split]})"
             tokens = len(getattr(self._corpus, split))
             evaluation.check_text(name, tokens, config.data, config.evaluation)
@@ -50,6 +49,14 @@ class LanguageExperiment:
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on this text takes."""
         return models.need(config, self._words)
+
+    def parameters(self, config: ConfigDict) -> int:
+        """Returns the number of parameters of a config's model on this text."""
+        return models.parameters(config, self._words)
+
+    def checksums(self) -> dict[str, str]:
+        """Returns the SHA-256 of each split's text."""
+        return dict(self._corpus.checksums)
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if the replicas cannot share the batches."""
@@ -83,11 +90,11 @@ class LanguageExperiment:
             f"about {gibibytes:.1f} GiB of memory in training"
         )
 
-    def score(self, task: Any, check: Callable[[], None]) -> runs.Scores:
-        """Scores both splits under both protocols."""
+    def score(self, task: Any, check: Callable[[], None], splits: Sequence[str]) -> runs.Scores:
+        """Scores splits under both protocols."""
         measure = self._measure
         described, values = [], {}
-        for split in _SPLITS:
+        for split in splits:
             scores = {}
             for protocol in evaluation.PROTOCOLS:
                 check()
@@ -126,7 +133,7 @@ def evaluate(
     chunk = config.evaluation.exact_chunk
     adaptive = adaptation.AdaptiveEvaluator(model, corpus.train, chunk, dynamic, cache)
     measure = registry.language(config.task).measure
-    for split in _SPLITS:
+    for split in runs.SPLITS:
         ids = getattr(corpus, split)
         scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
         if dynamic or cache:
@@ -242,7 +249,7 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     if not files.exists(path / VOCABULARY):
         corpus.vocabulary.save(path / VOCABULARY)
     if not files.exists(path / CORPUS):
-        texts = {split: getattr(corpus, split) for split in _SPLITS}
+        texts = {split: getattr(corpus, split) for split in runs.SPLITS}
         unknown = corpus.vocabulary.unknown_id
         kept = {
             "sha256": dict(corpus.checksums),

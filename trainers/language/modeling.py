@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from trainers.data import streams
 from trainers.language import evaluation
 from trainers.tasks import registry
+from trainers.training import schedules
 
 
 class LanguageModeling:
@@ -54,7 +55,7 @@ class LanguageModeling:
         return streams.windows_dataset(
             self._streams,
             self._windows,
-            epochs=self._config.training.epochs,
+            epochs=schedules.passes(self._config.training, self.steps_per_epoch),
             first_step=first_step,
         )
 

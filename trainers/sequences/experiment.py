@@ -23,7 +23,6 @@ from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 DATA, CONFUSION = "data.json", "confusion.png"
 PROTOCOL = "exact"
-_SPLITS = ("validation", "test")
 
 
 class SequenceExperiment:
@@ -72,9 +71,13 @@ class SequenceExperiment:
         """Returns the model, built."""
         return models.build(self._config, self._data)
 
-    def parameters(self) -> int:
-        """Returns the model's number of parameters."""
-        return models.parameters(self._config, self._shape[-1], self._data.outputs)
+    def parameters(self, config: ConfigDict) -> int:
+        """Returns the number of parameters of a config's model on these data."""
+        return models.parameters(config, self._shape[-1], self._data.outputs)
+
+    def checksums(self) -> dict[str, str]:
+        """Returns the SHA-256 of each split's inputs and targets."""
+        return self._data.checksums()
 
     def task(self, model: keras.Model) -> SequenceModeling:
         """Returns what the loop trains."""
@@ -110,15 +113,15 @@ class SequenceExperiment:
             line += f"\nwarning: of the {steps:,} steps the network sees the last {reach:,} alone"
         return line
 
-    def score(self, task: Any, check: Callable[[], None]) -> runs.Scores:
-        """Scores both splits, dropout off."""
+    def score(self, task: Any, check: Callable[[], None], splits: Sequence[str]) -> runs.Scores:
+        """Scores splits, dropout off."""
         scores: dict[str, Score] = {}
-        for split in _SPLITS:
+        for split in splits:
             check()
             scores[split] = task.score(split)
         described = "; ".join(describe(self._measure, *each) for each in scores.items())
         values = {split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()}
-        if not self._data.classes:
+        if not self._data.classes or "test" not in scores:
             return runs.Scores(described, values)
         targets, predictions = self._data.test.targets, scores["test"].predictions
         matrix = tf.math.confusion_matrix(targets, predictions, self._data.outputs).numpy()
@@ -147,11 +150,11 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     config = runs.load_config(path)
     experiment = SequenceExperiment(config, data_dir, path)
     experiment.check(path)
-    memory.check_weights(experiment.parameters())
+    memory.check_weights(experiment.parameters(config))
     model = experiment.build()
     checkpoints.load_best(path, model)
     task, measure = experiment.task(model), registry.get(config.task).measure
-    for split in _SPLITS:
+    for split in runs.SPLITS:
         print(describe(measure, split, task.score(split)), flush=True)
 
 

@@ -12,6 +12,7 @@ from trainers.data import shuffling
 from trainers.data.sequences import SequenceData
 from trainers.tasks import registry
 from trainers.tasks.measures import ACCURACY
+from trainers.training import schedules
 
 
 class Score(NamedTuple):
@@ -58,7 +59,7 @@ class SequenceModeling:
             *self._data.train,
             batch_size=self._config.data.batch_size,
             seed=self._config.seed,
-            epochs=self._config.training.epochs,
+            epochs=schedules.passes(self._config.training, self.steps_per_epoch),
             first_step=first_step,
         )
 

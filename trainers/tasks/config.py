@@ -7,9 +7,11 @@ A task's presets give the values that differ from the defaults; `trainers.cli.co
 from collections.abc import Mapping
 from typing import Any
 
+from etils import epath
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
+from trainers.data.files import read_json
 from trainers.tasks import registry, schema
 from trainers.tasks.names import Values, flatten, nested, unknown
 
@@ -28,7 +30,27 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
     preset = next(iter(presets)) if preset is None else preset
     if preset not in presets:
         raise ValueError(unknown("--preset", preset, presets) + f" (of --task={task})")
-    values = completed({"task": task, "preset": preset, **presets[preset]()})
+    return _locked(completed({"task": task, "preset": preset, **presets[preset]()}))
+
+
+def read(path: epath.PathLike) -> ConfigDict:
+    """Returns the locked config in a JSON file, which may lack what has a default.
+
+    Raises:
+        ValueError: The file is no JSON of a config, or one of its values is not valid.
+        OSError: It cannot be read.
+    """
+    values = read_json(path, {"task": str, "preset": str})
+    try:
+        values = completed(_with_tuples(values))
+        schema.check_fields(values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return _locked(values)
+
+
+def _locked(values: Mapping[str, Any]) -> ConfigDict:
+    """Returns the locked config of nested values."""
     # ConfigDict needs a placeholder to know the type of None.
     typed = {
         name: placeholder(int) if value is None else value

@@ -17,6 +17,7 @@ from configs import ptb_char
 from trainers.data import tokens
 from trainers.data.encoding import SPLITS, Source
 from trainers.data.text import find_files, is_there
+from trainers.tasks import search
 from trainers.tasks.measures import CHARACTERS
 from trainers.tasks.task import LanguageTask
 
@@ -75,6 +76,7 @@ ENWIK8 = LanguageTask(
     made_ready="a character of Latin-1 for each byte",
     characters=True,
     measure=CHARACTERS,
+    search=search.CHARACTERS,
     data="enwik8, the first 10^8 bytes of an English Wikipedia of 2006",
     licence="GNU Free Documentation License, which was Wikipedia's",
 )

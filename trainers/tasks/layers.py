@@ -33,9 +33,11 @@ class Kind(Protocol):
 
     Attributes:
         gated: Whether `config.model.gate` chooses its gate.
+        own: The fields of `config.model` that this kind has, and some other kind ignores.
     """
 
     gated: bool
+    own: tuple[str, ...]
 
     def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
         """Returns the layer; its outputs have `outputs` channels."""
@@ -57,6 +59,7 @@ class Trellis:
     """`TrellisLayer`, and `EquilibriumTrellisLayer` with one turn of its levels."""
 
     gated = True
+    own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size", "weight_dropout")
 
     def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
         """Returns a `TrellisLayer`."""
@@ -126,6 +129,7 @@ class Recurrent:
     """
 
     gated = False
+    own: tuple[str, ...] = ("layers",)
 
     def __init__(self, layer: Callable[..., keras.layers.RNN], blocks: int, biases: int) -> None:
         self._layer, self._blocks, self._biases = layer, blocks, biases

@@ -7,7 +7,7 @@ from configs import ptb_char
 from keras_trellis.export.tokenizer import split_characters
 from trainers.data import tokens
 from trainers.data.encoding import Source
-from trainers.tasks import ptb
+from trainers.tasks import ptb, search
 from trainers.tasks.fields import SWITCH, one_of
 from trainers.tasks.measures import CHARACTERS
 from trainers.tasks.task import LanguageTask, Published
@@ -44,6 +44,7 @@ PTB_CHAR = LanguageTask(
     made_ready=f"{ptb.MADE_READY}, single spaces",
     characters=True,
     measure=CHARACTERS,
+    search=search.CHARACTERS,
     data=f"{ptb.DATA}, by characters",
     licence=ptb.LICENCE,
     vocabulary_size=50,

@@ -7,6 +7,7 @@ data are loaded.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -149,11 +150,18 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The group `training`."""
+    """The group `training`.
+
+    Attributes:
+        epochs: Passes over the data. With `steps`: equal parts of the run, each with a validation.
+        steps: The training steps of the run, over which the learning rate falls along a cosine; 0:
+            as many as `epochs` have, with the rates of `schedule`.
+    """
 
     epochs: Annotated[int, changing(COUNT)]
     log_every_steps: Annotated[int, changing(COUNT)] = 20
     checkpoint_every_steps: Annotated[int, changing(COUNT)] = 200
+    steps: Annotated[int, integer(0)] = 0
 
 
 # A run that goes on may change a field that training reads again at each step or epoch: the past
@@ -218,7 +226,10 @@ def defaults(config: Values) -> dict[str, Any]:
 
 def may_change(config: Values) -> list[str]:
     """Returns the dotted names of the fields that a run may change when it goes on."""
-    return [name for name, field in fields(config).items() if field.may_change]
+    names = [name for name, field in fields(config).items() if field.may_change]
+    if config["training"]["steps"]:
+        names.remove("training.epochs")  # other parts would end elsewhere
+    return names
 
 
 def check(config: Values) -> None:
@@ -232,7 +243,8 @@ def check(config: Values) -> None:
     """
     check_fields(config)
     values, task = flatten(config), registry.get(config["task"])
-    for bad, name, expected, *others in (*_of_task(values, task), *_of_layer(values)):
+    rules = itertools.chain(_of_task(values, task), _of_length(values), _of_layer(values))
+    for bad, name, expected, *others in rules:
         if bad:
             raise ValueError(_message(values, name, expected, *others))
 
@@ -292,6 +304,15 @@ def _of_language(values: Values) -> Iterator[_Rule]:
     yield values["model.embedding_units"] is None, "model.embedding_units", COUNT.expected
     least, most = (f"model.embeddings_initializer.config.{end}" for end in ("minval", "maxval"))
     yield values[least] > values[most], least, f"at most config.{most}", most
+
+
+def _of_length(values: Values) -> Iterator[_Rule]:
+    """Yields what a run of a number of steps refuses."""
+    steps = values["training.steps"]
+    expected = "0, or at least config.training.epochs, a step for each part of the run"
+    yield 0 < steps < values["training.epochs"], "training.steps", expected, "training.epochs"
+    expected = "False with config.training.steps, whose rate falls at no plateau"
+    yield steps and values["schedule.average"], "schedule.average", expected, "training.steps"
 
 
 def _of_layer(values: Values) -> Iterator[_Rule]:

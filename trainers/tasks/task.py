@@ -12,8 +12,10 @@ from trainers.data import tokens
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
+from trainers.tasks import search as spaces
 from trainers.tasks.fields import Field
 from trainers.tasks.measures import CROSS_ENTROPY, WORDS, Measure, TokenMeasure
+from trainers.tasks.search import Space
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Task:
         published: The paper's results.
         sizes: The paper's number of parameters, by preset.
         fields: Fields of the config that this task alone has, by their dotted names.
+        search: What `trainers.tune` searches.
         program: The command that trains it.
     """
 
@@ -58,6 +61,7 @@ class Task:
     published: tuple[Published, ...] = ()
     sizes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
+    search: Space = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,7 @@ class LanguageTask(Task):
 
     source: Callable[..., Source]
     measure: TokenMeasure = WORDS
+    search: Space = dataclasses.field(default_factory=lambda: spaces.WORDS)
     standardize: Standardize | None = None
     made_ready: str | None = None
     characters: bool = False
@@ -107,6 +112,7 @@ class ImageTask(Task):
 
     images: ImageSource
     permuted: bool = False
+    search: Space = dataclasses.field(default_factory=lambda: spaces.IMAGES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,3 +129,4 @@ class GeneratedTask(Task):
     draw: Callable[[int, int, np.random.Generator], Examples]
     outputs: int
     measure: Measure = CROSS_ENTROPY
+    search: Space = dataclasses.field(default_factory=lambda: spaces.GENERATED)

@@ -8,7 +8,7 @@ checkpoint needs only variables and a step, and a resumed run equals one that ne
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import keras
@@ -30,6 +30,8 @@ from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, che
 
 Nest = Any
 Metrics = dict[str, Any]
+Observe = Callable[[Sequence[float]], None]
+"""Takes the validation losses of a run's epochs; an error that it raises ends the run."""
 
 _RATE = "optimizer.learning_rate"  # a change of this field sets a variable
 _CALL_SECONDS = 1.0  # the longest call; Python handles no signal during it
@@ -304,9 +306,11 @@ def fit(
     workdir: Workdir,
     *,
     epochs: int,
+    steps: int = 0,
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
     signals: StopSignals | None = None,
+    observe: Observe | None = None,
 ) -> Result:
     """Trains until the end or a signal; continues the run in the folder.
 
@@ -315,10 +319,13 @@ def fit(
         schedule: Changes the optimizer after an epoch.
         workdir: The folder for checkpoints and records.
         epochs: The length of the run.
+        steps: Its length in training steps, if `epochs` are not passes over the data but equal
+            parts of the run; else 0.
         log_every_steps: How often to print and record metrics.
         checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
             each epoch.
         signals: Records signals. Default: the loop's own recorder.
+        observe: Takes the losses when a run goes on, and after each epoch, which is saved then.
 
     Returns:
         How the run ended. `checkpoints.load_best` reads the best weights, unless they are
@@ -337,13 +344,14 @@ def fit(
     ):
         if value is not None and value < 1:
             raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
-    run = _Run(trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps)
+    length = steps or epochs * trainer.task.steps_per_epoch
+    run = _Run(trainer, schedule, workdir, epochs, length, log_every_steps, checkpoint_every_steps)
     with (
         signals or StopSignals() as signals,
         contextlib.closing(run.progress),
         contextlib.closing(run.checkpoints),
     ):
-        return run.to_the_end(signals)
+        return run.to_the_end(signals, observe)
 
 
 def _add(sums: dict[str, float], metrics: Mapping[str, float]) -> None:
@@ -361,11 +369,14 @@ def _means(sums: Mapping[str, float]) -> dict[str, float]:
 class _Run:
     """A run in progress: the contents of a checkpoint, and the steps to the run's end."""
 
-    def __init__(self, trainer, schedule, workdir, epochs, log_every_steps, checkpoint_every_steps):
+    def __init__(
+        self, trainer, schedule, workdir, epochs, length, log_every_steps, checkpoint_every_steps
+    ):
         self.trainer: Trainer = trainer
         self.task: Task = trainer.task
         self.schedule: schedules.Schedule = schedule
         self.epochs: int = epochs
+        self.length: int = length  # in steps
         self.log_every_steps: int = log_every_steps
         self.checkpoint_every_steps: int | None = checkpoint_every_steps
         self.step = 0
@@ -388,16 +399,16 @@ class _Run:
             display=self.task.display,
             unit=self.task.unit,
             epochs=epochs,
-            steps_per_epoch=self.task.steps_per_epoch,
+            length=self.length,
             step=self.step,
             changes=changes,
         )
         self.checkpoints.announce = self.progress.say
 
-    def to_the_end(self, signals: StopSignals) -> Result:
+    def to_the_end(self, signals: StopSignals, observe: Observe | None = None) -> Result:
         """Trains to the end or the first signal."""
         try:
-            self._epochs(signals)
+            self._epochs(signals, observe or (lambda losses: None))
         except NonFiniteLossError:
             self.checkpoints.write_best()  # of an earlier epoch, if the disk had no room for them
             raise
@@ -408,11 +419,13 @@ class _Run:
         result = Result(not signals.received, self.step, len(self.losses), *self.best, cost)
         return result._replace(lost_epoch=self._lost_epoch(), unsaved=unsaved)
 
-    def _epochs(self, signals: StopSignals) -> None:
+    def _epochs(self, signals: StopSignals, observe: Observe) -> None:
         if self.step and len(self.losses) < self.epochs:
             self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
         for line in self.news:
             self.progress.say(line)
+        if self.losses:
+            observe(self.losses)
         batches = None
         while len(self.losses) < self.epochs and not signals.received:
             if batches is None:
@@ -422,14 +435,15 @@ class _Run:
                 break
             with contextlib.suppress(stopping.StoppedError):
                 self._end_epoch(signals)
+                observe(self.losses)
 
     def _steps_of_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
-        start = len(self.losses) * self.task.steps_per_epoch
-        end = start + self.task.steps_per_epoch
+        start, end = (self._end_of(len(self.losses) + more) for more in (0, 1))
         if self.step == start:
-            self.state = self.trainer.spread(self.task.initial_state())
             self.epoch_sums = {}
         while self.step < end and not signals.received:
+            if self.step % self.task.steps_per_epoch == 0:
+                self.state = self.trainer.spread(self.task.initial_state())
             self._call(batches, self._next_count(end))
             if self.step % self.log_every_steps == 0:
                 self._log()
@@ -440,8 +454,13 @@ class _Run:
     def _next_count(self, end: int) -> int:
         """Returns how many steps fit before something is due or signals must be checked."""
         due = [n - self.step % n for n in (self.log_every_steps, self.checkpoint_every_steps) if n]
-        last = end - 1  # may have a shape of its own
-        return max(1, min(*due, last - self.step, self.pace))
+        of_pass = self.task.steps_per_epoch
+        last = of_pass - 1 - self.step % of_pass  # the batch may have a shape of its own
+        return max(1, min(*due, last, end - self.step, self.pace))
+
+    def _end_of(self, epoch: int) -> int:
+        """Returns the step after which an epoch ends, counted from 1."""
+        return epoch * self.length // self.epochs
 
     def _call(self, batches: Iterator[Nest], count: int) -> None:
         """Takes steps and waits for their results, so no checkpoint follows a failed step."""
@@ -494,7 +513,8 @@ class _Run:
 
     def _log(self) -> None:
         sums, self.interval_sums = self.interval_sums, {}
-        rate = float(self.trainer.optimizer.learning_rate.numpy())
+        optimizer = self.trainer.optimizer
+        rate = float(optimizer.annealed(optimizer.learning_rate).numpy())
         self.progress.interval(_means(sums), sums["weight"], rate)
 
     def _interrupt(self, signals: StopSignals) -> None:
@@ -566,7 +586,7 @@ class _Run:
         change, so the rate is set in both cases.
         """
         new = len(workdir.pending)
-        changes = workdir.record(self.step, round(self.step / self.task.steps_per_epoch, 4))
+        changes = workdir.record(self.step, round(self.step * self.epochs / self.length, 4))
         self.news = [str(change) for change in changes[len(changes) - new :]]
         rates = [each.now for each in changes if each.step >= self.step and each.field == _RATE]
         if rates:

@@ -34,9 +34,16 @@ def clip_by_global_norm(
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """Adds weight_decay * variable to the gradient, after the loop has clipped it."""
+    """Adds weight_decay * variable to the gradient, after the loop has clipped it.
 
-    def __init__(self, learning_rate: float, weight_decay: float = 0.0):
+    Args:
+        learning_rate: the learning rate.
+        weight_decay: the coefficient of the variable in the gradient.
+        steps: the length of a run, over which the rate falls to 0 along half a cosine; 0: the rate
+            stays as it is set.
+    """
+
+    def __init__(self, learning_rate: float, weight_decay: float = 0.0, steps: int = 0):
         for argument, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(
@@ -50,6 +57,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.learning_rate = learning_rate
         # Not named `weight_decay`: Keras would apply that, decoupled.
         self.coupled_weight_decay = weight_decay
+        self.steps = steps
 
     @property
     def learning_rate(self) -> keras.Variable:
@@ -59,6 +67,14 @@ class Optimizer(keras.optimizers.Optimizer):
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         self.rate.assign(tf.constant(value, "float64"))
+
+    def annealed(self, rate: Any) -> tf.Tensor:
+        """Returns the rate of the next step, for the learning rate that is set."""
+        rate = tf.cast(rate, "float64")
+        if not self.steps:
+            return rate
+        done = tf.cast(self.iterations, "float64") / self.steps
+        return rate * (1.0 + tf.cos(math.pi * tf.minimum(done, 1.0))) / 2.0
 
     @property
     def averaging(self) -> bool:
@@ -101,10 +117,17 @@ class SGD(Optimizer):
         learning_rate: the learning rate.
         weight_decay: the coefficient of the variable in the gradient.
         averages: whether to create the variables that `start_averaging` needs.
+        steps: as for `Optimizer`.
     """
 
-    def __init__(self, learning_rate: float, weight_decay: float = 0.0, averages: bool = False):
-        super().__init__(learning_rate, weight_decay)
+    def __init__(
+        self,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        averages: bool = False,
+        steps: int = 0,
+    ):
+        super().__init__(learning_rate, weight_decay, steps)
         self.averages: list = []
         self.keeps_averages = averages
         # The number of iterations before the first averaged one; -1 while not averaging.
@@ -123,7 +146,7 @@ class SGD(Optimizer):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates one variable."""
-        rate = tf.cast(learning_rate, variable.dtype)
+        rate = tf.cast(self.annealed(learning_rate), variable.dtype)
         self.assign_sub(variable, rate * self._coupled(gradient, variable))
         if self.keeps_averages:
             # `_get_variable_index` is Keras's hook for subclasses: in a strategy `variable` is a
@@ -178,6 +201,7 @@ class Adam(Optimizer):
     Args:
         learning_rate: the learning rate.
         weight_decay: the coefficient of the variable in the gradient (not AdamW's).
+        steps: as for `Optimizer`.
     """
 
     beta_1, beta_2, epsilon = 0.9, 0.999, 1e-8
@@ -202,7 +226,7 @@ class Adam(Optimizer):
         step = tf.cast(self.iterations + 1, "float64")
         mean_correction = 1.0 - tf.pow(tf.constant(self.beta_1, "float64"), step)
         root_correction = tf.sqrt(1.0 - tf.pow(tf.constant(self.beta_2, "float64"), step))
-        rate = tf.cast(learning_rate, "float64") * root_correction / mean_correction
+        rate = self.annealed(learning_rate) * root_correction / mean_correction
         dtype = variable.dtype
         zero = tf.zeros([], dtype)
         tf.raw_ops.ResourceApplyAdam(

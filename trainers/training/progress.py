@@ -37,7 +37,7 @@ class Progress:
         display: turns metrics into those that people read; the curves show the first.
         unit: what a step's weight counts, such as "tokens".
         epochs: the length of the run.
-        steps_per_epoch: the length of an epoch.
+        length: the same in training steps.
         step: the step that the run continues from.
         changes: changes of the run's config, for the curves.
         out: shows a bar if it is a terminal, lines otherwise. Default: stdout.
@@ -50,7 +50,7 @@ class Progress:
         display: Callable[[Metrics], Metrics],
         unit: str,
         epochs: int,
-        steps_per_epoch: int,
+        length: int,
         step: int,
         changes: Sequence[Change] = (),
         out: Any = None,
@@ -59,7 +59,8 @@ class Progress:
         self.display = display
         self.unit = unit
         self.epochs = epochs
-        self.steps_per_epoch = steps_per_epoch
+        self.length = length
+        self.steps_per_epoch = length / epochs
         self.out = out or sys.stdout
         self.step = self._first_step = step
         self.changes = changes
@@ -69,7 +70,7 @@ class Progress:
         self._time_told = False
         self._told: set[str] = set()  # why records could not be written
         self._bar = tqdm.tqdm(
-            total=epochs * steps_per_epoch,
+            total=length,
             initial=step,
             file=self.out,
             disable=not self.out.isatty(),
@@ -120,8 +121,7 @@ class Progress:
         self._bar.set_postfix_str(summary)
         if self._bar.disable:
             self.say(
-                f"epoch {self._epoch()}/{self.epochs}, "
-                f"step {self.step}/{self.epochs * self.steps_per_epoch}: {summary}"
+                f"epoch {self._epoch()}/{self.epochs}, step {self.step}/{self.length}: {summary}"
             )
         rates = {"learning_rate": learning_rate, f"{self.unit}_per_second": round(rate, 1)}
         self._record(INTERVAL, {**rates, **metrics, **shown})
@@ -183,7 +183,7 @@ class Progress:
         return Events(folder, rows, last_step=self.step, announce=self.say)
 
     def _epoch(self) -> int:
-        return -(-self.step // self.steps_per_epoch)
+        return -(-self.step * self.epochs // self.length)
 
     def _rate(self, weight: float) -> float:
         """Returns the weight per second since the last call; the steps since weigh `weight`."""
@@ -192,11 +192,11 @@ class Progress:
         self._last_lap = now
         return weight / steps * timed / seconds if timed else 0.0
 
-    def _time_of(self, steps: int) -> str:
+    def _time_of(self, steps: float) -> str:
         return _duration(steps * self._seconds / max(1, self._timed_steps))
 
     def _time_left(self) -> str:
-        return self._time_of(self.epochs * self.steps_per_epoch - self.step)
+        return self._time_of(self.length - self.step)
 
     def _record(self, kind: str, values: Metrics) -> None:
         if self._table.has(kind, self.step):
@@ -233,7 +233,7 @@ class Progress:
 
 def draw_curves(
     rows: list[dict[str, str]],
-    steps_per_epoch: int,
+    steps_per_epoch: float,
     metric: str,
     path: epath.Path,
     changes: Sequence[Change] = (),

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -31,6 +31,7 @@ from trainers.training.workdir import (
 )
 
 IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
+SPLITS = ("validation", "test")  # that are scored
 NEED_GPU = ("paper", "released")  # and the presets whose names begin so
 
 
@@ -69,12 +70,13 @@ class Experiment(Protocol):
     def introduction(self, model: keras.Model) -> str:
         """Returns a line about the data and the model."""
 
-    def score(self, task: loop.Task, check: Callable[[], None]) -> Scores:
-        """Scores the model on validation data and, only here, on test data.
+    def score(self, task: loop.Task, check: Callable[[], None], splits: Sequence[str]) -> Scores:
+        """Scores the model; the test data are read only here.
 
         Args:
             task: what was trained.
             check: raises if the run must stop; call it between parts of the work.
+            splits: some of `SPLITS`.
         """
 
 
@@ -83,17 +85,22 @@ def train(
     config: ml_collections.ConfigDict,
     path: epath.Path,
     distribute: str | None = None,
+    *,
+    observe: loop.Observe | None = None,
+    splits: Sequence[str] = SPLITS,
 ) -> None:
     """Trains a run to its end or an interruption; continues where an earlier call stopped.
 
-    At the end it scores the model with the best validation loss, and reads the test set once. A
-    signal or a closed output ends it after the current call of steps, about a second.
+    At the end it scores the model with the best validation loss, and reads the test set once, if at
+    all. A signal or a closed output ends it after the current call of steps, about a second.
 
     Args:
         load: Returns what to train; called after the generators are seeded.
         config: The run's config.
         path: The run's folder.
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
+        observe: As for `loop.fit`.
+        splits: The splits to score, some of `SPLITS`.
 
     Raises:
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
@@ -118,7 +125,7 @@ def train(
                 lines = [f"{config.task}, preset {config.preset}, in {path}", introduction, *advice]
                 print("\n".join(lines), flush=True)
                 signals.check()
-                _fit_and_score(experiment, trainer, folder, config, signals)
+                _fit_and_score(experiment, trainer, folder, config, signals, observe, splits)
     signals.check()  # the output may have closed at the last line
 
 
@@ -156,14 +163,20 @@ def _fit_and_score(
     folder: Workdir,
     config: ml_collections.ConfigDict,
     signals: stopping.StopSignals,
+    observe: loop.Observe | None,
+    splits: Sequence[str],
 ) -> None:
-    schedule = schedules.Schedule(**config.schedule.to_dict())
-    result = loop.fit(trainer, schedule, folder, signals=signals, **config.training.to_dict())
+    # With `training.steps` the optimizer lowers the rate at each step.
+    rates = {} if config.training.steps else config.schedule.to_dict()
+    schedule = schedules.Schedule(**rates)
+    lengths = config.training.to_dict()
+    result = loop.fit(trainer, schedule, folder, signals=signals, observe=observe, **lengths)
     if not result.finished:
         raise signals.error()
     model = trainer.task.model
     name = _take_best(folder.path, model, result)
-    _finish(folder, name, experiment.score(trainer.task, signals.check), result, model)
+    scores = experiment.score(trainer.task, signals.check, splits)
+    _finish(folder, name, scores, result, model)
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
@@ -214,7 +227,11 @@ def parameters(model: keras.Model) -> int:
 def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config."""
     settings = config.optimizer
-    arguments = {"learning_rate": settings.learning_rate, "weight_decay": settings.weight_decay}
+    arguments = {
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "steps": config.training.steps,
+    }
     if settings.name == "sgd":
         return optimizers.SGD(**arguments, averages=config.schedule.average)
     return optimizers.Adam(**arguments)
@@ -239,7 +256,9 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
             f"{folder.path} holds the result of a finished run, and not its trained weights: "
             f"{error}. Bring them back from a backup, or choose another --workdir"
         ) from error
-    print(f"{folder.path} holds a finished run; {_told_to_go_on(store)}")
+    length = config.training.steps
+    more = f"its {length:,} steps are done" if length else _told_to_go_on(store)
+    print(f"{folder.path} holds a finished run; {more}")
     print(result["summary"])
     return True
 

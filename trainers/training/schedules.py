@@ -6,8 +6,19 @@ A schedule has no state: the optimizer's variables hold what it has done.
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from trainers.training import optimizers
+
+
+def passes(training: Any, steps_per_epoch: int) -> int:
+    """Returns how often a run reads its data, the last time perhaps in part.
+
+    Args:
+        training: The config's group `training`.
+        steps_per_epoch: The training steps that read the data once.
+    """
+    return -(-training.steps // steps_per_epoch) or training.epochs
 
 
 @dataclasses.dataclass(frozen=True)

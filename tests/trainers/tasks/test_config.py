@@ -350,3 +350,20 @@ def test_a_file_of_flags_is_read_as_the_flags_are(tmp_path, capsys):
         assert exit_.value.code == command.Status.REFUSED
         error = capsys.readouterr().err
         assert told in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("task", ["ptb", "ptb_char", "adding"])
+def test_a_file_has_the_values_of_a_config_and_names_its_task(task, tmp_path):
+    kept = config.load(task, "small")
+    kept.training.steps = 1000
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(kept.to_dict()))
+    flag_values = flags.FlagValues()
+    for name in ("task", "preset", "config_file"):
+        flags.DEFINE_string(name, None, "", flag_values=flag_values)
+    config_flags.parse(["lm", f"--config_file={file}", "--config.model.depth=3"], flag_values)
+    read = flag_values["config"].value
+    kept.model.depth = 3
+    assert read.to_dict() == kept.to_dict()
+    assert flag_values["task"].value == task
+    schema.check(read)

@@ -103,6 +103,7 @@ BAD = {
     "training.epochs": NO_COUNT,
     "training.log_every_steps": NO_COUNT,
     "training.checkpoint_every_steps": NO_COUNT,
+    "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
 }
 
 
@@ -193,6 +194,17 @@ def test_the_ends_of_the_ranges_are_in_them():
         ),
         (
             ("ptb", "small"),
+            {"training.steps": 10},
+            "`config.training.steps` must be 0, or at least config.training.epochs.*"
+            "config.training.steps=10, config.training.epochs=11",
+        ),
+        (
+            ("ptb", "paper"),
+            {"training.steps": 1000, "schedule.average": True},
+            "`config.schedule.average` must be False with config.training.steps",
+        ),
+        (
+            ("ptb", "small"),
             {"model.units": 100},
             "`config.model.output_units` must be at most config.model.units=100.*output_units=200",
         ),
@@ -274,3 +286,10 @@ def test_what_a_run_that_goes_on_may_change():
     fixed = {"seed", "task", "preset", "optimizer.name", "schedule.average"}
     for name in allowed:
         assert name not in fixed and name.split(".")[0] not in ("model", "data", "corpus")
+
+
+def test_the_parts_of_a_run_of_steps_stay():
+    config = configs.load("ptb", "small")
+    assert "training.epochs" in schema.may_change(config)
+    config.training.steps = 100
+    assert "training.epochs" not in schema.may_change(config)

@@ -325,6 +325,55 @@ def test_more_epochs_go_on_and_no_more_change_nothing(tmp_path):
     np.testing.assert_array_equal(values(again), values(task))
 
 
+def test_a_run_of_steps_validates_in_equal_parts_and_carries_its_state_through_them(tmp_path):
+    _, task = train(tmp_path / "whole", epochs=3, steps=13)
+    table = csv.DictReader(io.StringIO((tmp_path / "whole" / "metrics.csv").read_text()))
+    assert [row["step"] for row in table if row["kind"] == "validation"] == ["4", "8", "13"]
+
+    plain = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    trainer = loop.Trainer(plain, toy.optimizer_of("sgd"), clip_norm=0.3)
+    batches = trainer.batches(0)
+    for step in range(13):
+        if step % STEPS == 0:
+            state = plain.initial_state()
+        _, state = trainer.step(next(batches), state)
+    np.testing.assert_array_equal(values(task), values(plain))
+
+
+def test_a_run_of_steps_goes_on_as_one_that_never_stopped(tmp_path):
+    length = dict(epochs=3, steps=13)
+    whole, task = train(tmp_path / "whole", **length)
+    stopped = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    toy.send_at(stopped, 8, signal.SIGTERM)
+    result, _ = train(tmp_path / "stopped", stopped, **length)
+    assert not result.finished and 4 < result.step < 13
+    again, resumed = train(tmp_path / "stopped", **length)
+    assert again == whole and whole.step == 13
+    np.testing.assert_array_equal(values(resumed), values(task))
+
+
+class EnoughError(Exception):
+    """Ends a run from outside."""
+
+
+def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(tmp_path):
+    seen = []
+
+    def observe(losses):
+        seen.append(list(losses))
+        if len(seen) == 2:
+            raise EnoughError
+
+    whole, task = train(tmp_path / "whole")
+    with pytest.raises(EnoughError):
+        train(tmp_path / "observed", observe=observe)
+    again, resumed = train(tmp_path / "observed", observe=observe)
+    assert again == whole
+    np.testing.assert_array_equal(values(resumed), values(task))
+    assert [len(losses) for losses in seen] == [1, 2, 2, 3, 4]
+    assert all(seen[-1][: len(losses)] == losses for losses in seen)
+
+
 @pytest.mark.parametrize("bad_step", [0, 7])
 def test_nan_stops_the_run_with_its_step_and_leaves_the_checkpoint(tmp_path, bad_step):
     task = toy.Task(steps_per_epoch=STEPS, bad_step=bad_step)

@@ -129,3 +129,18 @@ def test_the_learning_rate_is_a_float64_variable():
 def test_bad_arguments_are_named(arguments):
     with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):
         optimizers.SGD(**{"learning_rate": 0.1, **arguments})
+
+
+@pytest.mark.parametrize("kind", [optimizers.SGD, optimizers.Adam])
+def test_the_rate_falls_along_half_a_cosine_to_the_end_of_the_run(kind, start, gradients):
+    annealed = kind(0.1, steps=STEPS)
+    _, got = run(annealed, start, gradients)
+    plain = kind(0.1)
+    variables = [keras.Variable(value, dtype="float64") for value in start]
+    plain.build(variables)
+    for step, each in enumerate(gradients):
+        plain.learning_rate = 0.1 * (1 + np.cos(np.pi * step / STEPS)) / 2
+        plain.apply([tf.constant(gradient) for gradient in each])
+        for variable, value in zip(variables, got[step], strict=True):
+            np.testing.assert_allclose(variable.numpy(), value, rtol=1e-12)
+    assert annealed.annealed(0.1) < 1e-17

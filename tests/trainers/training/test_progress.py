@@ -30,7 +30,7 @@ def begin(folder, out, step=0):
         display=lambda metrics: {"perplexity": 2 ** metrics["loss"], "loss": metrics["loss"]},
         unit="tokens",
         epochs=3,
-        steps_per_epoch=4,
+        length=12,
         step=step,
         out=out,
     )

@@ -105,6 +105,14 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+    load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
+    runs.train(load, config, epath.Path(tmp_path / "run"), "none", splits=("validation",))
+    assert list(read_json(tmp_path / "run" / "result.json")["scores"]) == ["validation"]
+
+
 @pytest.mark.parametrize(
     ("group", "values", "named"),
     [

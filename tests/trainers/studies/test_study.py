@@ -1,0 +1,357 @@
+"""Studies: their trials, killed and gone on with, by one process and by two."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import keras
+import pytest
+from etils import epath
+
+from tests.trainers.studies import tiny
+from trainers.data import files
+from trainers.studies import outcome, places, study
+from trainers.tasks import config as configs
+from trainers.training import loop
+from trainers.training.workdir import CONFIG, WorkdirError, open_workdir
+
+TRIALS = 7
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class Training:
+    """Stands for `runs.train`: losses that follow from the config, an epoch after another."""
+
+    def __init__(self):
+        self.epochs = 0
+        self.kill_at = self.fail_at = None
+        self.numbers = []
+
+    def __call__(self, load, config, path, distribute, *, observe, splits):
+        assert (distribute, splits) == ("none", ("validation",))
+        self.numbers.append(int(path.name))
+        if int(path.name) == self.fail_at:
+            raise ValueError("memory has run out")
+        with open_workdir(path, config.to_dict()) as folder:
+            file = path / "checkpoints" / "epochs"
+            file.parent.mkdir(exist_ok=True)
+            done = int(file.read_text()) if file.exists() else 0
+            losses = [self.loss(config, epoch) for epoch in range(config.training.epochs)]
+            if done:
+                observe(losses[:done])
+            for epoch in range(done, len(losses)):
+                self.epochs += 1
+                if self.epochs == self.kill_at:
+                    raise Killed
+                file.write_text(str(epoch + 1))
+                observe(losses[: epoch + 1])
+            folder.finish({"scores": {"validation": {"exact": {"loss": losses[-1]}}}})
+
+    def loss(self, config, epoch):
+        return 10 * abs(config.optimizer.learning_rate - 0.01) + 1 / config.data.batch_size - epoch
+
+
+@pytest.fixture
+def training(monkeypatch):
+    trained = Training()
+    monkeypatch.setattr(study.runs, "train", trained)
+    quicken(monkeypatch)
+    return trained
+
+
+def quicken(patch):
+    """Leaves out what takes time and what these tests do not need."""
+    patch.setattr(outcome, "save_picture", lambda *_: None)
+    patch.setattr(keras.backend, "clear_session", lambda: None)
+    tiny.replace(patch.setitem, patch.setattr)
+
+
+def tune(folder, trials=TRIALS, hours=None, **changed):
+    study.tune(folder, tiny.settings(**changed), study.Limits(hours, trials))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The trials of a study that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study.runs, "train", Training())
+        quicken(patch)
+        tune(folder)
+    return tiny.trials(folder)
+
+
+def test_a_study_ends_with_the_best_settings_and_its_tables(training, tmp_path, capsys):
+    whole = tmp_path / "whole"
+    tune(whole)
+    trials = tiny.trials(whole)
+    assert [number for number, *_ in trials] == list(range(TRIALS))
+    assert trials[0][2] == {}  # the preset itself
+    assert all(set(params) == set(tiny.SPACE) for _, _, params, *_ in trials[1:])
+    done = {number: value for number, state, _, value, _ in trials if state == "COMPLETE"}
+    best = min(done, key=done.get)
+    config = configs.read(whole / outcome.BEST)
+    assert (
+        config.optimizer.learning_rate
+        == configs.read(whole / "trials" / f"{best:04}" / CONFIG).optimizer.learning_rate
+    )
+    assert (config.preset, config.training.steps) == (outcome.PRESET, tiny.STEPS)
+    rows = list(csv.DictReader((whole / outcome.TABLE).read_text().splitlines()))
+    assert [float(row["loss"]) for row in rows if row["state"] == "done"] == [*done.values()]
+    text = (whole / outcome.TEXT).read_text()
+    assert text.count("\n| ") == TRIALS + 2
+    assert text.index(f"\n| {best} | done") == min(text.index(f"\n| {n} | done") for n in done)
+    assert f"![curves]({outcome.CURVES})" in text
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("trial 0: done, validation loss ") and "the preset" in lines[0]
+    assert f"the best is trial {best}: " in lines[-2]
+    assert lines[-1] == f"python -m trainers.pixels --config_file={whole}/best.json"
+    assert not list(whole.glob("trials/*/checkpoints"))
+
+
+def test_the_pictures_show_all_trials(training, tmp_path, monkeypatch):
+    monkeypatch.setattr(outcome, "_LEAST", 4)
+    drawn = {}
+    monkeypatch.setattr(
+        outcome, "save_picture", lambda *each: drawn.__setitem__(each[1].name, each)
+    )
+    tune(tmp_path)
+    trials = tiny.trials(tmp_path)
+    (curves,) = drawn[outcome.CURVES][0].axes
+    assert len(curves.lines) == len(trials)
+    assert [len(line.get_ydata()) for line in curves.lines] == [len(each[-1]) for each in trials]
+    (bars,) = drawn[outcome.IMPORTANCES][0].axes
+    assert {label.get_text() for label in bars.get_yticklabels()} == set(tiny.SPACE)
+    assert f"({outcome.IMPORTANCES})" in (tmp_path / outcome.TEXT).read_text()
+
+
+def test_a_trial_that_is_worse_than_the_median_ends_early(whole):
+    pruned = [trial for trial in whole if trial[1] == "PRUNED"]
+    assert pruned and all(number >= 4 for number, *_ in pruned)
+    assert all(len(losses) < tiny.EPOCHS for *_, losses in pruned)
+
+
+@pytest.mark.parametrize("kill_at", [1, 5, 9])
+def test_a_study_that_was_killed_ends_as_one_that_was_not(whole, training, tmp_path, kill_at):
+    training.epochs, training.kill_at, training.numbers = 0, kill_at, []
+    with pytest.raises(Killed):
+        tune(tmp_path / "killed")
+    stopped = training.numbers[-1]
+    training.numbers = []
+    tune(tmp_path / "killed")
+    assert training.numbers[0] == stopped
+    assert tiny.trials(tmp_path / "killed") == whole
+
+
+def test_what_a_killed_process_did_not_write_is_written(training, tmp_path):
+    tune(tmp_path, trials=1)
+    (tmp_path / outcome.BEST).unlink()
+    with pytest.raises(ValueError, match="--trials must be above 1"):
+        tune(tmp_path, trials=1)
+    assert (tmp_path / outcome.BEST).exists()
+
+
+def test_a_trial_that_another_process_has_is_left_to_it(training, tmp_path):
+    training.kill_at = 5
+    with pytest.raises(Killed):
+        tune(tmp_path)
+    with places.Place(tmp_path).hold(1):
+        tune(tmp_path, trials=4)
+    states = {number: state for number, state, *_ in tiny.trials(tmp_path)}
+    assert states == {0: "COMPLETE", 1: "RUNNING", 2: "COMPLETE", 3: "COMPLETE"}
+    tune(tmp_path, trials=4)
+    assert tiny.trials(tmp_path)[1][1] == "COMPLETE"
+
+
+def test_a_study_without_time_stops_within_a_trial_and_goes_on_with_more(
+    whole, training, tmp_path, monkeypatch
+):
+    hours = iter([0.0, 0.0, 0.1, 0.2, 0.3, 1.1])
+    with monkeypatch.context() as patch:
+        patch.setattr(places.Clock, "seconds", lambda _: 3600 * next(hours))
+        tune(tmp_path / "short", hours=1, seconds=1.0)
+    assert [trial[1] for trial in tiny.trials(tmp_path / "short")] == ["COMPLETE", "RUNNING"]
+    tune(tmp_path / "short", hours=2)
+    assert tiny.trials(tmp_path / "short") == whole
+
+
+def test_the_time_of_processes_at_work_together_counts_once(tmp_path):
+    place = places.Place(tmp_path)
+    clock = places.Clock(place)
+    assert clock.seconds() == 0
+    clock.beat()
+    assert clock.seconds() < 10
+    for began, last in ((100, 200), (150, 250), (160, 170), (300, 310)):
+        file = tmp_path / "sessions" / f"{began}.000-1"
+        file.touch()
+        os.utime(file, (last, last))
+    assert 160 <= clock.seconds() < 170
+
+
+def test_settings_that_cannot_be_trained_end_their_trial_alone(training, tmp_path):
+    training.fail_at = 2
+    tune(tmp_path, trials=4)
+    states = [state for _, state, *_ in tiny.trials(tmp_path)]
+    assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE"]
+    assert "failed (memory has run out)" in (tmp_path / outcome.TEXT).read_text()
+
+
+def test_a_preset_that_cannot_be_trained_ends_the_study(training, tmp_path):
+    training.fail_at = 0
+    with pytest.raises(ValueError, match="memory has run out"):
+        tune(tmp_path)
+    training.fail_at = None
+    tune(tmp_path, trials=1)
+    assert training.numbers == [0, 0]
+
+
+def test_a_loss_that_is_not_finite_ends_a_trial_as_a_bad_one(training, tmp_path, monkeypatch):
+    def loss(config, epoch):
+        raise loop.NonFiniteLossError(3, "loss nan")
+
+    monkeypatch.setattr(training, "loss", loss)
+    tune(tmp_path, trials=1)
+    ((_, state, *_),) = tiny.trials(tmp_path)
+    assert state == "PRUNED"
+    assert "pruned (loss nan at step 3)" in (tmp_path / outcome.TEXT).read_text()
+    assert not (tmp_path / outcome.BEST).exists()
+    with pytest.raises(WorkdirError, match="no trial of the study has ended"):
+        study.best(tmp_path)
+
+
+def changed_config(**fields):
+    values = tiny.config()
+    with values.unlocked():
+        for name, value in fields.items():
+            values.model[name] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"config": configs.load("copy_memory", "small")}, "a study of --task=adding, not of copy"),
+        (
+            {"config": changed_config(dropout=0.5)},
+            r"other values \(config.model.dropout: 0.0 there, 0.5 here\)",
+        ),
+        ({"seconds": 2.0}, r"other values \(trial_seconds: 1.0 there, 2.0 here\)"),
+        ({"threads": 2}, r"other values \(threads: 1 there, 2 here\)"),
+        (
+            {"fixed": ("optimizer.learning_rate",)},
+            "search of optimizer.learning_rate: .*, nothing h",
+        ),
+    ],
+)
+def test_another_study_in_the_folder_is_refused(training, tmp_path, changed, message):
+    tune(tmp_path, trials=1)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(WorkdirError, match=message):
+        tune(tmp_path, trials=2, **changed)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_study_of_other_data_is_refused(training, tmp_path):
+    tune(tmp_path, trials=1)
+    record = files.read_json(tmp_path / places.RECORD)
+    record["data"]["train"] = "0" * 64
+    files.write_json(epath.Path(tmp_path / places.RECORD), record)
+    with pytest.raises(WorkdirError, match=r"holds a study on other data \(train\); .*--data_dir"):
+        tune(tmp_path, trials=2)
+
+
+def test_a_study_has_the_length_of_its_trials_for_ever(training, tmp_path):
+    tune(tmp_path, trials=1, hours=2, seconds=None)
+    record = files.read_json(tmp_path / places.RECORD)["values"]
+    assert record["trial_seconds"] == 3600 * 2 / study.TRIALS
+    tune(tmp_path, trials=2, hours=5, seconds=None)
+    tune(tmp_path, trials=3, seconds=None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"trials": 1}, "--trials must be above 1, the number .* has made. Received: --trials=1"),
+        (
+            {"hours": 1e-9},
+            "--hours must be above .*, the hours that the study .* Received: --hours=1e-09",
+        ),
+    ],
+)
+def test_a_study_with_nothing_left_says_so_before_any_training(training, tmp_path, limits, message):
+    tune(tmp_path, trials=1)
+    with pytest.raises(ValueError, match=message):
+        tune(tmp_path, **{"trials": None, **limits})
+    assert training.numbers == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("notes.txt", "holds files but no study .*notes.txt"),
+        (places.RECORD, "study.json is damaged"),
+    ],
+)
+def test_a_folder_of_something_else_is_refused(training, tmp_path, name, message):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(WorkdirError, match=message):
+        tune(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_size_that_a_model_cannot_have_is_refused(training, tmp_path):
+    with pytest.raises(ValueError, match="cannot be made as small as 3 parameters"):
+        tune(tmp_path / "study", parameters=3)
+    assert not (tmp_path / "study").exists()
+
+
+def test_without_optuna_the_extra_is_named(training, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ImportError, match=r"the extra `tune`: pip install '.\[tune\]'"):
+        tune(tmp_path)
+
+
+def start(folder, *arguments):
+    command = [sys.executable, "-m", "tests.trainers.studies.tiny", f"--study={folder}"]
+    root = pathlib.Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command += arguments
+    return subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process):
+    """Returns the exit status of a process and the last line of its errors."""
+    _, errors = process.communicate(timeout=400)
+    return process.returncode, (errors.splitlines() or [""])[-1]
+
+
+def test_processes_that_are_killed_and_work_together_make_the_study_of_one(tmp_path):
+    """With real runs: the trials, their losses, and the weights that gave them."""
+    alone = start(tmp_path / "alone", "--trials=3")
+    killed = start(tmp_path / "killed", "--trials=3", "--killed_at=5")
+    assert ended(killed)[0] == -signal.SIGKILL
+    assert ended(alone)[0] == 0
+    states = [state for _, state, *_ in tiny.trials(tmp_path / "killed")]
+    assert states == ["COMPLETE", "RUNNING"]
+    together = [start(tmp_path / "killed", "--trials=3") for _ in range(2)]
+    for status, error in map(ended, together):
+        assert not status or "--trials must be above 3" in error  # the other one was quicker
+    assert tiny.trials(tmp_path / "killed") == tiny.trials(tmp_path / "alone")
+    kept = [json.loads((tmp_path / name / "best.json").read_text()) for name in ("alone", "killed")]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    "score", [{"loss": 2.5, "symbols": 3}, {"nll": 10.0, "tokens": 4, "perplexity": 12.2}]
+)
+def test_a_trial_is_measured_by_the_loss_of_one_target(tmp_path, score):
+    result = {"scores": {"validation": {"exact": score}}}
+    files.write_json(epath.Path(tmp_path / "result.json"), result)
+    assert study._loss(epath.Path(tmp_path)) == 2.5

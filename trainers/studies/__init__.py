@@ -1,0 +1,1 @@
+"""Studies: many runs of one task, that a tuner or a comparison makes."""

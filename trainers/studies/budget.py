@@ -1,0 +1,91 @@
+"""Equal processor time: how many training steps a number of processor seconds buys.
+
+Wall time depends on what else a machine does; the time of its processors does so much less. The
+number of steps is measured once and becomes a value of the run's config. So the run stays a
+function of its config, however fast the machine is when it goes on.
+"""
+
+import statistics
+import time
+
+import keras
+import ml_collections
+import tensorflow as tf
+
+from trainers.studies.experiments import Experiment
+from trainers.studies.search import apply
+from trainers.training import loop, runs
+
+_TIMED_SECONDS = 0.5  # of a measurement
+_MEASUREMENTS = 3
+
+
+def fix_threads(threads: int) -> None:
+    """Makes TensorFlow compute on a number of threads; call it before TensorFlow computes.
+
+    Raises:
+        RuntimeError: TensorFlow has computed on another number.
+    """
+    for setting in (
+        tf.config.threading.set_intra_op_parallelism_threads,
+        tf.config.threading.set_inter_op_parallelism_threads,
+    ):
+        setting(threads)
+
+
+def processor_seconds_a_step(experiment: Experiment, config: ml_collections.ConfigDict) -> float:
+    """Measures a training step: the seconds of all threads of this process.
+
+    Tracing and the first step, which compile, do not count. Nothing else may run in the process.
+
+    Args:
+        experiment: What the config trains.
+        config: The config of a run.
+    """
+    loop.make_deterministic(config.seed)  # as a run does; other kernels take other times
+    trainer = loop.Trainer(
+        experiment.task(experiment.build()),
+        runs.optimizer_of(config),
+        clip_norm=config.optimizer.clip_norm,
+    )
+    most = max(1, trainer.task.steps_per_epoch - 1)  # the last batch may have another shape
+    _timed(trainer, 1)
+    count = 1
+    while (seconds := _timed(trainer, count)) < _TIMED_SECONDS and count < most:
+        count = min(2 * count, most)
+    others = [_timed(trainer, count) for _ in range(_MEASUREMENTS - 1)]
+    keras.backend.clear_session()
+    return statistics.median([seconds, *others]) / count
+
+
+def with_budget(
+    experiment: Experiment, config: ml_collections.ConfigDict, seconds: float
+) -> ml_collections.ConfigDict:
+    """Returns a config whose run takes a number of processor seconds for its training steps.
+
+    Args:
+        experiment: What the config trains.
+        config: The config; its `training.epochs` are the run's parts, each with a validation.
+        seconds: The processor seconds; validations and the final scores are not counted.
+
+    Raises:
+        ValueError: They do not suffice for one step of each part.
+    """
+    a_step = processor_seconds_a_step(experiment, config)
+    steps, parts = int(seconds / a_step), config.training.epochs
+    if steps < parts:
+        raise ValueError(
+            f"`seconds` must be at least {parts * a_step:.3g}, for one training step in each of "
+            f"config.training.epochs={parts} parts of the run. Received: seconds={seconds:g}"
+        )
+    return apply(config, {"training.steps": steps})
+
+
+def _timed(trainer: loop.Trainer, count: int) -> float:
+    """Returns the processor seconds of the first steps of an epoch."""
+    batches = trainer.batches(0)
+    state = trainer.spread(trainer.task.initial_state())
+    began = time.process_time()
+    metrics, _ = trainer.steps(batches, state, count)
+    metrics["loss"].numpy()  # waits for the steps
+    return time.process_time() - began

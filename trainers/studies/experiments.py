@@ -1,0 +1,27 @@
+"""What a config trains, for any task."""
+
+import ml_collections
+from etils import epath
+
+from trainers.language.experiment import LanguageExperiment
+from trainers.sequences.experiment import SequenceExperiment
+from trainers.tasks import registry
+from trainers.tasks.task import LanguageTask
+
+Experiment = LanguageExperiment | SequenceExperiment
+
+
+def load(config: ml_collections.ConfigDict, data_dir: str | None, path: epath.Path) -> Experiment:
+    """Returns what a run trains.
+
+    Args:
+        config: The run's config.
+        data_dir: The folder of the task's data files.
+        path: The run's folder.
+
+    Raises:
+        ValueError, OSError: The data cannot be used.
+    """
+    if isinstance(registry.get(config.task), LanguageTask):
+        return LanguageExperiment(config, data_dir)
+    return SequenceExperiment(config, data_dir, path)

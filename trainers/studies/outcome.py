@@ -1,0 +1,229 @@
+"""What a study comes to: its best settings as a preset, its trials as tables, and two pictures."""
+
+import csv
+import io
+import json
+import shlex
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import ml_collections
+from etils import epath
+from matplotlib import figure
+
+from trainers.data.files import json_value, write_atomically
+from trainers.studies.places import Place
+from trainers.tasks import registry
+from trainers.tasks.task import LanguageTask
+from trainers.training import runs
+from trainers.training.progress import choose_scale, save_picture
+
+BEST, TABLE, TEXT = "best.json", "trials.csv", "study.md"
+CURVES, IMPORTANCES = "curves.png", "importances.png"
+PRESET = "tuned"  # the name of the best settings
+_SHOWN = {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "not ended"}
+_LEAST = 10  # finished trials for importances
+
+
+def write(
+    place: Place, study: Any, config: ml_collections.ConfigDict, names: Sequence[str]
+) -> None:
+    """Writes the outcome of a study so far, in its folder; call it with the study's lock.
+
+    Args:
+        place: The study's folder.
+        study: Optuna's study.
+        config: What all trials share.
+        names: The entries of the search space.
+    """
+    trials = study.get_trials(deepcopy=False)
+    folder = epath.Path(place.path)
+    ranked = _ranked(trials)
+    if ranked:
+        values = runs.load_config(place.trial(ranked[0].number)).to_dict() | {"preset": PRESET}
+        _write(folder / BEST, json.dumps(json_value(values), indent=2) + "\n")
+    _write(folder / TABLE, _csv(trials, names))
+    pictures = [CURVES]
+    save_picture(_curves(trials, config), folder / CURVES)
+    if importances := _importances(study, ranked, names):
+        save_picture(_bars(importances), folder / IMPORTANCES)
+        pictures.append(IMPORTANCES)
+    _write(folder / TEXT, _text(place, trials, config, names, pictures))
+
+
+def line(trials: Sequence[Any], number: int, task: str) -> str:
+    """Returns a line about a trial that has ended."""
+    trial = trials[number]
+    loss, ranked = _loss(trial), _ranked(trials)
+    told = f"trial {number}: {_state(trial)}"
+    told += "" if loss is None else f", validation {_measured(loss, task)}"
+    if ranked and ranked[0].number == number:
+        told += ", the best so far"
+    values = [f"{_title(name)}: {_value(value)}" for name, value in trial.params.items()]
+    return f"{told} ({'; '.join(values) or 'the preset'})"
+
+
+def summary(place: Place, trials: Sequence[Any], task: str) -> str:
+    """Returns lines about a study: its best trial, and the command with that trial's settings."""
+    counts = _counts(trials)
+    ranked = _ranked(trials)
+    if not ranked:
+        return f"{counts}; none is done yet"
+    best, preset = ranked[0], trials[0]
+    told = f"{counts}; the best is trial {best.number}: validation {_measured(best.value, task)}"
+    if preset.value is not None:
+        told += f" (the preset: {_measured(preset.value, task)})"
+    return f"{told}\n{_command(place, task)}"
+
+
+def _command(place: Place, task: str) -> str:
+    command = ["python", "-m", registry.get(task).program]
+    return shlex.join([*command, f"--config_file={place.path / BEST}"])
+
+
+def _counts(trials: Sequence[Any]) -> str:
+    states = [_SHOWN[trial.state.name] for trial in trials]
+    told = [f"{states.count(each)} {each}" for each in _SHOWN.values() if each in states]
+    return f"{len(trials)} trial{'s' * (len(trials) > 1)}: {', '.join(told)}"
+
+
+def _ranked(trials: Sequence[Any]) -> list[Any]:
+    """Returns the finished trials, the best first."""
+    return sorted(
+        (trial for trial in trials if trial.state.name == "COMPLETE"), key=lambda each: each.value
+    )
+
+
+def _loss(trial: Any) -> float | None:
+    """Returns a trial's loss or, if it has none, the last one on its way."""
+    if trial.value is not None and trial.state.name == "COMPLETE":
+        return trial.value
+    on_the_way = trial.intermediate_values
+    return on_the_way[max(on_the_way)] if on_the_way else None
+
+
+def _measured(loss: float, task: str) -> str:
+    """Returns a validation loss in words; for language in the task's measure."""
+    known = registry.get(task)
+    if isinstance(known, LanguageTask):
+        return f"{known.measure.name} {known.measure.text(known.measure.of(loss))}"
+    return f"loss {loss:.5g}"
+
+
+def _state(trial: Any) -> str:
+    state = _SHOWN[trial.state.name]
+    if state != "done" and trial.intermediate_values:
+        state += f" after part {max(trial.intermediate_values)}"
+    why = trial.user_attrs.get("why")
+    return state + (f" ({why})" if why else "")
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _csv(trials: Sequence[Any], names: Sequence[str]) -> str:
+    text = io.StringIO()
+    fields = ["trial", "state", "loss", "parts", "steps", "units", *names, "why"]
+    writer = csv.DictWriter(text, fields, lineterminator="\n", restval="")
+    writer.writeheader()
+    for trial in trials:
+        row = {"trial": trial.number, "state": _SHOWN[trial.state.name], "loss": _loss(trial)}
+        row["parts"] = max(trial.intermediate_values, default=0)
+        writer.writerow({**row, **trial.user_attrs, **trial.params})
+    return text.getvalue()
+
+
+def _text(
+    place: Place,
+    trials: Sequence[Any],
+    config: ml_collections.ConfigDict,
+    names: Sequence[str],
+    pictures: Sequence[str],
+) -> str:
+    """Returns the study in Markdown: the best settings first, what was not finished last."""
+    titles = ["trial", "state", "validation", "steps", "units", *map(_title, names)]
+    ended = _ranked(trials)
+    others = sorted(
+        (trial for trial in trials if trial.state.name in ("PRUNED", "FAIL")),
+        key=lambda each: (-max(each.intermediate_values, default=0), each.number),
+    )
+    rows = [_cells(trial, config.task, names) for trial in (*ended, *others)]
+    marks = ["---:", "---", "---", *["---:"] * (len(titles) - 3)]
+    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows))
+    shown = "\n".join(f"![{name.partition('.')[0]}]({name})" for name in pictures)
+    return (
+        f"# A study of {config.task}, preset {config.preset}\n\n{_counts(trials)}. "
+        f"All cost the same processor time, but for those that were pruned. The settings of the "
+        f"first row are in {BEST}:\n\n```\n{_command(place, config.task)}\n```\n\n"
+        f"{table}\n\n{shown}\n"
+    )
+
+
+def _cells(trial: Any, task: str, names: Sequence[str]) -> list[str]:
+    own = [str(trial.user_attrs.get(name, "")) for name in ("steps", "units")]
+    drawn = [
+        _value(trial.params.get(name, "preset" if trial.number == 0 else "")) for name in names
+    ]
+    loss = _loss(trial)
+    measured = "" if loss is None else _measured(loss, task)
+    return [str(trial.number), _state(trial), measured, *own, *drawn]
+
+
+def _title(name: str) -> str:
+    return name.partition(".")[2] or name
+
+
+def _curves(trials: Sequence[Any], config: ml_collections.ConfigDict) -> figure.Figure:
+    """Draws the validation loss of each trial against the share of its processor time."""
+    picture = figure.Figure(figsize=(8, 5), layout="constrained")
+    axes = picture.subplots()
+    best = next((trial.number for trial in _ranked(trials)), None)
+    drawn: list[float] = []
+    for trial in trials:
+        points = sorted(trial.intermediate_values.items())
+        shares = [epoch / config.training.epochs for epoch, _ in points]
+        losses = [loss for _, loss in points]
+        drawn += losses
+        style: dict[str, Any] = dict(color="tab:gray", alpha=0.5, linewidth=1)
+        if trial.state.name == "PRUNED":
+            style |= dict(linestyle=":")
+        if trial.number == 0:
+            style = dict(color="tab:blue", label="trial 0, the preset")
+        if trial.number == best:
+            style = dict(color="tab:orange", label=f"trial {best}, the best")
+        axes.plot(shares, losses, marker=".", **style)
+    choose_scale(axes, drawn)
+    axes.set(xlabel="share of a trial's processor time", ylabel="validation loss")
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend()
+    return picture
+
+
+def _importances(study: Any, ranked: Sequence[Any], names: Sequence[str]) -> dict[str, float]:
+    """Returns the share of each entry in what separates good trials from others, if known."""
+    from optuna import importance
+
+    drawn = [trial for trial in ranked if trial.params]
+    if len(drawn) < _LEAST or len({trial.value for trial in drawn}) < 2:
+        return {}
+    evaluator = importance.PedAnovaImportanceEvaluator()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one for each entry, that there might be more trials
+        return importance.get_param_importances(study, evaluator=evaluator, params=list(names))
+
+
+def _bars(importances: dict[str, float]) -> figure.Figure:
+    picture = figure.Figure(figsize=(8, 1 + 0.35 * len(importances)), layout="constrained")
+    axes = picture.subplots()
+    axes.barh(list(importances), list(importances.values()), color="tab:blue")
+    axes.invert_yaxis()
+    axes.set(xlabel="importance (PED-ANOVA)")
+    axes.grid(axis="x", alpha=0.3)
+    return picture
+
+
+def _write(path: epath.Path, text: str) -> None:
+    write_atomically(path, lambda file: file.write(text.encode()))

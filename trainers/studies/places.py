@@ -1,0 +1,122 @@
+"""The folder of a study: its locks, its record, and the time that it has taken.
+
+A lock is the system's: it ends with its process, however that ends. So a trial whose lock is free,
+and that has no end, was left by a process that is no more.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from etils import epath
+
+from trainers.data import files
+from trainers.training.workdir import RESTORE, WorkdirError
+
+RECORD = "study.json"
+_LOCK, _SESSIONS, _TRIALS = "lock", "sessions", "trials"
+
+
+class Place:
+    """The folder of a study, on a disk of this machine.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self, path: epath.PathLike) -> None:
+        self.path = Path(os.path.abspath(epath.Path(path).expanduser()))
+
+    def record(self) -> dict[str, Any] | None:
+        """Returns what the study was begun with, or None for a folder without a study.
+
+        Raises:
+            WorkdirError: The record is damaged, or the folder holds something else.
+        """
+        file = epath.Path(self.path / RECORD)
+        try:
+            return files.read_json(file, {"task": str, "values": dict, "data": dict})
+        except files.UnreadableError as error:
+            raise WorkdirError(f"{error}. {RESTORE.replace('--workdir', '--study')}") from error
+        except FileNotFoundError:
+            self._refuse_foreign()
+            return None
+
+    def _refuse_foreign(self) -> None:
+        """Raises WorkdirError if a folder without a record has files, or is a file."""
+        if self.path.exists() and not self.path.is_dir():
+            raise WorkdirError(f"{self.path} is a file; expected a folder for the study")
+        found = sorted(os.listdir(self.path)) if self.path.exists() else []
+        if foreign := [name for name in found if name not in (_LOCK, f".{RECORD}.part")]:
+            raise WorkdirError(
+                f"{self.path} holds files but no study ({RECORD} is missing): "
+                f"{', '.join(foreign[:5])}; choose an empty or a new folder for --study"
+            )
+
+    def begin(self, record: Mapping[str, Any]) -> None:
+        """Makes the folder and writes its record; call it with the lock."""
+        files.write_json(epath.Path(self.path / RECORD), record)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Makes the folder, and waits for its lock: one process at a time is in the context."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / _LOCK, "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def trial(self, number: int) -> epath.Path:
+        """Returns the folder of a trial's run."""
+        return epath.Path(self.path / _TRIALS / f"{number:04}")
+
+    def log(self, number: int) -> Path:
+        """Returns the file of what a trial's run prints."""
+        return self.path / _TRIALS / f"{number:04}.log"
+
+    def hold(self, number: int) -> IO[str] | None:
+        """Returns an open file that holds a trial's lock, or None if another process has it."""
+        path = self.path / _TRIALS / f"{number:04}.lock"
+        path.parent.mkdir(exist_ok=True)
+        file = open(path, "a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
+
+
+class Clock:
+    """The wall time in which some process has worked on a study.
+
+    Each process has a file: its name says when the process began, and its time of change when the
+    process was last at work.
+
+    Args:
+        place: The study's folder.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._folder = place.path / _SESSIONS
+        self._own = self._folder / f"{time.time():.3f}-{os.getpid()}"
+
+    def beat(self) -> None:
+        """Notes that this process is at work."""
+        self._folder.mkdir(exist_ok=True)
+        self._own.touch()
+
+    def seconds(self) -> float:
+        """Returns the time so far; processes that were at work together count once."""
+        found = sorted(self._folder.iterdir()) if self._folder.exists() else []
+        intervals = sorted(
+            (float(each.name.partition("-")[0]), each.stat().st_mtime) for each in found
+        )
+        total, end = 0.0, 0.0
+        for began, last in intervals:
+            total += max(0.0, last - max(began, end))
+            end = max(end, last)
+        return total

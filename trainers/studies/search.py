@@ -1,0 +1,189 @@
+"""Draws from a search space, and configs with what was drawn.
+
+The draws come from anything with the methods of an Optuna trial, so that nothing here needs Optuna.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Protocol
+
+import ml_collections
+
+from trainers.tasks import config as configs
+from trainers.tasks import registry, schema
+from trainers.tasks.layers import LAYERS
+from trainers.tasks.names import flatten, nested, unknown
+from trainers.tasks.search import Choice, Integers, Search, Space, Uniform
+
+Values = Mapping[str, Any]
+"""Values of fields by their dotted names."""
+
+
+class Draws(Protocol):
+    """Draws values by name; an Optuna trial is one."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
+        """Returns a number of a range."""
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool) -> int:
+        """Returns an integer of a range."""
+
+    def suggest_categorical(self, name: str, choices: list[str]) -> str:
+        """Returns one of some strings."""
+
+
+def space(config: ml_collections.ConfigDict, fixed: Collection[str] = ()) -> dict[str, Search]:
+    """Returns the search space of a config's task, without what the config's layer ignores.
+
+    Args:
+        config: The config.
+        fixed: Fields whose values stay, by their dotted names.
+    """
+    ignored = {f"model.{field}" for kind in LAYERS.values() for field in kind.own}
+    ignored -= {f"model.{field}" for field in LAYERS[config.model.layer].own}
+    whole = registry.get(config.task).search
+    return {
+        name: each
+        for name, each in whole.items()
+        if not set(_fields(name, each)) <= ignored and not set(_fields(name, each)) & set(fixed)
+    }
+
+
+def check(config: ml_collections.ConfigDict, space: Space) -> None:
+    """Checks a search space before anything is drawn from it.
+
+    Args:
+        config: What the drawn values replace values of.
+        space: The search space.
+
+    Raises:
+        ValueError: It is empty or names an unknown field, two of its entries name one field, the
+            config cannot have one of its values, or the config's own value is not in a range.
+    """
+    if not space:
+        raise ValueError(f"the search space of --task={config.task} is empty")
+    _check_names(config, space)
+    _check_own(config, space)
+    for values in single(space):
+        apply(config, values)
+
+
+def _check_names(config: ml_collections.ConfigDict, space: Space) -> None:
+    """Raises ValueError for a field that does not exist, or that two entries name."""
+    table = schema.fields(config)
+    seen: dict[str, str] = {}
+    for name, each in space.items():
+        for field in _fields(name, each):
+            if field not in table:
+                raise ValueError(unknown("config field of the search space", field, table))
+            if field in seen:
+                raise ValueError(
+                    f"the search space has {field!r} twice, in {seen[field]} and {name}"
+                )
+            seen[field] = name
+
+
+def _check_own(config: ml_collections.ConfigDict, space: Space) -> None:
+    """Raises ValueError if a value of the config is not in the range that is searched."""
+    own = flatten(config.to_dict())
+    for name, each in space.items():
+        if not isinstance(each, Choice) and not each.low <= own[name] <= each.high:
+            raise ValueError(
+                f"`config.{name}` must be from {each.low} to {each.high}, its range in the search "
+                f"space of --task={config.task}, or be set by --config.{name}=..., which is not "
+                f"searched then. Received: config.{name}={own[name]} of --preset={config.preset}"
+            )
+
+
+def single(space: Space) -> Iterator[Values]:
+    """Yields each value alone: all of a choice, and both ends of a range."""
+    for name, each in space.items():
+        yield from (_of_fields(name, value) for value in each.ends)
+
+
+def draw(space: Space, draws: Draws) -> dict[str, Any]:
+    """Draws a value of each entry; returns values of fields."""
+    drawn: dict[str, Any] = {}
+    for name, each in space.items():
+        drawn |= _of_fields(name, _drawn(name, each, draws))
+    return drawn
+
+
+def apply(config: ml_collections.ConfigDict, values: Values) -> ml_collections.ConfigDict:
+    """Returns a config with other values of some fields.
+
+    Raises:
+        ValueError: A value is not valid, or values do not go together.
+    """
+    return configs.from_dict(nested(flatten(config.to_dict()) | dict(values)))
+
+
+def sized(
+    config: ml_collections.ConfigDict,
+    parameters: int,
+    count: Callable[[ml_collections.ConfigDict], int],
+) -> ml_collections.ConfigDict:
+    """Returns a config whose model has nearly a number of parameters: it solves for `model.units`.
+
+    Args:
+        config: The config.
+        parameters: The number of parameters.
+        count: Returns the number of parameters of a config's model.
+
+    Raises:
+        ValueError: With any number of units the model is larger, or smaller, or not valid.
+    """
+
+    def of(units: int) -> int:
+        return count(_with_units(config, units))
+
+    step = config.model.groups
+    low = high = step
+    while of(high) < parameters and high < parameters:
+        low, high = high, 2 * high
+    while high - low > step:
+        middle = (low + high) // 2 // step * step
+        low, high = (middle, high) if of(middle) < parameters else (low, middle)
+    best = min((low, high), key=lambda units: abs(of(units) - parameters))
+    if not of(low) <= parameters <= of(high):
+        size = "large" if of(best) < parameters else "small"
+        raise ValueError(
+            f"the model cannot be made as {size} as {parameters:,} parameters: "
+            f"config.model.units={best} comes nearest, with {of(best):,}"
+        )
+    return apply(config, {"model.units": best})
+
+
+def told(value: Any) -> str:
+    """Returns a value of a search space in words."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={told(each)}" for name, each in value.items())
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _with_units(config: ml_collections.ConfigDict, units: int) -> ml_collections.ConfigDict:
+    changed = ml_collections.ConfigDict(config.to_dict())
+    changed.model.units = units
+    return changed
+
+
+def _drawn(name: str, each: Search, draws: Draws) -> Any:
+    if isinstance(each, Uniform):
+        return draws.suggest_float(name, each.low, each.high, log=each.log)
+    if isinstance(each, Integers):
+        return draws.suggest_int(name, each.low, each.high, log=each.log)
+    # A database of trials holds strings, but neither tuples nor mappings.
+    values = {told(value): value for value in each.values}
+    return values[draws.suggest_categorical(name, list(values))]
+
+
+def _of_fields(name: str, value: Any) -> dict[str, Any]:
+    """Returns the values of fields that a value of an entry stands for."""
+    if isinstance(value, Mapping):
+        return {f"{name}.{field}": each for field, each in value.items()}
+    return {name: value}
+
+
+def _fields(name: str, each: Search) -> list[str]:
+    """Returns the fields that an entry changes."""
+    values = each.values if isinstance(each, Choice) else (None,)
+    return list(dict.fromkeys(field for value in values for field in _of_fields(name, value)))

@@ -1,0 +1,336 @@
+"""A study: trials of a task's settings, each an ordinary run, led by Optuna in a folder.
+
+The folder has the trials in a SQLite database, which survives a killed process and takes several.
+It has a run's folder for each trial, the record of what all trials share, and the outcome.
+
+A trial takes a number of processor seconds. So all trials cost the same, and their curves compare
+at the same share of the cost. Trial 0 is the preset itself. What another trial draws is a function
+of the seed, its number and the trials that had ended. Its run is a function of its config.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import keras
+import ml_collections
+import tensorflow as tf
+from etils import epath
+
+from keras_trellis.export import cards
+from trainers.data import files
+from trainers.studies import budget, experiments, outcome, search
+from trainers.studies.places import Clock, Place
+from trainers.studies.trials import Draws, Trials, import_optuna
+from trainers.tasks import config as configs
+from trainers.tasks import schema
+from trainers.tasks.names import flatten
+from trainers.training import runs, stopping
+from trainers.training.loop import NonFiniteLossError
+from trainers.training.workdir import CONFIG, WorkdirError, read_result
+
+TRIALS = 20  # unpruned, in the hours of a study that does not say how long a trial is
+# What a trial's values may cause.
+_NOT_VALID = (ValueError, MemoryError, tf.errors.ResourceExhaustedError)
+
+
+class Settings(NamedTuple):
+    """What all trials of a study share.
+
+    Attributes:
+        config: The config in which drawn values replace others.
+        data_dir: The folder of the task's data files.
+        seconds: Processor seconds of a trial's training steps; None: the study's own, at first a
+            share of its hours, for `TRIALS` trials.
+        parameters: The number of parameters of all models; None: that of `config`.
+        threads: The number of threads that TensorFlow computes on.
+        fixed: Fields that are not searched.
+    """
+
+    config: ml_collections.ConfigDict
+    data_dir: str | None
+    seconds: float | None = None
+    parameters: int | None = None
+    threads: int = 1
+    fixed: tuple[str, ...] = ()
+
+
+class Limits(NamedTuple):
+    """When a study ends; None: not by this.
+
+    Attributes:
+        hours: Wall time in which processes have worked on the study.
+        trials: The number of trials.
+    """
+
+    hours: float | None = None
+    trials: int | None = None
+
+
+class _Plan(NamedTuple):
+    """What all trials share, nothing left open."""
+
+    config: ml_collections.ConfigDict
+    data_dir: str | None
+    seconds: float
+    parameters: int
+    space: search.Space
+
+
+class _OutOfTimeError(Exception):
+    """The study's time is up; the trial goes on when there is more."""
+
+
+class _Ended(NamedTuple):
+    """How a trial ended: the name of Optuna's state, its loss, and why it has none."""
+
+    state: str
+    loss: float | None = None
+    why: str | None = None
+
+
+def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
+    """Makes trials until a limit is reached; goes on with what an earlier process left.
+
+    Several processes may do this in one folder. Each prints a line for each of its trials.
+
+    Args:
+        path: The study's folder.
+        settings: What the trials share; the same in each call.
+        limits: When to end.
+
+    Raises:
+        ValueError, OSError, ImportError: The settings or the data cannot be used, or a limit has
+            been reached before.
+        WorkdirError: The folder has a study with other settings, or something else.
+        stopping.StoppedError: A signal came, and the trial is saved.
+    """
+    optuna, place = import_optuna(), Place(path)
+    was = place.record()
+    plan, record = _planned(settings, _seconds(settings, limits, was), place)
+    _refuse_other(place, was, record)
+    with place.locked():
+        was = place.record()  # another process may have begun one
+        _refuse_other(place, was, record)
+        if was is None:
+            place.begin(record)
+        trials = Trials(optuna, place)
+    _Process(optuna, place, trials, plan, limits).to_the_end()
+    print(outcome.summary(place, trials.all(), plan.config.task), flush=True)
+
+
+def best(path: epath.PathLike) -> ml_collections.ConfigDict:
+    """Returns the config of a study's best trial.
+
+    Raises:
+        WorkdirError: No trial of the study has ended.
+    """
+    file = Place(path).path / outcome.BEST
+    if not file.exists():
+        raise WorkdirError(f"{file} is missing: no trial of the study has ended")
+    return configs.read(file)
+
+
+def _seconds(settings: Settings, limits: Limits, was: Mapping[str, Any] | None) -> float:
+    """Returns the processor seconds of a trial."""
+    if settings.seconds is not None:
+        return settings.seconds
+    if was is not None:
+        return was["values"]["trial_seconds"]
+    if limits.hours is None:
+        raise ValueError("--trial_seconds is missing; without --hours a trial has no length")
+    return 3600 * limits.hours / TRIALS * settings.threads
+
+
+def _planned(settings: Settings, seconds: float, place: Place) -> tuple[_Plan, dict[str, Any]]:
+    """Checks settings; returns the plan and the record of the study."""
+    schema.check(settings.config)
+    space = search.space(settings.config, settings.fixed)
+    search.check(settings.config, space)
+    experiment = experiments.load(settings.config, settings.data_dir, place.trial(0))
+    parameters = settings.parameters or experiment.parameters(settings.config)
+    config = search.sized(settings.config, parameters, experiment.parameters)
+    for values in search.single(space):
+        try:
+            search.sized(search.apply(config, values), parameters, experiment.parameters)
+        except ValueError as error:
+            raise ValueError(f"with {search.told(values)}, {error}") from error
+    shared = {f"config.{name}": value for name, value in flatten(config.to_dict()).items()}
+    shared |= {"trial_seconds": seconds, "parameters": parameters, "threads": settings.threads}
+    shared |= {f"search of {name}": repr(each) for name, each in space.items()}
+    record = {"task": config.task, "version": cards.version(), "values": shared}
+    plan = _Plan(config, settings.data_dir, seconds, parameters, space)
+    return plan, record | {"data": experiment.checksums()}
+
+
+def _refuse_other(place: Place, was: Mapping[str, Any] | None, record: Mapping[str, Any]) -> None:
+    """Raises WorkdirError if a study was begun with another task, other data or other values."""
+    if was is None:
+        return
+    if was["task"] != record["task"]:
+        raise WorkdirError(
+            f"{place.path} holds a study of --task={was['task']}, not of {record['task']}; "
+            "choose another --study"
+        )
+    if differing := [
+        split for split, each in record["data"].items() if was["data"].get(split) != each
+    ]:
+        raise WorkdirError(
+            f"{place.path} holds a study on other data ({', '.join(differing)}); "
+            "give that study's data by --data_dir, or choose another --study"
+        )
+    there, here = was["values"], files.json_value(record["values"])
+    others = [
+        f"{name}: {there.get(name, 'nothing')} there, {here.get(name, 'nothing')} here"
+        for name in {**there, **here}
+        if name not in there or name not in here or there[name] != here[name]
+    ]
+    if others:
+        raise WorkdirError(
+            f"{place.path} holds a study with other values ({'; '.join(others)}); "
+            "go on with that study's values, or choose another --study"
+        )
+
+
+class _Process:
+    """What one process does for a study: one trial after another."""
+
+    def __init__(
+        self,
+        optuna: ModuleType,
+        place: Place,
+        trials: Trials,
+        plan: _Plan,
+        limits: Limits,
+    ) -> None:
+        self._optuna = optuna
+        self._place = place
+        self._trials = trials
+        self._plan = plan
+        self._limits = limits
+        self._clock = Clock(place)
+
+    def to_the_end(self) -> None:
+        """Makes trials until a limit is reached; raises ValueError if it has been before."""
+        with self._place.locked():  # a killed process may have ended a trial, and written no more
+            self._write_outcome()
+        self._refuse_ended()
+        self._clock.beat()
+        while not self._is_late():
+            with self._place.locked():
+                claimed = self._trials.claim(self._limits.trials)
+            if claimed is None:
+                return
+            trial, lock = claimed
+            with lock:
+                try:
+                    ended = self._run(trial)
+                except _OutOfTimeError:
+                    return
+                except stopping.StoppedError:
+                    stopping.say(f"trial {trial.number} is saved; the same command goes on with it")
+                    raise
+                self._end(trial, ended)
+
+    def _refuse_ended(self) -> None:
+        done = sum(trial.state.is_finished() for trial in self._trials.all())
+        hours, most = self._limits
+        if most is not None and done >= most:
+            raise ValueError(
+                f"--trials must be above {done}, the number of trials that the study in "
+                f"{self._place.path} has made. Received: --trials={most}"
+            )
+        if self._is_late():
+            raise ValueError(
+                f"--hours must be above {self._clock.seconds() / 3600:.3g}, the hours that the "
+                f"study in {self._place.path} has taken. Received: --hours={hours:g}"
+            )
+
+    def _is_late(self) -> bool:
+        hours = self._limits.hours
+        return hours is not None and self._clock.seconds() >= 3600 * hours
+
+    def _run(self, trial: Any) -> _Ended:
+        """Trains a trial to its end; returns how it ended."""
+        place, plan = self._place, self._plan
+        path = place.trial(trial.number)
+        with open(place.log(trial.number), "a") as log, contextlib.redirect_stdout(log):
+            try:
+                config = self._config(trial, path)
+                runs.train(
+                    lambda: experiments.load(config, plan.data_dir, path),
+                    config,
+                    path,
+                    "none",
+                    observe=lambda losses: self._observe(trial, losses, config.training.epochs),
+                    splits=("validation",),
+                )
+                return _Ended("COMPLETE", _loss(path))
+            except self._optuna.TrialPruned:
+                return _Ended("PRUNED")
+            except NonFiniteLossError as error:
+                return _Ended("PRUNED", why=str(error))
+            except _NOT_VALID as error:
+                if trial.number == 0:  # the preset itself
+                    raise
+                return _Ended("FAIL", why=str(error).partition("\n")[0])
+
+    def _config(self, trial: Any, path: epath.Path) -> ml_collections.ConfigDict:
+        """Returns a trial's config: the one it was begun with, or what Optuna draws."""
+        if files.exists(path / CONFIG):
+            return runs.load_config(path)
+        plan = self._plan
+        draws = Draws(self._optuna, trial, plan.config.seed)
+        values = search.draw(plan.space, draws) if trial.number else {}
+        config = search.apply(plan.config, values)
+        count = experiments.load(config, plan.data_dir, path).parameters
+        config = search.sized(config, plan.parameters, count)
+        experiment = experiments.load(config, plan.data_dir, path)
+        return budget.with_budget(experiment, config, plan.seconds)
+
+    def _observe(self, trial: Any, losses: Sequence[float], epochs: int) -> None:
+        """Tells Optuna a trial's losses; raises an error if the trial has to stop."""
+        self._clock.beat()
+        known = self._trials.all()[trial.number].intermediate_values
+        for epoch, loss in enumerate(losses, 1):
+            if epoch not in known:
+                trial.report(loss, epoch)
+        if len(losses) == epochs:
+            return
+        if trial.should_prune():
+            raise self._optuna.TrialPruned
+        if self._is_late():
+            raise _OutOfTimeError
+
+    def _end(self, trial: Any, ended: _Ended) -> None:
+        """Records how a trial ended, writes the outcome of the study, and prints a line."""
+        path, study = self._place.trial(trial.number), self._trials.study
+        if files.exists(path / CONFIG):
+            config = runs.load_config(path)
+            trial.set_user_attr("units", config.model.units)
+            trial.set_user_attr("steps", config.training.steps)
+        if ended.why:
+            trial.set_user_attr("why", ended.why)
+        state = self._optuna.trial.TrialState[ended.state]
+        self._clock.beat()
+        with self._place.locked():
+            study.tell(trial, ended.loss, state)
+            self._write_outcome()
+        # Weights of 40 trials are gigabytes; those of the best come again from its preset.
+        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+        keras.backend.clear_session()
+        print(outcome.line(self._trials.all(), trial.number, self._plan.config.task), flush=True)
+
+    def _write_outcome(self) -> None:
+        if any(trial.state.is_finished() for trial in self._trials.all()):
+            names = list(self._plan.space)
+            outcome.write(self._place, self._trials.study, self._plan.config, names)
+
+
+def _loss(path: epath.Path) -> float:
+    """Returns the validation loss of a finished run, by the protocol that knows no windows."""
+    result = read_result(path, {"scores.validation.exact": dict})
+    score = (result or {})["scores"]["validation"]["exact"]
+    return score["loss"] if "loss" in score else score["nll"] / score["tokens"]

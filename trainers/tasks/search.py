@@ -1,0 +1,180 @@
+"""What a tuner may draw for a field of a config, and the default search spaces of the tasks.
+
+A search space maps names to values. A name is that of a field, such as "optimizer.learning_rate",
+or of a group, such as "data". The values of a group are mappings: they change several of its fields
+at once. `trainers.studies.search` draws from a space. Nothing here needs a tuner.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """A number between two others.
+
+    Attributes:
+        low: The least value.
+        high: The greatest value.
+        log: Whether its logarithm is uniform, rather than the number itself.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self):
+        _check_range(self)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The values that show whether a field takes all of them."""
+        return (self.low, self.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Integers:
+    """An integer between two others, both included.
+
+    Attributes:
+        low: The least value.
+        high: The greatest value.
+        log: Whether its logarithm is uniform, rather than the integer itself.
+    """
+
+    low: int
+    high: int
+    log: bool = False
+
+    def __post_init__(self):
+        _check_range(self)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The values that show whether a field takes all of them."""
+        return (self.low, self.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of some values: tuples, strings, or mappings for the fields of a group."""
+
+    values: tuple[Any, ...]
+
+    def __post_init__(self):
+        if len(self.values) < 2:
+            raise ValueError(
+                f"`values` must have at least two values. Received: values={self.values}"
+            )
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """The values that show whether a field takes all of them."""
+        return self.values
+
+
+Search = Uniform | Integers | Choice
+Space = Mapping[str, Search]
+
+
+def _check_range(drawn: Uniform | Integers) -> None:
+    """Raises ValueError for an empty or an infinite range."""
+    low, high = drawn.low, drawn.high
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(
+            f"`low` must be below `high`, and both must be finite. Received: low={low}, high={high}"
+        )
+    if drawn.log and low <= 0:
+        raise ValueError(f"`low` must be above 0 with log=True. Received: low={low}")
+
+
+def _vectors(*widths: int) -> Choice:
+    """Returns the choice among sizes of word vectors, which the outputs have too."""
+    return Choice(tuple({"embedding_units": each, "output_units": each} for each in widths))
+
+
+def _around(*ends: float) -> Choice:
+    """Returns the choice among ranges [-end, end] of initial word vectors."""
+    return Choice(tuple({"minval": -each, "maxval": each} for each in ends))
+
+
+def _seeing(*reaches: tuple[int, tuple[int, ...]]) -> Choice:
+    """Returns the choice among kernel sizes and dilations, each dilation once."""
+    shapes = (
+        {"kernel_size": taps, "dilation_rate": dilations, "depth": len(dilations)}
+        for taps, dilations in reaches
+    )
+    return Choice(tuple(shapes))
+
+
+_EMBEDDINGS = "model.embeddings_initializer.config"
+_ZERO = {"history": "zero"}
+_CARRIED = {"history": "carried", "horizon": 0}
+# The ranges suit small presets with Adam, for minutes or hours of a CPU.
+_COMMON: Space = {
+    "optimizer.learning_rate": Uniform(1e-3, 2e-2, log=True),
+    "model.recurrent_dropout": Uniform(0.0, 0.4),
+    "model.weight_dropout": Uniform(0.0, 0.5),
+}
+WORDS: Space = {
+    **_COMMON,
+    "model": _vectors(64, 100, 150, 200),
+    "model.depth": Integers(4, 16),
+    "model.dilation_rate": Choice(((1,), (1, 2), (1, 2, 4), (1, 3, 9))),
+    "model.layers": Choice((2, 3)),
+    "model.embedding_dropout": Uniform(0.0, 0.2),
+    "model.dropout": Uniform(0.0, 0.5),
+    "model.output_dropout": Uniform(0.0, 0.5),
+    _EMBEDDINGS: _around(0.1, 0.25, 0.5, 1.0),
+    "data.batch_size": Choice((8, 16, 32)),
+    "data": Choice(
+        (
+            {"window": 80, "horizon": 16, **_ZERO},
+            {"window": 32, **_CARRIED},
+            {"window": 64, **_CARRIED},
+            {"window": 128, **_CARRIED},
+        )
+    ),
+}
+CHARACTERS: Space = {
+    **WORDS,
+    "model": _vectors(32, 64, 128),
+    "model.dilation_rate": Choice(((1,), (1, 2, 4), (1, 2, 4, 8, 16))),
+    "data": Choice(
+        (
+            {"window": 160, "horizon": 32, **_ZERO},
+            {"window": 64, **_CARRIED},
+            {"window": 128, **_CARRIED},
+            {"window": 256, **_CARRIED},
+        )
+    ),
+}
+# Of a long sequence the network has to see all.
+_DOUBLING = tuple(2**power for power in range(10))
+IMAGES: Space = {
+    **_COMMON,
+    "model": _seeing(
+        (2, _DOUBLING),
+        (2, (1, *_DOUBLING)),
+        (2, (1, 1, 2, 2, 4, 4, 8, 8, *_DOUBLING[4:])),
+        (3, tuple(3**power for power in range(7))),
+        (4, tuple(4**power for power in range(5))),
+    ),
+    "model.layers": Choice((2, 3)),
+    "data.batch_size": Choice((32, 64, 128)),
+}
+GENERATED: Space = {
+    "optimizer.learning_rate": Uniform(1e-3, 3e-2, log=True),
+    "model": _seeing(
+        (2, _DOUBLING),
+        (3, (1, 3, 9, 27, 81, 243)),
+        (4, (1, 1, 4, 16, 64, 256)),
+        (5, (1, 5, 25, 125)),
+        (11, (1, 11, 121)),
+    ),
+    "model.initial_deviation": Choice((0.0, 0.1, 0.2, 0.3)),
+    "model.layers": Choice((1, 2)),
+    "data.batch_size": Choice((16, 32, 64)),
+}

@@ -1,0 +1,89 @@
+"""Searches for better settings of a task's preset, with Optuna.
+
+    python -m trainers.tune --task=text --data_dir=DIR --hours=2 --study=FOLDER
+
+Each trial is a run of equal processor time, with settings drawn from the task's search space; trial
+0 is the preset itself. A trial whose validation curve is worse than those of half of the others
+ends early. The same command goes on with a study that was stopped or killed, and several processes
+may work on one. The best settings are in FOLDER/best.json, for `python -m trainers.lm
+--config_file=FOLDER/best.json`; FOLDER/study.md has all trials.
+
+A field that `--config.FIELD=VALUE` sets is not searched.
+"""
+
+import math
+
+from absl import flags
+from etils import epath
+
+from trainers.cli import command, run_flags
+from trainers.data import files
+from trainers.studies import budget, study
+from trainers.tasks import names, schema
+
+FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(run_flags)
+flags.DEFINE_string("study", None, "The folder of the study.")
+flags.DEFINE_float("hours", None, "Wall time of the whole study, of all commands together.")
+flags.DEFINE_integer("trials", None, "The number of trials of the whole study.", lower_bound=1)
+flags.DEFINE_float(
+    "trial_seconds",
+    None,
+    "Processor seconds of the training steps of a trial. "
+    f"Default: those of the study or, at first, a {study.TRIALS}th of --hours, times --threads.",
+)
+flags.DEFINE_integer(
+    "parameters", None, "The number of parameters of each model. Default: the preset's.", 1
+)
+flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
+
+
+def main(argv: list[str]) -> int:
+    """Makes or goes on with a study; returns the exit status."""
+    return command.exit_status(argv, _tune)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; exits with one line if it is not valid."""
+    return command.parse(argv, lambda: _check_flags(argv))
+
+
+def _check_flags(argv: list[str]) -> None:
+    command.require("task", "study")
+    if FLAGS.workdir:
+        raise ValueError("--workdir has no use here: --study is the folder of all runs")
+    odd = "://" in FLAGS.study or any(each in FLAGS.study for each in "?{}")
+    expected = "a folder on a disk of this machine, without ? and { } in its name"
+    names.check_flag("study", FLAGS.study, expected, not odd)  # a database lies there
+    schema.check(FLAGS.config)
+    if FLAGS.hours is None and FLAGS.trials is None:
+        raise ValueError("--hours or --trials is missing; the study would not end")
+    for name in ("hours", "trial_seconds"):
+        value = FLAGS[name].value
+        if value is not None:
+            names.check_flag(name, value, "a number above 0", 0 < value < math.inf)
+
+
+def _tune() -> None:
+    path = epath.Path(FLAGS.study)
+    files.check_folder("study", path)
+    budget.fix_threads(FLAGS.threads)
+    settings = study.Settings(
+        FLAGS.config,
+        FLAGS.data_dir,
+        FLAGS.trial_seconds,
+        FLAGS.parameters,
+        FLAGS.threads,
+        fixed=_fixed(),
+    )
+    study.tune(path, settings, study.Limits(FLAGS.hours, FLAGS.trials))
+
+
+def _fixed() -> tuple[str, ...]:
+    """Returns the fields that the command line sets."""
+    given = [name for name in FLAGS if name.startswith("config.") and FLAGS[name].present]
+    return tuple(name.removeprefix("config.") for name in given)
+
+
+if __name__ == "__main__":
+    command.start(main, parse_flags, computes=True)
