@@ -70,6 +70,19 @@ class Equilibrium:
 
 
 @dataclasses.dataclass(frozen=True)
+class Transformer:
+    """The arguments of the layer "transformer".
+
+    Attributes:
+        heads: Attention heads of a block.
+        context: How many time steps a block attends to.
+    """
+
+    heads: Annotated[int, COUNT] = 4
+    context: Annotated[int, COUNT] = 64
+
+
+@dataclasses.dataclass(frozen=True)
 class Mixture:
     """The arguments of the head "mixture"."""
 
@@ -90,7 +103,8 @@ class Model:
     """The group `model` of every task; layers and heads ignore what they do not have.
 
     Attributes:
-        layers: The number of layers of "lstm" or "gru".
+        depth: The number of levels of a trellis network, or of blocks of "tcn".
+        layers: The number of layers of "lstm" or "gru", or of blocks of "transformer".
         output_units: None: the size of a word vector, or all units for tasks without words.
         embedding_units: The size of a word vector.
     """
@@ -121,6 +135,7 @@ class Model:
     untrained_input_id: Annotated[int | None, or_none(TOKEN)] = None
     embeddings_initializer: Initializer = Initializer()
     equilibrium: Equilibrium = Equilibrium()
+    transformer: Transformer = Transformer()
     mixture: Mixture = Mixture()
     adaptive: Adaptive = Adaptive()
 
@@ -346,9 +361,11 @@ def _of_gate(values: Mapping[str, Any]) -> Iterator[_Problem]:
 
 
 def _of_sizes(values: Mapping[str, Any]) -> Iterator[_Problem]:
-    """Yields the sizes that a layer whose gate is chosen refuses."""
+    """Yields the sizes that a layer refuses."""
     units, words = values["model.units"], values["model.embedding_units"]
     outputs = values["model.output_units"] or words or units
+    if values["model.layer"] == "transformer" and values["model.transformer.heads"] > units:
+        yield "model.transformer.heads", f"at most config.model.units={units}"
     if not LAYERS[values["model.layer"]].gated:
         return
     if units % values["model.groups"]:
