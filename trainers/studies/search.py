@@ -56,8 +56,8 @@ def check(config: ml_collections.ConfigDict, space: Space) -> None:
         space: The search space.
 
     Raises:
-        ValueError: It is empty or names an unknown field, two of its entries name one field, or the
-            config cannot have one of its values.
+        ValueError: It is empty or names an unknown field, two of its entries name one field, the
+            config cannot have one of its values, or the config's own value is not in a range.
     """
     if not space:
         raise ValueError(f"the search space of --task={config.task} is empty")
@@ -71,6 +71,14 @@ def check(config: ml_collections.ConfigDict, space: Space) -> None:
             seen[field] = name
     for values in single(space):
         apply(config, values)
+    own = flatten(config.to_dict())
+    for name, each in space.items():
+        if not isinstance(each, Choice) and not each.low <= own[name] <= each.high:
+            raise ValueError(
+                f"`config.{name}` must be from {each.low} to {each.high}, its range in the search "
+                f"space of --task={config.task}, or be set by --config.{name}=..., which is not "
+                f"searched then. Received: config.{name}={own[name]} of --preset={config.preset}"
+            )
 
 
 def single(space: Space) -> Iterator[Values]:

@@ -315,6 +315,8 @@ class _Process:
 
     def to_the_end(self) -> None:
         """Makes trials until a limit is reached; raises ValueError if it has been before."""
+        with self._place.locked():  # a killed process may have ended a trial, and written no more
+            self._write_outcome()
         self._refuse_ended()
         self._clock.beat()
         while not self._is_late():
@@ -416,12 +418,16 @@ class _Process:
         self._clock.beat()
         with self._place.locked():
             study.tell(trial, ended.loss, state)
-            trials = self._trials.all()
-            outcome.write(self._place, study, self._plan.config, list(self._plan.space))
+            self._write_outcome()
         # Weights of 40 trials are gigabytes; those of the best come again from its preset.
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
         keras.backend.clear_session()
-        print(outcome.line(trials, trial.number, self._plan.config.task), flush=True)
+        print(outcome.line(self._trials.all(), trial.number, self._plan.config.task), flush=True)
+
+    def _write_outcome(self) -> None:
+        if any(trial.state.is_finished() for trial in self._trials.all()):
+            names = list(self._plan.space)
+            outcome.write(self._place, self._trials.study, self._plan.config, names)
 
 
 def _loss(path: epath.Path) -> float:

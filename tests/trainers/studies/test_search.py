@@ -78,6 +78,11 @@ def test_a_group_draws_its_fields_together(config):
             {"data.window": Choice((60, 80)), "data": Choice(({"window": 70}, {"window": 80}))},
             "the search space has 'data.window' twice, in data.window and data",
         ),
+        (
+            {"optimizer.learning_rate": Uniform(1e-5, 1e-3, log=True)},
+            "`config.optimizer.learning_rate` must be from 1e-05 to 0.001, its range .*"
+            "Received: config.optimizer.learning_rate=0.004 of --preset=small",
+        ),
     ],
 )
 def test_a_space_that_the_config_cannot_have_is_refused(config, space, message):
