@@ -51,6 +51,7 @@ GIVEN = {("adding", name): tiny(name) for name in ("trellis", "gru")}
 def test_every_model_has_settings_for_every_task(task, model):
     config = comparison.start_of(SETTINGS, task, model)
     schema.check(config)
+    search.check(config, search.space(config))
     assert config.model.layer == model and set(BASELINES[task]) == set(MODELS[1:])
 
 
