@@ -20,6 +20,7 @@ ORDER = (
     ("keras_trellis/__init__.py",),
     ("keras_trellis/export/",),
     ("configs/",),
+    ("trainers/baselines/",),
     ("trainers/data/files.py",),
     ("trainers/data/",),
     ("trainers/tasks/",),

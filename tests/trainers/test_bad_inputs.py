@@ -14,6 +14,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from tests.trainers.bad_inputs import (
+    comparisons,
     config,
     folders,
     images,
@@ -27,7 +28,7 @@ from tests.trainers.bad_inputs import (
 from trainers.studies import budget
 from trainers.training import loop
 
-TABLES = (names, uses, config, texts, images, weights, folders, serving, studies)
+TABLES = (names, uses, config, texts, images, weights, folders, serving, studies, comparisons)
 ROWS = [
     pytest.param(row, id=f"{table.__name__.rpartition('.')[2]}-{number}-{row.command}")
     for table in TABLES
@@ -36,7 +37,7 @@ ROWS = [
 SECONDS = 20  # a row that waits for a pipe would wait for ever
 COMMANDS = (
     *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
-    *("report", "parameters", "client", "demo", "tune"),
+    *("report", "parameters", "client", "demo", "tune", "compare"),
 )
 MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}
 MAINS = {name: getattr(module, "main", None) or module.run for name, module in MODULES.items()}

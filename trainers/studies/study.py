@@ -133,6 +133,15 @@ def best(path: epath.PathLike) -> ml_collections.ConfigDict:
     return configs.read(file)
 
 
+def ended(path: epath.PathLike, trials: int) -> bool:
+    """Returns whether so many trials of a study have ended."""
+    place = Place(path)
+    if place.record() is None:
+        return False
+    found = Trials(import_optuna(), place).all()
+    return sum(trial.state.is_finished() for trial in found) >= trials
+
+
 def _seconds(settings: Settings, limits: Limits, was: Mapping[str, Any] | None) -> float:
     """Returns the processor seconds of a trial."""
     if settings.seconds is not None:

@@ -1,5 +1,6 @@
 """The sequence layers that `config.model.layer` chooses. A new one is an entry of `LAYERS`."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -10,6 +11,8 @@ import ml_collections
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
 from keras_trellis.core import gates
 from keras_trellis.recurrent.layer import RecurrentLayer
+from trainers.baselines import tcn, transformer
+from trainers.baselines.causal import CausalLayer
 
 # The layers with outputs of inner levels, which an auxiliary loss can be of.
 OF_LEVELS = ("trellis",)
@@ -144,15 +147,15 @@ class Recurrent:
         """Returns a stack of layers; each draws its own masks."""
         layers = []
         settings["recurrent_dropout"] = model.recurrent_dropout
-        for number, width in enumerate(_widths(model, outputs), 1):
-            own = {"seed": seed + number, "name": f"layer_{number}"}
+        for number, width in enumerate(_widths(model.layers, model.units, outputs), 1):
+            own = {"seed": _offset(seed, number), "name": f"layer_{number}"}
             layers.append(self._layer(width, **own, **settings))
         return RecurrentLayer(layers, name="trellis")
 
     def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
         """Counts kernels and biases."""
         total = 0
-        for width in _widths(model, outputs):
+        for width in _widths(model.layers, model.units, outputs):
             total += self._blocks * width * (inputs + width + self._biases)
             inputs = width
         return total
@@ -171,11 +174,117 @@ class Recurrent:
         return self.kept(model, batch, steps)
 
 
+class Temporal:
+    """`config.model.depth` residual blocks of a TCN, the last as wide as the outputs."""
+
+    gated = False
+    own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size")
+
+    def build(
+        self,
+        model: ml_collections.ConfigDict,
+        outputs: int,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> CausalLayer:
+        """Returns a stack of blocks, whose dilations repeat as those of a trellis network."""
+        dilations = itertools.cycle(model.dilation_rate)
+        blocks = []
+        for number, width in enumerate(_widths(model.depth, model.units, outputs), 1):
+            block = tcn.TemporalBlock(
+                width,
+                model.kernel_size,
+                next(dilations),
+                dropout=model.recurrent_dropout,
+                seed=_offset(seed, number),
+                name=f"block_{number}",
+                **_of_kernels(settings),
+            )
+            blocks.append(block)
+        return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
+
+    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+        """Counts the convolutions and the shortcuts between different widths."""
+        total = 0
+        for width in _widths(model.depth, model.units, outputs):
+            total += tcn.parameters(width, model.kernel_size, inputs)
+            inputs = width
+        return total
+
+    def activations(self, model: ml_collections.ConfigDict) -> int:
+        """Returns those of all convolutions."""
+        return 2 * model.depth * model.units
+
+    def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same; a block keeps its input with the past, and what ReLU returns."""
+        return batch * steps * model.depth * 7 * model.units
+
+    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same: all blocks compute all steps."""
+        return self.kept(model, batch, steps)
+
+
+class Attention:
+    """`config.model.layers` causal Transformer blocks between two dense layers."""
+
+    gated = False
+    own: tuple[str, ...] = ("layers",)
+
+    def build(
+        self,
+        model: ml_collections.ConfigDict,
+        outputs: int,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> CausalLayer:
+        """Returns the blocks; the outputs are normalised before the last dense layer."""
+        kernels = _of_kernels(settings)
+        blocks: list[Any] = [transformer.DenseBlock(model.units, name="inputs", **kernels)]
+        for number in range(1, 1 + model.layers):
+            block = transformer.AttentionBlock(
+                model.units,
+                **model.transformer,
+                dropout=model.recurrent_dropout,
+                seed=_offset(seed, number),
+                name=f"block_{number}",
+                **kernels,
+            )
+            blocks.append(block)
+        blocks.append(transformer.DenseBlock(outputs, normalize=True, name="outputs", **kernels))
+        return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
+
+    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+        """Counts those of the blocks, of the dense layers, and of the last normalisation."""
+        units = model.units
+        dense = units * (inputs + 1) + outputs * (units + 1)
+        blocks = model.layers * transformer.parameters(units, **model.transformer)
+        return blocks + dense + 2 * units
+
+    def activations(self, model: ml_collections.ConfigDict) -> int:
+        """Returns those of all dense layers of the blocks."""
+        return model.layers * (5 + transformer.EXPANSION) * model.units
+
+    def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same, and the scores of each head before and after their softmax."""
+        heads, context = model.transformer.heads, model.transformer.context
+        dense = (10 + 2 * transformer.EXPANSION) * model.units
+        scores = 4 * heads * (steps + context)
+        return batch * steps * model.layers * (dense + scores)
+
+    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same: all blocks compute all steps."""
+        return self.kept(model, batch, steps)
+
+
 LAYERS: dict[str, Kind] = {
     "trellis": Trellis(),
     "equilibrium": Equilibrium(),
     "lstm": Recurrent(keras.layers.LSTM, blocks=4, biases=1),
     "gru": Recurrent(keras.layers.GRU, blocks=3, biases=2),
+    "tcn": Temporal(),
+    "transformer": Attention(),
 }
 
 
@@ -205,5 +314,14 @@ def _blocks(model: ml_collections.ConfigDict) -> int:
     return gates.NAMES[model.gate].blocks
 
 
-def _widths(model: ml_collections.ConfigDict, outputs: int) -> list[int]:
-    return [model.units] * (model.layers - 1) + [outputs]
+def _widths(count: int, units: int, outputs: int) -> list[int]:
+    return [units] * (count - 1) + [outputs]
+
+
+def _offset(seed: int | None, number: int) -> int | None:
+    return None if seed is None else seed + number
+
+
+def _of_kernels(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings that a block without a recurrent kernel has."""
+    return {name: value for name, value in settings.items() if name == "kernel_initializer"}

@@ -70,6 +70,19 @@ class Equilibrium:
 
 
 @dataclasses.dataclass(frozen=True)
+class Transformer:
+    """The arguments of the layer "transformer".
+
+    Attributes:
+        heads: Attention heads of a block.
+        context: How many time steps a block attends to.
+    """
+
+    heads: Annotated[int, COUNT] = 4
+    context: Annotated[int, COUNT] = 64
+
+
+@dataclasses.dataclass(frozen=True)
 class Mixture:
     """The arguments of the head "mixture"."""
 
@@ -90,7 +103,8 @@ class Model:
     """The group `model` of every task; layers and heads ignore what they do not have.
 
     Attributes:
-        layers: The number of layers of "lstm" or "gru".
+        depth: The number of levels of a trellis network, or of blocks of "tcn".
+        layers: The number of layers of "lstm" or "gru", or of blocks of "transformer".
         output_units: None: the size of a word vector, or all units for tasks without words.
         embedding_units: The size of a word vector.
     """
@@ -121,6 +135,7 @@ class Model:
     untrained_input_id: Annotated[int | None, or_none(TOKEN)] = None
     embeddings_initializer: Initializer = Initializer()
     equilibrium: Equilibrium = Equilibrium()
+    transformer: Transformer = Transformer()
     mixture: Mixture = Mixture()
     adaptive: Adaptive = Adaptive()
 
@@ -327,6 +342,9 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
         own = f"config.model.layer={layer!r}, which has a gate of its own"
         expected = f"'lstm', its default, with {own}"
         yield values["model.gate"] != "lstm", "model.gate", expected, "model.layer"
+        many = layer == "transformer" and values["model.transformer.heads"] > values["model.units"]
+        expected = f"at most config.model.units={values['model.units']}"
+        yield many, "model.transformer.heads", expected
         return
     units, words = values["model.units"], values["model.embedding_units"]
     outputs = values["model.output_units"] or words or units

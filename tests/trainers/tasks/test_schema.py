@@ -87,6 +87,8 @@ BAD = {
     "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,
     "model.equilibrium.tolerance": NOT_ABOVE_ZERO,
     "model.equilibrium.max_iterations": NO_COUNT,
+    "model.transformer.heads": NO_COUNT,
+    "model.transformer.context": NO_COUNT,
     "model.mixture.experts": NO_COUNT,
     "model.mixture.latent_dropout": NO_RATE,
     "model.mixture.epsilon": NO_RATE,

@@ -49,6 +49,7 @@ def drawn(generator, preset, **fields):
         output_units=None,
         weight_normalization=bool(count(2) - 1),
         auxiliary_weight=0.0,
+        transformer=dict(heads=count(2), context=count(5)),
         **fields,
     )
     return config
@@ -61,7 +62,7 @@ def drawn(generator, preset, **fields):
         *[("trellis", gate) for gate in gates.NAMES],
         ("equilibrium", "gru"),
         ("lstm", "lstm"),
-        ("gru", "lstm"),
+        *[(layer, "lstm") for layer in ("gru", "tcn", "transformer")],
     ],
 )
 def test_the_parameters_of_a_language_model_are_those_of_what_is_built(layer, gate, head):

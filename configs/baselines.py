@@ -1,0 +1,80 @@
+"""What `trainers.compare` begins with for the layers beside a trellis network, by task.
+
+Each entry changes a task's preset. `model.units` is solved for, so that it has no value here. All
+values are ours, unless a source stands beside them. The learning rates of `ADDING` and
+`COPY_MEMORY` are the better ones of two each (docs/comparisons.md). `--trials` tunes all further.
+"""
+
+_OWN = dict(initial_deviation=0.0, gate="lstm", auxiliary_weight=0.0)  # Keras's own initializers
+_CARRIED = dict(horizon=0, history="carried")
+
+
+def _layer(name: str, **fields: object) -> dict:
+    return dict(model=dict(layer=name, **_OWN, **fields))
+
+
+def _with(settings: dict, rate: float, **groups: dict) -> dict:
+    return {**settings, "optimizer": dict(learning_rate=rate), **groups}
+
+
+_DOUBLING = tuple(2**level for level in range(8))
+_WHOLE = dict(output_units=None)  # all units are outputs
+_LSTM, _GRU = _layer("lstm", layers=1, **_WHOLE), _layer("gru", layers=1, **_WHOLE)
+
+
+def _long_tcn(kernel_size: int) -> dict:
+    return _layer("tcn", kernel_size=kernel_size, depth=8, dilation_rate=_DOUBLING, **_WHOLE)
+
+
+def _long_attention(context: int) -> dict:
+    sizes = dict(heads=4, context=context)
+    return _layer("transformer", layers=2, transformer=sizes, **_WHOLE)
+
+
+# The TCNs of Bai, Kolter and Koltun (2018) have eight levels; kernel size 8, and 7 for images.
+ADDING = {
+    "lstm": _with(_LSTM, 1e-2),
+    "gru": _with(_GRU, 1e-2),
+    "tcn": _with(_long_tcn(8), 1e-2),
+    "transformer": _with(_long_attention(256), 2e-3),
+}
+COPY_MEMORY = {
+    "lstm": _with(_LSTM, 4e-3),
+    "gru": _with(_GRU, 2e-2),
+    "tcn": _with(_long_tcn(8), 2e-2),
+    "transformer": _with(_long_attention(128), 2e-3),
+}
+IMAGES = {
+    "lstm": _with(_LSTM, 2e-3),
+    "gru": _with(_GRU, 2e-3),
+    "tcn": _with(_long_tcn(7), 2e-3),
+    "transformer": _with(_long_attention(256), 1e-3),
+}
+
+
+def _of_text(window: int, context: int) -> dict[str, dict]:
+    """Returns the settings for texts: the state is carried from window to window."""
+    data = dict(window=window, batch_size=16, **_CARRIED)
+    short = dict(window=40, batch_size=16, **_CARRIED)  # as in `small_lstm` of configs/ptb.py
+    sizes = dict(heads=4, context=context)
+    # Bai, Kolter and Koltun (2018): kernel size 3 and four levels for words.
+    temporal = _layer("tcn", kernel_size=3, depth=4, dilation_rate=(1, 2, 4, 8))
+    attention = _layer("transformer", layers=4, transformer=sizes)
+    return {
+        "lstm": _with(_layer("lstm", layers=2), 4e-3, data=short),
+        "gru": _with(_layer("gru", layers=2), 4e-3, data=short),
+        "tcn": _with(temporal, 2e-3, data=data),
+        "transformer": _with(attention, 1e-3, data=data),
+    }
+
+
+WORDS = _of_text(window=64, context=64)
+CHARACTERS = _of_text(window=128, context=128)
+
+BASELINES = {
+    **dict.fromkeys(("ptb", "ptb_mos", "wikitext2", "wikitext103", "pydoc", "text"), WORDS),
+    **dict.fromkeys(("ptb_char", "enwik8"), CHARACTERS),
+    **dict.fromkeys(("seq_mnist", "permuted_mnist", "seq_cifar10"), IMAGES),
+    "adding": ADDING,
+    "copy_memory": COPY_MEMORY,
+}

@@ -1,0 +1,51 @@
+"""`trainers.compare`: what cannot be compared, told before anything trains."""
+
+# A row is a line or two, however long.
+# fmt: off
+# ruff: noqa: E501
+
+import json
+
+from tests.trainers.bad_inputs.row import TASKS, Row, folder
+from trainers.tasks import config as configs
+
+ADDING = json.dumps(configs.load("adding", "small").to_dict())
+BOTH = "--tasks=adding --output=c"
+
+
+def compare(flags: str, line: str, files: dict | None = None) -> Row:
+    """Returns a row of the command."""
+    return Row("compare", flags, line, files or {})
+
+
+ROWS = (
+    compare("--output=c", "--tasks is missing"),
+    compare("--tasks=adding", "--output is missing"),
+    compare("--tasks=addingg --output=c", "unknown --tasks 'addingg'; did you mean 'adding'?"),
+    compare("--tasks=zzz --output=c", f"unknown --tasks 'zzz'; expected one of {TASKS}"),
+    compare("--tasks=adding,adding --output=c",
+        "--tasks must have names, each once. Received: --tasks=adding,adding"),
+    compare(f"{BOTH} --models=trellis,lstn", "unknown --models 'lstn'; did you mean 'lstm'?"),
+    compare(f"{BOTH} --models=", "--models must have names, each once. Received: --models="),
+    compare(f"{BOTH} --seconds=soon", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=soon"),
+    compare(f"{BOTH} --seconds=1,2", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=1,2"),
+    compare(f"{BOTH} --seconds=0", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=0"),
+    compare(f"{BOTH} --seconds=nan", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=nan"),
+    compare(f"{BOTH} --seeds=0", "--seeds must be {any}. Received: --seeds=0"),
+    compare(f"{BOTH} --preset=smal", "unknown --preset 'smal'; did you mean 'small'? (of --task=adding)"),
+    compare("--tasks=ptb --output=c --preset=small_lstm",
+        "--preset must be one of a trellis network. Received: --preset=small_lstm, whose layer is 'lstm'"),
+    compare(f"{BOTH} --parameters=9",
+        "trellis of --task=adding: the model cannot be made as small as 9 parameters: config.model.units=1 comes nearest, with 54"),
+    compare(f"{BOTH} --models=trellis,tcn --parameters=10000",
+        "trellis of --task=adding cannot be made as large as 10,000 parameters: config.model.units=24 comes nearest, with 10,105; choose another number by --parameters, or other --models"),
+    compare(f"{BOTH} --config_files=none.json", "none.json: No such file or directory"),
+    compare(f"{BOTH} --config_files=a.json --models=lstm,gru",
+        "--config_files must be of one of --tasks and --models. Received: a.json, of the layer 'trellis' on --task=adding", {"a.json": ADDING}),
+    compare(f"{BOTH} --config_files=a.json,b.json",
+        "--config_files has the layer 'trellis' on --task=adding twice, at last in b.json", {"a.json": ADDING, "b.json": ADDING}),
+    compare(BOTH, "--output must be a folder, or the name of a new one. Received: --output=c, which is no folder", {"c": "text"}),
+    compare("--tasks=adding --output=r/0", "--output=r/0 is in the folder of a run, {any}r, which holds nothing else; choose another folder",
+        {"r/config.json": ADDING, "r/lock": ""}),
+    compare("--tasks=adding,text --output=c --data_dir=d", "{any}d{any}train.txt{any}", {"d": folder}),
+)

@@ -1,0 +1,128 @@
+"""The baselines keep what every sequence layer of the library promises."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.contract import registry, test_contract
+from trainers.baselines.causal import CausalLayer
+from trainers.baselines.tcn import TemporalBlock
+from trainers.baselines.transformer import AttentionBlock, DenseBlock
+
+
+def tcn(dtype=None, **flags):
+    blocks = [TemporalBlock(4, 2, 2, dtype=dtype), TemporalBlock(5, 3, dtype=dtype)]
+    return CausalLayer(blocks, **flags)
+
+
+def transformer(dtype=None, **flags):
+    blocks = [
+        DenseBlock(5, dtype=dtype),
+        AttentionBlock(5, heads=2, context=3, dtype=dtype),
+        AttentionBlock(5, heads=1, context=1, dtype=dtype),
+        DenseBlock(4, normalize=True, dtype=dtype),
+    ]
+    return CausalLayer(blocks, **flags)
+
+
+ENTRIES = {
+    "tcn": registry._sequence_layer(tcn),
+    "transformer": registry._sequence_layer(transformer),
+}
+
+
+@pytest.fixture(scope="module", params=ENTRIES)
+def entry(request):
+    return ENTRIES[request.param]
+
+
+@pytest.fixture(scope="module")
+def built(entry):
+    return entry.built()
+
+
+@pytest.fixture
+def inputs(entry):
+    rng = np.random.default_rng(1)
+    return entry.draw(rng, test_contract.BATCH, test_contract.STEPS)
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        test_contract.test_eager_and_graphs_of_unknown_sizes_agree,
+        test_contract.test_streaming_eagerly_and_under_xla_agree,
+        test_contract.test_a_row_does_not_depend_on_others,
+        test_contract.test_padding_is_nothing,
+        test_contract.test_padding_reaches_no_gradient,
+    ],
+    ids=lambda promise: promise.__name__,
+)
+def test_the_contract(promise, entry, built, inputs):
+    promise(entry, built, inputs)
+
+
+@pytest.mark.parametrize("cuts", [(3,), (1, 2, 3, 4, 5, 6), (0, 5, 5)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
+    test_contract.test_chunks_are_one_pass(entry, built, inputs, cuts, masked)
+
+
+@pytest.mark.parametrize("make", [tcn, transformer])
+def test_an_output_depends_on_the_receptive_field_alone(make):
+    layer = make(return_sequences=True, dtype="float64")
+    steps = layer.receptive_field + 3
+    x = np.random.default_rng(0).normal(size=(1, steps, 3))
+    layer.build(x.shape)
+    for variable in layer.trainable_variables:
+        variable.assign(np.random.default_rng(1).normal(size=variable.shape))
+    expected = np.asarray(layer(x))
+    at = steps - 2
+    for place in (at + 1, at - layer.receptive_field, 0):
+        changed = x.copy()
+        changed[:, place] += 1
+        np.testing.assert_allclose(np.asarray(layer(changed))[:, at], expected[:, at], rtol=1e-12)
+    changed = x.copy()
+    changed[:, : at - layer.receptive_field + 2] += 1
+    assert not np.allclose(np.asarray(layer(changed))[:, at], expected[:, at], rtol=1e-12)
+
+
+def test_the_outputs_are_those_of_the_published_equations():
+    """A TCN's block by Keras's own causal convolutions."""
+    block = TemporalBlock(4, 3, 2)
+    layer = CausalLayer([block], return_sequences=True)
+    x = np.random.default_rng(0).normal(size=(2, 9, 3)).astype("float32")
+    layer.build(x.shape)
+    expected = x
+    for kernel, bias in zip(block.kernels[:2], block.biases[:2], strict=True):
+        convolution = keras.layers.Conv1D(4, 3, padding="causal", dilation_rate=2)
+        convolution.build(expected.shape)
+        convolution.set_weights([kernel, bias + 0.1])
+        bias.assign(bias + 0.1)
+        expected = tf.nn.relu(convolution(expected))
+    expected = tf.nn.relu(expected + x @ block.kernels[2][0])
+    np.testing.assert_allclose(layer(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [tcn, transformer])
+def test_a_saved_model_is_loaded(make, tmp_path):
+    entry = registry._sequence_layer(make)
+    model = entry.as_model(entry.built("float32"))
+    model.save(tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(2, 6, 3)).astype("float32")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(x), model(x))
+
+
+def test_dropout_is_of_training_alone():
+    blocks = [TemporalBlock(8, 2, dropout=0.5, seed=3)]
+    layer = CausalLayer(blocks, dropout=0.5, seed=4, return_sequences=True)
+    x = np.ones((1, 5, 8), "float32")
+    np.testing.assert_array_equal(layer(x), layer(x))
+    assert not np.allclose(layer(x, training=True), layer(x, training=True))
+
+
+def test_stateful_is_refused():
+    with pytest.raises(ValueError, match="`stateful` must be False"):
+        tcn(stateful=True)

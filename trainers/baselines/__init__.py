@@ -1,0 +1,1 @@
+"""Sequence layers that trellis networks are compared with, and that Keras does not have."""

@@ -1,0 +1,150 @@
+"""`CausalLayer`: blocks that see finitely far back, as one layer that models are composed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.base import SequenceLayer
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import last_steps, pad_left, zeros
+from keras_trellis.engine.caches import keep
+from keras_trellis.recurrent.layer import deserialized, serialized
+from keras_trellis.types import State
+
+
+class Block(Protocol):
+    """A Keras layer of a `CausalLayer`.
+
+    Attributes:
+        units: Channels of its outputs.
+        reach: How many time steps before its own an output depends on.
+        pasts: Steps and channels of each tensor that it needs of its past; known once it is built.
+    """
+
+    units: int
+    reach: int
+    pasts: Sequence[tuple[int, int]]
+    built: bool
+
+    def build(self, sequences_shape: Any) -> None:
+        """Creates the variables for sequences `[B, T, p]`."""
+
+    def __call__(
+        self,
+        sequences: tf.Tensor,
+        pasts: Sequence[tf.Tensor],
+        valid: tf.Tensor,
+        training: bool = False,
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Runs the next steps.
+
+        Args:
+            sequences: The steps, `[B, n, p]`.
+            pasts: What it needs of its past, each `[B, W, C]`; zeros before the first step.
+            valid: Bool `[B, W']`: which of the last W' steps there have been. W' is at least the
+                greatest W.
+            training: Whether to drop.
+
+        Returns:
+            Outputs `[B, n, units]`, and each past with its steps appended, `[B, W + n, C]`.
+        """
+
+
+@keras.saving.register_keras_serializable("trainers")
+class CausalLayer(SequenceLayer):
+    """Blocks, one above the other, whose outputs depend on finitely many time steps.
+
+    The layer keeps for each block what the block needs of its past. So a chunk costs no more than
+    its own steps, and chunks equal one long pass. Cache and state are one thing: the last output,
+    which steps there have been, and the pasts, each `[B, steps * channels]`. A state that is
+    carried from window to window is the memory of Transformer-XL (Dai et al., 2019).
+
+    Args:
+        blocks: Layers as `Block` describes them.
+        dropout: Rate at which channels of the input are dropped, for all time steps alike.
+        **kwargs: As for `keras_trellis.RecurrentLayer`, and `seed`.
+
+    Raises:
+        ValueError: `stateful` is True.
+    """
+
+    def __init__(self, blocks: Sequence[Any], *, dropout: float = 0.0, **kwargs: Any) -> None:
+        blocks = [deserialized(each) for each in blocks]
+        if kwargs.get("dtype") is None:
+            kwargs["dtype"] = blocks[0].dtype_policy
+        super().__init__(**kwargs)
+        if self.stateful:
+            raise ValueError(
+                "`stateful` must be False: `stream` continues sequences. Received: stateful=True"
+            )
+        self.blocks = blocks
+        self.dropout = dropout
+        self.drop = keras.layers.SpatialDropout1D(dropout, self.seed, dtype=self.dtype_policy)
+        self.output_units = blocks[-1].units
+        self.receptive_field = 1 + sum(block.reach for block in blocks)
+
+    @property
+    def state_units(self) -> tuple[int, ...]:
+        """The number of channels of each tensor of the state."""
+        flat = (steps * channels for steps, channels in self._pasts)
+        return self.output_units, self._width, *flat
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        blocks = [serialized(block) for block in self.blocks]
+        return super().get_config() | {"blocks": blocks, "dropout": self.dropout}
+
+    @property
+    def _pasts(self) -> list[tuple[int, int]]:
+        return [past for block in self.blocks for past in block.pasts]
+
+    @property
+    def _width(self) -> int:
+        """The steps of the longest past."""
+        return max(steps for steps, _ in self._pasts)
+
+    def _add_variables(self, inputs: int) -> None:
+        for block in self.blocks:
+            block.build((None, None, inputs))
+            inputs = block.units
+
+    def _whole(self, sequences, initial, mask, training, stops, kept):
+        state = initial or tuple(self.get_initial_state(tf.shape(sequences)[0]))
+        outputs, state = self._stream(sequences, state, mask, training)
+        return last_steps(outputs, kept), state, None
+
+    def _cache_of_state(self, state: State) -> State:
+        return state
+
+    def _stream(self, sequences, cache, mask, training):
+        plan = masks.packing(mask)
+        outputs = self.drop(masks.pack(sequences, plan), training=training)
+        last, present, *flat = (tf.cast(each, self.compute_dtype) for each in cache)
+        # Steps that packing moved to the end count as valid: no valid step reads them.
+        new = zeros(outputs, None, 1) + 1
+        presents = pad_left(present[..., None], new)
+        after = [keep(presents, self._width, plan)]
+        rows = tf.shape(outputs)[0]  # a past may have no step, so that -1 would tell nothing
+        for block, pasts in self._with_pasts(flat, rows):
+            outputs, padded = block(outputs, pasts, present > 0, training=training)
+            for past, each in zip(pasts, padded, strict=True):
+                after.append(keep(each, past.shape[1], plan))
+        (final,) = masks.last_valid((outputs,), plan, (last,))
+        sizes = self.state_units[1:]
+        flat = [tf.reshape(each, [rows, size]) for each, size in zip(after, sizes, strict=True)]
+        return masks.unpack(outputs, plan, last), (final, *flat)
+
+    def _with_pasts(
+        self, flat: Sequence[tf.Tensor], rows: tf.Tensor
+    ) -> Iterator[tuple[Any, list[tf.Tensor]]]:
+        """Yields each block with its pasts `[B, W, C]`."""
+        ahead = list(flat)
+        for block in self.blocks:
+            pasts = []
+            for shape in block.pasts:
+                pasts.append(tf.reshape(ahead.pop(0), [rows, *shape]))
+            yield block, pasts

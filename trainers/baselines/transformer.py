@@ -1,0 +1,197 @@
+"""The blocks of a causal Transformer whose attention has a finite context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.core.convolution import pad_left, time_steps
+
+EXPANSION = 4  # hidden channels of the two dense layers, in units; Vaswani et al.
+
+
+@keras.saving.register_keras_serializable("trainers")
+class AttentionBlock(keras.layers.Layer):
+    """Causal attention to the last steps, then two dense layers, each with a shortcut around it.
+
+    It is a block of a `CausalLayer`. A learned number for each head and distance joins the scores
+    of the attention. A position is so told relative to the step that reads, as exact streaming
+    needs; `keras.layers.MultiHeadAttention` takes no such numbers, so that the block is made of
+    `keras.layers.Dense` and `keras.ops.dot_product_attention`.
+
+    Source: Vaswani et al. (2017), "Attention Is All You Need"; the normalisation in front of each
+    part: Xiong et al. (2020); the numbers for distances: Raffel et al. (2020), one a distance.
+
+    Args:
+        units: Channels of inputs and outputs.
+        heads: Attention heads; each has `units // heads` channels.
+        context: How many time steps a step attends to, its own included.
+        dropout: Rate at which numbers are dropped before they join a shortcut.
+        seed: Of the dropout masks.
+        kernel_initializer: Of all kernels.
+        **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        heads: int,
+        context: int,
+        *,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units, self.heads, self.context = units, heads, context
+        self.dropout, self.seed = dropout, seed
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.head_units = units // heads
+        self.reach = context - 1
+        inner = heads * self.head_units
+        self.pasts = ((self.reach, inner), (self.reach, inner))
+        policy = self.dtype_policy
+        self.norms = [keras.layers.LayerNormalization(dtype=policy) for _ in range(2)]
+        self.projections = [self._dense(inner, name) for name in ("query", "key", "value")]
+        self.join = self._dense(units, "join")
+        self.hidden = self._dense(EXPANSION * units, "hidden", activation="gelu")
+        self.output_dense = self._dense(units, "output")
+        self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=policy)
+
+    def _dense(self, units: int, name: str, **arguments: Any) -> keras.layers.Dense:
+        # An initializer draws the same numbers each time, so each kernel has its own.
+        initializer = self.kernel_initializer.clone()
+        return keras.layers.Dense(
+            units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **arguments
+        )
+
+    def build(self, sequences_shape: Sequence[int | None]) -> None:
+        """Creates the variables for sequences `[B, T, units]`."""
+        for layer in (*self.norms, *self.projections, self.hidden):
+            layer.build((None, None, self.units))
+        self.join.build((None, None, self.heads * self.head_units))
+        self.output_dense.build((None, None, EXPANSION * self.units))
+        self.distances = self.add_weight(
+            name="distances", shape=(self.heads, self.context), initializer="zeros"
+        )
+        self.built = True
+
+    def call(
+        self,
+        sequences: tf.Tensor,
+        pasts: Sequence[tf.Tensor],
+        valid: tf.Tensor,
+        training: bool = False,
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Runs the next steps; see `Block`."""
+        normed = self.norms[0](sequences)
+        queries, *new = (projection(normed) for projection in self.projections)
+        keys, values = (pad_left(past, each) for past, each in zip(pasts, new, strict=True))
+        valid = valid[:, valid.shape[1] - self.reach :]
+        attended = self.join(self._attend(queries, keys, values, valid))
+        hidden = sequences + self.drop(attended, training=training)
+        dense = self.output_dense(self.hidden(self.norms[1](hidden)))
+        return hidden + self.drop(dense, training=training), [keys, values]
+
+    def _attend(
+        self, queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, valid: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns what n queries find among W + n keys, `[B, n, heads * head_units]`."""
+        steps = time_steps(queries)
+        places = self.reach + tf.range(steps)
+        distance = places[:, None] - tf.range(self.reach + steps)
+        within = (distance >= 0) & (distance < self.context)
+        now = tf.ones([tf.shape(valid)[0], steps], tf.bool)
+        there = tf.concat([valid, now], axis=1)
+        index = tf.clip_by_value(distance, 0, self.reach)
+        bias = tf.gather(tf.cast(self.distances, queries.dtype), index, axis=1)
+        attended = keras.ops.dot_product_attention(
+            *(self._heads(each) for each in (queries, keys, values)),
+            bias=bias[None],
+            mask=within & there[:, None, None],
+        )
+        return tf.reshape(attended, tf.shape(queries))
+
+    def _heads(self, channels: tf.Tensor) -> tf.Tensor:
+        rows, steps = tf.unstack(tf.shape(channels)[:2])
+        return tf.reshape(channels, [rows, steps, self.heads, self.head_units])
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {
+            "units": self.units,
+            "heads": self.heads,
+            "context": self.context,
+            "dropout": self.dropout,
+            "seed": self.seed,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+@keras.saving.register_keras_serializable("trainers")
+class DenseBlock(keras.layers.Layer):
+    """A dense layer as a block of a `CausalLayer`: it reads a step by itself.
+
+    Args:
+        units: Channels of the outputs.
+        normalize: Whether to normalise the inputs first, as after the last `AttentionBlock`.
+        kernel_initializer: Of the kernel.
+        **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
+    """
+
+    reach = 0
+    pasts = ()
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        normalize: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units, self.normalize = units, normalize
+        policy = self.dtype_policy
+        self.norm = keras.layers.LayerNormalization(dtype=policy) if normalize else None
+        self.dense = keras.layers.Dense(units, kernel_initializer=kernel_initializer, dtype=policy)
+
+    def build(self, sequences_shape: Sequence[int | None]) -> None:
+        """Creates the variables for sequences `[B, T, p]`."""
+        if self.norm is not None:
+            self.norm.build(sequences_shape)
+        self.dense.build(sequences_shape)
+        self.built = True
+
+    def call(
+        self,
+        sequences: tf.Tensor,
+        pasts: Sequence[tf.Tensor],
+        valid: tf.Tensor,
+        training: bool = False,
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Runs the next steps; see `Block`."""
+        normed = sequences if self.norm is None else self.norm(sequences)
+        return self.dense(normed), []
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        initializer = keras.initializers.serialize(self.dense.kernel_initializer)
+        return super().get_config() | {
+            "units": self.units,
+            "normalize": self.normalize,
+            "kernel_initializer": initializer,
+        }
+
+
+def parameters(units: int, heads: int, context: int) -> int:
+    """Returns the number of parameters of an `AttentionBlock`."""
+    inner = heads * (units // heads)
+    attention = 3 * inner * (units + 1) + units * (inner + 1) + heads * context
+    hidden = EXPANSION * units
+    dense = hidden * (units + 1) + units * (hidden + 1)
+    return attention + dense + 2 * 2 * units

@@ -1,0 +1,451 @@
+"""A comparison: several models on several tasks, with equal parameters in equal processor time.
+
+The folder has an ordinary run for each task, model and seed, in TASK/MODEL/SEED. TASK/plan.json
+holds what all runs of a task share, so that each run is a function of the folder. Any number of
+processes may work in one folder: each takes runs that no other has.
+"""
+
+import contextlib
+import fcntl
+import math
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import ml_collections
+from etils import epath
+
+from configs.baselines import BASELINES
+from trainers.data import files
+from trainers.studies import budget, experiments, search, streaming, study
+from trainers.tasks import config as configs
+from trainers.tasks import registry
+from trainers.tasks.names import flatten, unknown
+from trainers.tasks.task import GeneratedTask
+from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_kept
+
+FIRST = "trellis"
+MODELS = (FIRST, "lstm", "gru", "tcn", "transformer")
+PARTS = 20  # of a run, each with a validation
+TOLERANCE = 0.01  # of the number of parameters
+_PLAN = "plan.json"
+_POLL = 1.0  # seconds between two looks at another process's lock
+_FAILURES = (2, 3)  # exit statuses of a run: it is refused, or its loss is not finite
+
+
+class Settings(NamedTuple):
+    """What to compare.
+
+    Attributes:
+        tasks: Names of tasks.
+        models: Names of layers; the others are compared with the first.
+        seeds: How many runs each model has on each task.
+        seconds: The processor seconds of a run's training steps, one for each task.
+        preset: The preset of each task that settings begin with.
+        parameters: The number of parameters; None: that of the first model's preset.
+        trials: How many trials tune each model on each task; 0: none.
+        threads: How many threads TensorFlow computes on.
+        data_dir: The folder of the tasks' data files.
+        given: Configs that replace presets, by task and model.
+    """
+
+    tasks: Sequence[str]
+    models: Sequence[str]
+    seeds: int
+    seconds: Sequence[float]
+    preset: str
+    parameters: int | None
+    trials: int
+    threads: int
+    data_dir: str | None
+    given: Mapping[tuple[str, str], ml_collections.ConfigDict]
+
+
+class Model(NamedTuple):
+    """What all runs of a model on a task share.
+
+    Attributes:
+        config: Its config, but for the seed.
+        parameters: Its number of parameters.
+        step_seconds: Processor seconds of a training step.
+        token_seconds: Processor seconds of a step when sequences are streamed.
+    """
+
+    config: ml_collections.ConfigDict
+    parameters: int
+    step_seconds: float
+    token_seconds: float
+
+
+Plan = dict[str, Model]
+"""The models of a task by their names."""
+
+
+def check_names(what: str, found: Sequence[str], known: Sequence[str]) -> None:
+    """Raises ValueError if names are unknown, or one is there twice, or there is none."""
+    for name in found:
+        if name not in known:
+            raise ValueError(unknown(what, name, known))
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"{what} must have names, each once. Received: {what}={','.join(found)}")
+
+
+def start_of(settings: Settings, task: str, model: str) -> ml_collections.ConfigDict:
+    """Returns the config that a model begins with, before its size and its time are set.
+
+    Raises:
+        ValueError: The preset is unknown, or its layer is not a trellis network.
+    """
+    if given := settings.given.get((task, model)):
+        return given
+    config = configs.load(task, settings.preset)
+    if config.model.layer != FIRST:
+        raise ValueError(
+            f"--preset must be one of a trellis network. Received: --preset={settings.preset}, "
+            f"whose layer is {config.model.layer!r}"
+        )
+    changes = {} if model == FIRST else flatten(BASELINES[task][model])
+    return search.apply(config, changes)
+
+
+def equal(
+    starts: Mapping[str, ml_collections.ConfigDict],
+    count: Any,
+    parameters: int | None,
+) -> tuple[int, dict[str, ml_collections.ConfigDict]]:
+    """Gives all models nearly one number of parameters.
+
+    Without a number it is near that of the first model, which then stays as it is: the nearest one
+    from which no model is further away than `TOLERANCE`.
+
+    Args:
+        starts: The models' configs by name.
+        count: Returns the number of parameters of a config's model.
+        parameters: The number of parameters, or None.
+
+    Returns:
+        The number, and configs with other `model.units`.
+
+    Raises:
+        ValueError: A model cannot be made as large.
+    """
+    first = next(iter(starts))
+    own = parameters or count(starts[first])
+    sized = _all_sized(starts, own, count, first if not parameters else None)
+    numbers = [own] if parameters else [own, *_bounds(own, map(count, sized.values()))]
+    for number in numbers:
+        found = _all_sized(starts, number, count, first if not parameters else None)
+        if all(abs(count(each) - number) <= TOLERANCE * number for each in found.values()):
+            return number, found
+    worst = max(sized, key=lambda name: abs(count(sized[name]) - own))
+    raise ValueError(
+        f"{worst} of --task={sized[worst].task} cannot be made as large as {own:,} parameters: "
+        f"config.model.units={sized[worst].model.units} comes nearest, with "
+        f"{count(sized[worst]):,}; choose another number by --parameters, or other --models"
+    )
+
+
+def _bounds(own: int, sizes: Iterable[int]) -> list[int]:
+    """Returns the numbers of which a size is just within the tolerance, those nearest to `own`."""
+    numbers = set()
+    for size in sizes:
+        numbers |= {math.ceil(size / (1 + TOLERANCE)), math.floor(size / (1 - TOLERANCE))}
+    return sorted(numbers, key=lambda number: abs(number - own))
+
+
+def _all_sized(
+    starts: Mapping[str, ml_collections.ConfigDict], parameters: int, count: Any, kept: str | None
+) -> dict[str, ml_collections.ConfigDict]:
+    """Returns the configs of a size; that of the name `kept` stays as it is."""
+    sized = {}
+    for name, config in starts.items():
+        sized[name] = config if name == kept else _sized(name, config, parameters, count)
+    return sized
+
+
+def _sized(
+    name: str, config: ml_collections.ConfigDict, parameters: int, count: Any
+) -> ml_collections.ConfigDict:
+    try:
+        return search.sized(config, parameters, count)
+    except ValueError as error:
+        raise ValueError(f"{name} of --task={config.task}: {error}") from error
+
+
+def compare(path: epath.Path, settings: Settings) -> dict[str, Plan]:
+    """Plans a comparison, and trains what no other process has trained or trains.
+
+    Args:
+        path: The folder.
+        settings: What to compare.
+
+    Returns:
+        The plan of each task.
+
+    Raises:
+        ValueError, OSError, WorkdirError: Something cannot be used; nothing has been trained.
+        stopping.StoppedError: A signal came; the same command goes on.
+    """
+    budget.fix_threads(settings.threads)
+    seconds = dict(zip(settings.tasks, settings.seconds, strict=True))
+    sized = {}
+    for task in settings.tasks:
+        sized[task] = _sized_models(path, settings, task, seconds[task])
+    plans = {}
+    for task in settings.tasks:
+        plans[task] = _plan(path, settings, task, seconds[task], sized[task])
+    for seed in range(settings.seeds):
+        for task, plan in plans.items():
+            for name in plan:
+                _run(path / task / name, seed, plan[name], settings)
+    return plans
+
+
+def _sized_models(
+    path: epath.Path, settings: Settings, task: str, seconds: float
+) -> tuple[int, dict[str, ml_collections.ConfigDict]] | None:
+    """Returns the number of parameters and the models' configs; None where a plan has them."""
+    if _read(path / task, _record(settings, task, seconds)) is not None:
+        return None
+    starts = {name: start_of(settings, task, name) for name in settings.models}
+    loaded = {name: _load(config, settings, path) for name, config in starts.items()}
+    return equal(starts, loaded[settings.models[0]].parameters, settings.parameters)
+
+
+def _load(
+    config: ml_collections.ConfigDict, settings: Settings, path: epath.Path
+) -> experiments.Experiment:
+    return experiments.load(config, _data_dir(config.task, settings), path / config.task)
+
+
+def _data_dir(task: str, settings: Settings) -> str | None:
+    drawn = isinstance(registry.get(task), GeneratedTask)
+    return None if drawn else settings.data_dir
+
+
+# The plan
+
+
+def _record(settings: Settings, task: str, seconds: float) -> dict[str, Any]:
+    """Returns what the plan of a task was made from."""
+    given = {}
+    for name in settings.models:
+        if config := settings.given.get((task, name)):
+            given[name] = config.to_dict()
+    record = {
+        "models": list(settings.models),
+        "seconds": seconds,
+        "preset": settings.preset,
+        "parameters": settings.parameters,
+        "trials": settings.trials,
+        "threads": settings.threads,
+        "config_files": given,
+    }
+    return files.json_value(record)
+
+
+def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
+    """Returns the plan in a folder, or None.
+
+    Raises:
+        WorkdirError: It is damaged, or was made from another record.
+    """
+    kept = read_kept(folder / _PLAN, {"record": dict, "models": dict})
+    if kept is None:
+        return None
+    for name, value in record.items():
+        if kept["record"].get(name) != value:
+            was = kept["record"].get(name)
+            raise WorkdirError(
+                f"{folder} holds a comparison with another --{name}: {was} there, {value} here; "
+                "give that value, or choose another --output"
+            )
+    try:
+        plan = {}
+        for name, model in kept["models"].items():
+            plan[name] = Model(**{**model, "config": configs.from_dict(model["config"])})
+        return plan
+    except (TypeError, KeyError, ValueError) as error:
+        restore = RESTORE.replace("--workdir", "--output")
+        raise WorkdirError(f"{folder / _PLAN} is damaged: {error}. {restore}") from error
+
+
+def _plan(
+    path: epath.Path,
+    settings: Settings,
+    task: str,
+    seconds: float,
+    sized: tuple[int, dict[str, ml_collections.ConfigDict]] | None,
+) -> Plan:
+    """Returns the plan of a task; tunes and measures the models if there is none yet."""
+    folder, record = path / task, _record(settings, task, seconds)
+    if sized is not None and settings.trials:
+        number, starts = sized
+        sized = number, _tuned(folder, settings, starts, number, seconds)
+    with _alone(folder / f".{_PLAN}.lock"):
+        plan = _read(folder, record)
+        if plan is None:
+            assert sized is not None
+            plan = _measured(folder, settings, sized[1], seconds)
+            models = {}
+            for name, model in plan.items():
+                models[name] = {**model._asdict(), "config": model.config.to_dict()}
+            files.write_json(folder / _PLAN, {"record": record, "models": models})
+    return plan
+
+
+def _tuned(
+    folder: epath.Path,
+    settings: Settings,
+    starts: Mapping[str, ml_collections.ConfigDict],
+    parameters: int,
+    seconds: float,
+) -> dict[str, ml_collections.ConfigDict]:
+    """Returns the best config of each model's trials; makes those that are missing."""
+    best: dict[str, ml_collections.ConfigDict] = {}
+    while len(best) < len(starts):
+        for name, config in starts.items():
+            place = folder / "studies" / name
+            with _held(folder / "studies" / f".{name}.lock") as mine:
+                if mine and name not in best:
+                    _tune(place, settings, config, parameters, seconds)
+                    best[name] = study.best(place)
+        if len(best) < len(starts):  # another process has the others
+            time.sleep(_POLL)
+    return {name: best[name] for name in starts}
+
+
+def _tune(
+    place: epath.Path,
+    settings: Settings,
+    config: ml_collections.ConfigDict,
+    parameters: int,
+    seconds: float,
+) -> None:
+    if study.ended(place, settings.trials):
+        return
+    print(f"{config.task}, {config.model.layer}: {settings.trials} trials in {place}", flush=True)
+    shared = study.Settings(
+        config=config,
+        data_dir=_data_dir(config.task, settings),
+        seconds=seconds,
+        parameters=parameters,
+        threads=settings.threads,
+    )
+    study.tune(place, shared, study.Limits(trials=settings.trials))
+
+
+def _measured(
+    folder: epath.Path,
+    settings: Settings,
+    starts: Mapping[str, ml_collections.ConfigDict],
+    seconds: float,
+) -> Plan:
+    """Measures the models one after the other in this process."""
+    plan, tokens = {}, {}
+    for name, start in starts.items():
+        experiment = _load(start, settings, folder.parent)
+        parts = search.apply(start, {"training.steps": 0, "training.epochs": PARTS})
+        config = budget.with_budget(experiment, parts, seconds)
+        tokens[name] = streaming.step_of(experiment)
+        a_step = seconds / config.training.steps
+        plan[name] = Model(config, experiment.parameters(config), a_step, 0.0)
+        print(
+            f"{config.task}, {name}: {plan[name].parameters:,} parameters, "
+            f"{config.training.steps:,} steps of {1e3 * a_step:.3g} ms",
+            flush=True,
+        )
+    costs = streaming.measure(tokens)
+    return {name: model._replace(token_seconds=costs[name]) for name, model in plan.items()}
+
+
+# Runs
+
+
+def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> None:
+    """Trains a run to its end in a process of its own, unless another process has it."""
+    workdir = folder / f"{seed}"
+    if files.exists(workdir / RESULT):
+        return
+    file = folder / "config.json"
+    with _held(folder / f".{seed}.lock") as mine:
+        if not mine or files.exists(workdir / RESULT):
+            return
+        if not files.exists(file):
+            files.write_json(file, model.config.to_dict())
+        title = f"{model.config.task}, {model.config.model.layer}, seed {seed}"
+        print(f"{title}: in {workdir}", flush=True)
+        line = command_of(model.config, file, seed, workdir, settings)
+        status = _train(line, folder / f"{seed}.log", settings.threads)
+        if status in _FAILURES:
+            print(f"{title}: not finished; {folder / f'{seed}.log'} says why", flush=True)
+        elif status:
+            raise WorkdirError(
+                f"{shlex.join(line[2:])} ended with exit status {status}; "
+                f"{folder / f'{seed}.log'} says why, and the same command goes on"
+            )
+
+
+def command_of(
+    config: ml_collections.ConfigDict,
+    file: epath.PathLike,
+    seed: int,
+    workdir: epath.PathLike,
+    settings: Settings,
+) -> list[str]:
+    """Returns the command of a run, after `python`."""
+    line = ["-m", registry.get(config.task).program, f"--config_file={file}"]
+    line += [f"--config.seed={seed}", f"--workdir={workdir}"]
+    data_dir = _data_dir(config.task, settings)
+    return line if data_dir is None else [*line, f"--data_dir={data_dir}"]
+
+
+def _train(line: Sequence[str], log: epath.Path, threads: int) -> int:
+    """Runs a command with its output in a file; returns its exit status."""
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(names, str(threads))}
+    with open(log, "a") as output:
+        process = subprocess.Popen(
+            [sys.executable, *line], stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+        try:
+            return process.wait()
+        except BaseException:  # a signal; the run saves what it has
+            process.terminate()
+            process.wait()
+            raise
+
+
+# Locks: the system's, which end with their process
+
+
+@contextlib.contextmanager
+def _held(path: epath.Path) -> Iterator[bool]:
+    """Holds a file's lock, if no other process does; yields whether it does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+@contextlib.contextmanager
+def _alone(path: epath.Path) -> Iterator[None]:
+    """Waits for a file's lock, and holds it."""
+    told = False
+    while True:
+        with _held(path) as mine:
+            if mine:
+                yield
+                return
+        if not told:
+            print(f"another process plans in {path.parent}; waiting for it", flush=True)
+        told = True
+        time.sleep(_POLL)

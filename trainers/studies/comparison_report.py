@@ -1,0 +1,215 @@
+"""What a comparison found: a table, a picture, and all points in a CSV file."""
+
+import csv
+import io
+import itertools
+import math
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+from matplotlib import figure
+
+from trainers.data.files import write_atomically
+from trainers.studies import comparison
+from trainers.studies.comparison import Model, Plan, Settings
+from trainers.tasks import registry
+from trainers.tasks.measures import Measure
+from trainers.training import progress, table
+from trainers.training.workdir import read_result
+
+TABLE, PICTURE, POINTS = "comparison.md", "comparison.png", "points.csv"
+_COLUMNS = ("task", "model", "seed", "parameters", "step", "seconds", "split", "value")
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+_TITLES = (
+    *("task", "model", "units", "parameters", "steps", "ms a step", "test"),
+    *("seeds", "p", "streaming, ms a step"),
+)
+
+
+class Found(NamedTuple):
+    """What a run has reached.
+
+    Attributes:
+        seed: Its seed.
+        steps: The training steps at which it was validated.
+        values: The task's measure then.
+        test: The measure on test data of the best weights; None for an unfinished run.
+    """
+
+    seed: int
+    steps: list[int]
+    values: list[float]
+    test: float | None
+
+
+Runs = dict[tuple[str, str], list[Found]]
+"""The runs by task and model."""
+
+
+def write(path: epath.Path, settings: Settings, plans: Mapping[str, Plan], line: str) -> str:
+    """Writes the table, the picture and the points of a comparison; returns the table.
+
+    Args:
+        path: The comparison's folder.
+        settings: What is compared.
+        plans: The plan of each task.
+        line: The command that made the comparison.
+    """
+    runs = {}
+    for task, plan in plans.items():
+        for name in plan:
+            seeds = range(settings.seeds)
+            measure = registry.get(task).measure
+            runs[task, name] = [read(path / task / name, seed, measure) for seed in seeds]
+    text = markdown(path, settings, plans, runs)
+    page = f"# Comparison\n\nWritten by `{line}`.\n\n{text}\n\n![Validation curves]({PICTURE})\n"
+    write_atomically(path / TABLE, lambda file: file.write(page.encode()))
+    content = points(plans, runs)
+    write_atomically(path / POINTS, lambda file: file.write(content.encode()))
+    progress.save_picture(draw(plans, runs), path / PICTURE)
+    return text
+
+
+def read(folder: epath.Path, seed: int, measure: Measure) -> Found:
+    """Returns what a run has reached; nothing if it has not begun."""
+    workdir = folder / f"{seed}"
+    steps, values = [], []
+    for row in table.read(workdir / table.METRICS).rows:
+        if row["kind"] == table.VALIDATION and row.get(measure.name):
+            steps.append(int(row["step"]))
+            values.append(float(row[measure.name]))
+    result = read_result(workdir, {"scores": dict})
+    test = None if result is None else result["scores"]["test"]["exact"][measure.name]
+    return Found(seed, steps, values, test)
+
+
+def paired(differences: Sequence[float]) -> float:
+    """Returns the two-sided p-value of an exact permutation test on paired differences.
+
+    Where nothing distinguishes the two models, each difference has either sign alike. The p-value
+    is the share of all choices of signs whose mean is at least as far from 0. So n seeds give no
+    p-value below 2 / 2^n.
+
+    Source: R. A. Fisher (1935), "The Design of Experiments", section 21.
+
+    Args:
+        differences: One for each seed, at most 20.
+    """
+    values = np.array(differences)
+    signs = np.array(list(itertools.product((1, -1), repeat=len(values))))
+    sums = np.abs(signs @ values)
+    return float(np.mean(sums >= abs(values.sum()) * (1 - 1e-12)))
+
+
+def markdown(path: epath.Path, settings: Settings, plans: Mapping[str, Plan], runs: Runs) -> str:
+    """Returns the table, and below it the command that repeats a run of each row."""
+    marks = ["---", "---", *["---:"] * (len(_TITLES) - 2)]
+    rows, commands = [_TITLES, marks], []
+    for task, plan in plans.items():
+        first = runs[task, next(iter(plan))]
+        for name, model in plan.items():
+            rows.append(_cells(task, name, model, runs[task, name], first))
+            file, workdir = path / task / name / "config.json", f"/tmp/{task}-{name}"
+            parts = comparison.command_of(model.config, file, 0, workdir, settings)
+            commands.append(f"    python {shlex.join(parts)}")
+    lines = ["| " + " | ".join(cells) + " |" for cells in rows]
+    told = "The run of seed 0 of each row, in the order of the rows:"
+    notes = f"{told}\n\n" + "\n".join(commands)
+    return "\n".join(lines) + f"\n\n{_NOTE}\n\n{notes}"
+
+
+_NOTE = (
+    "Test: mean and standard deviation over the seeds, of the weights with the best validation "
+    "loss. p: an exact paired permutation test against the first model, over the seeds that both "
+    "have."
+)
+
+
+def _cells(
+    task: str, name: str, model: Model, found: Sequence[Found], first: Sequence[Found]
+) -> list[str]:
+    measure = registry.get(task).measure
+    scores = [run.test for run in found if run.test is not None]
+    pairs = [(run.test, other.test) for run, other in zip(found, first, strict=True)]
+    differences = [a - b for a, b in pairs if a is not None and b is not None]
+    tested = found is not first and len(differences) > 1
+    return [
+        f"{task}: {measure.name}",
+        name,
+        f"{model.config.model.units}",
+        f"{model.parameters:,}",
+        f"{model.config.training.steps:,}",
+        f"{1e3 * model.step_seconds:.3g}",
+        _score(measure, scores),
+        f"{len(scores)} of {len(found)}",
+        f"{paired(differences):.3f}" if tested else "",
+        f"{1e3 * model.token_seconds:.3g}",
+    ]
+
+
+def _score(measure: Measure, scores: Sequence[float]) -> str:
+    if not scores:
+        return "-"
+    mean = measure.text(statistics.fmean(scores))
+    return f"{mean} ± {statistics.stdev(scores):.2g}" if len(scores) > 1 else mean
+
+
+def points(plans: Mapping[str, Plan], runs: Runs) -> str:
+    """Returns all validations and test scores as CSV; seconds are processor seconds."""
+    content = io.StringIO(newline="")
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for (task, name), found in runs.items():
+        model = plans[task][name]
+        for run in found:
+            start = (task, name, run.seed, model.parameters)
+            for step, value in zip(run.steps, run.values, strict=True):
+                seconds = f"{step * model.step_seconds:.3f}"
+                writer.writerow((*start, step, seconds, "validation", value))
+            if run.test is not None:
+                steps = model.config.training.steps
+                seconds = f"{steps * model.step_seconds:.3f}"
+                writer.writerow((*start, steps, seconds, "test", run.test))
+    return content.getvalue()
+
+
+def draw(plans: Mapping[str, Plan], runs: Runs) -> figure.Figure:
+    """Draws a panel a task: the median over the seeds, and a band from the least to the most."""
+    picture = figure.Figure(figsize=(5.5 * len(plans), 4), layout="constrained")
+    panels = picture.subplots(1, len(plans), squeeze=False)[0]
+    for axes, (task, plan) in zip(panels, plans.items(), strict=True):
+        drawn: list[float] = []
+        for (name, model), colour in zip(plan.items(), itertools.cycle(_COLOURS)):
+            drawn += _draw_model(axes, name, model, runs[task, name], colour)
+        progress.choose_scale(axes, drawn)
+        measure = registry.get(task).measure.name.replace("_", " ")
+        axes.set(title=task, xlabel="processor seconds of training", ylabel=f"validation {measure}")
+        axes.grid(alpha=0.25)
+        if drawn:
+            axes.legend()
+    return picture
+
+
+def _draw_model(
+    axes: Any, name: str, model: Model, found: Sequence[Found], colour: str
+) -> list[float]:
+    """Draws a model's curves; returns their values."""
+    curves = [run.values for run in found if run.values]
+    length = max(map(len, curves), default=0)
+    # The seeds of a model are validated at the same steps; a run at work has fewer.
+    filled = [curve + [math.nan] * (length - len(curve)) for curve in curves]
+    if not filled:
+        return []
+    steps = max((run.steps for run in found), key=len)
+    seconds = [step * model.step_seconds for step in steps]
+    values = np.array(filled)
+    axes.fill_between(
+        seconds, np.nanmin(values, 0), np.nanmax(values, 0), color=colour, alpha=0.2, linewidth=0
+    )
+    axes.plot(seconds, np.nanmedian(values, 0), color=colour, label=name)
+    return [float(value) for value in values.flat if math.isfinite(value)]
