@@ -63,7 +63,7 @@ def _recipe(arrays, config):
                 "weight_decay": config["weight_decay"],
             },
             "schedule": {"average": bool(config["averaged_steps"])},
-            "training": {"epochs": steps},
+            "training": {"epochs": steps, "steps": 0},
             "evaluation": {"batch_size": len(arrays["evaluation_ids"])},
         }
     )

@@ -18,7 +18,7 @@ CONFIG = ml_collections.ConfigDict(
         task="seq_mnist",
         seed=1,
         data=dict(batch_size=4),
-        training=dict(epochs=2),
+        training=dict(epochs=2, steps=0),
         evaluation=dict(batch_size=2),
     )
 )
