@@ -7,7 +7,6 @@ import setuptools
 EXTRAS = {
     "trainers": [
         "absl-py",
-        "aiohttp>=3.14",
         "etils[epath]",
         # tensorflow-datasets imports it without declaring it.
         "importlib_resources",
@@ -31,7 +30,7 @@ EXTRAS = {
         "werkzeug",
     ],
     "lint": ["mypy", "pre-commit", "ruff"],
-    "benchmarks": ["jax", "keras-tcn", "psutil"],
+    "benchmarks": ["jax", "keras-tcn"],
     "docs": [
         "l2m4m",
         # The second versions are other programs, without plugins.

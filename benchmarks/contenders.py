@@ -6,7 +6,6 @@ without dropout and weight normalisation. In the mode `forward` a step ends at t
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,6 @@ from benchmarks.sizes import Sizes
 from benchmarks.workers import Contender
 
 RATE = 1e-3  # of the gradient descent
-PRODUCTS = 4  # levels in one step of `products_...`
 
 
 # This package's layer
@@ -30,7 +28,6 @@ def trellis(sizes: Sizes, *, recompute: bool = False) -> Contender:
     layer = keras_trellis.TrellisLayer(
         sizes.units,
         sizes.depth,
-        kernel_size=sizes.kernel_size,
         dilation_rate=sizes.dilation_rate,
         return_sequences=True,
         recompute=recompute,
@@ -39,13 +36,7 @@ def trellis(sizes: Sizes, *, recompute: bool = False) -> Contender:
     def kept(sequences, training):
         return layer(sequences, training=training, discard=sizes.discard)
 
-    step = _keras_step(layer, kept, sizes)
-    facts = sizes.trellis_facts(
-        math.prod(layer.kernel.shape),
-        math.prod(layer.recurrent_kernel.shape),
-        layer.count_params(),
-    )
-    return Contender(step, facts)
+    return _keras(layer, kept, sizes, sizes.receptive_field)
 
 
 # Keras's layers
@@ -57,46 +48,38 @@ def recurrent(name: str, sizes: Sizes) -> Contender:
 
     _set_policy(sizes)
     layer = getattr(keras.layers, name)(sizes.units, return_sequences=True)
-    return _keras(layer, sizes, None)
+    return _keras(layer, _sliced(layer, sizes), sizes, None)
 
 
 def tcn(sizes: Sizes) -> Contender:
-    """keras-tcn with the same width, and dilations 1, 2, 4, ... until it reaches as far back."""
+    """keras-tcn with the same width and taps, and dilations that reach as far back."""
     from tcn import TCN
 
     _set_policy(sizes)
-    taps = max(sizes.kernel_size, 2)  # with one tap it would not see the past
-    dilations = tcn_dilations(sizes.receptive_field(), taps)
-    layer = TCN(sizes.units, taps, dilations=dilations, return_sequences=True)
-    return _keras(layer, sizes, layer.receptive_field)
+    dilations = tcn_dilations(sizes.receptive_field)
+    layer = TCN(sizes.units, 2, dilations=dilations, return_sequences=True)
+    return _keras(layer, _sliced(layer, sizes), sizes, layer.receptive_field)
 
 
-def tcn_dilations(steps: int, kernel_size: int) -> list[int]:
-    """Returns the fewest dilations 1, 2, 4, ... with which a TCN spans so many steps.
+def tcn_dilations(steps: int) -> list[int]:
+    """Returns the fewest dilations 1, 2, 4, ... with which a TCN of two taps spans so many steps.
 
     It has two convolutions for each dilation.
     """
     dilations = [1]
-    while 1 + 2 * (kernel_size - 1) * sum(dilations) < steps:
+    while 1 + 2 * sum(dilations) < steps:
         dilations.append(2 * dilations[-1])
     return dilations
 
 
-def _keras(layer, sizes, receptive_field):
-    def kept(sequences, training):
-        return layer(sequences, training=training)[:, sizes.discard :]
+def _sliced(layer, sizes):
+    """Returns a function of the layer's outputs that the loss takes."""
+    return lambda sequences, training: layer(sequences, training=training)[:, sizes.discard :]
 
+
+def _keras(layer, kept, sizes, receptive_field):
     step = _keras_step(layer, kept, sizes)
-    kernels = [
-        math.prod(variable.shape)
-        for variable in layer.trainable_variables
-        if "kernel" in variable.name
-    ]
-    facts = {
-        "flops": sizes.flops(sum(kernels)),
-        "receptive_field": receptive_field,
-        "parameters": layer.count_params(),
-    }
+    facts = {"receptive_field": receptive_field, "parameters": layer.count_params()}
     return Contender(step, facts)
 
 
@@ -150,19 +133,6 @@ def descent(loss_of: Callable, inputs: list, variables: list) -> Callable[[], An
 
 def authors(sizes: Sizes) -> Contender:
     """The authors' code as released; bfloat16 by autocast."""
-    return _authors(sizes, lambda net: net)
-
-
-def authors_compiled(sizes: Sizes) -> Contender:
-    """The authors' code under torch.compile, which compiles in a first step."""
-    import torch
-
-    contender = _authors(sizes, torch.compile)
-    contender.step()
-    return contender._replace(memory=False)
-
-
-def _authors(sizes, wrap):
     network = released.load(sizes.reference_dir, "trellisnet")
     import torch
 
@@ -172,17 +142,16 @@ def _authors(sizes, wrap):
         0,
         sizes.units,
         nlevels=sizes.depth,
-        kernel_size=sizes.kernel_size,
+        kernel_size=2,
         wnorm=False,
         dilation=list(sizes.dilation_rate),
     )
-    facts = sizes.trellis_facts(
-        net.full_conv.weight1.numel(),
-        net.full_conv.weight2.numel(),
-        sum(parameter.numel() for parameter in net.parameters()),
-    )
-    step = _torch_step(wrap(net), list(net.parameters()), sizes)
-    return Contender(step, facts)
+    parameters = list(net.parameters())
+    facts = {
+        "receptive_field": sizes.receptive_field,
+        "parameters": sum(parameter.numel() for parameter in parameters),
+    }
+    return Contender(_torch_step(net, parameters, sizes), facts)
 
 
 def _torch_step(net, parameters, sizes):
@@ -212,73 +181,10 @@ def _torch_step(net, parameters, sizes):
         with torch.no_grad():
             return loss_of().item()
 
-    return {"train": train, "forward": forward}[sizes.mode]
-
-
-# The ceilings
-
-
-def products_tensorflow(sizes: Sizes) -> Contender:
-    """The products of a level and nothing else: the machine's rate for these shapes."""
-    import tensorflow as tf
-
-    taps, kernel, blocks = (tf.cast(each, sizes.dtype) for each in factors(sizes))
-
-    @tf.function
-    def level():
-        forward = tf.matmul(taps, kernel)
-        if sizes.mode == "forward":
-            return (forward,)
-        return (
-            forward,
-            tf.matmul(blocks, kernel, transpose_b=True),
-            tf.matmul(taps, blocks, transpose_a=True),
-        )
-
-    return _products(level, sizes)
-
-
-def products_torch(sizes: Sizes) -> Contender:
-    """The same in PyTorch, which may use another library of products."""
-    import torch
-
-    torch.set_num_threads(sizes.threads)
-    dtype = getattr(torch, sizes.dtype)
-    taps, kernel, blocks = (torch.tensor(each, dtype=dtype) for each in factors(sizes))
-
-    def level():
-        forward = taps @ kernel
-        if sizes.mode == "forward":
-            return (forward,)
-        return forward, blocks @ kernel.T, taps.T @ blocks
-
-    return _products(level, sizes)
-
-
-def factors(sizes: Sizes) -> list:
-    """Returns arrays like a level's taps [BT, k q], hidden kernel [k q, 4q] and blocks [BT, 4q]."""
-    import numpy as np
-
-    rows, inner, columns = sizes.product_shape()
-    shapes = [
-        (rows, inner),
-        (inner, columns),
-        (rows, columns),
-    ]
-    random = np.random.default_rng(0)
-    return [random.normal(size=shape).astype("float32") for shape in shapes]
-
-
-def _products(level, sizes):
-    def step():
-        for _ in range(PRODUCTS):
-            level()
-
-    return Contender(step, {"flops": PRODUCTS * sizes.product_flops()})
+    return train if sizes.mode == "train" else forward
 
 
 OURS = "trellis"
-CEILINGS = ("products_tensorflow", "products_torch")
 CONTENDERS: Contenders = {
     OURS: ("keras_trellis.TrellisLayer", trellis),
     "trellis_recompute": (
@@ -289,7 +195,4 @@ CONTENDERS: Contenders = {
     "gru": ("keras.layers.GRU", functools.partial(recurrent, "GRU")),
     "tcn": ("keras-tcn", tcn),
     "authors": ("the authors' code", authors),
-    "authors_compiled": ("the authors' code, torch.compile", authors_compiled),
-    "products_tensorflow": ("products alone, TensorFlow", products_tensorflow),
-    "products_torch": ("products alone, PyTorch", products_torch),
 }

@@ -7,9 +7,8 @@ a time and discards the first outputs of each. This package runs it, and so does
 network, as in their script. All have the same random weights; no time depends on them.
 """
 
-import collections
 import dataclasses
-import statistics
+import functools
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +17,7 @@ from absl import app, flags
 
 from benchmarks import authors as released
 from benchmarks import report
-from benchmarks.workers import Contender, Facts, Results
-from trainers.data import text
-from trainers.data.vocabulary import Vocabulary
+from benchmarks.workers import Contender, Facts
 
 FLAGS = flags.FLAGS
 
@@ -55,17 +52,8 @@ class Setting:
         )
 
 
-def exact(setting: Setting) -> Contender:
-    """This package, every target once."""
-    return _ours(setting, "exact")
-
-
-def trellisnet(setting: Setting) -> Contender:
-    """This package, under the authors' protocol."""
-    return _ours(setting, "trellisnet")
-
-
-def _ours(setting, protocol):
+def ours(protocol: str, setting: Setting) -> Contender:
+    """This package, under a protocol."""
     import numpy as np
 
     from keras_trellis import convert
@@ -86,22 +74,18 @@ def _ours(setting, protocol):
     )
     evaluator = Evaluator(model, data, settings)
     evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])  # tracing is no part of it
-    learned: Facts = {}
+    facts: Facts = {"parameters": model.count_params()}
+    if protocol == OURS:
+        # In one pass from the beginning: what every protocol must agree with.
+        ids = np.asarray(setting.ids[None, : setting.check + 1])
+        nll, _ = model.score(ids[:, :-1], ids[:, 1:])
+        facts["first"] = nll[0].numpy().tolist()
 
     def step():
         score = evaluator.score(protocol, setting.ids)
-        learned.update(tokens=score.tokens, nll=score.nll)
+        facts.update(tokens=score.tokens, nll=score.nll)
 
-    def learn():
-        if protocol != OURS:
-            return learned
-        # In one pass from the beginning: what every protocol must agree with.
-        ids = np.asarray(setting.ids[None, : setting.check + 1])
-        inputs, targets = ids[:, :-1], ids[:, 1:]
-        nll, _ = model.score(inputs, targets)
-        return {**learned, "first": nll[0].numpy().tolist()}
-
-    return Contender(step, {"parameters": model.count_params()}, learn)
+    return Contender(step, facts)
 
 
 def authors(setting: Setting) -> Contender:
@@ -113,7 +97,7 @@ def authors(setting: Setting) -> Contender:
     length = len(setting.ids) // setting.batch_size
     whole = setting.ids[: length * setting.batch_size]
     rows = torch.tensor(whole).long().view(setting.batch_size, length)
-    learned: Facts = {}
+    facts: Facts = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
 
     def step():
         scored = []
@@ -121,13 +105,11 @@ def authors(setting: Setting) -> Contender:
             if start + setting.horizon < length - 1:
                 scored.append(_window_nll(model, rows, start, setting))
         nll = torch.cat(scored, dim=1)
-        learned["tokens"] = nll.numel()
-        learned["nll"] = nll.double().sum().item()
+        facts.update(tokens=nll.numel(), nll=nll.double().sum().item())
         # Each row's first `horizon` targets are the ones that nothing scores.
-        learned["first"] = [None] * setting.horizon + nll[0].tolist()
+        facts["first"] = [None] * setting.horizon + nll[0].tolist()
 
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Contender(step, {"parameters": parameters}, lambda: learned)
+    return Contender(step, facts)
 
 
 def _window_nll(model, rows, start, setting):
@@ -147,37 +129,30 @@ def _window_nll(model, rows, start, setting):
 
 OURS = "exact"
 CONTENDERS: report.Contenders = {
-    OURS: ("keras_trellis, `exact`", exact),
-    "trellisnet": ("keras_trellis, the authors' protocol", trellisnet),
+    OURS: ("keras_trellis, `exact`", functools.partial(ours, OURS)),
+    "trellisnet": ("keras_trellis, the authors' protocol", functools.partial(ours, "trellisnet")),
     "authors": ("the authors' code", authors),
 }
 
 
-def row(name: str, results: Results) -> Facts:
-    """Returns a contender's row; `difference` is the largest from ours of a target's nll."""
-    facts, readings = results[name]
-    ours = results[OURS].facts["first"]
-    theirs = facts.get("first", ()) if name != OURS else ()
-    pairs = zip(theirs, ours, strict=False)
-    differences = [abs(a - b) for a, b in pairs if a is not None]
-    return {
-        **{key: value for key, value in facts.items() if key != "first"},
-        "name": name,
-        "title": CONTENDERS[name][0],
-        "seconds": report.seconds(readings),
-        "time_to_ours": report.ratios(readings, results[OURS].readings),
-        "mean": facts["nll"] / facts["tokens"],
-        "difference": max(differences, default=None),
-        "compared": len(differences),
-    }
+def compared(rows: Sequence[Facts]) -> list[Facts]:
+    """Returns the rows with the largest difference of a single target's nll from ours."""
+    expected = rows[0]["first"]
+    found = []
+    for row in rows:
+        differences = [
+            abs(nll - reference)
+            for nll, reference in zip(row.pop("first", ()), expected, strict=False)
+            if nll is not None and row["name"] != OURS
+        ]
+        difference = max(differences, default=None)
+        found.append({**row, "difference": difference, "compared": len(differences)})
+    return found
 
 
 def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     targets = found["setting"]["tokens"] - 1
-
-    def seconds(row):
-        return statistics.median(row["seconds"])
 
     def difference(row):
         if row["difference"] is None:
@@ -185,13 +160,13 @@ def table(found: Facts) -> str:
         return f"{row['difference']:.1e} of {row['compared']:,}"
 
     columns: report.Columns = {
-        "": lambda row: row["title"],
-        "seconds": lambda row: report.number(seconds(row), 1),
-        "time to ours: min, median, max": lambda row: report.spread_cell(row["time_to_ours"]),
+        "": report.title,
+        "seconds": lambda row: report.number(row["median"], 1),
+        "time to ours: min, median, max": report.time_to_ours,
         "tokens scored": lambda row: report.number(row["tokens"]),
-        "of the corpus": lambda row: report.share(row["tokens"] / targets, 2),
-        "tokens/s": lambda row: report.number(row["tokens"] / seconds(row)),
-        "nats a token": lambda row: report.number(row["mean"], 6),
+        "of the corpus": lambda row: f"{row['tokens'] / targets:.2%}",
+        "tokens/s": lambda row: report.number(row["tokens"] / row["median"]),
+        "nats a token": lambda row: report.number(row["nll"] / row["tokens"], 6),
         "largest difference a token": difference,
     }
     return report.table(found["rows"], columns)
@@ -199,24 +174,23 @@ def table(found: Facts) -> str:
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("data_dir", None, "The folder of ptb.train.txt and ptb.test.txt.")
+    flags.DEFINE_string("data_dir", None, "The folder of ptb.train.txt and the other two.")
     report.define_only(CONTENDERS, OURS)
+    report.define_reference()
     report.define_flags(rounds=1, warmup=0)
 
 
 def read(data_dir: str | None) -> tuple[Any, int]:
     """Returns the test set's ids [N] and the size of the training text's vocabulary."""
-    names = {split: f"ptb.{split}.txt" for split in ("train", "test")}
+    import numpy as np
+
+    from trainers.tasks import corpora
+
     try:
-        files = text.find_files(data_dir, names, "leave out this benchmark")
+        corpus = corpora.load("ptb", data_dir)
     except ValueError as error:
         raise app.UsageError(str(error)) from error
-
-    def words(split):
-        return files[split].read_text().replace("\n", " <eos> ").split()
-
-    vocabulary = Vocabulary.from_counts(collections.Counter(words("train")))
-    return vocabulary.encode(words("test")), vocabulary.size
+    return np.array(corpus.test), corpus.vocabulary.size
 
 
 def main(argv: Sequence[str]) -> int:
@@ -231,7 +205,7 @@ def main(argv: Sequence[str]) -> int:
     del known["ids"]
     found = {"setting": {**known, "tokens": len(ids)}, **here, "left_out": left_out, "rows": []}
     if OURS in results:
-        found["rows"] = [row(name, results) for name in results]
+        found["rows"] = compared(report.rows(CONTENDERS, OURS, results))
     report.end(found, table(found))
     return int(OURS not in results)
 

@@ -10,7 +10,6 @@ head's variables, and applies plain gradient descent. `docs/benchmarks.md` expla
 import dataclasses
 import functools
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from absl import app, flags
 
 from benchmarks import report
 from benchmarks.contenders import descent
-from benchmarks.workers import Contender, Facts, Results
+from benchmarks.workers import Contender, Facts
 
 FLAGS = flags.FLAGS
 
@@ -33,22 +32,15 @@ class HeadSizes:
     experts: int
     cutoffs: tuple[int, ...]
 
-    def features(self) -> Any:
-        """Returns float32 `[positions, units]`."""
-        import numpy as np
 
-        shape = (self.positions, self.units)
-        return np.random.default_rng(0).standard_normal(shape, np.float32)
+def draw_targets(count: int, vocabulary_size: int) -> Any:
+    """Returns int32 `[count]`: word n, from 1, with a probability proportional to 1/n."""
+    import numpy as np
 
-    def targets(self) -> Any:
-        """Returns int32 `[positions]`: word n, from 1, with a probability proportional to 1/n."""
-        import numpy as np
-
-        weights = 1 / np.arange(1, self.vocabulary_size + 1)
-        random = np.random.default_rng(1)
-        shares = weights / weights.sum()
-        drawn = random.choice(self.vocabulary_size, self.positions, p=shares)
-        return drawn.astype(np.int32)
+    weights = 1 / np.arange(1, vocabulary_size + 1)
+    shares = weights / weights.sum()
+    drawn = np.random.default_rng(1).choice(vocabulary_size, count, p=shares)
+    return drawn.astype(np.int32)
 
 
 def contender(name: str, sizes: HeadSizes) -> Contender:
@@ -64,8 +56,8 @@ def contender(name: str, sizes: HeadSizes) -> Contender:
     head.build((None, sizes.units), table_shape)
     words = tf.random.stateless_uniform(table_shape, (0, 0), -0.1, 0.1)
     table = tf.Variable(words)
-    features = tf.constant(sizes.features())
-    targets = tf.constant(sizes.targets())
+    features = tf.random.stateless_normal((sizes.positions, sizes.units), (0, 1))
+    targets = tf.constant(draw_targets(sizes.positions, sizes.vocabulary_size))
     variables = [table, *(variable.value for variable in head.trainable_variables)]
 
     def loss_of(features, targets):
@@ -83,37 +75,16 @@ HEADS: report.Contenders = {
 }
 
 
-def row(name: str, results: Results) -> Facts:
-    """Returns a head's row."""
-    facts, readings = results[name]
-    found = {
-        "name": name,
-        "title": HEADS[name][0],
-        **facts,
-        "seconds": report.seconds(readings),
-        "peak_bytes": report.peak(readings),
-    }
-    if FULL in results:
-        full = results[FULL].readings
-        found["time_to_full"] = report.ratios(readings, full)
-        if found["peak_bytes"] is not None:
-            found["peak_to_full"] = found["peak_bytes"] / report.peak(full)
-    return found
-
-
 def table(found: Facts) -> str:
     """Returns the result as a Markdown table."""
     positions = found["sizes"]["positions"]
     columns: report.Columns = {
-        "": lambda row: row["title"],
-        "ms": lambda row: report.milliseconds(row["seconds"]),
-        "time to the full softmax's: min, median, max": lambda row: report.spread_cell(
-            row.get("time_to_full")
-        ),
-        "positions/s": lambda row: report.number(positions / statistics.median(row["seconds"])),
-        "peak MiB": lambda row: report.mebibytes(row["peak_bytes"]),
-        "to the full softmax's": lambda row: report.number(row.get("peak_to_full"), 2),
-        "parameters": lambda row: report.number(row["parameters"]),
+        "": report.title,
+        "ms": report.milliseconds,
+        "time to the full softmax's: min, median, max": report.time_to_ours,
+        "positions/s": lambda row: report.number(positions / row["median"]),
+        "peak MiB": report.peak_mebibytes,
+        "parameters": report.parameters,
     }
     return report.table(found["rows"], columns)
 
@@ -136,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
     sizes = HeadSizes(**report.values(names), cutoffs=report.integers("cutoffs"))
     results, left_out = report.compare(HEADS, FULL, sizes, here)
     found = {"sizes": dataclasses.asdict(sizes), **here, "left_out": left_out}
-    found["rows"] = [row(name, results) for name in results]
+    found["rows"] = report.rows(HEADS, FULL, results)
     report.end(found, table(found))
     return int(bool(left_out))
 

@@ -1,8 +1,9 @@
-"""What the commands share: flags, the machine, tables, and the result as JSON."""
+"""What the commands share: flags, the machine, rows and tables, and the result as JSON."""
 
 import json
 import os
 import platform
+import re
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,6 @@ def define_flags(*, rounds: int | None, warmup: int | None = None) -> None:
         flags.DEFINE_integer("rounds", rounds, "Rounds that count.", lower_bound=1)
     if warmup is not None:
         flags.DEFINE_integer("warmup", warmup, "Rounds that do not count.", lower_bound=0)
-    flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
     flags.DEFINE_string("json", None, "A file for the result and every reading.")
 
 
@@ -41,6 +41,11 @@ def define_only(contenders: Contenders, ours: str) -> None:
     """Defines the flag that selects contenders."""
     names = list(contenders)
     flags.DEFINE_multi_enum("only", None, names, f"Contenders beside {ours}; all by default.")
+
+
+def define_reference() -> None:
+    """Defines the flag of the authors' code."""
+    flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
 
 
 def values(names: Sequence[str]) -> Facts:
@@ -54,7 +59,7 @@ def threads() -> int:
     Raises:
         app.UsageError: the machine has fewer cores.
     """
-    cores = workers.available_cores()
+    cores = available_cores()
     found = cores if FLAGS.threads is None else FLAGS.threads
     if not 1 <= found <= cores:
         raise app.UsageError(
@@ -70,8 +75,7 @@ def integers(name: str) -> tuple[int, ...]:
         app.UsageError: it has none, or something else.
     """
     words = FLAGS[name].value
-    digits = all(word.isascii() and word.isdecimal() for word in words)
-    if not words or not digits or 0 in map(int, words):
+    if not words or not all(re.fullmatch("[1-9][0-9]*", word) for word in words):
         raise app.UsageError(
             f"`{name}` must be numbers like 1,2,4. Received: --{name}={','.join(words)}"
         )
@@ -87,7 +91,7 @@ def begin(argv: Sequence[str]) -> Facts:
         raise app.UsageError(
             f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}"
         )
-    here = {"command": command(), **machine(), "threads": threads()}
+    here = {"command": sys.orig_argv, **machine(), "threads": threads()}
     versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
     print(
         f"{here['processor']}, {here['threads']} threads, load average {here['load_average']} "
@@ -97,42 +101,35 @@ def begin(argv: Sequence[str]) -> Facts:
     return here
 
 
-def command() -> list[str]:
-    """Returns the command as it was given."""
-    specification = getattr(sys.modules["__main__"], "__spec__", None)
-    module = specification.name if specification else Path(sys.argv[0]).stem
-    return ["python", "-m", module.removesuffix(".__main__"), *sys.argv[1:]]
-
-
 def machine() -> Facts:
     """Returns the machine and its software."""
+    versions = {}
+    for name in ("tensorflow", "keras", "keras-tcn", "torch"):
+        for found in metadata.distributions(name=name):
+            versions[name] = found.version
     return {
         "processor": _processor(),
-        "cores": workers.available_cores(),
+        "cores": available_cores(),
         "load_average": round(os.getloadavg()[0], 2),  # before: what others do
         "python": platform.python_version(),
-        "versions": _versions(),
+        "versions": versions,
     }
+
+
+def available_cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _processor():
     information = Path("/proc/cpuinfo")
     if information.exists():
-        for line in information.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
+        name = re.search(r"model name\s*: (.*)", information.read_text())
+        if name:
+            return name[1]
     return platform.processor()
-
-
-def _versions():
-    found = {}
-    for name in ("tensorflow", "keras", "keras-tcn", "torch", "jax"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def compare(
@@ -168,6 +165,20 @@ def by_title(left_out: dict[str, str], contenders: Contenders) -> dict[str, str]
     return {contenders[name][0]: reason for name, reason in left_out.items()}
 
 
+def rows(contenders: Contenders, ours: str, results: Results) -> list[Facts]:
+    """Returns a row for each contender: its facts, its readings, and its time to that of `ours`."""
+    found = []
+    for name, (facts, readings) in results.items():
+        row = {"name": name, "title": contenders[name][0], **facts}
+        row["seconds"] = [reading.seconds for reading in readings]
+        row["median"] = statistics.median(row["seconds"])
+        row["peak_bytes"] = peak(readings)
+        if ours in results:
+            row["time_to_ours"] = ratios(readings, results[ours].readings)
+        found.append(row)
+    return found
+
+
 def end(found: Facts, text: str) -> None:
     """Prints the tables and who was left out, and writes the result where --json says."""
     for title, reason in found["left_out"].items():
@@ -198,24 +209,31 @@ def number(value: float | None, digits: int = 0) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
 
 
-def share(value: float | None, digits: int = 0) -> str:
-    """Returns a share as a cell in percent; an empty one for None."""
-    return "" if value is None else f"{value:.{digits}%}"
+def title(row: Row) -> str:
+    """Returns the title of a row as a cell."""
+    return row["title"]
 
 
-def milliseconds(times: Sequence[float], digits: int = 1) -> str:
-    """Returns the median of seconds as a cell."""
-    return number(1e3 * statistics.median(times), digits)
+def milliseconds(row: Row) -> str:
+    """Returns the median time of a row as a cell."""
+    return number(1e3 * row["median"], 1)
 
 
-def mebibytes(size: int | None, digits: int = 0) -> str:
-    """Returns a number of bytes as a cell; an empty one for None."""
-    return number(None if size is None else size / 2**20, digits)
-
-
-def spread_cell(found: Mapping[str, float] | None) -> str:
-    """Returns a spread as a cell; an empty one for None."""
+def time_to_ours(row: Row) -> str:
+    """Returns the spread of a row's time to ours as a cell; an empty one without ours."""
+    found = row.get("time_to_ours")
     return "{min:.2f}, **{median:.2f}**, {max:.2f}".format(**found) if found else ""
+
+
+def peak_mebibytes(row: Row) -> str:
+    """Returns the most memory of a row as a cell; an empty one where it cannot be read."""
+    size = row["peak_bytes"]
+    return "" if size is None else number(size / 2**20)
+
+
+def parameters(row: Row) -> str:
+    """Returns the number of a row's parameters as a cell."""
+    return number(row["parameters"])
 
 
 # Readings
@@ -234,11 +252,6 @@ def ratios(readings: Sequence[Reading], others: Sequence[Reading]) -> dict[str, 
     """Returns the spread of times over another contender's, round by round."""
     pairs = zip(readings, others, strict=True)
     return spread([one.seconds / other.seconds for one, other in pairs])
-
-
-def seconds(readings: Sequence[Reading]) -> list[float]:
-    """Returns the times."""
-    return [reading.seconds for reading in readings]
 
 
 def peak(readings: Sequence[Reading]) -> int | None:

@@ -1,4 +1,4 @@
-"""The sizes of a training step, and the work that it takes."""
+"""The sizes of a training step."""
 
 import bisect
 import dataclasses
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-MODES = {"train": 3, "forward": 1}  # products a weight: forward, and two gradients
+MODES = ("train", "forward")
 DTYPES = ("float32", "bfloat16")
 
 
@@ -24,9 +24,15 @@ def nearest_units(count: Callable[[int], int], wanted: int) -> int:
     return min(below, above, key=lambda units: abs(count(units) - wanted))
 
 
+def receptive_field(depth: int, dilation_rate: tuple[int, ...]) -> int:
+    """Returns `keras_trellis.receptive_field` for two taps, in processes without TensorFlow."""
+    dilations = itertools.cycle(dilation_rate)
+    return 1 + sum(itertools.islice(dilations, depth))
+
+
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """An input [B, T, p] and the trellis network on it; Python and NumPy alone.
+    """An input [B, T, p] and the trellis network of two taps on it; Python and NumPy alone.
 
     Attributes:
         discard: how many of the first outputs are context only: not in the loss.
@@ -39,7 +45,6 @@ class Sizes:
     input_units: int
     units: int
     depth: int
-    kernel_size: int = 2
     dilation_rate: tuple[int, ...] = (1,)
     threads: int = 1
     reference_dir: str | None = None
@@ -52,64 +57,9 @@ class Sizes:
         import numpy as np
 
         shape = (self.batch_size, self.time_steps, self.input_units)
-        random = np.random.default_rng(0)
-        return random.normal(size=shape).astype("float32")
+        return np.random.default_rng(0).standard_normal(shape, np.float32)
 
-    def dilations(self) -> list[int]:
-        """Returns each level's dilation."""
-        endless = itertools.cycle(self.dilation_rate)
-        return list(itertools.islice(endless, self.depth))
-
+    @property
     def receptive_field(self) -> int:
-        """Returns `keras_trellis.receptive_field`, without TensorFlow in the peers' processes."""
-        levels = self.dilations()
-        if self.kernel_size == 1:
-            return 1 + sum(levels[1:])
-        return 1 + (self.kernel_size - 1) * sum(levels)
-
-    def needed(self) -> list[set[int]]:
-        """Returns for each level the positions whose state a kept output depends on."""
-        positions = set(range(self.discard, self.time_steps))
-        found = []
-        for dilation in reversed(self.dilations()):
-            found.append(positions)
-            taps = max(self.kernel_size, 2)
-            backs = range(0, taps * dilation, dilation)
-            positions = {t - back for t in positions for back in backs if t >= back}
-        return found[::-1]
-
-    def flops(self, weights: int, steps: int | None = None) -> int:
-        """Returns the work of so many weights at each of `steps` positions; None for all T.
-
-        A multiplication and an addition, in each of the mode's products.
-        """
-        steps = self.time_steps if steps is None else steps
-        return 2 * MODES[self.mode] * self.batch_size * steps * weights
-
-    def trellis_facts(self, input_weights: int, hidden_weights: int, parameters: int) -> dict:
-        """Returns the facts of a trellis network, whoever wrote it.
-
-        The input's product counts once for every dilation, the hidden product at every level
-        but the first, whose hidden state is zero; each at the positions that a kept output needs.
-        """
-        injected: dict[int, set[int]] = {}
-        needed = self.needed()
-        for dilation, positions in zip(self.dilations(), needed, strict=True):
-            injected.setdefault(dilation, set()).update(positions)
-        injections = sum(map(len, injected.values()))
-        states = sum(map(len, needed[1:]))
-        flops = self.flops(input_weights, injections) + self.flops(hidden_weights, states)
-        return {
-            "flops": flops,
-            "receptive_field": self.receptive_field(),
-            "parameters": parameters,
-        }
-
-    def product_shape(self) -> tuple[int, int, int]:
-        """Returns rows, inner size and columns of a level's hidden product."""
-        rows = self.batch_size * self.time_steps
-        return rows, self.kernel_size * self.units, 4 * self.units
-
-    def product_flops(self) -> int:
-        """Returns the work of a level's hidden product and, in training, its two gradients."""
-        return 2 * MODES[self.mode] * math.prod(self.product_shape())
+        """How many time steps an output of the trellis network depends on."""
+        return receptive_field(self.depth, self.dilation_rate)

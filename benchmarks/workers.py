@@ -1,11 +1,10 @@
 """Contenders that take turns, each in a process of its own.
 
-In a process of its own each contender has its own memory and thread pool. They take turns, A B C A
-B C ..., so that other work on the machine disturbs all of them alike: ratios taken round by round
-hold even where times do not.
+Each contender has its own memory and its own threads. They take turns, A B C A B C ..., so that
+other work on the machine disturbs all of them alike. Ratios taken round by round hold even where
+times do not.
 """
 
-import contextlib
 import gc
 import multiprocessing
 import os
@@ -13,6 +12,8 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,20 +24,17 @@ Facts = dict[str, Any]
 
 
 class Contender(NamedTuple):
-    """What a worker runs.
+    """What a process runs.
 
     Attributes:
         step: runs one step and returns when it is done.
-        facts: what is known before the first step; it must pickle.
+        facts: what is known of the contender; a step may add to it. It must pickle.
         learn: returns further facts after the last step.
-        memory: whether to measure the memory of a step above the process at rest. That has no
-            meaning if steps have run before.
     """
 
     step: Callable[[], Any]
     facts: Facts
     learn: Callable[[], Facts] = dict
-    memory: bool = True
 
 
 class Reading(NamedTuple):
@@ -88,122 +86,86 @@ def measure(
     Returns:
         The results, and the reason for each contender that cannot run.
     """
-    workers = {name: _Worker(build, setting, threads) for name, build in builds.items()}
+    spawn = multiprocessing.get_context("spawn")
+    processes = {}
+    building = {}
+    for name, build in builds.items():
+        processes[name] = ProcessPoolExecutor(1, spawn, _limit_threads, (threads,))
+        building[name] = processes[name].submit(_guarded, _build, build, setting)
     results: Results = {}
     left_out: dict[str, str] = {}
 
-    @contextlib.contextmanager
-    def leaving_out(name):
+    def arrived(name: str, future: Future) -> Any:
+        """Returns an answer; None from a contender that is left out."""
         try:
-            yield
+            return future.result()
+        except BrokenProcessPool:
+            left_out[name] = "its process died"
         except LeftOutError as reason:
             left_out[name] = str(reason)
-            results.pop(name, None)
-            workers.pop(name).stop()
+        results.pop(name, None)
+        return None
 
-    for name in builds:
-        with leaving_out(name):
-            results[name] = Result(workers[name].receive(), [])
+    for name, future in building.items():
+        facts = arrived(name, future)
+        if facts is not None:
+            results[name] = Result(facts, [])
     for count in range(warmup + rounds):
         print(f"\rround {count + 1} of {warmup + rounds}", end="", file=sys.stderr, flush=True)
-        for name in list(workers):
-            with leaving_out(name):
-                results[name].readings.append(workers[name].receive("step"))
+        for name, result in list(results.items()):
+            reading = arrived(name, processes[name].submit(_guarded, _step))
+            result.readings.append(reading)
     print(file=sys.stderr)
-    for name in list(workers):
-        with leaving_out(name):
-            results[name].facts.update(workers[name].receive("learn"))
-            workers[name].stop()
-    for result in results.values():
+    for name, result in list(results.items()):
+        facts = arrived(name, processes[name].submit(_guarded, _learn))
+        result.facts.update(facts or {})
         del result.readings[:warmup]
+    for process in processes.values():
+        process.shutdown()
     return results, left_out
 
 
-def once(name: str, build: Build, setting: Any, threads: int) -> Result:
-    """Runs a contender's one step in a process of its own, and returns its result.
-
-    Args:
-        name: what an error calls it.
-        build: makes the contender of the setting.
-        setting: see `measure`.
-        threads: see `measure`.
-
-    Raises:
-        RuntimeError: it failed.
-    """
-    builds = {name: build}
-    results, left_out = measure(builds, setting, threads=threads, warmup=0, rounds=1)
-    if left_out:
-        raise RuntimeError(f"{name}: {left_out[name]}")
-    return results[name]
+# In a contender's process
 
 
-class _Worker:
-    """A contender's process."""
-
-    def __init__(self, build: Build, setting: Any, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, build, setting, threads), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-
-    def receive(self, word: str | None = None) -> Any:
-        """Sends a word and returns the answer; without a word, returns the facts."""
-        try:
-            if word is not None:
-                self._connection.send(word)
-            reply = self._connection.recv()
-        except (EOFError, ConnectionError):
-            self._process.join()
-            code = self._process.exitcode
-            raise LeftOutError(f"its process ended with exit code {code}") from None
-        if isinstance(reply, LeftOutError):
-            raise reply
-        return reply
-
-    def stop(self) -> None:
-        self._connection.close()  # ends the loop of `_serve`
-        self._process.join()
-
-
-def _serve(connection, build, setting, threads):
-    """Builds a contender, sends its facts, and answers the words "step" and "learn"."""
-    limit_threads(threads)
+def _guarded(call, *arguments):
+    """Calls a function; what goes wrong leaves the contender out."""
     try:
-        contender = build(setting)
-        gc.collect()
-        rest = costs.resident("VmRSS") if contender.memory else None
-        connection.send(contender.facts)
-        replies = {"step": lambda: _read(contender.step, rest), "learn": contender.learn}
-        while True:
-            connection.send(replies[connection.recv()]())
-    except EOFError:
-        pass
-    except LeftOutError as reason:
-        connection.send(reason)
+        return call(*arguments)
+    except LeftOutError:
+        raise
     except ModuleNotFoundError as error:
-        connection.send(LeftOutError(f"not installed: {error}"))
-    except Exception as error:  # the others go on
+        raise LeftOutError(f"not installed: {error}") from None
+    except Exception as error:
         reason = f"it failed: {type(error).__name__}: {error}"
-        connection.send(LeftOutError(textwrap.shorten(reason, 300)))
+        raise LeftOutError(textwrap.shorten(reason, 300)) from None
 
 
-def _read(step, rest):
-    forget_peak()
+def _build(build, setting):
+    global _contender, _rest
+    _contender = build(setting)
+    gc.collect()
+    _rest = costs.resident("VmRSS")
+    return _contender.facts
+
+
+def _step():
+    _forget_peak()
     start = time.perf_counter()
-    step()
+    _contender.step()
     seconds = time.perf_counter() - start
     peak = costs.resident("VmHWM")
-    if peak is None or rest is None:
+    if peak is None or _rest is None:
         return Reading(seconds, None)
-    return Reading(seconds, max(peak - rest, 0))
+    return Reading(seconds, max(peak - _rest, 0))
 
 
-def limit_threads(threads: int) -> None:
-    """Limits the cores and threads of this process; call it before any import."""
+def _learn():
+    return _contender.facts | _contender.learn()
+
+
+def _limit_threads(threads):
+    """Limits the cores and threads of this process, before it imports anything else."""
     if hasattr(os, "sched_setaffinity"):  # some thread pools obey only this
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
@@ -212,14 +174,7 @@ def limit_threads(threads: int) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
-def available_cores() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def forget_peak() -> None:
+def _forget_peak():
     """Resets the peak of the process to its present memory (proc(5), clear_refs)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")

@@ -43,7 +43,6 @@ def tcn() -> dict:
             log_every_steps=100,  # released
             checkpoint_every_steps=1_000,  # ours
         ),
-        evaluation=dict(batch_size=250),  # ours: sequences a call; changes no number
     )
 
 

@@ -43,7 +43,6 @@ def tcn() -> dict:
             log_every_steps=50,  # released
             checkpoint_every_steps=400,  # ours
         ),
-        evaluation=dict(batch_size=250),  # ours: sequences a call; changes no number
     )
 
 

@@ -71,16 +71,8 @@ def released() -> dict:
             minimum=0.02,  # released: no step down from there on
             epochs=(),  # released: no steps down at fixed epochs
         ),
-        training=dict(
-            epochs=500,  # released
-            log_every_steps=20,  # ours
-            checkpoint_every_steps=200,  # ours
-        ),
-        evaluation=dict(
-            batch_size=12,  # released: the streams of the protocol `trellisnet`
-            exact_batch_size=12,  # ours: pieces of the protocol `exact`; changes no number
-            exact_chunk=128,  # ours: steps a call; changes no number
-        ),
+        training=dict(epochs=500),  # released
+        evaluation=dict(batch_size=12),  # released: the streams of the protocol `trellisnet`
     )
 
 
@@ -167,12 +159,9 @@ def _changed(base: Callable[[], dict], change: dict[str, dict]) -> dict:
     return config
 
 
+_WHOLE = (paper, paper_larger, released, small, small_lstm)
 PRESETS: dict[str, Callable[[], dict]] = {
-    "paper": paper,
-    "paper_larger": paper_larger,
-    "released": released,
-    "small": small,
-    "small_lstm": small_lstm,
+    **{preset.__name__: preset for preset in _WHOLE},
     **{f"paper_{name}": functools.partial(_changed, paper, ABLATIONS[name]) for name in ABLATIONS},
     **{
         f"small_{name}": functools.partial(_changed, small, SMALL_ABLATIONS[name])

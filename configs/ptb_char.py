@@ -46,11 +46,7 @@ def released() -> dict:
             minimum=1e-5,  # released: no step down from there on
             epochs=(220, 350),  # released
         ),
-        training=dict(
-            epochs=400,  # released
-            log_every_steps=20,  # ours
-            checkpoint_every_steps=200,  # ours
-        ),
+        training=dict(epochs=400),  # released
         evaluation=dict(
             batch_size=10,  # released: the streams of the protocol `trellisnet`
             exact_batch_size=10,  # ours: pieces of the protocol `exact`; changes no number

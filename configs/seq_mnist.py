@@ -45,7 +45,6 @@ def released() -> dict:
             log_every_steps=50,  # ours
             checkpoint_every_steps=400,  # ours
         ),
-        evaluation=dict(batch_size=250),  # ours: images a call; changes no number
     )
 
 

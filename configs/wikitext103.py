@@ -49,14 +49,9 @@ def released() -> dict:
         ),
         training=dict(
             epochs=25,  # released
-            log_every_steps=20,  # ours
             checkpoint_every_steps=1000,  # ours: a checkpoint is 2 GB
         ),
-        evaluation=dict(
-            batch_size=1,  # released: the streams of the protocol `trellisnet`
-            exact_batch_size=12,  # ours: pieces of the protocol `exact`; changes no number
-            exact_chunk=128,  # ours: steps a call; changes no number
-        ),
+        evaluation=dict(batch_size=1),  # released: the streams of the protocol `trellisnet`
     )
 
 

@@ -19,7 +19,6 @@ from docs.drawing import (
     INK,
     INPUT,
     INPUT_FACE,
-    MUTED,
     NOTHING,
     PAST,
     PRESENT,
@@ -27,6 +26,9 @@ from docs.drawing import (
     arrow,
     box,
     height,
+    label,
+    output,
+    save,
     time_axis,
 )
 from keras_trellis import TrellisLayer
@@ -37,12 +39,19 @@ CYCLES = ((1, 1, 1, 1), (1, 2, 4, 8))
 
 def inputs_that_matter(dilations: Sequence[int], steps: int) -> np.ndarray:
     """Returns on which inputs the last output of a level a dilation depends; bool [steps]."""
-    layer = TrellisLayer(8, len(dilations), dilation_rate=dilations, return_sequences=True, seed=0)
-    sequences = tf.random.stateless_normal([1, steps, 3], seed=[0, 0], dtype=layer.compute_dtype)
+    layer = TrellisLayer(
+        8,
+        depth=len(dilations),
+        dilation_rate=dilations,
+        return_sequences=True,
+        seed=0,
+    )
+    sequences = tf.random.stateless_normal([1, steps, 3], seed=[0, 0])
     with tf.GradientTape() as tape:
         tape.watch(sequences)
         last = layer(sequences)[:, -1]
-    return np.any(tape.gradient(last, sequences) != 0, axis=(0, 2))
+    gradient = tape.gradient(last, sequences)
+    return np.any(gradient != 0, axis=(0, 2))
 
 
 def cells_that_matter(dilations: Sequence[int], steps: int) -> np.ndarray:
@@ -52,23 +61,28 @@ def cells_that_matter(dilations: Sequence[int], steps: int) -> np.ndarray:
     i that matter stand where the inputs of a network of the levels above it alone would matter.
     """
     rows = [inputs_that_matter(dilations[level:], steps) for level in range(len(dilations))]
-    return np.stack([*rows, np.arange(steps) == steps - 1])
+    top = np.arange(steps) == steps - 1
+    return np.stack([*rows, top])
 
 
 def cells(axes: Axes, matter: np.ndarray) -> None:
     """Draws all inputs and cells, those that matter in colour."""
     for row, step in np.ndindex(*matter.shape):
-        face, edge = (INPUT_FACE, INPUT) if row == 0 else (CELLS[row - 1], PRESENT)
         if not matter[row, step]:
             face, edge = NOTHING, NOTHING
+        elif row == 0:
+            face, edge = INPUT_FACE, INPUT
+        else:
+            face, edge = CELLS[row - 1], PRESENT
         box(axes, step, height(row), "", face, edge)
 
 
 def taps(axes: Axes, matter: np.ndarray, dilations: Sequence[int]) -> None:
     """Draws what the cells that matter read of the row below."""
-    for row, step in np.argwhere(matter[1:]) + [1, 0]:
-        bottom, top = height(row - 1) + HALF, height(row) - HALF
-        before = step - dilations[row - 1]
+    for level, step in np.argwhere(matter[1:]):
+        bottom = height(level) + HALF
+        top = height(level + 1) - HALF
+        before = step - dilations[level]
         arrow(axes, (step, bottom), (step, top), PRESENT, 1.2)
         if before >= 0:
             arrow(axes, (before + 0.12, bottom), (step - 0.14, top), PAST, 1.2)
@@ -79,20 +93,19 @@ def panel(axes: Axes, dilations: Sequence[int]) -> None:
     matter = cells_that_matter(dilations, STEPS)
     levels, last = len(dilations), STEPS - 1
     reached = int(matter[0].sum())
-    shade = Rectangle((last - reached + 0.5, -0.5), reached, 1, fc=SHADE, ec="none", zorder=0)
-    axes.add_patch(shade)
+    corner = (last - reached + 0.5, -0.5)
+    axes.add_patch(Rectangle(corner, reached, 1, fc=SHADE, ec="none", zorder=0))
     cells(axes, matter)
     taps(axes, matter, dilations)
-    arrow(axes, (last, height(levels) + HALF), (last, height(levels) + 0.85), INK)
-    axes.text(last, height(levels) + 1.0, "$y_t$", ha="center", fontsize=12.5, color=INK)
-    axes.text(-0.75, height(0), "input", ha="right", va="center", color=MUTED)
+    output(axes, last, levels, "$y_t$")
+    label(axes, 0, "input")
     for level, dilation in enumerate(dilations, 1):
-        label = f"level {level}, dilation {dilation}"
-        axes.text(-0.75, height(level), label, ha="right", va="center", color=MUTED)
-    cycle = dilations[0] if len(set(dilations)) == 1 else list(dilations)
-    title = f"depth={levels}, dilation_rate={cycle}: the output depends on {reached} steps"
-    axes.text(-0.35, height(levels) + 1.0, title, fontsize=12.5, color=INK)
-    axes.set(xlim=(-4.2, last + 0.7), ylim=(-1.0, height(levels) + 1.4), aspect="equal")
+        label(axes, level, f"level {level}, dilation {dilation}")
+    top = height(levels)
+    rate = dilations[0] if len(set(dilations)) == 1 else list(dilations)
+    title = f"depth={levels}, dilation_rate={rate}: the output depends on {reached} steps"
+    axes.text(-0.35, top + 1.0, title, fontsize=12.5, color=INK)
+    axes.set(xlim=(-4.2, last + 0.7), ylim=(-1.0, top + 1.4), aspect="equal")
     axes.axis("off")
 
 
@@ -102,7 +115,7 @@ def draw(path: Path) -> None:
     for axes, dilations in zip(panels, CYCLES, strict=True):
         panel(axes, dilations)
     time_axis(panels[-1], -0.3, STEPS - 0.5, -0.8)
-    figure.savefig(path, dpi=130, bbox_inches="tight", facecolor="white")
+    save(figure, path)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ from docs.drawing import (
     arrow,
     box,
     height,
+    label,
+    output,
+    save,
     time_axis,
 )
 
@@ -79,17 +82,18 @@ def history(axes: Axes) -> None:
 
 def receptive_field(axes: Axes) -> None:
     """Shades what the last output depends on."""
-    first = {level: STEPS - LEVELS + level for level in range(1, LEVELS + 1)}
-    first |= {0: first[1], -1: first[1] - 1}
     margin = 0.53
-    edge = [(step - margin, height(level)) for level, step in sorted(first.items())]
+    right = STEPS + margin
     bottom, top = height(-1) - 0.5, height(LEVELS) + 0.5
+    left = [(STEPS - LEVELS, -1), (STEPS - LEVELS + 1, 0)]
+    left += [(STEPS - LEVELS + level, level) for level in range(1, LEVELS + 1)]
+    edge = [(step - margin, height(row)) for step, row in left]
     corners = [
-        (STEPS + margin, bottom),
+        (right, bottom),
         (edge[0][0], bottom),
         *edge,
         (edge[-1][0], top),
-        (STEPS + margin, top),
+        (right, top),
     ]
     axes.add_patch(Polygon(corners, closed=True, fc=SHADE, ec="none", zorder=0))
 
@@ -130,12 +134,11 @@ def draw(path: Path) -> None:
             box(axes, step, height(level), f"$h_{step}^{{({level})}}$", CELLS[level - 1], PRESENT)
             if level > 1:
                 taps(axes, step, level, PAST, PRESENT)
-        arrow(axes, (step, height(LEVELS) + HALF), (step, height(LEVELS) + 0.85), INK)
-        axes.text(step, height(LEVELS) + 1.0, f"$y_{step}$", ha="center", fontsize=12.5, color=INK)
+        output(axes, step, LEVELS, f"$y_{step}$")
     taps(axes, 1, 1, PAST, None)
     for level in range(1, LEVELS + 1):
-        axes.text(-0.75, height(level), f"level {level}", ha="right", va="center", color=MUTED)
-    axes.text(-0.75, height(-1), "input", ha="right", va="center", color=MUTED)
+        label(axes, level, f"level {level}")
+    label(axes, -1, "input")
     axes.text(-0.75, height(LEVELS) + 1.0, "output", ha="right", color=MUTED)
     time_axis(axes, -0.3, STEPS + 0.5, height(-1) - 0.75)
     legend(axes)
@@ -143,7 +146,7 @@ def draw(path: Path) -> None:
         xlim=(-1.7, STEPS + 0.9), ylim=(height(-1) - 1.0, height(LEVELS) + 1.35), aspect="equal"
     )
     axes.axis("off")
-    figure.savefig(path, dpi=130, bbox_inches="tight", facecolor="white")
+    save(figure, path)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 A box is at a step (x) in a row (y): row 0 and below is input, row i is level i.
 """
 
+from pathlib import Path
+
 import matplotlib
 
 matplotlib.use("Agg")
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 RISE = 1.2
@@ -49,6 +52,18 @@ def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 1.5) 
     )
 
 
+def label(axes: Axes, row: int, text: str) -> None:
+    """Writes what a row is, left of it."""
+    axes.text(-0.75, height(row), text, ha="right", va="center", color=MUTED)
+
+
+def output(axes: Axes, step: int, row: int, text: str) -> None:
+    """Draws what leaves the top row."""
+    top = height(row)
+    arrow(axes, (step, top + HALF), (step, top + 0.85), INK)
+    axes.text(step, top + 1.0, text, ha="center", fontsize=12.5, color=INK)
+
+
 def time_axis(axes: Axes, start: float, end: float, y: float) -> None:
     """Draws the direction of time."""
     axes.annotate(
@@ -60,3 +75,8 @@ def time_axis(axes: Axes, start: float, end: float, y: float) -> None:
         fontsize=11,
         arrowprops={"arrowstyle": "-|>", "color": MUTED},
     )
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the picture."""
+    figure.savefig(path, dpi=130, bbox_inches="tight", facecolor="white")

@@ -28,11 +28,12 @@ def build() -> keras.Model:
     """Returns a model: (past, position of each future step) -> future."""
     past = keras.Input((None, 1))
     steps = keras.Input((None, 1))
-    sizes: dict[str, Any] = {"units": 32, "depth": 3, "kernel_size": 4, "dilation_rate": 3}
-    reader = TrellisLayer(**sizes, return_state=True)
-    writer = TrellisLayer(**sizes, return_sequences=True)
+    reach: dict[str, Any] = {"depth": 3, "kernel_size": 4, "dilation_rate": 3}
+    reader = TrellisLayer(32, return_state=True, **reach)
+    writer = TrellisLayer(32, return_sequences=True, **reach)
     _, *state = reader(past)
-    outputs = keras.layers.Dense(1)(writer(steps, initial_state=state))
+    features = writer(steps, initial_state=state)
+    outputs = keras.layers.Dense(1)(features)
     return keras.Model([past, steps], outputs)
 
 
@@ -51,7 +52,8 @@ def main() -> None:
     model.compile(keras.optimizers.Adam(1e-2), "mse")
     model.fit(inputs(waves), waves[:, PAST:], batch_size=64, epochs=4, verbose=0)
     error = model.evaluate(inputs(others), others[:, PAST:], verbose=0)
-    print(f"mean squared error {error:.3f}; of zeros {np.mean(others[:, PAST:] ** 2):.3f}")
+    of_zeros = np.mean(others[:, PAST:] ** 2)
+    print(f"mean squared error {error:.3f}; of zeros {of_zeros:.3f}")
     assert error < 0.1
 
 

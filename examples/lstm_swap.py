@@ -20,9 +20,12 @@ STEPS = 64
 def windows() -> tuple[np.ndarray, np.ndarray]:
     """Returns characters for training and for the test, each [windows, STEPS + 1]."""
     lines = dict.fromkeys("\n".join(topics.values()).splitlines())  # topics repeat each other
-    characters = np.frombuffer("\n".join(lines).encode("ascii", "ignore"), np.uint8)
-    rows = characters[: len(characters) // (STEPS + 1) * (STEPS + 1)].reshape(-1, STEPS + 1)
-    return rows[: len(rows) * 9 // 10], rows[len(rows) * 9 // 10 :]
+    text = "\n".join(lines).encode("ascii", "ignore")
+    characters = np.frombuffer(text, np.uint8)
+    count = len(characters) // (STEPS + 1)
+    rows = characters[: count * (STEPS + 1)].reshape(count, STEPS + 1)
+    seen = count * 9 // 10
+    return rows[:seen], rows[seen:]
 
 
 class Stopwatch(keras.callbacks.Callback):
@@ -30,7 +33,9 @@ class Stopwatch(keras.callbacks.Callback):
 
     def __init__(self, limit: float) -> None:
         super().__init__()
-        self.limit, self.seconds, self.start = limit, 0.0, 0.0
+        self.limit = limit
+        self.seconds = 0.0
+        self.start = 0.0
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Stops when the time is up."""
@@ -52,10 +57,9 @@ def learn(layer: keras.layers.Layer, epochs: int, limit: float = float("inf")) -
     watch = Stopwatch(limit)
     model.fit(rows[:, :-1], rows[:, 1:], 32, epochs, verbose=0, callbacks=[watch])
     _, accuracy = model.evaluate(unseen[:, :-1], unseen[:, 1:], verbose=0)
-    print(
-        f"{type(layer).__name__}, {layer.count_params():,} parameters: {accuracy:.1%} of the "
-        f"characters, after {int(model.optimizer.iterations)} steps in {watch.seconds:.0f} s"
-    )
+    steps = int(model.optimizer.iterations)
+    print(f"{type(layer).__name__}, {layer.count_params():,} parameters:")
+    print(f"{accuracy:.1%} of the characters, after {steps} steps in {watch.seconds:.0f} s")
     assert accuracy > 0.38, "how often each character occurs gives 19 %"
     return watch.seconds
 

@@ -26,7 +26,8 @@ def train() -> keras.Model:
 
 def run(interpreter: tf.lite.Interpreter, sequences: np.ndarray) -> np.ndarray:
     """Runs a converted model on sequences of any number and length."""
-    (inputs,), (outputs,) = interpreter.get_input_details(), interpreter.get_output_details()
+    (inputs,) = interpreter.get_input_details()
+    (outputs,) = interpreter.get_output_details()
     interpreter.resize_tensor_input(inputs["index"], sequences.shape)
     interpreter.allocate_tensors()
     interpreter.set_tensor(inputs["index"], sequences)
@@ -47,7 +48,8 @@ def main() -> None:
     for batch, steps in [(1, 1), (4, 30), (2, 300)]:
         walks = np.random.default_rng(steps).choice([-1.0, 1.0], (batch, steps, 1))
         expected = np.asarray(model(walks))
-        difference = np.abs(run(interpreter, walks.astype("float32")) - expected).max()
+        found = run(interpreter, walks.astype("float32"))
+        difference = np.abs(found - expected).max()
         print(f"{batch} walks of {steps} steps: differs by {difference:.0e} at most")
         assert difference < 1e-5
 

@@ -22,14 +22,18 @@ WORDS = 1000
 
 def named_characters() -> tuple[np.ndarray, np.ndarray]:
     """Returns the words of names, padded with zeros, [characters, longest], and their kinds."""
-    characters = [each for each in map(chr, range(0x1000)) if unicodedata.name(each, "")]
-    characters = [each for each in characters if unicodedata.category(each)[0] in KINDS]
-    np.random.default_rng(0).shuffle(characters)
-    names = [unicodedata.name(each).encode().split() for each in characters]
-    words = np.zeros((len(names), max(map(len, names))), np.int32)
-    for row, name in zip(words, names, strict=True):
-        row[: len(name)] = [1 + zlib.crc32(word) % WORDS for word in name]
-    return words, np.array([KINDS.index(unicodedata.category(each)[0]) for each in characters])
+    names: list[list[int]] = []
+    kinds: list[int] = []
+    for character in map(chr, range(0x1000)):
+        name = unicodedata.name(character, "")
+        kind = unicodedata.category(character)[0]
+        if name and kind in KINDS:
+            words = name.encode().split()
+            names.append([1 + zlib.crc32(word) % WORDS for word in words])
+            kinds.append(KINDS.index(kind))
+    padded = keras.utils.pad_sequences(names, padding="post")
+    order = np.random.default_rng(0).permutation(len(names))
+    return padded[order], np.array(kinds)[order]
 
 
 def main() -> None:

@@ -40,13 +40,28 @@ def _integer(name: str, value: Any, least: int, expected: str) -> int:
 
 def rate(name: str, value: Any) -> float:
     """Returns `value` as a float, or raises ValueError unless it is a dropout rate in [0, 1)."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = -1.0
+    number = _number(value)
     if not 0.0 <= number < 1.0:
         raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
     return number
+
+
+def tolerance(value: Any) -> float:
+    """Returns `value` as a float, or raises ValueError unless it is between 0 and 1."""
+    number = _number(value)
+    if not 0.0 < number < 1.0:
+        raise ValueError(
+            f"`tolerance` must be a number between 0 and 1. Received: tolerance={value!r}"
+        )
+    return number
+
+
+def _number(value: Any) -> float:
+    """Returns `value` as a float, -1 if it is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return -1.0
 
 
 def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:

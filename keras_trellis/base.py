@@ -6,17 +6,17 @@ statefulness. A family of layers adds its variables and its network.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments
-from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps, time_steps, zeros
+from keras_trellis import received, returned
+from keras_trellis.core.convolution import last_steps
 from keras_trellis.stateful import CacheVariables, StateVariable
-from keras_trellis.types import Cache, State
+from keras_trellis.types import Cache, Number, State
 
 _ARGUMENTS = (
     "return_sequences",
@@ -46,6 +46,7 @@ class SequenceLayer(keras.layers.Layer):
         **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
 
     Attributes:
+        input_units: the number of input channels, p; None before the layer is built.
         output_units: the number of channels of the output.
     """
 
@@ -71,6 +72,7 @@ class SequenceLayer(keras.layers.Layer):
         self.go_backwards = bool(go_backwards)
         self.zero_output_for_mask = bool(zero_output_for_mask)
         self.seed = seed
+        self.input_units: Any = None
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self._past = CacheVariables()
@@ -93,7 +95,7 @@ class SequenceLayer(keras.layers.Layer):
         mask: tf.Tensor | None,
         training: bool,
         stops: Sequence[int],
-        kept: int | tf.Tensor | None,
+        kept: Number | None,
     ) -> tuple[tf.Tensor, State, Any]:
         """Runs whole sequences.
 
@@ -133,24 +135,14 @@ class SequenceLayer(keras.layers.Layer):
 
     def build(self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None) -> None:
         """Creates the variables for sequences of shape [B, T, p]."""
-        inputs = sequences_shape[-1]
-        if len(sequences_shape) != 3 or inputs is None:
-            raise ValueError(
-                "`sequences` must be of shape [B, T, p] with p known. "
-                f"Received: sequences of shape {tuple(sequences_shape)}"
-            )
+        received.check_shape(self, sequences_shape)
+        batch_size, _, inputs = sequences_shape
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: inputs})
-        self._input_units = inputs
-        self._add_variables(inputs)
-        if not self.stateful:
-            return
-        if sequences_shape[0] is None:
-            raise ValueError(
-                "With `stateful=True` the batch size must be static, as for keras.layers.LSTM. "
-                f"Received: sequences of shape {tuple(sequences_shape)}"
-            )
-        with tf.init_scope():
-            self._past.create(self.get_initial_cache(sequences_shape[0]))
+        self.input_units = inputs
+        self._add_variables(self.input_units)
+        if self.stateful:
+            with tf.init_scope():
+                self._past.create(self.get_initial_cache(batch_size))
 
     def call(
         self,
@@ -187,30 +179,23 @@ class SequenceLayer(keras.layers.Layer):
         Raises:
             ValueError: if an argument does not fit the layer or the sequences.
         """
-        stops = self._checked_stops(auxiliary_every, discard)
-        self._refuse_ragged_backwards(sequences)
-        sequences, mask = masks.dense(sequences, mask)
-        sequences, initial, mask = self._received(sequences, initial_state, mask)
+        received.check_auxiliary(self, auxiliary_every, discard)
+        stops = self._stops(auxiliary_every)
+        sequences, mask = received.dense(self, sequences, mask)
+        sequences, initial, mask = received.tensors(self, sequences, initial_state, mask)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
-        kept = _kept(sequences, discard) if self.return_sequences else 1
-        further = None
+        kept = received.kept(sequences, discard) if self.return_sequences else 1
         if self.stateful:
-            outputs, states = self._go_on(sequences, initial, mask, training)
-            outputs = last_steps(outputs, kept)
+            begin = None if initial is None else self._cache_of_state(initial)
+            outputs, states = self._past.advance(self._stream, begin, sequences, mask, training)
+            outputs, further = last_steps(outputs, kept), None
         else:
             outputs, states, further = self._whole(sequences, initial, mask, training, stops, kept)
-        auxiliary = () if auxiliary_every is None else (further,)
-        if mask is not None and self.zero_output_for_mask:
-            valid = last_steps(mask, kept)
-            outputs = masks.zero_masked(outputs, valid)
-            auxiliary = tuple(masks.zero_masked(each, valid[:, None]) for each in auxiliary)
-        if not self.return_sequences:  # zeros where there is no step
-            nothing = zeros(outputs, 1, self.output_units)[:, 0]
-            (outputs,) = masks.last_valid((outputs,), None, (nothing,))
-        results = (outputs, *(states if self.return_state else ()), *auxiliary)
-        return results if len(results) > 1 else outputs
+        valid = None if mask is None else last_steps(mask, kept)
+        auxiliary = further if stops else None
+        return returned.results(self, outputs, states, auxiliary, valid)
 
     def compute_output_shape(
         self,
@@ -220,17 +205,9 @@ class SequenceLayer(keras.layers.Layer):
         discard: int = 0,
     ) -> Any:
         """Returns the shape of what `call` returns."""
-        stops = self._checked_stops(auxiliary_every, discard)
-        batch, time = sequences_shape[:2]
-        steps: tuple[int | None, ...] = ()
-        if self.return_sequences:
-            steps = (None if time is None else time - discard,)
-        shapes = [(batch, *steps, self.output_units)]
-        if self.return_state:
-            shapes += [(batch, units) for units in self.state_units]
-        if stops:
-            shapes += [(batch, len(stops), *steps, self.output_units)]
-        return tuple(shapes) if len(shapes) > 1 else shapes[0]
+        received.check_auxiliary(self, auxiliary_every, discard)
+        stops = self._stops(auxiliary_every)
+        return returned.shapes(self, sequences_shape, len(stops), discard)
 
     def compute_output_spec(
         self,
@@ -242,12 +219,9 @@ class SequenceLayer(keras.layers.Layer):
         discard: int = 0,
     ) -> Any:
         """Returns the symbolic results of `call` in a functional model."""
-        shapes = self.compute_output_shape(
-            sequences.shape, auxiliary_every=auxiliary_every, discard=discard
-        )
-        if not isinstance(shapes[0], tuple):
-            return keras.KerasTensor(shapes, dtype=self.compute_dtype)
-        return tuple(keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
+        tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
+        shapes = self.compute_output_shape(sequences.shape, None, auxiliary_every, discard)
+        return tuple(map(tensor, shapes)) if isinstance(shapes[0], tuple) else tensor(shapes)
 
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         """Returns the mask of the outputs, that of the sequences; states have none.
@@ -255,11 +229,7 @@ class SequenceLayer(keras.layers.Layer):
         The mask of ragged sequences has their lengths. With `go_backwards` it is reversed, as the
         outputs are. An LSTM does not reverse it, so that it no longer fits the outputs.
         """
-        first = mask[0] if isinstance(mask, (list, tuple)) else mask
-        output_mask = masks.of_steps(sequences, first) if self.return_sequences else None
-        if output_mask is not None and self.go_backwards:
-            output_mask = keras.ops.flip(output_mask, axis=1)
-        return [output_mask, *[None] * len(self.state_units)] if self.return_state else output_mask
+        return returned.mask(self, sequences, mask)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -267,7 +237,7 @@ class SequenceLayer(keras.layers.Layer):
 
     # Whole sequences, and chunks
 
-    def get_initial_state(self, batch_size: int | tf.Tensor) -> list[tf.Tensor]:
+    def get_initial_state(self, batch_size: Number) -> list[tf.Tensor]:
         """Returns the zero state: each [B, units]."""
         return [tf.zeros([batch_size, units], self.compute_dtype) for units in self.state_units]
 
@@ -304,13 +274,13 @@ class SequenceLayer(keras.layers.Layer):
             ValueError: if an argument does not fit the layer or the sequences.
         """
         stops = self._stops(auxiliary_every)
-        sequences, initial, mask = self._received(sequences, initial_state, mask)
-        kept = _kept(sequences, discard)
-        return self._whole(sequences, initial, mask, bool(training), stops, kept)
+        sequences, initial, mask = received.tensors(self, sequences, initial_state, mask)
+        kept = received.kept(sequences, discard)
+        return self._whole(sequences, initial, mask, training, stops, kept)
 
-    def get_initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
+    def get_initial_cache(self, batch_size: Number) -> Cache:
         """Returns the cache before the first time step."""
-        if not hasattr(self, "_input_units"):
+        if self.input_units is None:
             raise ValueError(
                 "The layer must be built before its cache is known: call it once, or "
                 "`layer.build([None, None, p])`."
@@ -332,106 +302,10 @@ class SequenceLayer(keras.layers.Layer):
         Returns:
             outputs [B, n, output_units] and the new cache.
         """
-        sequences, _, mask = self._received(sequences, None, mask)
+        sequences, _, mask = received.tensors(self, sequences, None, mask)
         return self._stream(sequences, cache, mask, training=False)
 
-    # What goes in
-
-    def _checked_stops(self, auxiliary_every: int | None, discard: int) -> Sequence[int]:
-        """Returns after how many levels `call` collects auxiliary outputs."""
-        if not self.return_sequences and (auxiliary_every is not None or discard):
-            raise ValueError(
-                "`auxiliary_every` and `discard` need `return_sequences=True`. Received: "
-                f"auxiliary_every={auxiliary_every!r}, discard={discard!r}"
-            )
-        if self.stateful and auxiliary_every is not None:
-            raise ValueError(
-                "`auxiliary_every` must be None with `stateful=True`. "
-                f"Received: auxiliary_every={auxiliary_every!r}"
-            )
-        return self._stops(auxiliary_every)
-
-    def _refuse_ragged_backwards(self, sequences: Any) -> None:
-        ragged = isinstance(sequences, tf.RaggedTensor)
-        if ragged and self.go_backwards and self.return_sequences:
-            raise ValueError(
-                "`sequences` must be padded where they are read backwards with "
-                "`return_sequences=True`, as in keras.layers.Bidirectional, which drops the "
-                "lengths: what follows would read the padding. Write "
-                "`layer(sequences.to_tensor(), mask=tf.sequence_mask(sequences.row_lengths()))`, "
-                "or pad with zeros and put a keras.layers.Masking in front. "
-                "Received: a RaggedTensor"
-            )
-
-    def _received(
-        self, sequences: Any, initial_state: Any, mask: Any
-    ) -> tuple[tf.Tensor, State | None, tf.Tensor | None]:
-        """Returns sequences and initial state in the compute dtype, and the mask `[B, T]`."""
-        if isinstance(sequences, tf.RaggedTensor):
-            raise ValueError(
-                "`sequences` must be padded, `sequences.to_tensor()`, with the mask "
-                "`tf.sequence_mask(sequences.row_lengths())`: only a call of the layer takes "
-                "ragged ones. Received: a RaggedTensor"
-            )
-        sequences = tf.convert_to_tensor(sequences)
-        if not self.built:
-            self.build(sequences.shape)
-        if sequences.shape.rank != 3 or sequences.shape[-1] not in (None, self._input_units):
-            raise ValueError(
-                f"`sequences` must be of shape [B, T, {self._input_units}]. "
-                f"Received: sequences of shape {tuple(sequences.shape)}"
-            )
-        shape = sequences.shape[:2]
-        mask = None if mask is None else masks.flat(mask)
-        if mask is not None and not (mask.shape.rank == 2 and mask.shape.is_compatible_with(shape)):
-            raise ValueError(
-                f"`mask` must be of shape {shape.as_list()}, as the sequences. "
-                f"Received: mask of shape {mask.shape}"
-            )
-        initial = None if initial_state is None else self._state(initial_state, sequences)
-        return tf.cast(sequences, self.compute_dtype), initial, mask
-
-    def _state(self, initial_state: Any, sequences: tf.Tensor) -> State:
-        """Returns the initial state in the compute dtype, each [B, units]."""
-        if not isinstance(initial_state, (list, tuple)):
-            initial_state = [initial_state]
-        states = tuple(tf.cast(state, self.compute_dtype) for state in initial_state)
-        batch = sequences.shape[0]
-        expected = [[batch, units] for units in self.state_units]
-        fits = len(states) == len(expected) and all(
-            # One row stands for all, as for an LSTM.
-            state.shape.is_compatible_with(shape) or state.shape == [1, shape[1]]
-            for state, shape in zip(states, expected, strict=True)
-        )
-        if not fits or any(state.shape.rank is None for state in states):
-            raise ValueError(
-                f"`initial_state` must be {len(expected)} tensor(s) of the shapes {expected}. "
-                f"Received: initial_state of shapes {[state.shape.as_list() for state in states]}"
-            )
-        rows = tf.shape(sequences)[0]
-        return tuple(
-            tf.broadcast_to(state, [rows, state.shape[1]]) if state.shape[0] == 1 else state
-            for state in states
-        )
-
     # Statefulness
-
-    def _go_on(
-        self, sequences: tf.Tensor, initial: State | None, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, State]:
-        """Continues the batch before, or begins with an initial state."""
-        cache = self._past.read()
-        rows = self._past.state[0].shape[0]
-        if sequences.shape[0] not in (None, rows):
-            raise ValueError(
-                "With `stateful=True` every batch must have the size that the layer was built "
-                f"for, {rows}. Received: sequences of shape {tuple(sequences.shape)}"
-            )
-        if initial is not None:
-            cache = self._cache_of_state(initial)
-        outputs, cache = self._stream(sequences, cache, mask, training)
-        self._past.write(cache)
-        return outputs, cache.state
 
     @property
     def states(self) -> list[StateVariable] | None:
@@ -452,12 +326,4 @@ class SequenceLayer(keras.layers.Layer):
         if self.stateful and self.built:
             self._past.reset()
 
-    def reset_states(self) -> None:
-        """The older name of `reset_state`."""
-        self.reset_state()
-
-
-def _kept(sequences: tf.Tensor, discard: int) -> int | tf.Tensor | None:
-    """Returns how many of the last outputs are kept; None for all."""
-    left_out = arguments.discard(discard, sequences.shape[1])
-    return time_steps(sequences) - left_out if left_out else None
+    reset_states = reset_state  # its older name

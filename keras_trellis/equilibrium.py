@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.engine import equilibrium
@@ -76,7 +75,7 @@ class EquilibriumTrellisLayer(TrellisBase):
         cycle = arguments.dilation_cycle(kwargs.get("dilation_rate", 1))
         every = arguments.positive("inject_every", kwargs.get("inject_every", 1))
         super().__init__(units, math.lcm(len(cycle), every), **kwargs)  # one turn
-        self.tolerance = _tolerance(tolerance)
+        self.tolerance = arguments.tolerance(tolerance)
         self.max_iterations = arguments.positive("max_iterations", max_iterations)
 
     @classmethod
@@ -90,7 +89,9 @@ class EquilibriumTrellisLayer(TrellisBase):
         Raises:
             ValueError: if a variable does not fit the changed arguments.
         """
-        config = {key: value for key, value in layer.get_config().items() if key not in _OF_A_DEPTH}
+        config = layer.get_config()
+        for name in _OF_A_DEPTH:
+            config.pop(name, None)
         equilibrium = cls.from_config(config | changes)
         if layer.built:
             equilibrium.build_from_config(layer.get_build_config())
@@ -108,14 +109,12 @@ class EquilibriumTrellisLayer(TrellisBase):
         return None
 
     def _solver(self, training: bool) -> equilibrium.Solver:
-        return equilibrium.Solver(self.tolerance, self.max_iterations, bool(training))
+        return equilibrium.Solver(self.tolerance, self.max_iterations, training)
 
     def _whole(self, sequences, initial, mask, training, stops, kept):
-        del stops  # there are none
-        weights = self._weights(tf.shape(sequences)[0], training)
         hidden, state, convergence = equilibrium.settle(
             self._network,
-            weights,
+            self._weights(sequences, training),
             sequences,
             initial,
             mask,
@@ -126,20 +125,9 @@ class EquilibriumTrellisLayer(TrellisBase):
 
     def _stream(self, sequences, cache, mask, training):
         self._check_cache(cache, sequences.shape[0])
-        weights = self._weights(tf.shape(sequences)[0], training)
+        weights = self._weights(sequences, training)
+        solver = self._solver(training)
         hidden, cache = equilibrium.stream(
-            self._network, weights, sequences, cache, mask, solver=self._solver(training)
+            self._network, weights, sequences, cache, mask, solver=solver
         )
         return self._outputs(hidden), cache
-
-
-def _tolerance(value: Any) -> float:
-    try:
-        number = -1.0 if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = -1.0
-    if not 0.0 < number < 1.0:
-        raise ValueError(
-            f"`tolerance` must be a number between 0 and 1. Received: tolerance={value!r}"
-        )
-    return number

@@ -145,23 +145,25 @@ class TrellisLayer(TrellisBase):
     def _whole(self, sequences, initial, mask, training, stops, kept):
         collected, state = whole.run(
             self._network,
-            self._weights(tf.shape(sequences)[0], training),
+            self._weights(sequences, training),
             sequences,
             initial,
             mask,
             stops=[*stops, self.depth],
             kept=kept,
-            training=bool(training),
+            training=training,
             recompute=self.recompute,
         )
         collected = [self._outputs(hidden) for hidden in collected]
-        auxiliary = tf.stack(collected[: len(stops)], axis=1) if stops else None
+        auxiliary = None
+        if stops:
+            auxiliary = tf.stack(collected[: len(stops)], axis=1)
         return collected[-1], state, auxiliary
 
     def _stream(self, sequences, cache, mask, training):
         self._check_cache(cache, sequences.shape[0])
-        weights = self._weights(tf.shape(sequences)[0], training)
+        weights = self._weights(sequences, training)
         hidden, cache = streaming.run(
-            self._network, weights, sequences, cache, mask, training=bool(training)
+            self._network, weights, sequences, cache, mask, training=training
         )
         return self._outputs(hidden), cache

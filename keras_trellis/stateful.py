@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.types import State
+
 
 class CacheVariables(tf.Module):
     """The variables that hold a stateful layer's cache.
@@ -34,6 +36,37 @@ class CacheVariables(tf.Module):
     def state(self) -> tuple[tf.Variable, ...]:
         """The variables of the cache's state."""
         return self._cache.state
+
+    def advance(
+        self,
+        stream: Callable[..., tuple[tf.Tensor, Any]],
+        begin: Any,
+        sequences: tf.Tensor,
+        mask: tf.Tensor | None,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        """Continues the batch before, or another cache to begin with, and keeps the next cache.
+
+        Args:
+            stream: from sequences, a cache, a mask and `training` to outputs and the next cache.
+            begin: the cache to begin with; None to continue the batch before.
+            sequences: [B, T, p].
+            mask: bool [B, T], or None.
+            training: whether dropout is applied.
+
+        Returns:
+            The outputs and the state after the last step.
+        """
+        rows = self.state[0].shape[0]
+        if sequences.shape[0] not in (None, rows):
+            raise ValueError(
+                "With `stateful=True` every batch must have the size that the layer was built "
+                f"for, {rows}. Received: sequences of shape {tuple(sequences.shape)}"
+            )
+        cache = self.read() if begin is None else begin
+        outputs, cache = stream(sequences, cache, mask, training)
+        self.write(cache)
+        return outputs, cache.state
 
     def read(self) -> Any:
         """Returns the variables' values."""
@@ -85,9 +118,6 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> tf.Tensor:
         return self.value[key]
-
-    def __repr__(self) -> str:
-        return f"StateVariable({self.value!r})"
 
 
 tf.register_tensor_conversion_function(

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments
+from keras_trellis import arguments, received
 from keras_trellis.base import SequenceLayer
 from keras_trellis.core import gates, kernels
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
@@ -114,7 +114,7 @@ class TrellisBase(SequenceLayer):
         self.weight_dropout = weight_dropout
         self.recompute = bool(recompute)
         self.use_bias = bool(use_bias)
-        self.unit_forget_bias = self._checked_forget_bias(unit_forget_bias)
+        self.unit_forget_bias = _forget_bias(unit_forget_bias, self.gate)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -128,17 +128,11 @@ class TrellisBase(SequenceLayer):
             seed, self.dropout, self.recurrent_dropout, self.weight_dropout
         )
 
-    def _checked_forget_bias(self, unit_forget_bias: bool) -> bool:
-        if unit_forget_bias and self.gate.forget_block is None:
-            raise ValueError(
-                "`unit_forget_bias` needs a gate with a forget block, as the LSTM's. "
-                f"Received: unit_forget_bias={unit_forget_bias!r}, gate={self.gate.name!r}"
-            )
-        return bool(unit_forget_bias)
-
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = super().get_config() | {name: getattr(self, name) for name in _PLAIN}
+        config = super().get_config()
+        for name in _PLAIN:
+            config[name] = getattr(self, name)
         config["dilation_rate"] = list(self.dilation_rate)
         config["gate"] = keras.saving.serialize_keras_object(self.gate)
         config["output_units"] = None if self._all_units else self.output_units
@@ -151,25 +145,20 @@ class TrellisBase(SequenceLayer):
     # Variables
 
     def _add_variables(self, inputs: int) -> None:
-        channels = self.gate.blocks * self.units
-        taps, groups = self.kernel_size, self.groups
-        input_shape, hidden_shape = (taps, inputs, channels), (taps, self.units, channels)
-        if groups > 1:
-            input_shape = (1, inputs, channels // groups)
-            hidden_shape = (
-                (taps - 1) * groups + groups - 1,
-                self.units // groups,
-                channels // groups,
-            )
+        network, groups = self._network, self.groups
+        channels = network.channels // groups
+        hidden_taps = self.kernel_size
+        if groups > 1:  # on the present tap the last group connects to none
+            hidden_taps = groups * self.kernel_size - 1
+        input_shape = (network.input_taps, inputs, channels)
+        hidden_shape = (hidden_taps, self.units // groups, channels)
         self.kernel = self._add_kernel("kernel", input_shape, groups=1)
         self.recurrent_kernel = self._add_kernel("recurrent_kernel", hidden_shape, groups)
-        self.bias: Any = self._add_bias(channels) if self.use_bias else None
+        self.bias: Any = self._add_bias(network.channels) if self.use_bias else None
         if self.weight_normalization:
-            self.kernel_scale = self._add_scale(
-                "kernel_scale", input_shape[-1], lambda: tf.convert_to_tensor(self.kernel)
-            )
+            self.kernel_scale = self._add_scale("kernel_scale", channels, lambda: self.kernel)
             self.recurrent_scale = self._add_scale(
-                "recurrent_scale", channels, self._hidden_direction
+                "recurrent_scale", network.channels, self._hidden_direction
             )
 
     def _add_kernel(self, name: str, shape: tuple[int, ...], groups: int) -> keras.Variable:
@@ -179,12 +168,14 @@ class TrellisBase(SequenceLayer):
         initializer = getattr(self, f"{prefix}_initializer")
         if isinstance(initializer, keras.initializers.Identity):
             initializer = form.initializer(initializer)
+        regularizer = getattr(self, f"{prefix}_regularizer")
+        constraint = getattr(self, f"{prefix}_constraint")
         return self.add_weight(
             name=name,
             shape=shape,
             initializer=initializer,
-            regularizer=form.regularizer(getattr(self, f"{prefix}_regularizer")),
-            constraint=form.constraint(getattr(self, f"{prefix}_constraint")),
+            regularizer=form.regularizer(regularizer),
+            constraint=form.constraint(constraint),
             autocast=False,  # norms are taken in the variables' precision
         )
 
@@ -203,7 +194,8 @@ class TrellisBase(SequenceLayer):
         if not self.unit_forget_bias:
             return bias
         blocks = tf.split(bias, self.gate.blocks)
-        blocks[self.gate.forget_block] = tf.ones_like(blocks[self.gate.forget_block])
+        ones = tf.ones([self.units], bias.dtype)
+        blocks[self.gate.forget_block] = ones
         return tf.concat(blocks, axis=0)
 
     def _add_scale(
@@ -220,8 +212,6 @@ class TrellisBase(SequenceLayer):
 
     def _hidden_direction(self) -> tf.Tensor:
         kernel = tf.convert_to_tensor(self.recurrent_kernel)
-        if self.groups == 1:
-            return kernel
         return kernels.expand_group_hidden(kernel, self.gate.blocks, self.groups)
 
     # The network
@@ -245,24 +235,22 @@ class TrellisBase(SequenceLayer):
             staggered=self.groups if self.staggered else 1,
         )
 
-    def _weights(self, batch_size: tf.Tensor, training: bool) -> Weights:
+    def _weights(self, sequences: tf.Tensor, training: bool) -> Weights:
         """Computes the kernels and draws the masks of one call."""
         drops = any((self.dropout, self.recurrent_dropout, self.weight_dropout))
         seed = next_seed(self.seed_generator) if training and drops else None
         kernel = self._finished("kernel", tf.convert_to_tensor(self.kernel), seed)
         if self.groups > 1:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
-        dtype = tf.as_dtype(self.compute_dtype)
+        rows, dtype = tf.shape(sequences)[0], sequences.dtype
+        input_shape = (rows, 1, self.input_units)
+        state_shape = (rows, 1, self.units)
         return Weights(
             kernel=tf.cast(kernel, dtype),
             recurrent_kernel=self._finished("recurrent", self._hidden_direction(), seed),
             bias=tf.cast(self.bias, dtype) if self.use_bias else None,
-            input_mask=stream_mask(
-                seed, "inputs", self.dropout, (batch_size, 1, self._input_units), dtype
-            ),
-            state_mask=stream_mask(
-                seed, "states", self.recurrent_dropout, (batch_size, 1, self.units), dtype
-            ),
+            input_mask=stream_mask(seed, "inputs", self.dropout, input_shape, dtype),
+            state_mask=stream_mask(seed, "states", self.recurrent_dropout, state_shape, dtype),
         )
 
     def _finished(self, prefix: str, kernel: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
@@ -271,7 +259,7 @@ class TrellisBase(SequenceLayer):
         shape = (max(taps - 1, 1), inputs, outputs)
         mask = stream_mask(seed, f"{prefix}_weights", self.weight_dropout, shape, kernel.dtype)
         # With groups the input kernel has one tap, the present one, whatever `kernel_size` is.
-        if mask is not None and (self.groups == 1 or taps == self.kernel_size):
+        if mask is not None and taps == self.kernel_size:
             kernel = kernels.drop_past_taps(kernel, mask)
         if not self.weight_normalization:
             return kernel
@@ -283,26 +271,20 @@ class TrellisBase(SequenceLayer):
         return hidden[..., self.units - self.output_units :]
 
     def _cache_of_state(self, state: State) -> Cache:
-        return caches.begin(self._network, self._input_units, state)
+        return caches.begin(self._network, self.input_units, state)
 
-    def _check_cache(self, cache: Any, batch_size: int | None) -> None:
-        network = self._network
-        steps = sum(count * width for count, width in caches.sizes(network))
-        states = self.gate.states
-        expected = Cache(
-            inputs=tf.TensorShape([batch_size, network.input_width, self._input_units]),
-            levels=(tf.TensorShape([batch_size, steps, self.units]),) * states,
-            state=(tf.TensorShape([batch_size, self.units]),) * states,
-            steps=tf.TensorShape([batch_size]),
+    def _check_cache(self, cache: Any, rows: int | None) -> None:
+        shapes = caches.shapes(self._network, self.input_units, rows)
+        received.check_cache(cache, shapes)
+
+
+def _forget_bias(unit_forget_bias: bool, gate: gates.Gate) -> bool:
+    if unit_forget_bias and gate.forget_block is None:
+        raise ValueError(
+            "`unit_forget_bias` needs a gate with a forget block, as the LSTM's. "
+            f"Received: unit_forget_bias={unit_forget_bias!r}, gate={gate.name!r}"
         )
-        wanted = tf.nest.flatten(expected)
-        shapes = [getattr(each, "shape", None) for each in tf.nest.flatten(cache)]
-        fits = isinstance(cache, Cache) and len(shapes) == len(wanted)
-        if not fits or not all(map(tf.TensorShape.is_compatible_with, wanted, shapes)):
-            raise ValueError(
-                f"`cache` must be what `get_initial_cache({batch_size})` or `stream` returns, of "
-                f"shapes {wanted}. Received: {type(cache).__name__} of shapes {shapes}"
-            )
+    return bool(unit_forget_bias)
 
 
 def _refuse_arguments_of_an_lstm(depth: Any, kwargs: Mapping[str, Any]) -> None:

@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+Number = int | tf.Tensor
+"""An integer, or a scalar where a graph does not know it."""
+
 State = tuple[tf.Tensor, ...]
 """One tensor a state of the gate, the hidden state first: (h, c) for the LSTM gate.
 

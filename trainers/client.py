@@ -14,23 +14,17 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
 from trainers.cli import command, flag_errors
 from trainers.serving import remote, terminal
-from trainers.serving.writing import Sampling, Unknown, generate
+from trainers.serving.writing import Sampling, generate, score, unknown
 from trainers.tasks import names
-from trainers.tasks.measures import perplexity
 
-PROTOCOLS: dict[str, Callable[[str, str, float], remote.Transport]] = {
-    "grpc": remote.Grpc,
-    "rest": remote.Rest,
-}
+PROTOCOLS: dict[str, type[remote.Grpc | remote.Rest]] = {"grpc": remote.Grpc, "rest": remote.Rest}
 
-_MOST_PORT = 2**16 - 1
 _INT32 = 2**31 - 1
 _HELP = {
     "mode": "generate: continue the prompt; next: list the likeliest next tokens; score: print how "
@@ -40,66 +34,6 @@ _HELP = {
     "top_p": "Draw from the fewest tokens that have this probability.",
     "seed": "Seed of the draws. Default: another text each time.",
 }
-
-
-class Scored(NamedTuple):
-    """A token of a text.
-
-    Attributes:
-        word: the token as in the text.
-        nll: its negative log-likelihood in nats.
-        known: whether the vocabulary has it. If not, the model reads `<unk>`, and `nll` is that of
-            `<unk>`.
-    """
-
-    word: str
-    nll: float
-    known: bool
-
-
-class Score(NamedTuple):
-    """The score of a text. Each token is scored given a line break and the tokens before it.
-
-    Attributes:
-        tokens: the text's tokens.
-        perplexity: the perplexity of all tokens; 1 if there are none.
-    """
-
-    tokens: list[Scored]
-    perplexity: float
-
-
-def score(model: remote.Model, text: str) -> Score:
-    """Scores a text.
-
-    Raises:
-        RemoteError: the server gives no usable answer. All functions here raise it.
-    """
-    answer = model("score", text=[text])
-    count = int(answer["count"][0])  # the server may pad to a longer text
-    words, read, nll = (answer[name][0, :count] for name in ("words", "tokens", "nll"))
-    tokens = map(Scored, words, nll.tolist(), words == read)
-    mean = float(answer["total"][0]) / max(count, 1)
-    return Score(list(tokens), perplexity(mean))
-
-
-class Next(NamedTuple):
-    """The likeliest tokens after a text.
-
-    Attributes:
-        tokens: tokens with their probabilities, the likeliest first.
-        unknown: how many tokens of the text the vocabulary lacks.
-    """
-
-    tokens: list[tuple[str, float]]
-    unknown: int
-
-
-def next_tokens(model: remote.Model, text: str) -> Next:
-    """Returns the likeliest tokens after a text."""
-    answer = model("serving_default", text=[text])
-    tokens, probabilities = answer["next_tokens"][0], answer["next_probabilities"][0].tolist()
-    return Next(list(zip(tokens, probabilities, strict=True)), int(answer["unknown"][0]))
 
 
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
@@ -124,14 +58,10 @@ def run(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> int:
     return command.exit_status(argv, lambda: _run(values))
 
 
-def _run(values: flags.FlagValues) -> int:
+def _run(values: flags.FlagValues) -> None:
     _check(values)
     transport = PROTOCOLS[values.protocol](values.server, values.model, values.deadline)
-    try:
-        _MODES[values.mode](remote.Model(transport), values)
-    except remote.RemoteError as error:
-        return command.fail(str(error), command.Status.REFUSED)
-    return command.Status.DONE
+    _MODES[values.mode](remote.Model(transport), values)
 
 
 def _check(values: flags.FlagValues) -> None:
@@ -139,7 +69,7 @@ def _check(values: flags.FlagValues) -> None:
         if not values[name].value:
             raise ValueError(f"--{name} is missing")
     address = re.fullmatch(r"[^/\s]+:(\d{1,5})", values.server, re.ASCII)
-    if not address or not 0 < int(address[1]) <= _MOST_PORT:
+    if not address or not 0 < int(address[1]) < 2**16:
         raise ValueError(f"--server must be HOST:PORT. Received: --server={values.server}")
     for name in ("model", "prompt"):
         flag_errors.check_text(name, values[name].value)
@@ -157,43 +87,38 @@ def _generate(model: remote.Model, values: flags.FlagValues) -> None:
     settings: dict[str, Any] = {name: values[name].value for name in Sampling._fields}
     if values.seed is None:
         settings["seed"] = secrets.randbits(63)
-    told: list[Unknown] = []
-    pieces = generate(
-        model,
-        values.prompt,
-        Sampling(**settings),
-        allow_unknown=values.allow_unknown,
-        tell=told.append,
-    )
+    sampling, allowed = Sampling(**settings), values.allow_unknown
+    pieces = generate(model, values.prompt, sampling, allow_unknown=allowed)
     try:
         for piece in itertools.chain([values.prompt], pieces):
             print(terminal.text(piece), end="", flush=True)
     finally:
         print()  # an error must begin a line, too
-    for each in told:
-        _warn(each.tokens, str(each.of))
+    found = unknown(model, values.prompt)
+    _warn(found.tokens, str(found.of))
 
 
 def _next(model: remote.Model, values: flags.FlagValues) -> None:
-    found = next_tokens(model, values.prompt)
-    for token, probability in found.tokens:
+    answer = model("serving_default", text=[values.prompt])
+    tokens, probabilities = answer["next_tokens"][0], answer["next_probabilities"][0]
+    for token, probability in zip(tokens, probabilities, strict=True):
         print(f"{probability:8.4f}  {terminal.line(token)}")
-    _warn(found.unknown)
+    _warn(int(answer["unknown"][0]))
 
 
 def _score(model: remote.Model, values: flags.FlagValues) -> None:
     found = score(model, values.prompt)
-    for word, nll, known in found.tokens:
+    for word, known, nll in zip(*found, strict=True):
         print(f"{nll:8.4f}  {terminal.line(word)}{'' if known else '  (unknown)'}")
-    count = len(found.tokens)
+    count = len(found.words)
     print(f"perplexity {found.perplexity:.4f} of {count} tokens")
-    _warn(sum(not each.known for each in found.tokens), str(count))
+    _warn(found.known.count(False), str(count))
 
 
-def _warn(unknown: int, of: str = "the") -> None:
+def _warn(count: int, of: str = "the") -> None:
     """Warns about unknown words, whose numbers are those of `<unk>`."""
-    if unknown:
-        message = f"{unknown} of {of} words {'is' if unknown == 1 else 'are'} unknown to the model"
+    if count:
+        message = f"{count} of {of} words {'is' if count == 1 else 'are'} unknown to the model"
         print(f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True)
 
 

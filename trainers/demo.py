@@ -5,16 +5,14 @@
 The command prints the page's address. The page shows the newest version in the folder.
 """
 
-import asyncio
 import contextlib
 import ipaddress
-import socket
 
 from absl import flags, logging
 
 from trainers.cli import command, flag_errors
-from trainers.serving.page import server
 from trainers.serving.page.served import ServedModel
+from trainers.serving.page.server import Page
 from trainers.training import stopping
 
 FLAGS = flags.FLAGS
@@ -48,31 +46,22 @@ def serve(model: str, host: str, port: int) -> None:
     Raises:
         ValueError, OSError: the folder has no language model, or the address cannot be used.
     """
-    with _listening(host, port) as listener:
+    with _listening(host, port) as page:
         with flag_errors.naming("model", "path"):
-            served = ServedModel(model)
-        page = server.application(served, host)
-        address, number = listener.getsockname()[:2]
-        if not ipaddress.ip_address(address).is_loopback:
+            page.model = ServedModel(model)
+        address, number = page.server_address[:2]
+        if not ipaddress.ip_address(str(address)).is_loopback:
             logging.warning("Whoever reaches %s can use the page; there is no password.", address)
-        signals = stopping.StopSignals()  # until `_end` listens
+        signals = stopping.StopSignals()
         with signals, contextlib.suppress(stopping.StoppedError), signals.at_once():
             name = f"[{host}]" if ":" in host else host
             print(f"The page: http://{name}:{number}/ (Ctrl-C ends it)", flush=True)
-            server.run(page, listener, _end)
+            page.serve_forever()
 
 
-async def _end() -> None:
-    """Waits for Ctrl-C or SIGTERM."""
-    asked, loop = asyncio.Event(), asyncio.get_running_loop()
-    with stopping.StopSignals(lambda: loop.call_soon_threadsafe(asked.set)):
-        await asked.wait()
-
-
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int) -> Page:
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family)
+        return Page(host, port)
     except (OSError, UnicodeError) as error:
         raise OSError(
             f"the page cannot be served at --host={host} --port={port}: {error}"

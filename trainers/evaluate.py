@@ -85,10 +85,10 @@ def check_language_flags() -> None:
 
 def language_model(path: epath.Path) -> None:
     """Measures the language model of a run as the flags say, and prints it."""
-    dynamic, cache = _adaptations()
-    protocol = "exact" if dynamic or cache else FLAGS.protocol
+    adaptations = _adaptations()
+    protocol = "exact" if any(adaptations) else FLAGS.protocol
     protocols = (protocol,) if protocol else evaluation.PROTOCOLS
-    language_runs.evaluate(path, FLAGS.data_dir, protocols, dynamic, cache)
+    language_runs.evaluate(path, FLAGS.data_dir, protocols, *adaptations)
 
 
 def _adaptations() -> tuple[adaptation.DynamicEvaluation | None, adaptation.ContinuousCache | None]:
@@ -104,8 +104,8 @@ def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | Non
     if len(missing) == len(names):
         return None
     if missing:
-        together, lacking = (", ".join(f"--{name}" for name in each) for each in (names, missing))
-        raise ValueError(f"{together} go together; missing: {lacking}")
+        together, lacking = (", --".join(each) for each in (names, missing))
+        raise ValueError(f"--{together} go together; missing: --{lacking}")
     return make(*(FLAGS[name].value for name in names))
 
 

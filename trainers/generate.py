@@ -64,7 +64,8 @@ def _generate() -> None:
 def continuation(path: epath.Path) -> None:
     """Prints the prompt and its continuation by the language model of a run."""
     sampling = {name: FLAGS[name].value for name in _SAMPLING}
-    print(experiment.generate(path, FLAGS.prompt, FLAGS.max_length, **sampling))
+    with flag_errors.naming("prompt", "tokens"):
+        print(experiment.generate(path, FLAGS.prompt, FLAGS.max_length, **sampling))
 
 
 if __name__ == "__main__":

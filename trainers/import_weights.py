@@ -12,14 +12,14 @@ first appearance. `--permutation` gives the order of permuted MNIST's pixels.
 import contextlib
 import functools
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
 from absl import flags
 from etils import epath
+from ml_collections import ConfigDict
 from ml_collections.config_flags import get_override_values
 
 from trainers.authors import released
@@ -50,7 +50,7 @@ flags.DEFINE_string(
 
 # What becomes a run: the config's model, with the file's weights; the config, with the sizes that
 # the file tells; what binds a run's folder to its data; and a count, such as "10,000 words".
-_Imported = tuple[keras.Model, ml_collections.ConfigDict, Callable[[epath.Path], None], str]
+_Imported = tuple[keras.Model, ConfigDict, Callable[[epath.Path], None], str]
 
 
 def main(argv: list[str]) -> int:
@@ -83,28 +83,19 @@ def _import() -> None:
     files.check_regular(checkpoint, "checkpoint")
     read = _classifier if FLAGS.config.task in registry.of_kind(ImageTask) else _language_model
     model, config, keep, told = read(checkpoint, path)
-    with open_workdir(path, config.to_dict()), _whole(path):
+    with open_workdir(path, config.to_dict()), contextlib.ExitStack() as failed:
+        failed.callback(path.rmtree, missing_ok=True)
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
         weights = variables.arrays(variables.of_model(model))
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
             raise NotKeptError(f"the weights could not be written to {path}, which is removed")
+        failed.pop_all()
     print(
         f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
         f"dilation {config.model.dilation_rate}"
     )
-
-
-@contextlib.contextmanager
-def _whole(path: epath.Path) -> Iterator[None]:
-    """Removes the new folder if it does not become a run."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):
-            path.rmtree()
-        raise
 
 
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
@@ -136,9 +127,7 @@ def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     return model, config, experiment.keep, f"{source.classes} classes"
 
 
-def _read(
-    checkpoint: epath.Path, make: Callable[..., Any]
-) -> tuple[Any, ml_collections.ConfigDict]:
+def _read(checkpoint: epath.Path, make: Callable[..., Any]) -> tuple[Any, ConfigDict]:
     """Returns the model that `make` makes of a file's arrays, and the config with its sizes."""
     arrays = read_state_dict(checkpoint)
     try:
@@ -162,11 +151,7 @@ def _permutation() -> list[int] | None:
             "each process and does not save it; expected the file of "
             '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
         )
-    return _read_order(epath.Path(FLAGS.permutation).expanduser())
-
-
-def _read_order(file: epath.Path) -> list[int]:
-    """Returns the order of MNIST's pixels in a file of `np.save`."""
+    file = epath.Path(FLAGS.permutation).expanduser()
     files.check_regular(file, "permutation")
     try:
         with file.open("rb") as stream:
@@ -175,13 +160,14 @@ def _read_order(file: epath.Path) -> list[int]:
         raise ValueError(
             f"{file} is no file of integers that `np.save` wrote, or is cut short"
         ) from error
-    numbers = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is no array
-    if not numbers or sorted(order.ravel().tolist()) != list(range(_PIXELS)):
+    is_array = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is none
+    numbers = order.ravel().tolist() if is_array else []
+    if sorted(numbers) != list(range(_PIXELS)):
         raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")
-    return order.ravel().tolist()
+    return numbers
 
 
-def _check_numbering(config: ml_collections.ConfigDict) -> None:
+def _check_numbering(config: ConfigDict) -> None:
     """Raises ValueError if rows of the weights would go to other words."""
     for name, value in config.get("corpus", {}).items():
         theirs = _NUMBERED_AS_THEIRS.get(name, (value,))

@@ -7,6 +7,8 @@ It needs no text, since it uses the vocabulary sizes of the published ones.
 
 from collections.abc import Iterator
 
+from ml_collections import ConfigDict
+
 from trainers.cli import command
 from trainers.language import models as language_models
 from trainers.sequences import models as sequence_models
@@ -18,15 +20,13 @@ from trainers.tasks.task import ImageTask, LanguageTask, Task
 def counts() -> Iterator[tuple[str, str, int, str]]:
     """Yields task, preset, number of parameters, and the paper's number or an empty string."""
     for task in registry.TASKS.values():
-        for preset in task.presets:
-            count = _count(task, preset)
-            if count is not None:
-                yield task.name, preset, count, task.sizes.get(preset, "")
+        for config in configs.presets(task.name):
+            if count := _count(task, config):
+                yield task.name, config.preset, count, task.sizes.get(config.preset, "")
 
 
-def _count(task: Task, preset: str) -> int | None:
+def _count(task: Task, config: ConfigDict) -> int | None:
     """Returns the number of parameters; None if the data have no published size."""
-    config = configs.load(task.name, preset)
     if isinstance(task, LanguageTask) and task.vocabulary_size:
         return language_models.parameters(config, task.vocabulary_size)
     if isinstance(task, ImageTask):

@@ -19,23 +19,26 @@ from typing import Any
 
 from absl import flags
 from etils import epath
-from matplotlib import figure, lines
+from matplotlib import figure
 
 from trainers.cli import command
 from trainers.data.files import UnreadableError, check_folder, write_atomically
 from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
-from trainers.tasks.task import Published, Task
+from trainers.tasks.names import Values
+from trainers.tasks.task import Task
 from trainers.training import progress, workdir
 from trainers.training import table as tables
 
 TABLE, PICTURE = "results.md", "results.png"
 _UNKNOWN = "-"
+_NOT_PUBLISHED = 4 * [_UNKNOWN]  # epochs, tokens, time and memory
 # Okabe and Ito's colours, which colour-blind readers can tell apart, and markers to go with them.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _GREY = "#555555"
+Curve = Sequence[tuple[float, float]]  # of epochs and values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,19 +57,22 @@ class Run:
     """
 
     name: str
-    config: Mapping[str, Any]
-    result: Mapping[str, Any]
-    curve: Sequence[tuple[float, float]]
-    training: Sequence[tuple[float, float]]
+    config: Values
+    result: Values
+    curve: Curve
+    training: Curve
     problem: str | None = None
     changes: Sequence[workdir.Change] = ()
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
-        found = {name: each[self.measure.name] for name, each in self.scores().items()}
-        return {name: float(value) for name, value in found.items() if value is not None}
+        found = {}
+        for protocol, score in self.scores().items():
+            if score[self.measure.name] is not None:
+                found[protocol] = float(score[self.measure.name])
+        return found
 
-    def scores(self) -> Mapping[str, Mapping[str, Any]]:
+    def scores(self) -> Mapping[str, Values]:
         """Returns the scores on test data by protocol."""
         return self.result.get("scores", {}).get("test", {})
 
@@ -119,11 +125,15 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     return run
 
 
-def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> list[tuple[float, float]]:
+def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> Curve:
     """Returns the epochs of a kind's rows, and the task's measure there."""
     name = registry.get(task).measure.name
-    found = [(row["epoch"], row[name]) for row in rows if row["kind"] == kind and row.get(name)]
-    return [(float(x), float(y)) for x, y in found if math.isfinite(float(y))]
+    curve = []
+    for row in rows:
+        value = float(row.get(name) or math.nan) if row["kind"] == kind else math.nan
+        if math.isfinite(value):
+            curve.append((float(row["epoch"]), value))
+    return curve
 
 
 def read_runs(paths: Sequence[str]) -> list[Run]:
@@ -147,21 +157,29 @@ def table(runs: Sequence[Run]) -> str:
     return "\n".join(_section(task, its_runs) for task, its_runs in _by_task(runs))
 
 
+_Styled = Sequence[tuple[Run, str, str]]  # runs, each with its colour and its marker
+
+
 def _section(task: Task, runs: Sequence[Run]) -> str:
     titles = ["run", "preset", "parameters"]
     titles += [f"test, `{protocol}`" for protocol in evaluation.PROTOCOLS]
     titles += ["epochs", "seen in training", "training time", "peak memory"]
     rows = [_run_cells(run) for run in runs]
-    rows += [_published_cells(each, task.measure) for each in task.published]
-    notes = "".join(f"\n{note}\n" for note in map(_note, runs) if note)
-    return f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n{notes}"
+    for each in task.published:
+        numbers = [f"{each.parameters / 1e6:g}M", _UNKNOWN, task.measure.text(each.value)]
+        rows.append(["*paper*", each.name, *numbers, *_NOT_PUBLISHED])
+    section = f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n"
+    for run in runs:  # a note on config values that a run did not have from its first step
+        if changes := [str(change) for change in run.changes if change.of_the_steps]:
+            section += f"\n{run.name} went on with other values: {'; '.join(changes)}.\n"
+    return section
 
 
 def draw(runs: Sequence[Run]) -> figure.Figure:
     """Draws the curves of each task's runs, and their results on test data."""
     by_task = _by_task(runs)
-    entries = [len(its_runs) + len(task.published) for task, its_runs in by_task]
-    heights = [max(3.5, 1.4 + 0.27 * count) for count in entries]
+    counts = [len(its_runs) + len(task.published) for task, its_runs in by_task]
+    heights = [max(3.5, 1.4 + 0.27 * count) for count in counts]
     picture = figure.Figure(figsize=(12, sum(heights)), layout="constrained")
     panels = picture.subplots(len(by_task), 2, squeeze=False, height_ratios=heights)
     for (task, its_runs), (left, right) in zip(by_task, panels, strict=True):
@@ -172,14 +190,15 @@ def draw(runs: Sequence[Run]) -> figure.Figure:
     return picture
 
 
-def _draw_curves(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]]) -> None:
+def _draw_curves(axes: Any, task: Task, styled: _Styled) -> None:
     drawn: list[float] = []
     for run, colour, marker in styled:
         curve = run.curve or run.training
+        epochs = [epoch for epoch, _ in curve]
         values = [value for _, value in curve]
         drawn += values
         style = dict(marker=marker, markersize=5) if run.curve else dict(linewidth=1)
-        axes.plot([epoch for epoch, _ in curve], values, color=colour, label=_label(run), **style)
+        axes.plot(epochs, values, color=colour, label=_label(run), **style)
     progress.choose_scale(axes, drawn)
     axes.set(title=f"{task.name}: learning curves", xlabel="epoch", ylabel=task.measure.name)
     axes.grid(alpha=0.25)
@@ -192,47 +211,24 @@ def _label(run: Run) -> str:
     return f"{run.name}, unfinished" if run.curve else f"{run.name}, begun: training"
 
 
-def _draw_results(axes: Any, task: Task, styled: Sequence[tuple[Run, str, str]]) -> None:
+def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
     """Draws a row for each finished run and each number of the paper, the best at the bottom."""
     exact, authors = evaluation.PROTOCOLS
-    entries = [(run.name, colour, marker, run.values()) for run, colour, marker in styled]
-    entries += [
-        (f"paper, {each.name}", _GREY, "x", {authors: each.value}) for each in task.published
-    ]
-    entries = [entry for entry in entries if entry[-1]]
+    entries = [(each.value, f"paper, {each.name}", _GREY) for each in task.published]
+    for run, colour, _ in styled:
+        if values := run.values():  # under the protocol of the paper, if the task has it
+            entries.append((values.get(authors, values.get(exact, math.nan)), run.name, colour))
     if not entries:
         axes.set_axis_off()
         return
-    measure = task.measure
-    entries.sort(key=lambda entry: min(entry[-1].values()), reverse=measure.higher_is_better)
-    for place, (_, colour, marker, values) in enumerate(entries):
-        for protocol, value in values.items():
-            filled = colour if protocol == exact else "none"
-            axes.plot(value, place, marker, color=colour, markerfacecolor=filled, markersize=7)
-        axes.annotate(
-            measure.text(next(iter(values.values()))),
-            (max(values.values()), place),
-            (9, 0),
-            textcoords="offset points",
-            va="center",
-        )
-    axes.set_yticks(range(len(entries)), [name for name, *_ in entries])
-    axes.set(title=f"{task.name}: test", xlabel=measure.name)
+    entries.sort(reverse=task.measure.higher_is_better)
+    for place, (value, _, colour) in enumerate(entries):
+        axes.plot(value, place, "o", color=colour)
+        axes.text(value, place, f"   {task.measure.text(value)}", verticalalignment="center")
+    axes.set_yticks(range(len(entries)), [name for _, name, _ in entries])
+    axes.set(title=f"{task.name}: test", xlabel=task.measure.name)
     axes.margins(x=0.25)
     axes.grid(axis="x", alpha=0.25)
-    axes.legend(
-        handles=[
-            _mark(exact, "o", markerfacecolor="black"),
-            _mark(authors, "o", markerfacecolor="none"),
-            _mark("the paper's number", "x"),
-        ],
-        # Keep away from the best result, which is at the bottom.
-        loc="lower left" if measure.higher_is_better else "lower right",
-    )
-
-
-def _mark(label: str, marker: str, **style: Any) -> lines.Line2D:
-    return lines.Line2D([], [], color="black", linestyle="", marker=marker, label=label, **style)
 
 
 def _run_cells(run: Run) -> list[str]:
@@ -251,24 +247,7 @@ def _run_cells(run: Run) -> list[str]:
     ]
 
 
-def _note(run: Run) -> str:
-    """Returns a note on config values that the run did not have from its first step."""
-    changes = [str(change) for change in run.changes if change.of_the_steps]
-    return f"{run.name} went on with other values: {'; '.join(changes)}." if changes else ""
-
-
-def _published_cells(each: Published, measure: Measure) -> list[str]:
-    cells = [
-        "*paper*",
-        each.name,
-        f"{each.parameters / 1e6:g}M",
-        _UNKNOWN,
-        measure.text(each.value),
-    ]
-    return cells + 4 * [_UNKNOWN]
-
-
-def _score_cell(measure: Measure, score: Mapping[str, Any] | None) -> str:
+def _score_cell(measure: Measure, score: Values | None) -> str:
     if score is None or score[measure.name] is None:
         return _UNKNOWN
     return measure.told(score[measure.name], measure.count(score))

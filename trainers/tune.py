@@ -52,6 +52,9 @@ def _check_flags(argv: list[str]) -> None:
     command.require("task", "study")
     if FLAGS.workdir:
         raise ValueError("--workdir has no use here: --study is the folder of all runs")
+    odd = "://" in FLAGS.study or any(each in FLAGS.study for each in "?{}")
+    expected = "a folder on a disk of this machine, without ? and { } in its name"
+    names.check_flag("study", FLAGS.study, expected, not odd)  # a database lies there
     schema.check(FLAGS.config)
     if FLAGS.hours is None and FLAGS.trials is None:
         raise ValueError("--hours or --trials is missing; the study would not end")

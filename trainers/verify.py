@@ -10,22 +10,22 @@ The exit status is 1 if a tensor diverges. `CLONE` is a clone of
 https://github.com/locuslab/trellisnet. The command needs torch (`pip install '.[verify]'`).
 """
 
-import contextlib
 import dataclasses
 import importlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import ml_collections
 import numpy as np
 import tensorflow as tf
 from absl import flags
+from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
 from trainers.authors import clone as authors
 from trainers.authors import released, torch_files
+from trainers.authors.released import Arrays
 from trainers.cli import command, run_flags
 from trainers.language import experiment, modeling, models
 from trainers.tasks import corpora, registry, schema
@@ -86,9 +86,7 @@ class Difference(NamedTuple):
         return f"{self.step:4}  {self.tensor:37} {self.largest:8.1e} of {self.magnitude:8.1e}{mark}"
 
 
-def compare(
-    step: int, theirs: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]
-) -> list[Difference]:
+def compare(step: int, theirs: Arrays, ours: Arrays) -> list[Difference]:
     """Returns the difference of each tensor, in the order of theirs.
 
     Raises:
@@ -98,17 +96,16 @@ def compare(
     if shapes[0] != shapes[1]:
         raise ValueError(f"tensors differ in name or shape: theirs {shapes[0]}, ours {shapes[1]}")
     return [
-        Difference(
-            step,
-            name,
-            float(np.max(np.abs(value - ours[name]), initial=0.0)),
-            float(np.max(np.abs(value), initial=0.0)),
-        )
+        Difference(step, name, _largest(value - ours[name]), _largest(value))
         for name, value in theirs.items()
     ]
 
 
-def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.ConfigDict:
+def _largest(values: np.ndarray) -> float:
+    return float(np.max(np.abs(values), initial=0.0))
+
+
+def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     """Returns a config without dropout, for so many steps, that the authors' code can match.
 
     Whatever the preset, it follows their code in two details: the last word's embedding gets no
@@ -117,7 +114,7 @@ def comparable(config: ml_collections.ConfigDict, steps: int) -> ml_collections.
     Raises:
         ValueError: A field has a value that their code lacks.
     """
-    config = ml_collections.ConfigDict(config.to_dict())
+    config = ConfigDict(config.to_dict())
     model = config.model
     released.check_kind(config)
     for name in [name for name in model if name.endswith("dropout")]:
@@ -146,8 +143,8 @@ class Ours:
 
     def __init__(
         self,
-        config: ml_collections.ConfigDict,
-        weights: Mapping[str, np.ndarray],
+        config: ConfigDict,
+        weights: Arrays,
         corpus: corpora.Corpus,
     ):
         self._config = config
@@ -197,9 +194,7 @@ class Ours:
         return {"outputs": outputs, "hidden": hidden, "cell": cell}, gradients
 
 
-def differences(
-    theirs: Any, ours: Ours, config: ml_collections.ConfigDict, steps: int
-) -> Iterator[Difference]:
+def differences(theirs: Any, ours: Ours, config: ConfigDict, steps: int) -> Iterator[Difference]:
     """Trains both and yields each step's differences.
 
     Args:
@@ -208,37 +203,29 @@ def differences(
         config: From `comparable`.
         steps: Training steps.
     """
-
-    def of_each_variable(what: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        variables = released.model_of(arrays, config).trainable_variables
-        return named(what, [variable.numpy() for variable in variables])
-
-    def named(what: str, values: list[np.ndarray]) -> dict[str, np.ndarray]:
-        return {f"{what} of {name}": value for name, value in zip(names, values, strict=True)}
-
     names = variable_names(ours.model)
+
+    def named(what: str, values: Sequence[Any]) -> dict[str, np.ndarray]:
+        pairs = zip(names, values, strict=True)
+        return {f"{what} of {name}": np.asarray(value) for name, value in pairs}
+
     for step, batch in enumerate(itertools.islice(ours.batches(), steps)):
         if step % ours.task.steps_per_epoch == 0:
             theirs.start_epoch()
             ours.start_epoch()
         expected, their_gradients = theirs.step(*(part.numpy() for part in batch))
         found, gradients = ours.step(batch)
-        expected |= of_each_variable("gradient", their_gradients)
-        expected |= of_each_variable("new value", theirs.weights())
+        sides = {"gradient": their_gradients, "new value": theirs.weights()}
+        for what, arrays in sides.items():  # our model of any arrays has our names for them
+            expected |= named(what, released.model_of(arrays, config).trainable_variables)
         found |= named("gradient", gradients)
-        found |= named("new value", [v.numpy() for v in ours.model.trainable_variables])
+        found |= named("new value", ours.model.trainable_variables)
         yield from compare(step + 1, expected, found)
 
 
 def variable_names(model: TrellisLM) -> list[str]:
-    """Returns a name such as "head/bias" for each trainable variable; Keras numbers the heads."""
-    layers = {"embedding": model.embedding, "trellis": model.trellis, "head": model.head}
-    names = {
-        variable.path: f"{layer}/{variable.name}"
-        for layer, part in layers.items()
-        for variable in part.trainable_variables
-    }
-    return [names[variable.path] for variable in model.trainable_variables]
+    """Returns a name such as "head/bias" for each trainable variable."""
+    return [variable.path.partition("/")[2] for variable in model.trainable_variables]
 
 
 def summary(found: Sequence[Difference]) -> str:
@@ -246,12 +233,11 @@ def summary(found: Sequence[Difference]) -> str:
     for difference in found:
         if difference.diverges:
             return f"diverges first: step {difference.step}, {difference.tensor}"
-    of_what = [difference for difference in found if difference.magnitude]
-    largest = max(of_what, key=lambda difference: difference.largest / difference.magnitude)
+    shares = {each: each.largest / each.magnitude for each in found if each.magnitude}
+    largest = max(shares, key=shares.__getitem__)
     return (
-        f"{found[-1].step} steps agree: the largest difference is "
-        f"{largest.largest / largest.magnitude:.1e} of a tensor's largest value "
-        f"(step {largest.step}, {largest.tensor})"
+        f"{found[-1].step} steps agree: the largest difference is {shares[largest]:.1e} of a "
+        f"tensor's largest value (step {largest.step}, {largest.tensor})"
     )
 
 
@@ -278,13 +264,13 @@ def _verify() -> int:
     config = comparable(FLAGS.config, FLAGS.steps)
     reference = _reference_module(FLAGS.reference_dir)
     corpus = experiment.load_corpus(config, FLAGS.data_dir)
-    with float64():
-        theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
-        ours = Ours(config, theirs.weights(), corpus)
-        found = []
-        for difference in differences(theirs, ours, config, FLAGS.steps):
-            print(difference, flush=True)
-            found.append(difference)
+    keras.config.set_dtype_policy("float64")
+    theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
+    ours = Ours(config, theirs.weights(), corpus)
+    found = []
+    for difference in differences(theirs, ours, config, FLAGS.steps):
+        print(difference, flush=True)
+        found.append(difference)
     print(summary(found))
     diverges = any(difference.diverges for difference in found)
     return command.Status.DIFFERENT if diverges else command.Status.DONE
@@ -294,17 +280,6 @@ def _reference_module(clone: str) -> Any:
     authors.check(clone, "model")
     torch_files.torch()
     return importlib.import_module("trainers.authors.reference")
-
-
-@contextlib.contextmanager
-def float64() -> Iterator[None]:
-    """Makes Keras create everything in float64."""
-    former = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float64")
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(former)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 Seconds, rates, memory and names that hold a time differ between runs, and are left out.
 """
 
+import collections
 import csv
 import hashlib
 import io
 import json
 import re
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from google.protobuf import message
+from tensorboard.backend.event_processing import event_file_loader
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
 from trainers.data.files import CHECKSUM
@@ -23,7 +24,7 @@ from trainers.data.files import CHECKSUM
 Values = dict[str, Any]
 _MEASURED = {"cost/seconds", "cost/peak_bytes"}
 _RATE = re.compile(r".*_per_second")
-_LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
+_LEFT = re.compile(r".*\.part|\.exporting-.*")
 _VERSION = re.compile(r"models/(\d+)/")
 _EXPORTED = 2  # the version that an undisturbed export makes
 # A lock holds a process's number; a picture is drawn from the table; events that were written once
@@ -37,15 +38,16 @@ def read(folder: Path) -> Values:
     found: Values = {}
     events: list[tuple[int, str, float]] = []
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if any(_LEFT.fullmatch(part) for part in path.relative_to(folder).parts):
-            found[f"left: {_plain(name)}"] = True
+        inside = path.relative_to(folder)
+        name = re.sub(r"[0-9a-f]{16,}", "*", inside.as_posix())  # without random numbers
+        if any(_LEFT.fullmatch(part) for part in inside.parts):
+            found[f"left: {name}"] = True
         elif not path.is_file() or _IGNORED.search(name):
             continue
         elif "tfevents" in path.name:
-            events += scalars(path.read_bytes())
+            events += scalars(path)
         else:
-            found[_plain(name)] = _values(path)
+            found[name] = _values(path)
     if events:
         found["tensorboard"] = sorted(events)
     return _without_repeated_versions(found)
@@ -84,29 +86,17 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
-def scalars(data: bytes) -> list[tuple[int, str, float]]:
+def scalars(path: Path) -> list[tuple[int, str, float]]:
     """Returns (step, tag, value) of a file of events, up to the first broken record."""
-    found, start = [], 0
-    while start + 12 <= len(data):
-        (size,) = struct.unpack_from("<Q", data, start)
-        record = data[start + 12 : start + 12 + size]
-        if len(record) < size:
-            break
-        start += size + 16
-        try:
-            found += _scalars_of(tf.compat.v1.Event.FromString(record))
-        except (message.DecodeError, TypeError, ValueError):
-            break
+    found = []
+    try:
+        for event in event_file_loader.EventFileLoader(str(path)).Load():
+            for each in event.summary.value:
+                if not _RATE.match(each.tag):
+                    found.append((event.step, each.tag, float(tf.make_ndarray(each.tensor))))
+    except (message.DecodeError, TypeError, ValueError):
+        pass
     return found
-
-
-def _scalars_of(event):
-    scalars = []
-    for each in event.summary.value:
-        value = float(tf.make_ndarray(each.tensor))
-        if not _RATE.match(each.tag):
-            scalars.append((event.step, each.tag, value))
-    return scalars
 
 
 def _values(path):
@@ -160,12 +150,11 @@ def _without_repeated_versions(found):
     If an export is stopped after it has completed its version, giving its command again makes the
     same version once more.
     """
-    versions: dict[int, Values] = {}
+    versions: dict[int, Values] = collections.defaultdict(dict)
     for name, value in found.items():
         match = _VERSION.match(name)
         if match:
-            files = versions.setdefault(int(match[1]), {})
-            files[name.removeprefix(match[0])] = value
+            versions[int(match[1])][name.removeprefix(match[0])] = value
     kept = dict(found)
     for number, files in versions.items():
         if number > _EXPORTED and files == versions.get(number - 1):
@@ -174,21 +163,11 @@ def _without_repeated_versions(found):
     return kept
 
 
-def _plain(name):
-    """Returns a name without its random numbers and times."""
-    return re.sub(r"[0-9a-f]{16,}", "*", name)
-
-
 def _where(expected, actual):
     """Returns a few words on how two values differ."""
-    if isinstance(actual, str) and actual.startswith("cannot"):
-        return f" ({actual})"
     if isinstance(expected, dict) and isinstance(actual, dict):
-        both = {**expected, **actual}
-        keys = [key for key in both if expected.get(key) != actual.get(key)]
+        keys = [key for key in expected | actual if expected.get(key) != actual.get(key)]
         return f" ({', '.join(map(str, keys[:4]))})"
-    if isinstance(expected, list) and isinstance(actual, list):
-        fewer = [row for row in expected if row not in actual]
-        more = [row for row in actual if row not in expected]
-        return f" ({len(expected)} and {len(actual)}; {fewer[:1]} against {more[:1]})"
-    return ""
+    if isinstance(expected, bytes):
+        return ""
+    return f" ({str(expected)[:100]} against {str(actual)[:100]})"

@@ -13,7 +13,7 @@ _NETWORK = re.compile(r"^((tnet|network\.0)\.module\.)?full_conv\.(\w+?)(_raw)?$
 _MIXTURE = re.compile(r"^(mixsoft|network\.1)\.")
 
 
-def canonical(arrays: Arrays) -> dict[str, np.ndarray]:
+def canonical(arrays: Arrays) -> Arrays:
     """Returns each tensor once, without the prefixes and suffixes of wrappers.
 
     Raises:
@@ -35,7 +35,7 @@ def canonical(arrays: Arrays) -> dict[str, np.ndarray]:
 def parted(
     arrays: Arrays,
     names: frozenset[str],
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+) -> tuple[Arrays, Arrays]:
     """Returns the arrays of these names and the other arrays.
 
     Raises:

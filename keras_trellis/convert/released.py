@@ -200,7 +200,7 @@ def _layer(
     )
 
 
-def _layer_weights(arrays: Arrays) -> dict[str, np.ndarray]:
+def _layer_weights(arrays: Arrays) -> Arrays:
     """Returns the layer's variables, by their Keras names."""
     normalized = not _PLAIN <= arrays.keys() and "weight1_g" in arrays
     require_names(_NORMALIZED if normalized else _PLAIN, arrays)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from keras_trellis.convert.arrays import Arrays, require_shape
 from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 
@@ -24,7 +22,7 @@ def names_of_head(arrays: Arrays) -> frozenset[str]:
     return names
 
 
-def head_weights(arrays: Arrays, cutoffs: Sequence[int] | None) -> dict[str, np.ndarray]:
+def head_weights(arrays: Arrays, cutoffs: Sequence[int] | None) -> Arrays:
     """Returns the head's variables but its bias, by their Keras names.
 
     Raises:
@@ -78,7 +76,7 @@ def _split_weights(
     arrays: Arrays,
     cutoffs: Sequence[int] | None,
     units: int,
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     if cutoffs is None:
         raise ValueError(
             "`cutoffs` must say where the split softmax of `arrays` is split (the released "
@@ -90,7 +88,7 @@ def _split_weights(
     return {name: arrays[name][::-1] for name in _SPLIT}
 
 
-def _mixture_weights(arrays: Arrays, units: int) -> dict[str, np.ndarray]:
+def _mixture_weights(arrays: Arrays, units: int) -> Arrays:
     prior, latent = arrays["prior.weight"], arrays["latent.weight"]
     require_shape("prior.weight", prior, (None, None))
     experts, features = prior.shape

@@ -128,17 +128,14 @@ def _widened(
     units: int,
 ) -> _Blocks:
     """Puts channels in front that nothing enters and that enter nothing."""
-
-    def widened(weight: np.ndarray, *sizes: int) -> np.ndarray:
-        widths = [(0, 0)]
-        for old, size in zip(weight.shape[1:], sizes, strict=True):
-            widths.append((size - old, 0))
-        return np.pad(weight, widths)
-
+    _, old_inputs, old_units = blocks.kernel.shape
+    none = (0, 0)
+    ahead_of_inputs = (inputs - old_inputs, 0)
+    ahead = (units - old_units, 0)
     return _Blocks(
-        kernel=widened(blocks.kernel, inputs, units),
-        recurrent_kernel=widened(blocks.recurrent_kernel, units, units),
-        bias=widened(blocks.bias, units),
+        kernel=np.pad(blocks.kernel, [none, ahead_of_inputs, ahead]),
+        recurrent_kernel=np.pad(blocks.recurrent_kernel, [none, ahead, ahead]),
+        bias=np.pad(blocks.bias, [none, ahead]),
     )
 
 
@@ -207,18 +204,20 @@ def _refusal(expected: str, layer: object) -> ValueError:
 
 def _blocks_of(layer: RNN) -> _Blocks:
     """Splits an RNN layer's weights into the blocks of the gate."""
-    cell, units = layer.cell, layer.units
+    cell = layer.cell
+    units = layer.units
 
-    def split(weight: np.ndarray) -> np.ndarray:
+    def split(variable: keras.Variable) -> np.ndarray:
+        weight = keras.ops.convert_to_numpy(variable)
         return np.stack(np.split(weight, weight.shape[-1] // units, axis=-1))
 
-    kernel = split(keras.ops.convert_to_numpy(cell.kernel))
-    recurrent = split(keras.ops.convert_to_numpy(cell.recurrent_kernel))
+    kernel = split(cell.kernel)
+    recurrent = split(cell.recurrent_kernel)
     if isinstance(layer, keras.layers.GRU):
         return _gru_blocks(layer, kernel, recurrent)
     bias = np.zeros(kernel.shape[::2], kernel.dtype)
     if layer.use_bias:
-        bias = split(keras.ops.convert_to_numpy(cell.bias))
+        bias = split(cell.bias)
     return _Blocks(kernel, recurrent, bias)
 
 

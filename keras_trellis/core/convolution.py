@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.types import Number
+
 
 class Kept(NamedTuple):
     """The time steps of a sequence that are still needed: from one on, every so many.
@@ -15,7 +17,7 @@ class Kept(NamedTuple):
         every: their distance.
     """
 
-    begin: int | tf.Tensor
+    begin: Number
     every: int
 
 
@@ -23,16 +25,26 @@ ALL = Kept(0, 1)
 """All steps. Compare with `is`: where T is unknown, `begin` is a tensor."""
 
 
-def time_steps(sequences: tf.Tensor) -> int | tf.Tensor:
-    """Returns T of [B, T, C]: an integer where it is known, else a scalar."""
-    return tf.shape(sequences)[1] if sequences.shape[1] is None else sequences.shape[1]
+def time_steps(sequences: tf.Tensor) -> Number:
+    """Returns T of [B, T, C]."""
+    return _size(sequences, 1)
 
 
-def zeros(sequences: tf.Tensor, steps: int | tf.Tensor | None, channels: int) -> tf.Tensor:
-    """Returns zeros [B, steps, channels] for sequences [B, T, p]; None stands for T steps."""
-    batch = tf.shape(sequences)[0] if sequences.shape[0] is None else sequences.shape[0]
-    steps = time_steps(sequences) if steps is None else steps
-    return tf.zeros([batch, steps, channels], sequences.dtype)
+def _size(sequences: tf.Tensor, axis: int) -> Number:
+    known = sequences.shape[axis]
+    return tf.shape(sequences)[axis] if known is None else known
+
+
+def zeros(sequences: tf.Tensor, steps: Number, channels: int) -> tf.Tensor:
+    """Returns zeros [B, steps, channels] for sequences [B, ...]."""
+    batch_size = _size(sequences, 0)
+    return tf.zeros([batch_size, steps, channels], sequences.dtype)
+
+
+def zero_rows(sequences: tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns zeros [B, channels] for sequences [B, ...]."""
+    batch_size = _size(sequences, 0)
+    return tf.zeros([batch_size, channels], sequences.dtype)
 
 
 def repeated(state: tf.Tensor, count: int) -> tf.Tensor:
@@ -40,7 +52,8 @@ def repeated(state: tf.Tensor, count: int) -> tf.Tensor:
 
     As an einsum: inside a loop XLA cannot differentiate TensorFlow's repetitions.
     """
-    return tf.einsum("bu,t->btu", state, tf.ones([count], state.dtype))
+    ones = tf.ones([count], state.dtype)
+    return tf.einsum("bu,t->btu", state, ones)
 
 
 def masked(sequences: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
@@ -65,7 +78,9 @@ def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
         [B, T, C]; at step t the value of step t - steps.
     """
     # The gradient of a split takes a fraction of the time of that of an index.
-    return tf.split(padded, [width - steps, -1, steps], axis=1)[1]
+    sizes = [width - steps, -1, steps]
+    _, delayed, _ = tf.split(padded, sizes, axis=1)
+    return delayed
 
 
 def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Tensor:
@@ -80,8 +95,9 @@ def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Ten
     Returns:
         [B, T, k * C].
     """
-    joined = [delay(padded, width, (taps - 1 - tap) * dilation) for tap in range(taps)]
-    return joined[0] if taps == 1 else tf.concat(joined, axis=-1)
+    delays = [tap * dilation for tap in reversed(range(taps))]
+    read = [delay(padded, width, steps) for steps in delays]
+    return tf.concat(read, axis=-1)
 
 
 def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
@@ -91,12 +107,16 @@ def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
     begin, every = kept
     if every > 1:
         return sequences[:, begin::every]
-    return tf.split(sequences, [begin, -1], axis=1)[1]  # `delay` says why not an index
+    _, rest = tf.split(sequences, [begin, -1], axis=1)  # `delay` says why not an index
+    return rest
 
 
-def last_steps(sequences: tf.Tensor, count: int | tf.Tensor | None) -> tf.Tensor:
+def last_steps(sequences: tf.Tensor, count: Number | None) -> tf.Tensor:
     """Returns the last `count` steps of [B, T, C]; None for all."""
-    return sequences if count is None else sequences[:, time_steps(sequences) - count :]
+    if count is None:
+        return sequences
+    begin = time_steps(sequences) - count
+    return sequences[:, begin:]
 
 
 def multiply(sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.Tensor:
@@ -105,10 +125,12 @@ def multiply(sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -
     `tf.tensordot` will not do: XLA cannot differentiate it in a loop with unknown sizes.
     """
     products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
-    channels, steps = matrix.shape[0 if transpose else 1], sequences.shape[1]
+    channels = products.shape[-1]
+    steps = sequences.shape[1]
     if steps:  # fewer operations, which counts where there is a single step
         return tf.reshape(products, [-1, steps, channels])
-    return tf.reshape(products, tf.concat([tf.shape(sequences)[:2], [channels]], axis=0))
+    shape = tf.concat([tf.shape(sequences)[:2], [channels]], axis=0)
+    return tf.reshape(products, shape)
 
 
 def rows(sequences: tf.Tensor) -> tf.Tensor:
@@ -134,5 +156,5 @@ def causal_convolution(
     Returns:
         [B, T', output channels], T' the number of steps kept.
     """
-    taps = keep_steps(join_taps(padded, width, kernel.shape[0], dilation), kept)
-    return multiply(taps, rows(kernel))
+    taps = join_taps(padded, width, kernel.shape[0], dilation)
+    return multiply(keep_steps(taps, kept), rows(kernel))

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
+from keras_trellis.types import Number
 
 _GENERATOR = "philox"
+
+Shape: TypeAlias = Sequence[Number] | tf.Tensor
 
 
 class Rate:
@@ -59,14 +62,12 @@ def stream_seed(seed: tf.Tensor, name: str) -> tf.Tensor:
     return fold_in(seed, zlib.crc32(name.encode()) >> 1)  # an int32
 
 
-def fold_in(seed: tf.Tensor, data: int | tf.Tensor) -> tf.Tensor:
+def fold_in(seed: tf.Tensor, data: Number) -> tf.Tensor:
     """Returns a new seed [2] that depends on `seed` [2] and on an integer."""
     return tf.random.fold_in(seed, data, alg=_GENERATOR)
 
 
-def dropout_mask(
-    shape: Sequence[int | tf.Tensor] | tf.Tensor, rate: float, seed: tf.Tensor, dtype: tf.DType
-) -> tf.Tensor:
+def dropout_mask(shape: Shape, rate: float, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Returns a mask of inverted dropout: 0 with probability `rate`, else 1 / (1 - rate).
 
     Args:
@@ -75,15 +76,16 @@ def dropout_mask(
         seed: int32 [2].
         dtype: the mask's type.
     """
-    kept = uniform_bits(shape, seed) >= tf.constant(int(rate * 2**32), tf.uint32)
-    return tf.cast(kept, dtype) * tf.constant(1.0 / (1.0 - rate), dtype)
+    least = tf.constant(int(rate * 2**32), tf.uint32)
+    kept = uniform_bits(shape, seed) >= least
+    return tf.cast(kept, dtype) * (1.0 / (1.0 - rate))
 
 
 def stream_mask(
     seed: tf.Tensor | None,
     name: str,
     rate: float,
-    shape: Sequence[int | tf.Tensor] | tf.Tensor,
+    shape: Shape,
     dtype: tf.DType,
 ) -> tf.Tensor | None:
     """Returns the mask of the random stream `name`; None without a seed or a rate.
@@ -100,7 +102,7 @@ def stream_mask(
     return dropout_mask(shape, rate, stream_seed(seed, name), dtype)
 
 
-def uniform_bits(shape: Sequence[int | tf.Tensor] | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def uniform_bits(shape: Shape, seed: tf.Tensor) -> tf.Tensor:
     """Returns uniform uint32 numbers.
 
     They are integers: XLA and TensorFlow's kernels turn the same bits into different floats.

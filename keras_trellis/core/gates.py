@@ -42,9 +42,9 @@ class LSTMGate(Gate):
         """Returns (h, c)."""
         write, keep, candidate, read = blocks
         _, cell = shifted_state
-        cell = self.recurrent_activation(keep) * cell + self.recurrent_activation(
-            write
-        ) * self.activation(candidate)
+        kept = self.recurrent_activation(keep) * cell
+        written = self.recurrent_activation(write) * self.activation(candidate)
+        cell = kept + written
         return self.recurrent_activation(read) * self.activation(cell), cell
 
 
@@ -63,7 +63,8 @@ class GRUGate(Gate):
         update, reset, direct, gated = blocks
         (hidden,) = shifted_state
         update = self.recurrent_activation(update)
-        candidate = self.activation(direct + self.recurrent_activation(reset) * gated)
+        reset = self.recurrent_activation(reset)
+        candidate = self.activation(direct + reset * gated)
         return (update * hidden + (1 - update) * candidate,)
 
 
@@ -92,14 +93,13 @@ def get(identifier: str | Gate | dict[str, Any]) -> Gate:
     Raises:
         ValueError: `identifier` is none of these.
     """
-    if isinstance(identifier, Gate):
-        return identifier
+    gate = identifier
     if isinstance(identifier, dict):
         gate = keras.saving.deserialize_keras_object(identifier)
-        if isinstance(gate, Gate):
-            return gate
     elif isinstance(identifier, str) and identifier in NAMES:
-        return NAMES[identifier]()
+        gate = NAMES[identifier]()
+    if isinstance(gate, Gate):
+        return gate
     raise ValueError(
         f"`gate` must be one of {sorted(NAMES)} or a `keras_trellis.Gate`. "
         f"Received: gate={identifier!r}"

@@ -8,11 +8,13 @@ shape fails at a reshape, and a wrong id makes NaN.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-Sizes = Sequence["int | tf.Tensor | None"]
+from keras_trellis.types import Number
+
+Sizes: TypeAlias = Sequence[Number | None]
 
 _NARROW = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32)
 
@@ -41,7 +43,8 @@ def integers(name: str, value: Any) -> tf.Tensor:
         raise ValueError(
             f"`{name}` must be integers. Received: {name} of dtype {tensor.dtype.name}"
         )
-    return tf.cast(tensor, tf.int32 if tensor.dtype in _NARROW else tf.int64)
+    dtype = tf.int32 if tensor.dtype in _NARROW else tf.int64
+    return tf.cast(tensor, dtype)
 
 
 def sizes(tensor: tf.Tensor) -> list[Any]:
@@ -68,12 +71,15 @@ def with_shape(
         ValueError: it is not of this shape.
     """
     tensor = with_known_shape(name, tensor, wanted, expected)
-    message, static = _message(name, expected), _static(wanted)
-    if _is_known(tensor, wanted):
+    static = _static(wanted)
+    is_static = not any(map(tf.is_tensor, wanted))
+    if is_static and tensor.shape.is_subtype_of(static):
         return tensor
     found = tf.shape(tensor)
     numbers = tf.stack([-1 if size is None else size for size in wanted])
-    holds = (tf.size(found) == len(static)) & tf.reduce_all((found == numbers) | (numbers < 0))
+    fits = (found == numbers) | (numbers < 0)
+    holds = (tf.size(found) == len(static)) & tf.reduce_all(fits)
+    message = _message(name, expected)
     with tf.control_dependencies([_assertion(holds, message, found, "instead of", numbers)]):
         tensor = tf.identity(tensor)
     if None not in wanted:
@@ -162,7 +168,9 @@ def begun(name: str, ids: tf.Tensor) -> tf.Tensor:
 
 def where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
     """Returns values with zeros at masked positions, so that nothing reads what padding holds."""
-    return values if mask is None else tf.where(tf.cast(mask, tf.bool), values, 0)
+    if mask is None:
+        return values
+    return tf.where(tf.cast(mask, tf.bool), values, 0)
 
 
 def scored(
@@ -233,14 +241,6 @@ def _static(wanted: Sizes) -> tf.TensorShape:
 def _assertion(holds: tf.Tensor, *data: Any) -> tf.Operation:
     # `tf.debugging.Assert` would put a tf.cond around it, two functions more in the graph.
     return tf.raw_ops.Assert(condition=holds, data=list(data), summarize=8)
-
-
-def _is_known(tensor: tf.Tensor, wanted: Sizes) -> bool:
-    """Returns whether the static shape settles the check."""
-    return tensor.shape.rank is not None and all(
-        want is None or (found is not None and not tf.is_tensor(want))
-        for found, want in zip(tensor.shape, wanted, strict=True)
-    )
 
 
 def _text(shape: tf.TensorShape) -> str:

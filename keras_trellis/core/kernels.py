@@ -8,12 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+
+from keras_trellis.core.convolution import rows
 
 
 def norm(kernel: tf.Tensor) -> tf.Tensor:
     """Returns the Euclidean norm of each output channel's weights, [output channels]."""
-    return tf.sqrt(tf.reduce_sum(tf.square(kernel), axis=(0, 1)))
+    return tf.sqrt(_squared_norm(kernel))
+
+
+def _squared_norm(kernel: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.square(kernel), axis=(0, 1))
 
 
 def weight_normalized(kernel: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
@@ -26,10 +33,11 @@ def weight_normalized(kernel: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         kernel: the direction v, [k, input, output].
         scale: the length g, [output].
     """
-    squared = tf.reduce_sum(tf.square(kernel), axis=(0, 1))
-    empty = tf.equal(squared, 0)
-    inverse = tf.math.rsqrt(tf.where(empty, tf.ones_like(squared), squared))
-    return kernel * (scale * tf.where(empty, tf.zeros_like(inverse), inverse))
+    squared = _squared_norm(kernel)
+    filled = tf.not_equal(squared, 0)
+    inverse = tf.math.rsqrt(tf.where(filled, squared, 1))
+    inverse = tf.where(filled, inverse, 0)
+    return kernel * (scale * inverse)
 
 
 def drop_past_taps(kernel: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -41,7 +49,8 @@ def drop_past_taps(kernel: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """
     if kernel.shape[0] == 1:
         return kernel * mask
-    return tf.concat([kernel[:-1] * mask, kernel[-1:]], axis=0)
+    past, present = kernel[:-1], kernel[-1:]
+    return tf.concat([past * mask, present], axis=0)
 
 
 def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor:
@@ -55,10 +64,11 @@ def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor
     Returns:
         [1, p, blocks * units], zero for the groups 2 to G.
     """
-    taps, inputs, channels = kernel.shape
-    kernel = tf.reshape(kernel, [taps, inputs, blocks, channels // blocks])
-    width = channels // blocks * (groups - 1)
-    return tf.reshape(tf.pad(kernel, [[0, 0]] * 3 + [[0, width]]), [taps, inputs, -1])
+    _, inputs, channels = kernel.shape
+    first = tf.reshape(kernel, [inputs, blocks, 1, -1])
+    others = [0, groups - 1]
+    everywhere = tf.pad(first, [[0, 0], [0, 0], others, [0, 0]])
+    return tf.reshape(everywhere, [1, inputs, groups * channels])
 
 
 class MatrixForm(NamedTuple):
@@ -80,60 +90,44 @@ class MatrixForm(NamedTuple):
     def matrix(self, kernel: Any) -> tf.Tensor:
         """Returns a kernel as [k * input channels, output channels]."""
         kernel = tf.convert_to_tensor(kernel)
-        if self.groups > 1:
-            kernel = expand_group_hidden(kernel, self.blocks, self.groups)
-        return tf.reshape(kernel, [-1, kernel.shape[-1]])
+        dense = expand_group_hidden(kernel, self.blocks, self.groups)
+        return rows(dense)
 
     def kernel(self, matrix: tf.Tensor) -> tf.Tensor:
         """Returns the kernel of a matrix: the inverse of `matrix`."""
         if self.groups == 1:
             return tf.reshape(matrix, self.shape)
-        return contract_group_hidden(matrix, self.shape, self.blocks, self.groups)
+        _, inputs, channels = self.shape
+        width = channels // self.blocks
+        shape = [-1, self.groups, inputs, self.blocks, self.groups, width]
+        taps = tf.reshape(matrix, shape)
+        past, present = taps[:-1], taps[-1]
+        within = tf.einsum("kgibgc->kgibc", past)
+        across = tf.einsum("gibgc->gibc", present[:-1, :, :, 1:])  # each group and the next one
+        within = tf.reshape(within, [-1, inputs, channels])
+        across = tf.reshape(across, [-1, inputs, channels])
+        return tf.concat([within, across], axis=0)
 
     def constraint(self, constraint: Callable | None) -> Callable | None:
         """Turns a constraint on the matrix into one on the kernel."""
-        return constraint and (lambda kernel: self.kernel(constraint(self.matrix(kernel))))
+        if constraint is None:
+            return None
+        return lambda kernel: self.kernel(constraint(self.matrix(kernel)))
 
     def regularizer(self, regularizer: Callable | None) -> Callable | None:
         """Turns a regularizer of the matrix into one of the kernel."""
-        return regularizer and (lambda kernel: regularizer(self.matrix(kernel)))
+        if regularizer is None:
+            return None
+        return lambda kernel: regularizer(self.matrix(kernel))
 
     def initializer(self, initializer: Callable) -> Callable:
         """Turns an initializer that makes matrices into one of the kernel."""
 
-        def initialize(shape: Any, dtype: Any = None) -> tf.Tensor:
-            matrix_shape = self.matrix(tf.zeros(self.shape)).shape
+        def initialize(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+            matrix_shape = self.matrix(tf.zeros(shape)).shape
             return self.kernel(initializer(matrix_shape, dtype=dtype))
 
         return initialize
-
-
-def contract_group_hidden(
-    matrix: tf.Tensor, shape: Sequence[int], blocks: int, groups: int
-) -> tf.Tensor:
-    """Returns the blocks of a dense kernel: the inverse of `expand_group_hidden`.
-
-    Args:
-        matrix: the dense kernel, [k * units, blocks * units]; values outside the groups' places are
-            ignored.
-        shape: the kernel's shape.
-        blocks: the gate's number of blocks.
-        groups: the number of groups, G.
-    """
-    count, inputs, channels = shape
-    past = (count - (groups - 1)) // groups
-    taps = tf.reshape(matrix, [past + 1, groups, inputs, blocks, groups, channels // blocks])
-    place = _group_places(past, groups, tf.bool)
-    taps = tf.reduce_sum(tf.where(place, taps, tf.zeros_like(taps)), axis=4)
-    return tf.reshape(taps, [-1, inputs, channels])[:count]
-
-
-def _group_places(past: int, groups: int, dtype: tf.DType) -> tf.Tensor:
-    """Returns which group reads which, on each tap: [k, G, 1, 1, G, 1]."""
-    here = tf.eye(groups)
-    above = tf.pad(here[1:], [[0, 1], [0, 0]])
-    place = tf.stack([here] * past + [above])
-    return tf.cast(tf.reshape(place, [past + 1, groups, 1, 1, groups, 1]), dtype)
 
 
 def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor:
@@ -150,11 +144,16 @@ def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tenso
         [k, units, blocks * units], block diagonal on the past taps, block sub-diagonal on the
         present tap.
     """
-    count, inputs, channels = kernel.shape
-    past = (count - (groups - 1)) // groups
-    kernel = tf.reshape(kernel, [count, inputs, blocks, 1, channels // blocks])
-    present = tf.concat([kernel[past * groups :], tf.zeros_like(kernel[:1])], axis=0)
-    taps = tf.concat([kernel[: past * groups], present], axis=0)
-    taps = tf.reshape(taps, [past + 1, groups, inputs, blocks, 1, channels // blocks])
-    place = _group_places(past, groups, kernel.dtype)
-    return tf.reshape(taps * place, [past + 1, groups * inputs, groups * channels])
+    if groups == 1:
+        return kernel
+    _, inputs, channels = kernel.shape
+    width = channels // blocks
+    none = tf.zeros_like(kernel[:1])  # on the present tap the last group connects to none
+    kernel = tf.concat([kernel, none], axis=0)
+    taps = tf.reshape(kernel, [-1, groups, inputs, blocks, 1, width])
+    past = taps.shape[0] - 1
+    within, across = np.eye(groups), np.eye(groups, k=1)
+    places = np.stack([within] * past + [across])
+    places = places.reshape([-1, groups, 1, 1, groups, 1])
+    dense = taps * tf.constant(places, kernel.dtype)
+    return tf.reshape(dense, [-1, groups * inputs, groups * channels])

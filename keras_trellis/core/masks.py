@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.core.convolution import pad_left, zero_rows
 from keras_trellis.types import State
 
 
@@ -20,7 +21,9 @@ def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
     Other sequences and their mask are returned unchanged.
     """
     mask = of_steps(sequences, mask)
-    return sequences.to_tensor() if isinstance(sequences, tf.RaggedTensor) else sequences, mask
+    if isinstance(sequences, tf.RaggedTensor):
+        sequences = sequences.to_tensor()
+    return sequences, mask
 
 
 def of_steps(sequences: Any, mask: Any = None) -> Any:
@@ -32,14 +35,16 @@ def of_steps(sequences: Any, mask: Any = None) -> Any:
         mask = mask.to_tensor()
     if not isinstance(sequences, tf.RaggedTensor):
         return mask
-    present = tf.sequence_mask(sequences.row_lengths(), sequences.bounding_shape(axis=1))
+    longest = sequences.bounding_shape(axis=1)
+    present = tf.sequence_mask(sequences.row_lengths(), longest)
     return present if mask is None else present & flat(mask)
 
 
 def flat(mask: Any) -> tf.Tensor:
     """Returns a mask [B, T], or [B, T, 1] as from some layers, as booleans [B, T]."""
     mask = tf.cast(mask, tf.bool)
-    return tf.squeeze(mask, -1) if mask.shape.rank == 3 and mask.shape[-1] == 1 else mask
+    has_channel = mask.shape.rank == 3 and mask.shape[-1] == 1
+    return tf.squeeze(mask, -1) if has_channel else mask
 
 
 class Packing(NamedTuple):
@@ -74,14 +79,15 @@ def packing(mask: tf.Tensor | None) -> Packing | None:
 
 def zero_masked(sequences: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Sets the masked steps of [B, T, C] to zero, NaN included."""
-    return tf.where(tf.expand_dims(mask, -1), sequences, tf.zeros_like(sequences))
+    return tf.where(tf.expand_dims(mask, -1), sequences, 0)
 
 
 def pack(sequences: tf.Tensor, plan: Packing | None) -> tf.Tensor:
     """Moves the valid steps of [B, T, C] to the left, and fills the rest with zeros."""
     if plan is None:
         return sequences
-    return tf.gather(zero_masked(sequences, plan.mask), plan.order, axis=1, batch_dims=1)
+    valid = zero_masked(sequences, plan.mask)
+    return tf.gather(valid, plan.order, axis=1, batch_dims=1)
 
 
 def unpack(
@@ -97,8 +103,9 @@ def unpack(
     if plan is None:
         return sequences
     if before is None:
-        before = tf.zeros([tf.shape(sequences)[0], sequences.shape[-1]], sequences.dtype)
-    return tf.gather(_prepend(before, sequences), plan.seen, axis=1, batch_dims=1)
+        before = zero_rows(sequences, sequences.shape[-1])
+    padded = _prepend(before, sequences)
+    return tf.gather(padded, plan.seen, axis=1, batch_dims=1)
 
 
 def last_valid(state: State, plan: Packing | None, before: State) -> State:
@@ -112,13 +119,17 @@ def last_valid(state: State, plan: Packing | None, before: State) -> State:
     Returns:
         each [B, C].
     """
-    pairs = list(zip(before, state, strict=True))
-    if plan is None:
-        return tuple(_prepend(first, each[:, -1:])[:, -1] for first, each in pairs)
-    return tuple(
-        tf.gather(_prepend(first, each), plan.count, axis=1, batch_dims=1) for first, each in pairs
-    )
+    found = []
+    for first, each in zip(before, state, strict=True):
+        if plan is None:
+            padded = _prepend(first, each[:, -1:])
+            last = padded[:, -1]
+        else:
+            padded = _prepend(first, each)
+            last = tf.gather(padded, plan.count, axis=1, batch_dims=1)
+        found.append(last)
+    return tuple(found)
 
 
 def _prepend(first: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
-    return tf.concat([tf.expand_dims(first, 1), sequences], axis=1)
+    return pad_left(tf.expand_dims(first, 1), sequences)

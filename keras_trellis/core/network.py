@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.core.convolution import zero_rows, zeros
 from keras_trellis.core.gates import Gate
-from keras_trellis.types import State
+from keras_trellis.types import Number, State
 
 
 class Weights(NamedTuple):
@@ -83,9 +84,23 @@ class Network:
         """Returns how many time steps of the past a level reads of the level below."""
         return max(self.kernel_size - 1, 1) * self.dilation(level)
 
-    def begun(self, state: State, level: int | tf.Tensor) -> State:
+    @property
+    def cached_steps(self) -> int:
+        """How many time steps of the past all levels together read."""
+        return sum(map(self.width, range(self.depth)))
+
+    def bottom(self, sequences: tf.Tensor, steps: Number) -> State:
+        """Returns the state below level 0: zeros, each [B, steps, units]."""
+        return (zeros(sequences, steps, self.units),) * self.gate.states
+
+    def no_history(self, sequences: tf.Tensor) -> State:
+        """Returns the initial state of sequences without one: zeros, each [B, units]."""
+        return (zero_rows(sequences, self.units),) * self.gate.states
+
+    def begun(self, state: State, level: Number) -> State:
         """Returns the state of a level with zeros in the groups that begin above it."""
         if self.staggered == 1:
             return state
         group = tf.range(self.units) // (self.units // self.staggered)
-        return tuple(tf.where(group <= level, each, tf.zeros_like(each)) for each in state)
+        begun = group <= level
+        return tuple(tf.where(begun, each, 0) for each in state)

@@ -29,7 +29,9 @@ def receptive_field(
     cycle = dilation_cycle(dilation_rate)
     turns, rest = divmod(depth, len(cycle))
     total = turns * sum(cycle) + sum(cycle[:rest])
-    return 1 + ((kernel_size - 1) * total if kernel_size > 1 else total - cycle[0])
+    if kernel_size == 1:
+        return 1 + total - cycle[0]
+    return 1 + (kernel_size - 1) * total
 
 
 def depth_for(steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence[int] = 1) -> int:
@@ -48,7 +50,8 @@ def depth_for(steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence
     cycle = dilation_cycle(dilation_rate)
     # Count whole turns of the cycle by division: a million steps must not take as many iterations.
     reach = max(kernel_size - 1, 1) * sum(cycle)
-    depth = max(1, (steps - 1) // reach * len(cycle) - len(cycle))
+    turns = (steps - 1) // reach - 1
+    depth = max(1, turns * len(cycle))
     while receptive_field(depth, kernel_size=kernel_size, dilation_rate=cycle) < steps:
         depth += 1
     return depth

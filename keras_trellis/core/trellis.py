@@ -17,10 +17,11 @@ from keras_trellis.core.convolution import (
     masked,
     pad_left,
     repeated,
+    time_steps,
     zeros,
 )
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.types import State
+from keras_trellis.types import Number, State
 
 
 def trellis(
@@ -31,7 +32,7 @@ def trellis(
     mask: tf.Tensor | None = None,
     *,
     stops: Collection[int] = (),
-    kept: int | tf.Tensor | None = None,
+    kept: Number | None = None,
 ) -> tuple[list[tf.Tensor], State]:
     """Runs all levels over whole sequences.
 
@@ -50,17 +51,16 @@ def trellis(
     """
     plan = masks.packing(mask)
     inputs = masks.pack(sequences, plan)
-    state = (zeros(inputs, None, network.units),) * network.gate.states
-    initial = initial or tuple(tf.reduce_sum(each, axis=1) for each in state)  # zeros [B, units]
-    inputs = pad_left(zeros(inputs, network.input_width, inputs.shape[-1]), inputs)
-    inputs = masked(inputs, weights.input_mask)
+    gate = network.gate
+    state = network.bottom(inputs, time_steps(inputs))
+    initial = initial or network.no_history(inputs)
+    past = zeros(inputs, network.input_width, inputs.shape[-1])
+    inputs = masked(pad_left(past, inputs), weights.input_mask)
     collected = []
     for level in range(network.depth):
         dilation, width = network.dilation(level), network.width(level)
-        padded = [
-            pad_left(repeated(left, width), below)
-            for left, below in zip(initial, state, strict=True)
-        ]
+        left = [repeated(each, width) for each in initial]
+        padded = list(map(pad_left, left, state))
         hidden = masked(padded[0], weights.state_mask)
         total = causal_convolution(hidden, weights.recurrent_kernel, dilation, width)
         if level % network.inject_every == 0:
@@ -68,8 +68,9 @@ def trellis(
         if weights.bias is not None:
             total += weights.bias
         shifted = tuple(delay(each, width, dilation) for each in padded)
-        state = network.gate.step(tf.split(total, network.gate.blocks, axis=-1), shifted)
-        state = network.begun(state, level)
+        blocks = tf.split(total, gate.blocks, axis=-1)
+        state = network.begun(gate.step(blocks, shifted), level)
         if level + 1 in stops:
-            collected.append(last_steps(masks.unpack(state[0], plan), kept))
+            outputs = masks.unpack(state[0], plan)
+            collected.append(last_steps(outputs, kept))
     return collected, masks.last_valid(state, plan, initial)

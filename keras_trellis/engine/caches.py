@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import tensorflow as tf
 
-from keras_trellis.core.convolution import repeated, time_steps, zeros
+from keras_trellis.core.convolution import last_steps, pad_left, repeated, zeros
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network
 from keras_trellis.types import Cache, State
 
 
-def sizes(network: Network) -> list[tuple[int, int]]:
-    """Returns for each place in the dilation cycle the number of its levels, and their width.
-
-    The width is the number of time steps that each of these levels keeps.
-    """
+def order(network: Network) -> list[int]:
+    """Returns the levels in the order of `Cache.levels`, by their place in the dilation cycle."""
     cycle = len(network.cycle)
-    counts = [len(range(place, network.depth, cycle)) for place in range(cycle)]
-    return [(count, network.width(place)) for place, count in enumerate(counts)]
+    return sorted(range(network.depth), key=lambda level: level % cycle)
+
+
+def ends(network: Network) -> list[int]:
+    """Returns for each level, from the lowest up, where its steps end in `Cache.levels`."""
+    found = [0] * network.depth
+    end = 0
+    for level in order(network):
+        end += network.width(level)
+        found[level] = end
+    return found
 
 
 def begin(network: Network, inputs: int, state: State) -> Cache:
@@ -30,12 +34,24 @@ def begin(network: Network, inputs: int, state: State) -> Cache:
         inputs: the number of input channels, p.
         state: what stands to the left of every level, each [B, units].
     """
-    total = sum(count * width for count, width in sizes(network))
     return Cache(
         inputs=zeros(state[0], network.input_width, inputs),
-        levels=tuple(repeated(each, total) for each in state),
-        state=tuple(state),
+        levels=tuple(repeated(each, network.cached_steps) for each in state),
+        state=state,
         steps=tf.zeros_like(state[0][:, 0], tf.int32),
+    )
+
+
+def shapes(network: Network, inputs: int, rows: int | None) -> Cache:
+    """Returns the shapes of a cache of so many rows; None where their number is unknown."""
+    units, states = network.units, network.gate.states
+    level = tf.TensorShape([rows, network.cached_steps, units])
+    state = tf.TensorShape([rows, units])
+    return Cache(
+        inputs=tf.TensorShape([rows, network.input_width, inputs]),
+        levels=(level,) * states,
+        state=(state,) * states,
+        steps=tf.TensorShape([rows]),
     )
 
 
@@ -51,35 +67,30 @@ def keep(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:
         [B, width, C].
     """
     if plan is None:
-        return padded[:, time_steps(padded) - width :]
+        return last_steps(padded, width)
     places = tf.expand_dims(plan.count, 1) + tf.range(width)
     return tf.gather(padded, places, axis=1, batch_dims=1)
 
 
-def split_levels(levels: tf.Tensor, parts: Sequence[tuple[int, int]]) -> list[tf.Tensor]:
+def split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:
     """Splits what the levels keep of one state by their place in the dilation cycle.
 
     Args:
+        network: the network's shape.
         levels: [B, S, units], an entry of `Cache.levels`.
-        parts: what `sizes` returns.
 
     Returns:
         For each place [B, levels, steps, units].
     """
-    pieces = tf.split(levels, [count * width for count, width in parts], axis=1)
-    return [
-        tf.reshape(piece, [tf.shape(piece)[0], count, width, piece.shape[-1]])
-        for piece, (count, width) in zip(pieces, parts, strict=True)
-    ]
-
-
-def ends(network: Network) -> Iterator[tuple[int, int]]:
-    """Yields for each level, in the order of `Cache.levels`, where its steps end; its dilation."""
-    end = 0
-    for (count, width), dilation in zip(sizes(network), network.cycle, strict=True):
-        for _ in range(count):
-            end += width
-            yield end, dilation
+    cycle = len(network.cycle)
+    shapes, sizes = [], []
+    for place in range(cycle):
+        count = len(range(place, network.depth, cycle))
+        width = network.width(place)
+        shapes.append([-1, count, width, network.units])
+        sizes.append(count * width)
+    parts = tf.split(levels, sizes, axis=1)
+    return list(map(tf.reshape, parts, shapes))
 
 
 def push(levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | None) -> tf.Tensor:
@@ -87,7 +98,7 @@ def push(levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | 
 
     Args:
         levels: [B, S, units], an entry of `Cache.levels`.
-        steps: [B, L, units], a step for each level, in the same order.
+        steps: [B, L, units], a step for each level, from the lowest up.
         network: the network's shape.
         plan: the packing of the step; None where it is valid.
 
@@ -95,10 +106,11 @@ def push(levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | 
         [B, S, units].
     """
     places, begin = [], 0
-    # A loop over steps may have lost the static shape of the cache.
-    total = sum(count * width for count, width in sizes(network))
-    for level, (end, _) in enumerate(ends(network)):
-        places += [*range(begin + 1, end), total + level]
+    for level in order(network):
+        end = begin + network.width(level)
+        places += [*range(begin + 1, end), network.cached_steps + level]
         begin = end
-    pushed = tf.gather(tf.concat([levels, steps], axis=1), places, axis=1)
-    return pushed if plan is None else tf.where(tf.expand_dims(plan.mask, -1), pushed, levels)
+    pushed = tf.gather(pad_left(levels, steps), places, axis=1)
+    if plan is None:
+        return pushed
+    return tf.where(tf.expand_dims(plan.mask, -1), pushed, levels)

@@ -7,9 +7,11 @@ from typing import TypeVar
 
 import tensorflow as tf
 
+from keras_trellis.types import Number
+
 Carry = TypeVar("Carry")
 
-Advance = Callable[[Carry, "int | tf.Tensor", int], Carry]
+Advance = Callable[[Carry, Number, int], Carry]
 """From what the levels below leave, a level and its phase to what the level leaves.
 
 The phase, level % period, is a Python integer.

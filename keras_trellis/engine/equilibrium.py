@@ -12,15 +12,20 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps, pad_left, zeros
+from keras_trellis.core.convolution import (
+    last_steps,
+    pad_left,
+    repeated,
+    time_steps,
+    zeros,
+)
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches, injection, streaming
 from keras_trellis.engine.fixed_point import Convergence, fixed_point
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
-from keras_trellis.engine.whole import context
-from keras_trellis.types import Cache, State
+from keras_trellis.types import Cache, Number, State
 
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -40,18 +45,29 @@ class Solver(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """What one turn of the levels depends on: `pasts` stand to the left, level by level."""
+    """What one turn of the levels depends on.
+
+    Attributes:
+        network: the network's shape.
+        solver: how the state is found.
+        plan: the packing of the sequences.
+        pasts: what stands to the left of each level, each [B, W, units].
+        addends: what joins the products.
+        hidden: the hidden kernel.
+    """
 
     network: Network
+    solver: Solver
+    plan: Packing | None
     pasts: Sequence[State]
     addends: Addends
     hidden: HiddenKernel
-    training: bool
 
     def level(self, phase: int, state: State) -> State:
         """Returns the state of one level from that of the level below."""
+        gate = self.network.gate
         reach = Reach(self.network.kernel_size, self.network.dilation(phase))
-        run_level = level(self.network.gate, reach, self.hidden, training=self.training)
+        run_level = level(gate, reach, self.hidden, training=self.solver.training)
         addend = injection.addend(self.network, self.addends, phase)
         return run_level(self.pasts[phase], state, addend)
 
@@ -63,7 +79,7 @@ def settle(
     initial: State | None = None,
     mask: tf.Tensor | None = None,
     *,
-    kept: int | tf.Tensor | None = None,
+    kept: Number | None = None,
     solver: Solver,
 ) -> tuple[tf.Tensor, State, Convergence]:
     """Runs whole sequences.
@@ -85,13 +101,15 @@ def settle(
     sequences = masks.pack(sequences, plan)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     addends = injection.inject(network, weights, sequences, past)
-    empty = (zeros(sequences, None, network.units),) * network.gate.states
-    pasts = [context(empty, initial, network.width(phase)) for phase in range(network.depth)]
+    before = initial or network.no_history(sequences)
+    pasts = []
+    for phase in range(network.depth):
+        width = network.width(phase)
+        pasts.append(tuple(repeated(each, width) for each in before))
     hidden = hidden_kernel(weights, solver.training)
-    turn = _Turn(network, pasts, addends, hidden, solver.training)
-    state, convergence = _solve(turn, empty, plan, solver)
+    turn = _Turn(network, solver, plan, pasts, addends, hidden)
+    state, convergence = _solve(turn, sequences)
     outputs = last_steps(masks.unpack(state[0], plan), kept)
-    before = initial or tuple(tf.reduce_sum(each, axis=1) for each in empty)
     found = (last_steps(each, kept) for each in _unpack(convergence, plan))
     return outputs, masks.last_valid(state, plan, before), Convergence(*found)
 
@@ -113,54 +131,50 @@ def stream(
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     addends = injection.inject(network, weights, sequences, cache.inputs)
-    # Levels stand in the cache by their place in the dilation cycle.
-    order = sorted(range(network.depth), key=lambda phase: phase % len(network.cycle))
+    order = caches.order(network)
     widths = [network.width(phase) for phase in order]
-    parts = zip(*(tf.split(each, widths, axis=1) for each in cache.levels), strict=True)
-    by_phase = dict(zip(order, parts, strict=True))
+    split = [tf.split(each, widths, axis=1) for each in cache.levels]
+    by_level = zip(*split, strict=True)
+    by_phase = dict(zip(order, by_level, strict=True))
     pasts = [by_phase[phase] for phase in range(network.depth)]
     hidden = hidden_kernel(weights, solver.training)
-    turn = _Turn(network, pasts, addends, hidden, solver.training)
-    empty = (zeros(sequences, None, network.units),) * network.gate.states
-    top, _ = _solve(turn, empty, plan, solver)
-    below, kept = top, {}
+    turn = _Turn(network, solver, plan, pasts, addends, hidden)
+    top, _ = _solve(turn, sequences)
+    below, kept = top, []
     for phase, past in enumerate(pasts):
         if phase:
             below = turn.level(phase - 1, below)
-        kept[phase] = [
-            caches.keep(pad_left(left, each), left.shape[1], plan)
-            for left, each in zip(past, below, strict=True)
-        ]
-    columns = zip(*(kept[phase] for phase in order), strict=True)
-    levels = tuple(tf.concat(each, axis=1) for each in columns)
+        width = network.width(phase)
+        padded = map(pad_left, past, below)
+        kept.append([caches.keep(each, width, plan) for each in padded])
+    by_state = zip(*(kept[phase] for phase in order), strict=True)
+    levels = tuple(tf.concat(each, axis=1) for each in by_state)
     return streaming.next_cache(network, sequences, cache, plan, top, levels)
 
 
-def _solve(
-    turn: _Turn, empty: State, plan: Packing | None, solver: Solver
-) -> tuple[State, Convergence]:
+def _solve(turn: _Turn, sequences: tf.Tensor) -> tuple[State, Convergence]:
     """Returns the state that one turn of the levels leaves as it is."""
-    states = turn.network.gate.states
+    network, solver, plan, pasts, addends, hidden = turn
+    states = network.gate.states
 
-    def run(joined: tf.Tensor, variable: Any) -> tf.Tensor:
-        pasts, addends, kernel = variable
-        hidden = turn.hidden._replace(kernel=kernel)
-        here = turn._replace(pasts=pasts, addends=addends, hidden=hidden)
+    def run(joined: tf.Tensor, parameters: Any) -> tf.Tensor:
+        pasts, addends, kernel = parameters
+        here = turn._replace(pasts=pasts, addends=addends)
+        here = here._replace(hidden=hidden._replace(kernel=kernel))
         state = tuple(tf.split(joined, states, axis=-1))
-        for phase in range(turn.network.depth):
+        for phase in range(network.depth):
             state = here.level(phase, state)
         return tf.concat(state, axis=-1)
 
-    dtype = empty[0].dtype.name
     solved = None
     if plan is not None:  # the steps that only fill up packed sequences
-        valid = tf.sequence_mask(plan.count, tf.shape(plan.mask)[1])
+        valid = tf.sequence_mask(plan.count, time_steps(sequences))
         solved = tf.logical_not(valid)
     joined, convergence = fixed_point(
         run,
-        tf.concat(empty, axis=-1),
-        (turn.pasts, turn.addends, turn.hidden.kernel),
-        tolerance=max(solver.tolerance, 4 * _EPSILON[dtype]),
+        zeros(sequences, time_steps(sequences), states * network.units),
+        (pasts, addends, hidden.kernel),
+        tolerance=max(solver.tolerance, 4 * _EPSILON[sequences.dtype.name]),
         max_iterations=solver.max_iterations,
         solved=solved,
         training=solver.training,
@@ -173,9 +187,10 @@ def _unpack(convergence: Convergence, plan: Packing | None) -> Convergence:
     if plan is None:
         return convergence
     residual, iterations, converged = convergence
-
-    def move(values: tf.Tensor, before: Any) -> tf.Tensor:
-        first = tf.fill([tf.shape(values)[0], 1], tf.cast(before, values.dtype))
-        return tf.squeeze(masks.unpack(tf.expand_dims(values, -1), plan, first), -1)
-
-    return Convergence(move(residual, 0), move(iterations, 0), move(converged, True))
+    none = tf.zeros_like(plan.count)
+    nothing = tf.cast(none, residual.dtype)
+    return Convergence(
+        residual=masks.unpack(residual, plan, nothing),
+        iterations=masks.unpack(iterations, plan, none),
+        converged=masks.unpack(converged, plan, tf.equal(none, 0)),
+    )

@@ -6,6 +6,7 @@ https://arxiv.org/abs/1909.01377.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,33 +91,37 @@ def solve(
         # A map whose static shape is less known would change the loop variables.
         after = tf.ensure_shape(function(loop.iterate), guess.shape)
         loop = _observe(loop, after, tolerance, reverse)
-        following = tf.cond(
-            tf.equal(count % _PERIOD, _PERIOD - 1),
-            lambda: _extrapolate(loop, reverse),
-            lambda: loop.after,
-        )
+        extrapolates = tf.equal(count % _PERIOD, _PERIOD - 1)
+        following = tf.cond(extrapolates, lambda: _extrapolate(loop, reverse), lambda: loop.after)
         # The last iterate stays, so that what is returned is what the residual was taken of.
-        stays = loop.convergence.converged | tf.equal(count, max_iterations - 1)
-        iterate = tf.where(tf.expand_dims(stays, -1), loop.iterate, following)
-        return count + 1, loop._replace(iterate=tf.ensure_shape(iterate, guess.shape))
+        is_last = tf.equal(count, max_iterations - 1)
+        stays = tf.expand_dims(loop.convergence.converged | is_last, -1)
+        iterate = tf.where(stays, loop.iterate, following)
+        iterate = tf.ensure_shape(iterate, guess.shape)
+        return count + 1, loop._replace(iterate=iterate)
 
     def goes_on(count: tf.Tensor, loop: _Loop) -> tf.Tensor:
         # Once at least: a result on which nothing was applied has no gradient, not even zero.
-        return tf.equal(count, 0) | tf.reduce_any(tf.logical_not(loop.convergence.converged))
+        solved = tf.reduce_all(loop.convergence.converged)
+        return tf.equal(count, 0) | tf.logical_not(solved)
 
-    empty = tf.zeros_like(guess)
-    shape = tf.shape(guess)[:2]
-    begin = Convergence(
-        residual=tf.zeros_like(_squares(guess)),
-        iterations=tf.zeros(shape, tf.int32),
-        converged=tf.zeros(shape, tf.bool) if solved is None else solved,
+    empty, residual = tf.zeros_like(guess), tf.zeros_like(_squares(guess))
+    if solved is None:
+        solved = tf.zeros_like(residual, tf.bool)
+    begin = _Loop(
+        iterate=guess,
+        after=empty,
+        error=empty,
+        after_changes=(empty,) * _MEMORY,
+        error_changes=(empty,) * _MEMORY,
+        convergence=Convergence(
+            residual=residual,
+            iterations=tf.zeros_like(residual, tf.int32),
+            converged=tf.ensure_shape(solved, residual.shape),
+        ),
     )
-    begin = Convergence(*(tf.ensure_shape(each, guess.shape[:2]) for each in begin))
     _, loop = tf.while_loop(
-        goes_on,
-        advance,
-        (tf.constant(0), _Loop(guess, empty, empty, (empty,) * _MEMORY, (empty,) * _MEMORY, begin)),
-        maximum_iterations=max_iterations,
+        goes_on, advance, (tf.constant(0), begin), maximum_iterations=max_iterations
     )
     return loop.iterate, loop.convergence
 
@@ -126,8 +131,9 @@ def _observe(loop: _Loop, after: tf.Tensor, tolerance: float, reverse: bool) -> 
     error = after - loop.iterate
     before = loop.convergence
     residual = _residual(error, after, reverse)
-    unsolved = tf.logical_not(before.converged | (residual <= tolerance))
-    solved = tf.equal(_running_sum(tf.cast(unsolved, tf.int32), reverse), 0)
+    open_before = tf.cast(tf.logical_not(before.converged), tf.int32)
+    still_open = tf.where(residual <= tolerance, 0, open_before)
+    solved = tf.equal(_running_sum(still_open, reverse), 0)
     return _Loop(
         iterate=loop.iterate,
         after=after,
@@ -136,7 +142,7 @@ def _observe(loop: _Loop, after: tf.Tensor, tolerance: float, reverse: bool) -> 
         error_changes=(error - loop.error, *loop.error_changes[:-1]),
         convergence=Convergence(
             residual=tf.where(before.converged, before.residual, residual),
-            iterations=before.iterations + tf.cast(tf.logical_not(before.converged), tf.int32),
+            iterations=before.iterations + open_before,
             converged=before.converged | solved,
         ),
     )
@@ -154,15 +160,16 @@ def _extrapolate(loop: _Loop, reverse: bool) -> tf.Tensor:
         return _running_sum(tf.reduce_sum(products, axis=-1), reverse)
 
     columns = (*loop.error_changes, loop.error)
-    gram = [
-        tf.stack([product(left, right) for right in columns], axis=-1)
-        for left in loop.error_changes
-    ]
+    gram = []
+    for left in loop.error_changes:
+        row = [product(left, right) for right in columns]
+        gram.append(tf.stack(row, axis=-1))
     # Constants to TensorFlow's own gradient: whatever the weights, the iterates settle in z.
-    weights = tf.stop_gradient(_solve_positive(tf.stack(gram, axis=-2)))
+    weights = _solve_positive(tf.stack(gram, axis=-2))
+    weights = tf.cast(tf.stop_gradient(weights), loop.after.dtype)
     result = loop.after
-    for weight, change in zip(tf.unstack(weights, axis=-1), loop.after_changes, strict=True):
-        result -= tf.expand_dims(tf.cast(weight, result.dtype), -1) * change
+    for place, change in enumerate(loop.after_changes):
+        result -= weights[..., place : place + 1] * change
     return result
 
 
@@ -182,10 +189,10 @@ def _solve_positive(system: tf.Tensor) -> tf.Tensor:
     # Where a column is zero, so is its weight.
     system += unit * (_RIDGE * system + 1e-30)
     for place in range(size):
-        pivot = system[..., place : place + 1, :]
-        pivot /= pivot[..., place : place + 1]
-        column = slice(place, place + 1)
-        system -= (system[..., column] - unit[:, column]) * pivot
+        here = slice(place, place + 1)
+        pivot = system[..., here, :]
+        pivot /= pivot[..., here]
+        system -= (system[..., here] - unit[:, here]) * pivot
     return system[..., -1]
 
 
@@ -237,14 +244,14 @@ def fixed_point(
     Returns:
         z, and how far it came.
     """
-    bounds: dict[str, Any] = {"tolerance": tolerance, "max_iterations": max_iterations}
+    find = functools.partial(solve, tolerance=tolerance, max_iterations=max_iterations)
     if not training:
-        return solve(lambda z: function(z, parameters), guess, solved=solved, **bounds)
+        return find(lambda z: function(z, parameters), guess, solved=solved)
 
     @tf.custom_gradient
     def apply(*flat: tf.Tensor) -> Any:
         nest = tf.nest.pack_sequence_as(parameters, flat)
-        state, convergence = solve(lambda z: function(z, nest), guess, solved=solved, **bounds)
+        state, convergence = find(lambda z: function(z, nest), guess, solved=solved)
 
         def gradient(upstream: tf.Tensor, *_: tf.Tensor) -> Any:
             with tf.GradientTape(persistent=True) as tape:
@@ -254,12 +261,11 @@ def fixed_point(
             def pull_back(u: tf.Tensor) -> tf.Tensor:
                 return upstream + tape.gradient(after, state, output_gradients=u)
 
-            u, _ = solve(pull_back, upstream, reverse=True, **bounds)
+            u, _ = find(pull_back, upstream, reverse=True)
             # A derivative of it would miss that z, a constant here, depends on a.
             u = tf.raw_ops.PreventGradient(input=u, message="The equilibrium has first gradients.")
-            return tape.gradient(
-                after, list(flat), u, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
+            zero = tf.UnconnectedGradients.ZERO
+            return tape.gradient(after, list(flat), u, unconnected_gradients=zero)
 
         return (state, *convergence), gradient
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -10,7 +10,6 @@ from keras_trellis.core.convolution import (
     ALL,
     Kept,
     causal_convolution,
-    keep_steps,
     masked,
     multiply,
     pad_left,
@@ -40,49 +39,67 @@ def inject(
         kept: for each dilation the steps to compute; None for all.
     """
     padded = masked(pad_left(past, sequences), weights.input_mask)
+    kernel, bias, width = weights.kernel, weights.bias, network.input_width
+    if kept is None:
+        kept = dict.fromkeys(network.cycle, ALL)
     addends = {}
-    for dilation, steps in (kept or dict.fromkeys(network.cycle, ALL)).items():
-        injected = causal_convolution(padded, weights.kernel, dilation, network.input_width, steps)
-        addends[dilation] = injected if weights.bias is None else injected + weights.bias
-    if weights.bias is not None and network.inject_every > 1:
-        addends[0] = weights.bias
-    return addends
+    for dilation, steps in kept.items():
+        injected = causal_convolution(padded, kernel, dilation, width, steps)
+        addends[dilation] = injected if bias is None else injected + bias
+    return addends | _without_input(network, bias)
+
+
+def _without_input(network: Network, bias: tf.Tensor | None) -> Addends:
+    return {} if bias is None or network.inject_every == 1 else {0: bias}
 
 
 def inject_step(network: Network, weights: Weights, step: tf.Tensor, past: tf.Tensor) -> Addends:
     """As `inject`, for a single step, whose present tap all dilations share."""
     dilations = sorted(set(network.cycle))
-    if len(dilations) == 1:
+    taps = network.input_taps - 1
+    if len(dilations) == 1 or not taps:
         return inject(network, weights, step, past)
-    kernel, taps, width = weights.kernel, network.input_taps - 1, network.input_width
-    padded = masked(pad_left(past, step), weights.input_mask)
-    present = multiply(padded[:, width:], kernel[taps])
-    if weights.bias is not None:
-        present += weights.bias
-    addends = dict.fromkeys(dilations, present)
-    if taps:
-        places = [width - tap * each for each in dilations for tap in range(taps, 0, -1)]
-        read = tf.gather(padded, places, axis=1)
-        read = tf.reshape(read, [-1, len(dilations), taps * kernel.shape[1]])
-        products = tf.split(multiply(read, rows(kernel[:taps])), len(dilations), axis=1)
-        for dilation, product in zip(dilations, products, strict=True):
-            addends[dilation] = product + present
-    if network.inject_every > 1:
-        nothing = tf.zeros([network.channels], step.dtype)
-        addends[0] = nothing if weights.bias is None else weights.bias
-    return addends
+    kernel, bias = weights.kernel, weights.bias
+    present = multiply(masked(step, weights.input_mask), kernel[taps])
+    if bias is not None:
+        present += bias
+    past = masked(past, weights.input_mask)
+    ends = [network.input_width] * len(dilations)
+    products = past_products(past, kernel[:taps], ends, dilations)
+    by_dilation = tf.split(products + present, len(dilations), axis=1)
+    addends = dict(zip(dilations, by_dilation, strict=True))
+    return addends | _without_input(network, bias)
+
+
+def past_products(
+    past: tf.Tensor, kernel: tf.Tensor, ends: Sequence[int], dilations: Sequence[int]
+) -> tf.Tensor:
+    """Returns the products of the past taps of several convolutions, for a single step.
+
+    Args:
+        past: [B, W, C].
+        kernel: [taps, C, C'], the past taps alone.
+        ends: for each convolution where its steps end in `past`.
+        dilations: the dilation of each convolution.
+
+    Returns:
+        [B, convolutions, C'].
+    """
+    taps, channels, _ = kernel.shape
+    places: list[int] = []
+    for end, dilation in zip(ends, dilations, strict=True):
+        oldest = end - taps * dilation
+        places += range(oldest, end, dilation)
+    read = tf.gather(past, places, axis=1)
+    read = tf.reshape(read, [-1, len(ends), taps * channels])
+    return multiply(read, rows(kernel))
 
 
 def addend(network: Network, addends: Addends, phase: int) -> tf.Tensor:
     """Returns what joins the products of a level with level % period = phase."""
-    dilation = network.dilation(phase)
     if phase % network.inject_every == 0:
-        return addends[dilation]
+        return addends[network.dilation(phase)]
     if 0 in addends:
         return addends[0]
-    return tf.zeros([network.channels], next(iter(addends.values())).dtype)
-
-
-def keep_addends(addends: Addends, cuts: Mapping[int, Kept]) -> Addends:
-    """Keeps of some dilations' addends the steps that are still needed."""
-    return addends | {each: keep_steps(addends[each], steps) for each, steps in cuts.items()}
+    injected, *_ = addends.values()
+    return tf.zeros([network.channels], injected.dtype)

@@ -57,43 +57,13 @@ class HiddenKernel(NamedTuple):
 def hidden_kernel(weights: Weights, training: bool) -> HiddenKernel:
     """Returns the hidden kernel as the levels need it, cast once a call."""
     kernel, dtype = weights.recurrent_kernel, weights.kernel.dtype
+    rounded: tuple[tf.Tensor, ...] = ()
     if not training:
         kernel = tf.cast(kernel, dtype)
-    if kernel.dtype == dtype:
-        return HiddenKernel(kernel, (), weights.state_mask)
-    matrix = tf.stop_gradient(rows(tf.cast(kernel, dtype)))
-    return HiddenKernel(kernel, (matrix,), weights.state_mask)
-
-
-def some_taps(hidden: HiddenKernel, begin: int, end: int) -> HiddenKernel:
-    """Returns the kernel of the taps begin, ..., end - 1 alone."""
-    units = hidden.kernel.shape[1]
-    rounded = tuple(each[begin * units : end * units] for each in hidden.rounded)
-    return hidden._replace(kernel=hidden.kernel[begin:end], rounded=rounded)
-
-
-def hidden_products(taps: tf.Tensor, hidden: HiddenKernel) -> tf.Tensor:
-    """Returns [B, T, k * units] times the hidden kernel, [B, T, blocks * units].
-
-    As in `level`, the kernel's gradient has the kernel's own dtype.
-    """
-    if not hidden.rounded:
-        return multiply(taps, hidden.matrix)
-
-    @tf.custom_gradient
-    def apply(taps: tf.Tensor, kernel: tf.Tensor) -> Any:
-        def gradient(upstream: tf.Tensor) -> Any:
-            by_taps = multiply(upstream, hidden.matrix, transpose=True)
-            return _last(by_taps), _last(_kernel_gradient(taps, upstream, kernel))
-
-        return multiply(taps, hidden.matrix), gradient
-
-    return apply(taps, hidden.kernel)
-
-
-def _kernel_gradient(taps: tf.Tensor, by_products: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
-    return tf.reshape(tf.cast(by_kernel, kernel.dtype), kernel.shape)
+    elif kernel.dtype != dtype:
+        matrix = rows(tf.cast(kernel, dtype))
+        rounded = (tf.stop_gradient(matrix),)
+    return HiddenKernel(kernel, rounded, weights.state_mask)
 
 
 class Reach(NamedTuple):
@@ -137,14 +107,15 @@ def level(
     """
     if not training:
         return functools.partial(_plain, gate, reach, hidden)
-    return functools.partial(tf.custom_gradient(_trained(gate, reach, hidden)), hidden.kernel)
+    trained = tf.custom_gradient(_trained(gate, reach, hidden))
+    return functools.partial(trained, hidden.kernel)
 
 
 def _plain(
     gate: Gate, reach: Reach, hidden: HiddenKernel, past: State, state: State, addend: tf.Tensor
 ) -> State:
-    read = functools.partial(_read, reach)
-    total = _total(reach, read, hidden.mask, hidden.matrix, past, state, addend)
+    taps = _read(reach, past, state, hidden.mask)
+    total = _total(reach, taps, hidden.matrix, state, addend)
     return activate(gate, reach, total, past, state)
 
 
@@ -154,9 +125,10 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
     def apply(kernel: tf.Tensor, past: State, state: State, addend: tf.Tensor) -> Any:
         run = _compiled if _pays(state[0]) else functools.partial
         read = run(_read, reach)
-        matrix = hidden.rounded[0] if hidden.rounded else rows(kernel)
-        total = _total(reach, read, hidden.mask, matrix, past, state, addend)
-        addend_rank = addend.shape.rank  # its values are not kept
+        matrix = hidden._replace(kernel=kernel).matrix
+        taps = read(past, state, hidden.mask)
+        total = _total(reach, taps, matrix, state, addend)
+        has_steps = addend.shape.rank == 3  # the values are not kept
 
         def gradient(*upstream: tf.Tensor) -> Any:
             activate_gradient = run(_activate_gradient, gate, reach)
@@ -167,19 +139,20 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
                 taps = read(past, state, hidden.mask)
             read_gradient = run(_read_gradient, reach)
             by_past, by_state = read_gradient(past, state, hidden.mask, by_taps, by_shifted)
-            by_addend = by_total if addend_rank == 3 else tf.reduce_sum(by_total, axis=(0, 1))
-            by_kernel = _kernel_gradient(taps, by_products, kernel)
+            by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
+            by_kernel = tf.cast(by_kernel, kernel.dtype)
+            by_kernel = tf.reshape(by_kernel, kernel.shape)
+            by_addend = by_total if has_steps else tf.reduce_sum(by_total, axis=(0, 1))
             gradients = (by_kernel, *by_past, *by_state, by_addend)
-            # A second derivative would miss that the rounded kernel depends on the kernel.
-            return tuple(map(_last, gradients)) if hidden.rounded else gradients
+            return tuple(map(_refuse_more, gradients)) if hidden.rounded else gradients
 
         return run(activate, gate, reach)(total, past, state), gradient
 
     return apply
 
 
-def _last(gradient: tf.Tensor) -> tf.Tensor:
-    """Refuses to be differentiated further."""
+def _refuse_more(gradient: tf.Tensor) -> tf.Tensor:
+    """Refuses a second derivative: it would miss that the rounded kernel depends on the kernel."""
     message = "gradients of gradients are not there in mixed precision"
     return tf.raw_ops.PreventGradient(input=gradient, message=message)
 
@@ -196,24 +169,20 @@ def _pays(sequences: tf.Tensor) -> bool:
 
 @functools.lru_cache(maxsize=256)  # one function each, so that XLA compiles once for all levels
 def _compiled(function: Callable, *static: Any) -> Callable:
-    return tf.function(functools.partial(function, *static), jit_compile=True, autograph=False)
+    function = functools.partial(function, *static)
+    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def _total(
-    reach: Reach,
-    read: Callable[..., tf.Tensor],
-    mask: tf.Tensor | None,
-    matrix: tf.Tensor,
-    past: State,
-    state: State,
-    addend: tf.Tensor,
+    reach: Reach, taps: tf.Tensor, matrix: tf.Tensor, state: State, addend: tf.Tensor
 ) -> tf.Tensor:
     """Returns the pre-activations, [B, T', blocks * units]."""
+    computed = keep_steps(state[0], reach.kept)
     if reach.steps == 0:  # LiteRT mistakes the shape of a product of no rows
-        return addend + tf.zeros_like(keep_steps(state[0], reach.kept)[..., :1])
-    products = multiply(read(past, state, mask), matrix)
+        return addend + tf.zeros_like(computed[..., :1])
+    products = multiply(taps, matrix)
     if reach.steps is not None:
-        rest = time_steps(keep_steps(state[0], reach.kept)) - time_steps(products)
+        rest = time_steps(computed) - time_steps(products)
         nothing = zeros(products, rest, products.shape[-1])
         products = tf.concat([products, nothing], axis=1)
     return products + addend
@@ -221,17 +190,20 @@ def _total(
 
 def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
     """Returns the taps, [B, steps, k * units]."""
-    padded = masked(pad_left(past[0], state[0][:, : reach.steps]), mask)
-    taps = join_taps(padded, past[0].shape[1], reach.taps, reach.dilation)
+    left, below = past[0], state[0][:, : reach.steps]
+    padded = masked(pad_left(left, below), mask)
+    taps = join_taps(padded, left.shape[1], reach.taps, reach.dilation)
     return taps if reach.steps == 0 else keep_steps(taps, reach.kept)
 
 
 def _shift(reach: Reach, past: State, state: State) -> State:
     """Returns the state delayed by the dilation."""
-    return tuple(
-        keep_steps(delay(pad_left(left, each), left.shape[1], reach.dilation), reach.kept)
-        for left, each in zip(past, state, strict=True)
-    )
+    shifted = []
+    for left, each in zip(past, state, strict=True):
+        padded = pad_left(left, each)
+        delayed = delay(padded, left.shape[1], reach.dilation)
+        shifted.append(keep_steps(delayed, reach.kept))
+    return tuple(shifted)
 
 
 def activate(gate: Gate, reach: Reach | None, total: tf.Tensor, past: State, state: State) -> State:
@@ -249,8 +221,10 @@ def activate(gate: Gate, reach: Reach | None, total: tf.Tensor, past: State, sta
     """
     shifted = state if reach is None else _shift(reach, past, state)
     precise = tf.float32 if total.dtype.size < 4 else total.dtype
-    blocks = tf.split(tf.cast(total, precise), gate.blocks, axis=-1)
-    after = gate.step(blocks, tuple(tf.cast(each, precise) for each in shifted))
+    summed = tf.cast(total, precise)
+    blocks = tf.split(summed, gate.blocks, axis=-1)
+    shifted = tuple(tf.cast(each, precise) for each in shifted)
+    after = gate.step(blocks, shifted)
     return tuple(tf.cast(each, total.dtype) for each in after)
 
 
@@ -277,15 +251,15 @@ def _read_gradient(
     past, state = _watchable((past, state))
     with tf.GradientTape() as tape:
         tape.watch([past, state])
-        results = [_read(reach, past, state, mask), *_shift(reach, past, state)]
-    pairs = zip(results, [by_taps, *by_shifted], strict=True)
-    used = [(result, upstream) for result, upstream in pairs if upstream is not None]
-    return tape.gradient(
-        [result for result, _ in used],
-        [past, state],
-        output_gradients=[upstream for _, upstream in used],
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-    )
+        taps = _read(reach, past, state, mask)
+        shifted = _shift(reach, past, state)
+    results, upstream = [taps], [by_taps]
+    for each, gradient in zip(shifted, by_shifted, strict=True):
+        if gradient is not None:
+            results.append(each)
+            upstream.append(gradient)
+    zero = tf.UnconnectedGradients.ZERO
+    return tape.gradient(results, [past, state], upstream, unconnected_gradients=zero)
 
 
 def _watchable(tensors: Any) -> Any:

@@ -21,9 +21,13 @@ def ascend_recomputing(
     blocks = (last - first) // size
     rest = first + blocks * size
     run = functools.partial(ascend, advance, period=period)
-    block = recomputed(functools.partial(run, first=first, last=first + size))
-    carry = ascend(lambda carry, *_: block(carry), carry, first=0, last=blocks, period=1)
-    return recomputed(functools.partial(run, first=rest, last=last))(carry)
+    block = functools.partial(run, first=first, last=first + size)
+
+    def advance_block(carry: Carry, *_: Any) -> Carry:
+        return _recomputed(block, carry)
+
+    carry = ascend(advance_block, carry, first=0, last=blocks, period=1)
+    return _recomputed(functools.partial(run, first=rest, last=last), carry)
 
 
 def _block(network: Network) -> int:
@@ -37,17 +41,10 @@ def _block(network: Network) -> int:
     return network.period * max(1, round(size / network.period))
 
 
-def recomputed(function: Callable[..., Carry]) -> Callable[..., Carry]:
-    """Returns `function` as one that keeps only its arguments for its gradient.
+def _recomputed(function: Callable[[Carry], Carry], carry: Carry) -> Carry:
+    """Applies a function, and keeps only its argument, a nest of tensors, for its gradient."""
 
-    Args:
-        function: of nests of tensors. Gradients flow through these alone.
-    """
+    def flat_function(*flat: tf.Tensor) -> Carry:
+        return function(tf.nest.pack_sequence_as(carry, flat))
 
-    def call(*arguments: Any) -> Carry:
-        def flat_function(*flat: tf.Tensor) -> Carry:
-            return function(*tf.nest.pack_sequence_as(arguments, flat))
-
-        return tf.recompute_grad(flat_function)(*tf.nest.flatten(arguments))
-
-    return call
+    return tf.recompute_grad(flat_function)(*tf.nest.flatten(carry))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core.convolution import ALL, Kept
+from keras_trellis.types import Number
 
 # A new segment begins where one step in so many of the first one's has become needless: a narrower
 # loop is less work, but one more loop to trace, to compile and to run. Small networks have fewer.
@@ -32,7 +33,7 @@ class Grid(NamedTuple):
     reach: int | None
     stride: int
 
-    def size(self, steps: int | tf.Tensor) -> int | tf.Tensor:
+    def size(self, steps: Number) -> Number:
         """Returns how many steps it has in a sequence of T; T is an integer or a scalar."""
         if not self.stride:
             return _minimum(1, steps)
@@ -46,11 +47,11 @@ WHOLE = Grid(None, 1)
 """All steps."""
 
 
-def _minimum(one: int, other: int | tf.Tensor) -> int | tf.Tensor:
+def _minimum(one: int, other: Number) -> Number:
     return min(one, other) if isinstance(other, int) else tf.minimum(one, other)
 
 
-def cut(before: Grid, after: Grid, steps: int | tf.Tensor) -> Kept:
+def cut(before: Grid, after: Grid, steps: Number) -> Kept:
     """Returns the places of a coarser grid's steps among those of a finer one.
 
     Args:
@@ -61,7 +62,8 @@ def cut(before: Grid, after: Grid, steps: int | tf.Tensor) -> Kept:
     if before == after:
         return ALL
     every = after.stride // before.stride if after.stride else 1
-    return Kept(before.size(steps) - 1 - (after.size(steps) - 1) * every, every)
+    reach = (after.size(steps) - 1) * every
+    return Kept(before.size(steps) - 1 - reach, every)
 
 
 class Segment(NamedTuple):
@@ -120,8 +122,9 @@ def segments(
         if grids[level].stride != grids[level + 1].stride:
             if level > first:
                 yield Segment(first, level, grid, grid)
-            yield Segment(level, level + 1, grids[level], grids[level + 1])
-            first, grid = level + 1, grids[level + 1]
+            above = level + 1
+            yield Segment(level, above, grids[level], grids[above])
+            first, grid = above, grids[above]
             continue
         needless = _reach(grid, steps) - _reach(grids[level], steps)
         narrower = parts > 1 and needless * parts >= width
@@ -150,13 +153,16 @@ def _needed(
     if kept is None or steps == 0:
         return [WHOLE] * (len(dilations) + 1)
     # The last step is the state, and always kept.
-    back, stride = max(kept - 1, 0), 0 if only_last and kept <= 1 else 1
+    back = max(kept - 1, 0)
+    stride = 0 if only_last and kept <= 1 else 1
     grids = [_grid(back, stride, steps)]
     for dilation in reversed(dilations):
-        back, stride = back + reach * dilation, math.gcd(stride, dilation)
-        grids.insert(0, _grid(back, stride, steps))
-    return grids
+        back += reach * dilation
+        stride = math.gcd(stride, dilation)
+        grids.append(_grid(back, stride, steps))
+    return grids[::-1]
 
 
 def _grid(back: int, stride: int, steps: int | None) -> Grid:
-    return Grid(None if steps is not None and back >= steps - 1 else back, stride)
+    is_whole = steps is not None and back >= steps - 1
+    return Grid(None if is_whole else back, stride)

@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import masked
+from keras_trellis.core.convolution import masked, multiply
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches, injection
 from keras_trellis.engine.depth_loop import ascend
 from keras_trellis.engine.injection import Addends
-from keras_trellis.engine.level import (
-    HiddenKernel,
-    activate,
-    hidden_kernel,
-    hidden_products,
-    some_taps,
-)
-from keras_trellis.types import Cache, State
+from keras_trellis.engine.level import activate
+from keras_trellis.types import Cache, Number, State
 
 # So many levels go without a loop; where there are more, they are one turn of it: a level takes so
 # little time that a turn for each would take much of it.
@@ -40,38 +33,34 @@ class _Levels(NamedTuple):
     Attributes:
         network: the network's shape.
         addends: what joins the products.
-        present: the hidden kernel of the present tap.
-        delayed: for each state what the gates read of the past, [L, B, 1, units].
-        products: the products of the past taps, [L, B, 1, blocks * units]; none for k = 1.
-        take: takes one level's part of `delayed` and `products`.
+        kernel: the hidden kernel of the present tap, [units, blocks * units].
+        mask: the dropout mask of what enters the product, [B, 1, units], or None.
+        delayed: for each state what the gates read of the past, [B, L, units].
+        products: the products of the past taps, [B, L, blocks * units]; None for k = 1.
     """
 
     network: Network
     addends: Addends
-    present: HiddenKernel
-    delayed: Sequence[Any]
-    products: Sequence[Any]
-    take: Callable[[Any, Any], tf.Tensor]
-
-
-_Rows: TypeAlias = "dict[int, tf.Tensor] | tf.TensorArray"
-"""The state below each level so far, [B, 1, units] each, by the order of `Cache.levels`."""
+    kernel: tf.Tensor
+    mask: tf.Tensor | None
+    delayed: list[tf.Tensor]
+    products: tf.Tensor | None
 
 
 class _Carry(NamedTuple):
-    """The state of the level below, each [B, 1, units], and for each of them the rows so far."""
+    """What goes from level to level.
+
+    Attributes:
+        state: the state of the level below, each [B, 1, units].
+        rows: for each state those of all levels below, from the lowest up.
+    """
 
     state: State
-    rows: tuple[_Rows, ...]
+    rows: list[tf.TensorArray]
 
 
 def run(
-    network: Network,
-    weights: Weights,
-    step: tf.Tensor,
-    cache: Cache,
-    plan: Packing | None,
-    training: bool,
+    network: Network, weights: Weights, step: tf.Tensor, cache: Cache, plan: Packing | None
 ) -> tuple[State, State]:
     """Runs all levels on a single step.
 
@@ -81,88 +70,59 @@ def run(
         step: [B, 1, p].
         cache: the past.
         plan: the packing of the step; None where it is valid.
-        training: as for `whole.run`.
 
     Returns:
         The top state, each [B, 1, units], and `levels` of the next cache.
     """
-    hidden, depth = hidden_kernel(weights, training), network.depth
-    levels = _Levels(
-        network,
-        injection.inject_step(network, weights, step, cache.inputs),
-        some_taps(hidden, network.kernel_size - 1, network.kernel_size),
-        _delayed(network, cache.levels),
-        _past_products(network, cache.levels, hidden),
-        tf.gather,
-    )
-    rows: tuple[_Rows, ...] = tuple(tf.TensorArray(each.dtype, depth) for each in cache.levels)
-    period = network.period * max(1, _LEVELS // network.period)
-    if depth <= _LEVELS:  # fewer operations, and no loop
-        delayed, products = map(_unstacked, (levels.delayed, levels.products))
-        levels = levels._replace(delayed=delayed, products=products, take=operator.getitem)
-        rows, period = ({},) * len(rows), depth
+    depth, period = network.depth, network.period
+    if period < _LEVELS:
+        period *= _LEVELS // period
+    levels = _levels(network, weights, step, cache)
+    state = tuple(tf.zeros_like(each[:, :1]) for each in cache.levels)
+    rows = [tf.TensorArray(each.dtype, depth) for each in state]
     advance = functools.partial(_advance, levels)
-    carry = _Carry(tuple(tf.zeros_like(each[:, :1]) for each in cache.levels), rows)
-    carry = advance(carry, 0, 0, first=True)
+    carry = advance(_Carry(state, rows), 0, 0, first=True)
     carry = ascend(advance, carry, first=1, last=depth, period=period)
-    pairs = zip(cache.levels, map(_joined, carry.rows), strict=True)
-    return carry.state, tuple(caches.push(past, each, network, plan) for past, each in pairs)
+    kept = []
+    for past, array in zip(cache.levels, carry.rows, strict=True):
+        # From [L, B, 1, units] to [B, L, units].
+        below = tf.transpose(tf.squeeze(array.stack(), 2), [1, 0, 2])
+        kept.append(caches.push(past, below, network, plan))
+    return carry.state, tuple(kept)
+
+
+def _levels(network: Network, weights: Weights, step: tf.Tensor, cache: Cache) -> _Levels:
+    kernel = tf.cast(weights.recurrent_kernel, step.dtype)
+    addends = injection.inject_step(network, weights, step, cache.inputs)
+    dilations = [network.dilation(level) for level in range(network.depth)]
+    ends = caches.ends(network)
+    places = list(map(operator.sub, ends, dilations))
+    delayed = [tf.gather(each, places, axis=1) for each in cache.levels]
+    products = None
+    if network.kernel_size > 1:
+        hidden = masked(cache.levels[0], weights.state_mask)
+        products = injection.past_products(hidden, kernel[:-1], ends, dilations)
+    return _Levels(network, addends, kernel[-1], weights.state_mask, delayed, products)
 
 
 def _advance(
-    levels: _Levels, carry: _Carry, index: int | tf.Tensor, phase: int, first: bool = False
+    levels: _Levels, carry: _Carry, index: Number, phase: int, first: bool = False
 ) -> _Carry:
     """Runs a level. The state below the first one is zero."""
-    network = levels.network
-    place = _place(network, index, phase)
+    network, state = levels.network, carry.state
     total = injection.addend(network, levels.addends, phase)
     if not first:
-        hidden = masked(carry.state[0], levels.present.mask)
-        total += hidden_products(hidden, levels.present)
-    for products in levels.products:
-        total += levels.take(products, place)
-    delayed = tuple(levels.take(each, place) for each in levels.delayed)
-    state = network.begun(activate(network.gate, None, total, (), delayed), index)
-    pairs = zip(carry.rows, carry.state, strict=True)
-    return _Carry(state, tuple(_with_row(rows, place, each) for rows, each in pairs))
+        hidden = masked(state[0], levels.mask)
+        total += multiply(hidden, levels.kernel)
+    if levels.products is not None:
+        total += _part(levels.products, index)
+    delayed = tuple(_part(each, index) for each in levels.delayed)
+    after = activate(network.gate, None, total, (), delayed)
+    pairs = zip(carry.rows, state, strict=True)
+    rows = [array.write(index, row) for array, row in pairs]
+    return _Carry(network.begun(after, index), rows)
 
 
-def _place(network: Network, index: int | tf.Tensor, phase: int) -> int | tf.Tensor:
-    """Returns the place of a level in the order of `Cache.levels`."""
-    place = phase % len(network.cycle)
-    before = sum(count for count, _ in caches.sizes(network)[:place])
-    return before + index // len(network.cycle)
-
-
-def _with_row(rows: _Rows, place: int | tf.Tensor, row: tf.Tensor) -> _Rows:
-    return rows | {place: row} if isinstance(rows, dict) else rows.write(place, row)
-
-
-def _joined(rows: _Rows) -> tf.Tensor:
-    """Returns the rows of all levels, [B, L, units]."""
-    if isinstance(rows, dict):
-        return tf.concat([rows[place] for place in range(len(rows))], axis=1)
-    return tf.transpose(rows.stack()[:, :, 0], [1, 0, 2])
-
-
-def _unstacked(tensors: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-    return [tf.unstack(each) for each in tensors]
-
-
-def _delayed(network: Network, pasts: State) -> list[tf.Tensor]:
-    """Returns what the gates of all levels read, each [L, B, 1, units]."""
-    places = [[end - dilation] for end, dilation in caches.ends(network)]
-    return [tf.transpose(tf.gather(each, places, axis=1), [1, 0, 2, 3]) for each in pasts]
-
-
-def _past_products(network: Network, pasts: State, hidden: HiddenKernel) -> list[tf.Tensor]:
-    """Returns the products of the past taps: none, or [L, B, 1, blocks * units]."""
-    taps = network.kernel_size - 1
-    if not taps:
-        return []
-    ends = caches.ends(network)
-    places = [end - tap * dilation for end, dilation in ends for tap in range(taps, 0, -1)]
-    read = masked(tf.gather(pasts[0], places, axis=1), hidden.mask)
-    read = tf.reshape(read, [-1, network.depth, taps * network.units])
-    products = hidden_products(tf.transpose(read, [1, 0, 2]), some_taps(hidden, 0, taps))
-    return [tf.expand_dims(products, 2)]
+def _part(by_level: tf.Tensor, index: Number) -> tf.Tensor:
+    """Returns the part of one level, [B, 1, C]."""
+    return tf.gather(by_level, [index], axis=1)

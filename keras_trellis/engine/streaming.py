@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import pad_left, time_steps, zeros
+from keras_trellis.core.convolution import pad_left, time_steps
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches, injection, single_step
 from keras_trellis.engine.depth_loop import ascend, with_shape_of
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
-from keras_trellis.types import Cache, State
-
-_Arrays = tuple[list[tf.TensorArray], ...]
-"""For each state and each place in the cycle what its levels keep for the next chunk."""
+from keras_trellis.types import Cache, Number, State
 
 
 class _Levels(NamedTuple):
@@ -28,7 +26,7 @@ class _Levels(NamedTuple):
         network: the network's shape.
         hidden: the hidden kernel.
         addends: what joins the products.
-        pasts: for each state and each place in the cycle the past, [B, levels, steps, units].
+        pasts: for each place in the cycle the past of each state, [B, levels, steps, units].
         plan: the chunk's packing.
         training: as for `whole.run`.
     """
@@ -36,14 +34,21 @@ class _Levels(NamedTuple):
     network: Network
     hidden: HiddenKernel
     addends: Addends
-    pasts: list[list[tf.Tensor]]
+    pasts: list[State]
     plan: Packing | None
     training: bool
 
 
 class _Carry(NamedTuple):
+    """What goes from level to level.
+
+    Attributes:
+        state: the state of the level below, each [B, n, units].
+        kept: for each place in the cycle and each state what its levels keep for the next chunk.
+    """
+
     state: State
-    arrays: _Arrays
+    kept: list[list[tf.TensorArray]]
 
 
 def run(
@@ -71,39 +76,43 @@ def run(
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     if sequences.shape[1] == 1:
-        state, kept = single_step.run(network, weights, sequences, cache, plan, training)
+        state, kept = single_step.run(network, weights, sequences, cache, plan)
         return next_cache(network, sequences, cache, plan, state, kept)
-    sizes = caches.sizes(network)
-    levels = _Levels(
-        network,
-        hidden_kernel(weights, training),
-        injection.inject(network, weights, sequences, cache.inputs),
-        [caches.split_levels(each, sizes) for each in cache.levels],
-        plan,
-        training,
-    )
+    hidden = hidden_kernel(weights, training)
+    addends = injection.inject(network, weights, sequences, cache.inputs)
+    split = [caches.split_levels(network, each) for each in cache.levels]
+    pasts = list(zip(*split, strict=True))
+    levels = _Levels(network, hidden, addends, pasts, plan, training)
     advance = functools.partial(_advance, levels)
-    state = (zeros(sequences, None, network.units),) * network.gate.states
-    arrays = tuple([tf.TensorArray(each.dtype, count) for count, _ in sizes] for each in state)
+    bottom = network.bottom(sequences, time_steps(sequences))
+    arrays = []
+    for past in pasts:
+        arrays.append([tf.TensorArray(each.dtype, each.shape[1]) for each in past])
+    carry = _Carry(bottom, arrays)
     # Below level 0 all is zero but its past.
-    carry = advance(_Carry(state, arrays), 0, 0, network.width(0))
+    carry = advance(carry, 0, 0, network.width(0))
     carry = ascend(advance, carry, first=1, last=network.depth, period=network.period)
-    kept = tuple(map(_joined, carry.arrays))
+    by_state = zip(*carry.kept, strict=True)
+    kept = tuple(map(_joined, by_state))
     return next_cache(network, sequences, cache, plan, carry.state, kept)
 
 
 def _advance(
-    levels: _Levels, carry: _Carry, index: int | tf.Tensor, phase: int, filled: int | None = None
+    levels: _Levels, carry: _Carry, index: Number, phase: int, filled: int | None = None
 ) -> _Carry:
     """Runs a level on its past, and keeps what the next chunk needs."""
     network = levels.network
-    place, turn = phase % len(network.cycle), index // len(network.cycle)
-    past = tuple(tf.gather(each[place], turn, axis=1) for each in levels.pasts)
-    arrays = tuple(list(each) for each in carry.arrays)
-    for array, left, below in zip(arrays, past, carry.state, strict=True):
-        kept = caches.keep(pad_left(left, below), network.width(phase), levels.plan)
-        array[place] = array[place].write(turn, kept)
-    reach = Reach(network.kernel_size, network.dilation(phase), filled)
+    width, dilation = network.width(phase), network.dilation(phase)
+    cycle = len(network.cycle)
+    place, turn = phase % cycle, index // cycle
+    arrays, pasts = list(carry.kept), levels.pasts[place]
+    past = tuple(tf.gather(each, turn, axis=1) for each in pasts)
+    written = []
+    for array, left, below in zip(arrays[place], past, carry.state, strict=True):
+        kept = caches.keep(pad_left(left, below), width, levels.plan)
+        written.append(array.write(turn, kept))
+    arrays[place] = written
+    reach = Reach(network.kernel_size, dilation, filled)
     run_level = level(network.gate, reach, levels.hidden, training=levels.training)
     addend = injection.addend(network, levels.addends, phase)
     state = run_level(past, carry.state, addend)
@@ -111,12 +120,13 @@ def _advance(
     return _Carry(network.begun(state, index), arrays)
 
 
-def _joined(arrays: list[tf.TensorArray]) -> tf.Tensor:
+def _joined(arrays: Sequence[tf.TensorArray]) -> tf.Tensor:
     """Returns an entry of `Cache.levels`, [B, S, units]."""
     pieces = []
     for array in arrays:
         piece = tf.transpose(array.stack(), [1, 0, 2, 3])
-        pieces.append(tf.reshape(piece, [tf.shape(piece)[0], -1, piece.shape[-1]]))
+        rows = tf.shape(piece)[0]
+        pieces.append(tf.reshape(piece, [rows, -1, piece.shape[-1]]))
     return tf.concat(pieces, axis=1)
 
 
@@ -138,13 +148,14 @@ def next_cache(
         state: the top level's state, each [B, n, units].
         levels: those of the next cache.
     """
-    last = cache.state[0]
     seen = tf.expand_dims(cache.steps > 0, -1)
-    hidden = masks.unpack(state[0], plan, tf.where(seen, last, tf.zeros_like(last)))
+    before = tf.where(seen, cache.state[0], 0)
+    hidden = masks.unpack(state[0], plan, before)
     padded = pad_left(cache.inputs, sequences)
+    more = time_steps(sequences) if plan is None else plan.count
     return hidden, Cache(
         inputs=caches.keep(padded, network.input_width, plan),
         levels=levels,
         state=masks.last_valid(state, plan, cache.state),
-        steps=cache.steps + (time_steps(sequences) if plan is None else plan.count),
+        steps=cache.steps + more,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -25,7 +25,7 @@ from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing
 from keras_trellis.engine.schedule import WHOLE, Grid, Segment, cut, segments
-from keras_trellis.types import State
+from keras_trellis.types import Number, State
 
 
 class _Carry(NamedTuple):
@@ -67,7 +67,7 @@ def run(
     mask: tf.Tensor | None = None,
     *,
     stops: Collection[int] = (),
-    kept: int | tf.Tensor | None = None,
+    kept: Number | None = None,
     training: bool = False,
     recompute: bool = False,
 ) -> tuple[list[tf.Tensor], State]:
@@ -89,43 +89,47 @@ def run(
         What `core.trellis.trellis` returns.
     """
     plan = masks.packing(mask)
-    sequences, steps = masks.pack(sequences, plan), time_steps(sequences)
+    sequences = masks.pack(sequences, plan)
+    steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
     parts = _segments(network, sequences, stops, None if plan else kept)
     grid, grids = parts[0].before, _grids_of_addends(network, parts)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     finest = {dilation: cut(WHOLE, finer, steps) for dilation, finer in grids.items()}
     carry = _Carry(
-        state=(zeros(sequences, grid.size(steps), network.units),) * network.gate.states,
+        state=network.bottom(sequences, grid.size(steps)),
         addends=injection.inject(network, weights, sequences, past, finest),
         initial=initial or (),
         kernel=hidden.kernel,
         rounded=hidden.rounded,
     )
-    climb = functools.partial(ascend_recomputing, network) if recompute and training else ascend
+    climb: Callable = ascend
+    if recompute and training:
+        climb = functools.partial(ascend_recomputing, network)
     collected = []
     for part in parts:
         carry = _narrow(network, carry, part, grid, grids, steps)
-        advance = functools.partial(_advance, _Levels(network, hidden.mask, part, training))
+        levels = _Levels(network, hidden.mask, part, training)
+        advance = functools.partial(_advance, levels)
         first = part.first
         if first == 0 or part.before != part.after:  # unlike all others
             reached = cut(part.before, part.after, steps)
             filled = _filled(network, carry, part, reached)
-            carry, first = advance(carry, first, first, filled, reached), first + 1
+            carry = advance(carry, first, first, filled, reached)
+            first += 1
         carry = climb(advance, carry, first=first, last=part.last, period=network.period)
-        carry = carry._replace(state=network.begun(carry.state, part.last - 1))
+        state = network.begun(carry.state, part.last - 1)
+        carry = carry._replace(state=state)
         if part.last in stops:
-            collected.append(last_steps(masks.unpack(carry.state[0], plan), kept))
+            outputs = masks.unpack(state[0], plan)
+            collected.append(last_steps(outputs, kept))
         grid = part.after
-    before = initial or tuple(zeros(sequences, 1, network.units)[:, 0] for _ in carry.state)
+    before = initial or network.no_history(sequences)
     return collected, masks.last_valid(carry.state, plan, before)
 
 
 def _segments(
-    network: Network,
-    sequences: tf.Tensor,
-    stops: Collection[int],
-    kept: int | tf.Tensor | None,
+    network: Network, sequences: tf.Tensor, stops: Collection[int], kept: Number | None
 ) -> list[Segment]:
     found = segments(
         [network.dilation(each) for each in range(network.depth)],
@@ -140,13 +144,18 @@ def _segments(
 
 def _injected(network: Network, part: Segment) -> set[int]:
     """Returns the dilations of a segment's levels that the input enters."""
+    every = network.inject_every
     levels = range(part.first, part.last)
-    return {network.dilation(each) for each in levels if each % network.inject_every == 0}
+    return {network.dilation(each) for each in levels if each % every == 0}
 
 
 def _grids_of_addends(network: Network, parts: list[Segment]) -> dict[int, Grid]:
     """Returns for each dilation the finest grid on which the input joins levels."""
-    return {each: part.after for part in reversed(parts) for each in _injected(network, part)}
+    grids = {}
+    for part in reversed(parts):
+        for dilation in _injected(network, part):
+            grids[dilation] = part.after
+    return grids
 
 
 def _narrow(
@@ -155,7 +164,7 @@ def _narrow(
     part: Segment,
     grid: Grid,
     grids: dict[int, Grid],
-    steps: int | tf.Tensor,
+    steps: Number,
 ) -> _Carry:
     """Leaves out the steps that a segment and those above it no longer need.
 
@@ -169,9 +178,12 @@ def _narrow(
     """
     reached = cut(grid, part.before, steps)
     state = tuple(keep_steps(each, reached) for each in carry.state)
-    cuts = {each: cut(grids[each], part.after, steps) for each in _injected(network, part)}
-    grids.update(dict.fromkeys(cuts, part.after))
-    return carry._replace(state=state, addends=injection.keep_addends(carry.addends, cuts))
+    addends = dict(carry.addends)
+    for dilation in _injected(network, part):
+        needed = cut(grids[dilation], part.after, steps)
+        addends[dilation] = keep_steps(addends[dilation], needed)
+        grids[dilation] = part.after
+    return carry._replace(state=state, addends=addends)
 
 
 def _filled(network: Network, carry: _Carry, part: Segment, reached: Kept) -> int | None:
@@ -187,35 +199,25 @@ def _filled(network: Network, carry: _Carry, part: Segment, reached: Kept) -> in
 def _advance(
     levels: _Levels,
     carry: _Carry,
-    _: int | tf.Tensor,
+    _: Number,
     phase: int,
     filled: int | None = None,
     reached: Kept = ALL,
 ) -> _Carry:
     """Runs a level with level % period = phase."""
     network, stride = levels.network, levels.part.before.stride
-    reach = Reach(network.kernel_size, network.dilation(phase) // stride, filled, reached)
+    width = network.width(phase) // stride
+    dilation = network.dilation(phase) // stride
+    if carry.initial:
+        past = tuple(repeated(each, width) for each in carry.initial)
+    else:
+        past = tuple(zeros(each, width, network.units) for each in carry.state)
+    reach = Reach(network.kernel_size, dilation, filled, reached)
     hidden = HiddenKernel(carry.kernel, carry.rounded, levels.mask)
     run_level = level(network.gate, reach, hidden, training=levels.training)
-    past = context(carry.state, carry.initial, network.width(phase) // stride)
-    state = run_level(past, carry.state, injection.addend(network, carry.addends, phase))
+    addend = injection.addend(network, carry.addends, phase)
+    state = run_level(past, carry.state, addend)
     if reached is ALL:
         state = tuple(map(with_shape_of, state, carry.state))
     shared = tf.nest.map_structure(handed_on, carry._replace(state=()))
     return shared._replace(state=state)
-
-
-def context(state: State, initial: State | None, width: int) -> State:
-    """Returns what stands to the left of a level: the initial state, repeated, or zeros.
-
-    Args:
-        state: the state of the level, each [B, T, units].
-        initial: each [B, units], or nothing.
-        width: W.
-
-    Returns:
-        each [B, W, units].
-    """
-    if not initial:
-        return tuple(zeros(each, width, each.shape[-1]) for each in state)
-    return tuple(repeated(each, width) for each in initial)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.export.checks import MODERATE, Check, all_checked, moderate
+from keras_trellis.export.checks import MODERATE, Check, Tensors, all_checked, moderate
 
 _STEPS = "cache_steps"
 
@@ -31,16 +31,21 @@ class CacheFormat:
     def __init__(self, example: Any) -> None:
         self._example = example
         self.specs = {}
-        for name, value in self._with_steps(example, tf.zeros([1], tf.int32)).items():
-            if math.prod(value.shape[1:]):
-                self.specs[name] = tf.TensorSpec([None, *value.shape[1:]], value.dtype, name)
+        named = self._with_steps(example, tf.zeros([1], tf.int32))
+        for name, value in named.items():
+            sizes = value.shape[1:]
+            if math.prod(sizes):
+                self.specs[name] = tf.TensorSpec([None, *sizes], value.dtype, name)
 
     @property
     def row_bytes(self) -> int:
         """The bytes of a row's cache."""
-        return sum(math.prod(each.shape[1:]) * each.dtype.size for each in self.specs.values())
+        total = 0
+        for each in self.specs.values():
+            total += math.prod(each.shape[1:]) * each.dtype.size
+        return total
 
-    def flatten(self, cache: Any, steps: tf.Tensor) -> dict[str, tf.Tensor]:
+    def flatten(self, cache: Any, steps: tf.Tensor) -> Tensors:
         """Returns the tensors of a cache by name.
 
         Args:
@@ -48,41 +53,45 @@ class CacheFormat:
             steps: `[B]`, the tokens read so far.
         """
         named = self._with_steps(cache, steps)
-        return {name: tf.ensure_shape(named[name], spec.shape) for name, spec in self.specs.items()}
+        found = {}
+        for name, spec in self.specs.items():
+            found[name] = tf.ensure_shape(named[name], spec.shape)
+        return found
 
-    def unflatten(self, tensors: Mapping[str, tf.Tensor]) -> tuple[Any, tf.Tensor]:
+    def unflatten(self, tensors: Tensors) -> tuple[Any, tf.Tensor]:
         """Returns the cache in a request, and the number of tokens read so far.
 
         Raises:
             tf.errors.InvalidArgumentError: as the graph runs: a tensor is not one that an earlier
                 call returned.
         """
-        values = all_checked([_check(name, tensors[name]) for name in self.specs])
-        given = dict(zip(self.specs, values, strict=True))
-        batch = tf.shape(given[_STEPS])[0]
+        checks = [_check(name, tensors[name]) for name in self.specs]
+        given = dict(zip(self.specs, all_checked(checks), strict=True))
+        steps = given[_STEPS]
+        batch = tf.shape(steps)[0]
         leaves = []
         for name, example in _named("cache", self._example).items():
             if name not in given:
                 given[name] = tf.zeros([batch, *example.shape[1:]], example.dtype)
             leaves.append(given[name])
-        return tf.nest.pack_sequence_as(self._example, leaves), given[_STEPS]
+        return tf.nest.pack_sequence_as(self._example, leaves), steps
 
-    def _with_steps(self, cache: Any, steps: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _with_steps(self, cache: Any, steps: tf.Tensor) -> Tensors:
         named = _named("cache", cache)
         named.setdefault(_STEPS, steps)
         return named
 
 
-def _named(name: str, nest: Any) -> dict[str, tf.Tensor]:
+def _named(name: str, nest: Any) -> Tensors:
     """Returns the tensors of a nest by name, in the order of `tf.nest.flatten`."""
     if not tf.nest.is_nested(nest):
         return {name: nest}
-    parts: Iterable[tuple[Any, Any]]
+    parts: Iterable[tuple[Any, Any]] = enumerate(nest)
     if hasattr(nest, "_asdict"):  # a NamedTuple
         parts = nest._asdict().items()
-    else:
-        parts = sorted(nest.items()) if isinstance(nest, Mapping) else enumerate(nest)
-    named: dict[str, tf.Tensor] = {}
+    elif isinstance(nest, Mapping):
+        parts = sorted(nest.items())
+    named: Tensors = {}
     for key, part in parts:
         named |= _named(f"{name}_{key}", part)
     return named

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
+
+Tensors: TypeAlias = dict[str, tf.Tensor]
+"""The inputs or the outputs of a signature by name."""
 
 # Sums of their products with weights stay far below the largest float32.
 MODERATE = "made of numbers less than 1e18 in magnitude"
@@ -78,7 +81,7 @@ def moderate(values: tf.Tensor) -> tf.Tensor:
     return tf.abs(values) < 1e18  # false for NaN
 
 
-def same_batch(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def same_batch(inputs: Tensors) -> Tensors:
     """Returns the inputs, if all of them have the same number of rows."""
     sizes = tf.stack([tf.shape(value)[0] for value in inputs.values()])
     message = f"{', '.join(inputs)} must have one row each for every request. Received rows:"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from keras_trellis.export.checks import MODERATE, checked, moderate, same_batch
+from keras_trellis.export.checks import MODERATE, Tensors, checked, moderate
 from keras_trellis.export.saving import Signature
 from keras_trellis.models.classifier import TrellisClassifier
 
@@ -30,8 +30,10 @@ class ClassifierEndpoints:
         inputs: tf.TensorSpec | None,
         preprocess: Callable[[tf.Tensor], tf.Tensor],
     ) -> None:
-        self._model, self._labels = model, list(labels)
-        self._inputs, self._preprocess = inputs, preprocess
+        self._model = model
+        self._labels = labels
+        self._inputs = inputs
+        self._preprocess = preprocess
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
@@ -46,22 +48,22 @@ class ClassifierEndpoints:
         return {"serving_default": signature, "serve": signature}
 
     def _of_sequences(self) -> list[tf.TensorSpec]:
-        model = self._model
-        time = len(model.permutation) if model.permutation else None
-        channels = model.get_build_config()["input_shape"][-1]
+        order = self._model.permutation
+        time = len(order) if order else None
+        channels = self._model.get_build_config()["input_shape"][-1]
         return [
             tf.TensorSpec([None, time, channels], tf.float32, "sequences"),
             tf.TensorSpec([None], tf.int32, "lengths"),
         ]
 
-    def classify(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def classify(self, **inputs: tf.Tensor) -> Tensors:
         """Classifies what `preprocess` takes; see `classify_sequences` for the outputs."""
         ((name, value),) = inputs.items()
         sequences = self._preprocess(value)
         sequences = checked(name, sequences, moderate(sequences), MODERATE)
         return self._answer(self._model(sequences))
 
-    def classify_sequences(self, sequences: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+    def classify_sequences(self, sequences: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         """Classifies sequences.
 
         Args:
@@ -71,8 +73,6 @@ class ClassifierEndpoints:
         Returns:
             `probabilities` `[B, classes]`; `classes` and `labels` `[B, 5]`, the most probable ones.
         """
-        rows = same_batch({"sequences": sequences, "lengths": lengths})
-        sequences, lengths = rows["sequences"], rows["lengths"]
         time = tf.shape(sequences)[1]
         fits = (lengths >= 1) & (lengths <= time)
         lengths = checked("lengths", lengths, fits, "from 1 to the number of steps")
@@ -81,7 +81,7 @@ class ClassifierEndpoints:
         sequences = checked("sequences", sequences, right, MODERATE)
         return self._answer(self._model(sequences, mask=mask))
 
-    def _answer(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _answer(self, logits: tf.Tensor) -> Tensors:
         probabilities = tf.nn.softmax(logits)
         _, classes = tf.math.top_k(probabilities, min(_TOP, len(self._labels)))
         return {

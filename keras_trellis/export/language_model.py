@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export.caches import CacheFormat
-from keras_trellis.export.checks import same_batch
+from keras_trellis.export.checks import Tensors
 from keras_trellis.export.reading import Reader, valid
 from keras_trellis.export.requests import UNKNOWN_ID, Vocabulary
 from keras_trellis.export.saving import Signature
@@ -69,7 +69,7 @@ class LanguageModelEndpoints:
             "generate": Signature.of(self.generate, {**ids, **_SETTINGS, **cache}, specs),
         }
 
-    def describe(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def describe(self, text: tf.Tensor) -> Tensors:
         """`serving_default`: how probable texts are, and what comes next.
 
         Args:
@@ -91,12 +91,12 @@ class LanguageModelEndpoints:
             "next_probabilities": best,
         }
 
-    def tokenize(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def tokenize(self, text: tf.Tensor) -> Tensors:
         """Returns `ids` `[B, T]` of texts, `lengths` `[B]`, and `unknown` `[B]`, see `describe`."""
         encoded = self._tokenizer.encode(text)
         return {"ids": encoded.ids, "lengths": encoded.lengths, "unknown": encoded.unknown}
 
-    def score(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def score(self, text: tf.Tensor) -> Tensors:
         """Scores texts, each token given those before it and the line break before the text.
 
         Args:
@@ -119,7 +119,7 @@ class LanguageModelEndpoints:
             "unknown": encoded.unknown,
         }
 
-    def score_ids(self, ids: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+    def score_ids(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         """Scores ids, each given those before it in its row.
 
         Args:
@@ -130,12 +130,12 @@ class LanguageModelEndpoints:
             `nll` `[B, T]`, in nats, 0 for the first of a row, which has no context, and after a
             row's end; `total` `[B]`, its sum; `count` `[B]`, the number of ids scored.
         """
-        rows = same_batch({"ids": ids, "lengths": lengths})
-        ids, lengths = self._vocabulary.ids_and_lengths(rows)
+        ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
         nll, _, _ = self._reader.read_and_score(ids, lengths, self._reader.empty_cache(ids))
-        return {"nll": nll, "total": _total(nll), "count": tf.maximum(lengths - 1, 0)}
+        count = tf.maximum(lengths - 1, 0)
+        return {"nll": nll, "total": _total(nll), "count": count}
 
-    def prefill(self, ids: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+    def prefill(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         """Reads prompts in one call.
 
         Args:
@@ -145,13 +145,12 @@ class LanguageModelEndpoints:
         Returns:
             `log_probs` `[B, V]` of the next token, and the cache.
         """
-        rows = same_batch({"ids": ids, "lengths": lengths})
-        ids, lengths = self._vocabulary.ids_and_lengths(rows)
+        ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
         features, cache = self._reader.read(ids, lengths, self._reader.empty_cache(ids))
         log_probs = self._reader.log_probs(features)
         return {"log_probs": log_probs, **self.cache.flatten(cache, lengths)}
 
-    def step(self, ids: tf.Tensor, **cache: tf.Tensor) -> dict[str, tf.Tensor]:
+    def step(self, ids: tf.Tensor, **cache: tf.Tensor) -> Tensors:
         """Reads one token a row, at a cost that does not grow with the text.
 
         Args:
@@ -161,21 +160,26 @@ class LanguageModelEndpoints:
         Returns:
             `log_probs` `[B, V]` of the next token, and the new cache.
         """
-        rows = same_batch({"ids": ids, **cache})
-        ids = self._vocabulary.ids(rows["ids"])
-        before, steps = self.cache.unflatten(rows)
+        ids = self._vocabulary.ids(ids)
+        before, steps = self.cache.unflatten(cache)
         log_probs, after = self._reader.step(ids, before)
         return {"log_probs": log_probs, **self.cache.flatten(after, steps + 1)}
 
-    def generate(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def generate(
+        self,
+        ids: tf.Tensor,
+        lengths: tf.Tensor,
+        **inputs: tf.Tensor,
+    ) -> Tensors:
         """Reads ids and continues them.
 
         The same row with the same seed is continued alike, and in two calls as in one.
 
         Args:
-            **inputs: `ids` `[B, T]`, which have not been read yet.
-                `lengths` `[B]`, the number of ids in each row, at least 1.
-                `temperature` `[B]`, divides the log-probabilities; 0: the most probable token.
+            ids: `[B, T]`, which have not been read yet.
+            lengths: `[B]`, the number of ids in each row, at least 1.
+            **inputs: `temperature` `[B]`, divides the log-probabilities; 0: the most probable
+                token.
                 `top_k` `[B]`, choose from so many of the most probable tokens; 0: from all.
                 `top_p` `[B]`, choose from the fewest tokens of this probability, in (0, 1].
                 `seed` `[B]`.
@@ -190,10 +194,9 @@ class LanguageModelEndpoints:
             the text; and the cache, which has read all of these but the last: send that one to
             go on.
         """
-        rows = same_batch(inputs)
-        ids, lengths = self._vocabulary.ids_and_lengths(rows, least=1)
-        settings = {**self._vocabulary.limits(rows), **self._vocabulary.sampling(rows)}
-        before, steps = self.cache.unflatten(rows)
+        ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths, least=1)
+        settings = self._vocabulary.settings(inputs)
+        before, steps = self.cache.unflatten(inputs)
         features, after = self._reader.read(ids, lengths, before)
         steps += lengths
         drawn, counts, after = generation.generate(
@@ -216,8 +219,8 @@ class LanguageModelEndpoints:
         """Returns encoded texts, the nll of their tokens, and the features after the last ones."""
         encoded = self._tokenizer.encode(text)
         begun = tf.pad(encoded.ids, [[0, 0], [1, 0]], constant_values=self._tokenizer.eos_id)
-        lengths, empty = encoded.lengths + 1, self._reader.empty_cache(begun)
-        nll, features, _ = self._reader.read_and_score(begun, lengths, empty)
+        empty = self._reader.empty_cache(begun)
+        nll, features, _ = self._reader.read_and_score(begun, encoded.lengths + 1, empty)
         return encoded, nll[:, 1:], features
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import tensorflow as tf
 
-from keras_trellis.export.checks import checked
+from keras_trellis.export.checks import Tensors, checked
 from keras_trellis.export.reading import valid
 from keras_trellis.export.tokenizer import UNKNOWN
 from keras_trellis.models import generation
@@ -14,8 +12,6 @@ from keras_trellis.models import generation
 _LONGEST = 65_536  # tokens that one call of `generate` may add, which bounds its memory
 # In `forbidden_ids`, beside ids of the vocabulary.
 UNKNOWN_ID, _NOTHING = -1, -2
-
-Rows = Mapping[str, tf.Tensor]
 
 
 class Vocabulary:
@@ -29,42 +25,44 @@ class Vocabulary:
     """
 
     def __init__(self, size: int, unknown_id: int | None) -> None:
-        self.size, self._unknown_id = size, unknown_id
+        self.size = size
+        self._unknown_id = _NOTHING if unknown_id is None else unknown_id
 
     def ids(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns ids, which must be in the vocabulary."""
         known = (ids >= 0) & (ids < self.size)
         return checked("ids", ids, known, f"in [0, {self.size}), the vocabulary")
 
-    def ids_and_lengths(self, rows: Rows, least: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns `ids` with 0 after each row's end, and `lengths`, which must be >= `least`."""
-        ids, lengths = rows["ids"], rows["lengths"]
+    def ids_and_lengths(
+        self,
+        ids: tf.Tensor,
+        lengths: tf.Tensor,
+        least: int = 0,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns ids with 0 after each row's end, and lengths, which must be >= `least`."""
         fits = (lengths >= least) & (lengths <= tf.shape(ids)[1])
         expected = f"from {least} to the number of columns of `ids`"
         lengths = checked("lengths", lengths, fits, expected)
-        return self.ids(tf.where(valid(ids, lengths), ids, 0)), lengths
+        ids = tf.where(valid(ids, lengths), ids, 0)
+        return self.ids(ids), lengths
 
-    def limits(self, rows: Rows) -> dict[str, tf.Tensor]:
-        """Returns what ends a row of `generation.generate`: `steps` and `stop_token_ids`."""
-        lengths, stops = rows["max_length"], rows["stop_id"]
-        fits = (lengths >= 1) & (lengths <= _LONGEST)
-        known = (stops >= -1) & (stops < self.size)
-        stops = checked("stop_id", stops, known, f"-1 (none) or in [0, {self.size})")
-        return {
-            "steps": checked("max_length", lengths, fits, f"from 1 to {_LONGEST}"),
-            "stop_token_ids": stops[:, None],
-        }
-
-    def sampling(self, rows: Rows) -> dict[str, tf.Tensor]:
-        """Returns how `generation.generate` chooses tokens."""
+    def settings(self, rows: Tensors) -> Tensors:
+        """Returns the arguments of `generation.generate` by name."""
+        steps, stops, seed = rows["max_length"], rows["stop_id"], rows["seed"]
         temperature, top_k, top_p = rows["temperature"], rows["top_k"], rows["top_p"]
+        fits = (steps >= 1) & (steps <= _LONGEST)
+        known = (stops >= -1) & (stops < self.size)
         hot = tf.math.is_finite(temperature) & (temperature >= 0)
+        some = (top_p > 0) & (top_p <= 1)
+        stops = checked("stop_id", stops, known, f"-1 (none) or in [0, {self.size})")
         top_k = checked("top_k", top_k, top_k >= 0, "at least 0 (0: all tokens)")
         return {
-            "seeds": tf.stack([rows["seed"], tf.zeros_like(rows["seed"])], axis=-1),
+            "steps": checked("max_length", steps, fits, f"from 1 to {_LONGEST}"),
+            "stop_token_ids": stops[:, None],
+            "seeds": tf.stack([seed, tf.zeros_like(seed)], axis=-1),
             "temperature": checked("temperature", temperature, hot, "a number of at least 0"),
             "top_k": tf.where(top_k == 0, self.size, top_k),
-            "top_p": checked("top_p", top_p, (top_p > 0) & (top_p <= 1), "in (0, 1]"),
+            "top_p": checked("top_p", top_p, some, "in (0, 1]"),
             "forbidden_ids": self._forbidden(rows["forbidden_ids"]),
         }
 
@@ -73,10 +71,9 @@ class Vocabulary:
         expected = f"{UNKNOWN_ID} ({UNKNOWN}), {_NOTHING} (nothing) or in [0, {self.size})"
         known = (ids >= _NOTHING) & (ids < self.size)
         ids = checked("forbidden_ids", ids, known, expected)
-        unknown = _NOTHING if self._unknown_id is None else self._unknown_id
-        ids = tf.where(ids == UNKNOWN_ID, unknown, ids)
-        free = tf.zeros([tf.shape(ids)[0], self.size])
-        free = tf.math.is_finite(generation.Ban(ids, free).on(free))
+        ids = tf.where(ids == UNKNOWN_ID, self._unknown_id, ids)
+        nothing = tf.zeros([tf.shape(ids)[0], self.size])
+        free = generation.penalties(ids, nothing) == 0
         leaves_some = tf.reduce_any(free, axis=1, keepdims=True)
         leaves_some = tf.broadcast_to(leaves_some, tf.shape(ids))
         expected = f"less than all {self.size} tokens"

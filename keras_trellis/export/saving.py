@@ -5,36 +5,40 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export import versions
+from keras_trellis.export.checks import Tensors, same_batch
 from keras_trellis.export.weights import Weights
 
 # TensorFlow Serving's names: https://www.tensorflow.org/tfx/serving/saved_model_warmup
-_EXTRA, _WARM_UP = "assets.extra", "tf_serving_warmup_requests"
+_EXTRA = "assets.extra"
+_WARM_UP = "tf_serving_warmup_requests"
 _CARD = "model_card.md"
+
+ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 
 
 class Signature(NamedTuple):
     """A function that a server calls.
 
     Attributes:
-        function: takes the inputs by name, and returns the outputs by name.
+        function: takes the inputs by name, all of one batch size; returns the outputs by name.
         specs: the inputs' shapes and dtypes; the batch is the first dimension of each.
         example: a request of one row.
     """
 
-    function: Callable[..., dict[str, tf.Tensor]]
+    function: Callable[..., Tensors]
     specs: Mapping[str, tf.TensorSpec]
     example: Mapping[str, Any]
 
     @classmethod
     def of(
         cls,
-        function: Callable[..., dict[str, tf.Tensor]],
+        function: Callable[..., Tensors],
         example: Mapping[str, Any],
         specs: Mapping[str, tf.TensorSpec] | None = None,
     ) -> Signature:
@@ -43,7 +47,7 @@ class Signature(NamedTuple):
         for name, value in example.items():
             dtype = tf.string if value.dtype == object else value.dtype
             found[name] = tf.TensorSpec([None] * len(value.shape), dtype, name)
-        return cls(function, {**found, **(specs or {})}, example)
+        return cls(function, found | dict(specs or {}), example)
 
 
 def check_requirements() -> None:
@@ -62,7 +66,7 @@ def save(
     weights: Weights,
     parts: Mapping[str, tf.Module],
     path: str,
-    describe: Callable[[Mapping[str, tf.types.experimental.ConcreteFunction], int], str],
+    describe: Callable[[Mapping[str, ConcreteFunction], int], str],
 ) -> str:
     """Writes a new version of a served model.
 
@@ -83,7 +87,7 @@ def save(
     module.weights = weights.stored
     for name, part in parts.items():
         setattr(module, name, part)
-    traced: dict[Callable, tf.types.experimental.ConcreteFunction] = {}
+    traced: dict[Callable, ConcreteFunction] = {}
     functions = {}
     for name, signature in signatures.items():
         if signature.function not in traced:
@@ -93,8 +97,8 @@ def save(
             # `keras.layers.TFSMLayer` passes one argument: here it is a dictionary. Save the
             # traced function, as TensorFlow would trace another one again.
             setattr(module, name, functions[name])
-    for name in signatures:
-        _check_answer(name, functions[name], signatures[name].example)
+    for name, signature in signatures.items():
+        _check_answer(name, functions[name], signature.example)
 
     def write(folder: str) -> None:
         tf.saved_model.save(module, folder, signatures=functions)
@@ -107,28 +111,28 @@ def save(
     return versions.publish(write, path)
 
 
-def _trace(signature: Signature, weights: Weights) -> tf.types.experimental.ConcreteFunction:
-    def function(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        # A server may feed a graph other shapes than those that it was built for.
-        shaped = {
-            name: tf.ensure_shape(inputs[name], spec.shape, name=name)
-            for name, spec in signature.specs.items()
-        }
+def _trace(signature: Signature, weights: Weights) -> ConcreteFunction:
+    def function(inputs: Tensors) -> Tensors:
+        shaped = {}
+        for name, spec in signature.specs.items():
+            # A server may feed a graph other shapes than those that it was built for.
+            shaped[name] = tf.ensure_shape(inputs[name], spec.shape, name=name)
+        if len(shaped) > 1:
+            shaped = same_batch(shaped)
         return weights.call(signature.function, **shaped)
 
     specs = [dict(signature.specs)]
     return tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
 
 
-def _check_answer(
-    name: str, function: tf.types.experimental.ConcreteFunction, example: Mapping[str, Any]
-) -> None:
+def _check_answer(name: str, function: ConcreteFunction, example: Mapping[str, Any]) -> None:
     """Refuses NaN and infinities, which a server would warm up by, and JSON cannot say."""
-    answer = function({key: tf.constant(value) for key, value in example.items()})
-    for output, value in answer.items():
+    request = tf.nest.map_structure(tf.constant, dict(example))
+    for output, value in function(request).items():
         if not value.dtype.is_floating:
             continue
-        wrong = value.numpy()[~np.isfinite(value.numpy())]
+        values = value.numpy()
+        wrong = values[~np.isfinite(values)]
         if wrong.size:
             raise ValueError(
                 "`model` must answer the warm-up requests by finite numbers. "
@@ -144,7 +148,8 @@ def _write_warm_up(path: str, signatures: Mapping[str, Signature]) -> None:
             request = predict_pb2.PredictRequest()
             request.model_spec.signature_name = name
             for key, value in signature.example.items():
-                request.inputs[key].CopyFrom(tf.make_tensor_proto(np.asarray(value)))
+                proto = tf.make_tensor_proto(np.asarray(value))
+                request.inputs[key].CopyFrom(proto)
             log = prediction_log_pb2.PredictLog(request=request)
             record = prediction_log_pb2.PredictionLog(predict_log=log)
             writer.write(record.SerializeToString())

@@ -68,13 +68,12 @@ class Tokenizer(tf.Module):
         super().__init__()
         path = folder / "vocabulary.txt"
         path.write_bytes("".join(f"{token}\n" for token in tokens).encode())
-        line, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
-        self._ids = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(str(path), tf.string, line, tf.int64, number), -1
-        )
-        self._tokens = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(str(path), tf.int64, number, tf.string, line), ""
-        )
+        line = tf.string, tf.lookup.TextFileIndex.WHOLE_LINE
+        number = tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+        numbers = tf.lookup.TextFileInitializer(str(path), *line, *number)
+        lines = tf.lookup.TextFileInitializer(str(path), *number, *line)
+        self._ids = tf.lookup.StaticHashTable(numbers, -1)
+        self._tokens = tf.lookup.StaticHashTable(lines, "")
         self._standardize = standardize or tf.identity
         self._of_characters = " " in tokens
         self.eos_id = tokens.index(EOS)
@@ -103,14 +102,16 @@ class Tokenizer(tf.Module):
         missing = ids < 0
         if self.unknown_id is None:
             expected = f"made of symbols of the vocabulary, which has no {UNKNOWN}"
-            known = checked("text", words.flat_values, ~missing, expected, told=False)
-            with tf.control_dependencies([known]):
-                ids = tf.identity(ids)
+            ids = checked("text", ids, ~missing, expected, told=False)
         else:
             ids = tf.where(missing, self.unknown_id, ids)
-        unknown = tf.reduce_sum(words.with_flat_values(tf.cast(missing, tf.int32)), axis=1)
-        ids = words.with_flat_values(ids).to_tensor()
-        return Encoded(ids, tf.cast(words.row_lengths(), tf.int32), words.to_tensor(), unknown)
+        missing = words.with_flat_values(tf.cast(missing, tf.int32))
+        return Encoded(
+            ids=words.with_flat_values(ids).to_tensor(),
+            lengths=tf.cast(words.row_lengths(), tf.int32),
+            words=words.to_tensor(),
+            unknown=tf.reduce_sum(missing, axis=1),
+        )
 
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the token of each id; an empty string for other numbers."""

@@ -16,6 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -94,7 +95,9 @@ def publish(write: Callable[[str], None], path: str) -> str:
     """
     try:
         _next(path)  # before anything is written
-        return _publish_remotely(write, path) if "://" in path else _publish(write, path)
+        if "://" in path:
+            return _publish_remotely(write, path)
+        return _publish(write, path)
     except (OSError, tf.errors.OpError) as error:
         reason = str(getattr(error, "message", error)).split("\n", 1)[0]
         raise NotWrittenError(f"no version is written in {path}: {reason}") from error
@@ -132,9 +135,15 @@ def _next(path: str) -> int:
 
 def _versions(path: str) -> dict[int, str]:
     """Returns the names of a model's versions by their numbers."""
-    names = tf.io.gfile.listdir(path) if tf.io.gfile.exists(path) else []
-    numbered = {_number(name): name for name in (each.rstrip("/") for each in names)}
-    return {number: name for number, name in numbered.items() if number is not None}
+    found: dict[int, str] = {}
+    if not tf.io.gfile.exists(path):
+        return found
+    for entry in tf.io.gfile.listdir(path):
+        name = entry.rstrip("/")
+        number = _number(name)
+        if number is not None:
+            found[number] = name
+    return found
 
 
 def _number(name: str) -> int | None:
@@ -230,13 +239,11 @@ def _take(file: int) -> bool | None:
 
 def _sync(folder: str) -> None:
     """Flushes all files of a folder to disk, or raises OSError."""
-    for root, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            _sync_one(os.path.join(root, name))
-        _sync_one(root)
+    for path in (*Path(folder).rglob("*"), Path(folder)):
+        _sync_one(path)
 
 
-def _sync_one(path: str) -> None:
+def _sync_one(path: str | Path) -> None:
     if os.path.isdir(path) and fcntl is None:  # Windows cannot open folders
         return
     file = os.open(path, os.O_RDONLY)
@@ -250,8 +257,8 @@ def _sync_one(path: str) -> None:
 
 
 def _copy(folder: str, version: str) -> None:
-    paths = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names]
-    for path in sorted(paths, key=lambda each: (os.path.basename(each) == _GRAPH, each)):
-        target = os.path.join(version, os.path.relpath(path, folder))
+    files = [path for path in Path(folder).rglob("*") if path.is_file()]
+    for file in sorted(files, key=lambda each: each.name == _GRAPH):
+        target = os.path.join(version, file.relative_to(folder))
         tf.io.gfile.makedirs(os.path.dirname(target))
-        tf.io.gfile.copy(path, target)
+        tf.io.gfile.copy(str(file), target)

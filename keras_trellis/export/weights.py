@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -43,7 +43,8 @@ class Weights:
 
     def call(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """Calls a function of the model with these weights in place of the model's."""
-        mapping = [(v, s.read()) for v, s in zip(self._originals, self.stored, strict=True)]
+        values = [each.read() for each in self.stored]
+        mapping = list(zip(self._originals, values, strict=True))
         with keras.StatelessScope(state_mapping=mapping):
             return function(*args, **kwargs)
 
@@ -53,19 +54,26 @@ class _Stored(tf.Module):
 
     def __init__(self, original: keras.Variable, precision: str) -> None:
         super().__init__(name=original.path.replace("/", "_"))
-        value, self._scale = tf.convert_to_tensor(original.value), None
-        if value.shape.rank >= 2 and precision == "float16":
+        value = tf.convert_to_tensor(original.value)
+        if value.shape.rank < 2:
+            precision = "float32"
+        self._scale = None
+        if precision == "float16":
             value = tf.cast(value, tf.float16)
-        elif value.shape.rank >= 2 and precision == "int8":
+        elif precision == "int8":
             value, scale = _quantized(value, by_row=original.name == "embeddings")
             self._scale = tf.Variable(scale, trainable=False, name="scale")
         self._value = tf.Variable(value, trainable=False, name="value")
-        self._decoded = None if value.dtype == tf.float32 else _Decoded(self.decode, value.shape)
+        self._decoded = None
+        if precision != "float32":
+            self._decoded = _Decoded(self.decode, value.shape)
 
     def decode(self) -> tf.Tensor:
         """Returns the weight, computed from what is stored."""
         value = tf.cast(self._value, tf.float32)
-        return value if self._scale is None else value * self._scale
+        if self._scale is None:
+            return value
+        return value * self._scale
 
     def read(self) -> tf.Tensor:
         """Returns the weight; in a graph, as loading the SavedModel decoded it."""
@@ -83,7 +91,8 @@ class _Decoded(tf.saved_model.experimental.TrackableResource):
 
     def __init__(self, decode: Callable[[], tf.Tensor], shape: tf.TensorShape) -> None:
         super().__init__()
-        self._decode, self._shape = decode, shape
+        self._decode = decode
+        self._shape = shape
         self._name = f"decoded_{uuid.uuid4().hex}"
         self._initialize()  # functions traced here also run here
 
@@ -91,7 +100,8 @@ class _Decoded(tf.saved_model.experimental.TrackableResource):
         return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
 
     def _initialize(self) -> None:
-        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=self._decode())
+        value = self._decode()
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=value)
 
     def read(self) -> tf.Tensor:
         """Returns the variable's value."""
@@ -123,7 +133,8 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
     Raises:
         ValueError: `precision` is none of these.
     """
-    layer, config = model.trellis, model.get_config()
+    layer = model.trellis
+    config = model.get_config()
     _set_for_inference(config)
     # Only a trellis network normalises its kernels.
     folds = getattr(layer, "weight_normalization", False) and layer.groups == 1
@@ -131,9 +142,13 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
         config["trellis"]["config"]["weight_normalization"] = False
     copy = type(model).from_config(config)
     copy.build_from_config(model.get_build_config())
-    values = _folded(model.weights, layer) if folds else model.weights
-    for variable, value in zip(copy.weights, values, strict=True):
+    scales = (layer.kernel_scale, layer.recurrent_scale) if folds else ()
+    kept = [each for each in model.weights if all(each is not scale for scale in scales)]
+    for variable, value in zip(copy.weights, kept, strict=True):
         variable.assign(tf.cast(value, tf.float32))
+    if folds:
+        copy.trellis.kernel.assign(_folded(layer.kernel, layer.kernel_scale))
+        copy.trellis.recurrent_kernel.assign(_folded(layer.recurrent_kernel, layer.recurrent_scale))
     for variable, stored in zip(copy.weights, Weights(copy, precision).stored, strict=True):
         variable.assign(stored.read())
     return copy
@@ -151,14 +166,7 @@ def _set_for_inference(config: dict[str, Any]) -> None:
                 _set_for_inference(part)
 
 
-def _folded(weights: Iterable[keras.Variable], layer: Any) -> Iterator[Any]:
-    """Yields a model's weights with the normalisation of its layer carried out."""
-    for variable in weights:
-        if variable is layer.kernel_scale or variable is layer.recurrent_scale:
-            continue
-        if variable is layer.kernel:
-            yield kernels.weight_normalized(variable.value, layer.kernel_scale.value)
-        elif variable is layer.recurrent_kernel:
-            yield kernels.weight_normalized(variable.value, layer.recurrent_scale.value)
-        else:
-            yield variable
+def _folded(kernel: keras.Variable, scale: keras.Variable) -> tf.Tensor:
+    """Returns a kernel with its normalisation carried out."""
+    folded = kernels.weight_normalized(kernel.value, scale.value)
+    return tf.cast(folded, tf.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.heads.blockwise import add_blockwise_nll, blockwise_nll
+from keras_trellis.heads.blockwise import Chain, add_blockwise_nll, blockwise_nll
 from keras_trellis.heads.head import (
     Head,
     at_least_float32,
@@ -65,7 +66,7 @@ class AdaptiveSoftmax(Head):
                 f"Received: cutoffs={self.cutoffs}"
             )
         edges = (0, *self.cutoffs, words)
-        self._sizes = [after - before for before, after in itertools.pairwise(edges)]
+        self._sizes = [end - begin for begin, end in itertools.pairwise(edges)]
         clusters = len(self.cutoffs)
         self.bias = self._add_bias(words)
         self.tail_vectors = self.add_weight(
@@ -77,17 +78,20 @@ class AdaptiveSoftmax(Head):
 
     def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
         """Returns log-probabilities `[..., V]` in at least float32."""
-        clusters = self._clusters(table)
-        head, *tails = (tf.nn.log_softmax(dense_logits(features, *each)) for each in clusters)
-        frequent, tokens = tf.split(head, [self.cutoffs[0], len(tails)], axis=-1)
+        words = tf.split(tf.convert_to_tensor(table), self._sizes)
+        biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
+        words[0], biases[0] = self._with_tokens(words[0], biases[0])
+        softmaxes = []
+        for each in zip(words, biases, strict=True):
+            logits = dense_logits(features, *each)
+            softmaxes.append(tf.nn.log_softmax(logits))
+        first, *tails = softmaxes
+        tokens: list[tf.Tensor]
+        frequent, *tokens = tf.split(first, [self.cutoffs[0], *[1] * len(tails)], axis=-1)
         parts = [frequent]
-        for token, tail in zip(tf.split(tokens, len(tails), axis=-1), tails, strict=True):
+        for token, tail in zip(tokens, tails, strict=True):
             parts.append(token + tail)
         return tf.concat(parts, axis=-1)
-
-    def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
-        """Returns `nll` without its custom gradient; see `Head.plain_nll`."""
-        return self.nll(features, targets, table, plain=True)
 
     def nll(
         self,
@@ -99,28 +103,33 @@ class AdaptiveSoftmax(Head):
     ) -> tf.Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
-        shape, targets = tf.shape(targets), tf.reshape(targets, [-1])
-        # Sort the targets by cluster, so that those of a cluster are consecutive.
-        order = tf.argsort(self._cluster_of(targets))
+        labels = tf.reshape(targets, [-1])
         rows = tf.reshape(features, [-1, features.shape[-1]])
-        rows, targets = tf.gather(rows, order), tf.gather(targets, order)
-        nll = self._sorted_nll(rows, targets, table, plain)
+        # Sort the targets by cluster, so that those of a cluster are consecutive.
+        order = tf.argsort(self._cluster_of(labels))
+        nll = self._sorted_nll(tf.gather(rows, order), tf.gather(labels, order), table, plain)
         nll = tf.gather(nll, tf.math.invert_permutation(order))
-        return tf.reshape(nll, shape)
+        return tf.reshape(nll, tf.shape(targets))
+
+    plain_nll = functools.partialmethod(nll, plain=True)
 
     def _sorted_nll(
-        self, rows: tf.Tensor, targets: tf.Tensor, table: Any, plain: bool
+        self,
+        rows: tf.Tensor,
+        targets: tf.Tensor,
+        table: Any,
+        plain: bool,
     ) -> tf.Tensor:
         """Returns the nll of targets `[N]` that are sorted by cluster."""
         places = self._cluster_of(targets)
         edges = tf.unstack(tf.searchsorted(places, tf.range(1, len(self.cutoffs) + 2)))
-        words, bias = tf.convert_to_tensor(table), tf.convert_to_tensor(self.bias)
-        nll = tf.zeros_like(at_least_float32(rows[:, 0]))
+        words = tf.convert_to_tensor(table)
+        zeros = tf.zeros_like(at_least_float32(rows[:, 0]))
+        chain: Chain = rows, zeros, words, tf.convert_to_tensor(self.bias)
         clusters = itertools.pairwise((*self.cutoffs, words.shape[0]))
         for of_words, of_rows in zip(clusters, itertools.pairwise(edges), strict=True):
-            rows, nll, words, bias = add_blockwise_nll(
-                rows, nll, words, bias, targets, of_words, of_rows, plain
-            )
+            chain = add_blockwise_nll(chain, targets, of_words, of_rows, plain)
+        rows, nll, words, bias = chain
         # The frequent words come last: the backward pass begins with them, and extends their
         # gradient by zeros to that of the table.
         count = self.cutoffs[0]
@@ -136,13 +145,6 @@ class AdaptiveSoftmax(Head):
         words = tf.concat([words, tf.cast(self.tail_vectors, words.dtype)], axis=0)
         bias = tf.concat([bias, tf.convert_to_tensor(self.tail_bias)], axis=0)
         return words, bias
-
-    def _clusters(self, table: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """Returns the words and biases of each softmax, first those of the frequent words."""
-        words = tf.split(tf.convert_to_tensor(table), self._sizes)
-        biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
-        clusters = zip(words, biases, strict=True)
-        return [self._with_tokens(*next(clusters)), *clusters]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,6 +16,9 @@ BLOCK = 2**23
 
 WORDS = 3 * 2**13
 """The most words of a tile."""
+
+Chain = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
+"""Features `[N, E]`, a nll `[N]`, words `[V, E]` with V known, and biases `[V]`."""
 
 
 def blockwise_nll(
@@ -36,36 +40,32 @@ def blockwise_nll(
         plain: see `add_blockwise_nll`.
     """
     zeros = tf.zeros_like(at_least_float32(features[:, 0]))
-    of_words, of_rows = (0, words.shape[0]), (0, tf.shape(features)[0])
+    of_words = 0, words.shape[0]
+    of_rows = 0, tf.shape(features)[0]
     chain = features, zeros, words, bias
-    return add_blockwise_nll(*chain, targets, of_words, of_rows, plain)[1]
+    _, nll, _, _ = add_blockwise_nll(chain, targets, of_words, of_rows, plain)
+    return nll
 
 
 def add_blockwise_nll(
-    features: tf.Tensor,
-    total: tf.Tensor,
-    words: tf.Tensor,
-    bias: tf.Tensor,
+    chain: Chain,
     targets: tf.Tensor,
     of_words: tuple[int, int],
     of_rows: tuple[Any, Any],
     plain: bool = False,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Adds the nll of some rows, by a softmax over some of the words, to `total`.
+) -> Chain:
+    """Adds the nll of some rows, by a softmax over some of the words, to that of the chain.
 
     Other words and rows cost nothing. The targets of other rows may have any value.
 
     The backward pass computes the logits again, which is a third more work than keeping them. It
     takes their softmax from the normalizers of the forward pass (as in Wijmans et al., 2024, "Cut
-    your losses in large-vocabulary language models"). Pass the results of this function to the next
+    your losses in large-vocabulary language models"). Pass the result of this function to the next
     softmax over the same table: the backward pass then adds up their gradients in place. It holds
     one gradient of the table's size, at most `BLOCK` logits, and the gradient of `WORDS` words.
 
     Args:
-        features: `[N, E]`.
-        total: `[N]`.
-        words: `[V, E]`, V known.
-        bias: `[V]`.
+        chain: features, the nll so far, words and biases.
         targets: int32 `[N]`.
         of_words: the first word, and the one after the last.
         of_rows: the first row, and the one after the last.
@@ -73,25 +73,28 @@ def add_blockwise_nll(
             it, since it cannot hold custom gradients.
 
     Returns:
-        features, total, words and bias.
+        The chain with the new nll.
     """
-    size = of_words[1] - of_words[0]
+    first, end = of_words
     # Make equal parts: under XLA all blocks have one size.
-    limit = math.ceil(size / math.ceil(size / WORDS))
-    columns = _Range(*of_words, limit, tf.constant(words.shape[0]))
-    rows = _Range(*of_rows, BLOCK // limit, tf.shape(features)[0])
+    parts = math.ceil((end - first) / WORDS)
+    limit = math.ceil((end - first) / parts)
 
     def add(features: tf.Tensor, total: tf.Tensor, words: tf.Tensor, bias: tf.Tensor) -> Any:
+        rows = _Range(*of_rows, BLOCK // limit, tf.shape(features)[0])
+        columns = _Range(*of_words, limit, tf.shape(words)[0])
         tiles = _Tiles(features, words, bias, targets, rows, columns)
-        added, normalizers = tiles.add_nll(total)
+        total, normalizers = tiles.add_nll(total)
 
         def gradient(*sums: tf.Tensor) -> tuple:
             return tiles.add_gradients(sums, normalizers)
 
-        return (tf.identity(features), added, tf.identity(words), tf.identity(bias)), gradient
+        return (tf.identity(features), total, tf.identity(words), tf.identity(bias)), gradient
 
-    chain = features, total, words, bias
-    return add(*chain)[0] if plain else tf.custom_gradient(add)(*chain)
+    if plain:
+        added, _ = add(*chain)
+        return added
+    return tf.custom_gradient(add)(*chain)
 
 
 class _Tiles(NamedTuple):
@@ -111,7 +114,8 @@ class _Tiles(NamedTuple):
             total, normalizers = sums
             normalizer, logit = self._normalize(row)
             total = row.add_to(total, normalizer - logit)
-            return total, row.add_to(normalizers, normalizer)
+            normalizers = row.add_to(normalizers, normalizer)
+            return total, normalizers
 
         return self.rows.fold(add, (total, tf.zeros_like(total)))
 
@@ -124,14 +128,16 @@ class _Tiles(NamedTuple):
         """
         of_features, of_total, of_words, of_bias = sums
 
-        def add_row(row: _Block, sums: tuple) -> tuple:
-            def add_tile(column: _Block, sums: tuple) -> tuple:
-                found = self._tile_gradients(row, column, normalizers, of_total)
-                blocks = row, column, column
-                parts = zip(blocks, sums, found, strict=True)
-                return tuple(block.add_to(whole, part) for block, whole, part in parts)
+        def add_tile(row: _Block, column: _Block, sums: tuple) -> tuple:
+            of_features, of_words, of_bias = sums
+            features, words, bias = self._tile_gradients(row, column, normalizers, of_total)
+            of_features = row.add_to(of_features, features)
+            of_words = column.add_to(of_words, words)
+            of_bias = column.add_to(of_bias, bias)
+            return of_features, of_words, of_bias
 
-            return self.columns.fold(add_tile, sums)
+        def add_row(row: _Block, sums: tuple) -> tuple:
+            return self.columns.fold(functools.partial(add_tile, row), sums)
 
         sums = self.rows.fold(add_row, (of_features, of_words, of_bias))
         of_features, of_words, of_bias = sums
@@ -143,18 +149,24 @@ class _Tiles(NamedTuple):
         def widen(column: _Block, sums: tuple) -> tuple:
             normalizer, picked = sums
             logits = dense_logits(*self._tile(row, column))
-            hits = tf.where(self._hits(row, column), logits, tf.zeros((), logits.dtype))
+            hits = tf.where(self._hits(row, column), logits, 0)
+            picked += tf.reduce_sum(hits, axis=-1)
             normalizer = log_add_exp(tf.reduce_logsumexp(logits, axis=-1), normalizer)
-            return normalizer, picked + tf.reduce_sum(hits, axis=-1)
+            return normalizer, picked
 
         labels = row.of(self.targets)
         known = (self.columns.start <= labels) & (labels < self.columns.stop)
         zeros = tf.zeros_like(labels, at_least_float32(self.features).dtype)
-        empty = zeros - math.inf, tf.where(known, zeros, zeros + math.nan)
-        return self.columns.fold(widen, empty)
+        nothing = zeros - math.inf
+        unpicked = tf.where(known, zeros, math.nan)
+        return self.columns.fold(widen, (nothing, unpicked))
 
     def _tile_gradients(
-        self, row: _Block, column: _Block, normalizers: tf.Tensor, of_total: tf.Tensor
+        self,
+        row: _Block,
+        column: _Block,
+        normalizers: tf.Tensor,
+        of_total: tf.Tensor,
     ) -> list[tf.Tensor]:
         """Returns the gradients with respect to a tile's features, words and bias."""
         tile = self._tile(row, column)
@@ -162,8 +174,9 @@ class _Tiles(NamedTuple):
             tape.watch(tile)
             logits = dense_logits(*tile)
         softmax = tf.exp(logits - row.of(normalizers)[:, None])
-        of_logits = softmax - tf.cast(self._hits(row, column), logits.dtype)
-        return tape.gradient(logits, tile, of_logits * row.of(of_total)[:, None])
+        hits = tf.cast(self._hits(row, column), logits.dtype)
+        of_logits = (softmax - hits) * row.of(of_total)[:, None]
+        return tape.gradient(logits, tile, of_logits)
 
     def _tile(self, row: _Block, column: _Block) -> tuple:
         """Returns the features of a block, and the words and biases of a block."""
@@ -171,8 +184,9 @@ class _Tiles(NamedTuple):
 
     def _hits(self, row: _Block, column: _Block) -> tf.Tensor:
         """Returns which logits of a tile belong to targets: booleans `[rows, columns]`."""
+        labels = row.of(self.targets)
         places = column.of(tf.range(self.words.shape[0]))
-        return row.of(self.targets)[:, None] == places
+        return labels[:, None] == places
 
 
 class _Block(NamedTuple):
@@ -189,7 +203,8 @@ class _Block(NamedTuple):
 
     def of(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the block's rows of `[N, ...]`."""
-        return _cut(_cut(values, self.begin, self.most), self.offset, self.size)
+        ahead = _cut(values, self.begin, self.most)
+        return _cut(ahead, self.offset, self.size)
 
     def add_to(self, values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Adds rows to `[N, ...]` at the places of the block."""

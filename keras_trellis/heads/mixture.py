@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -104,10 +105,6 @@ class MixtureOfSoftmaxes(Head):
             total = part if total is None else log_add_exp(total, part)
         return self._plus_epsilon(total)
 
-    def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
-        """Returns `nll` without its custom gradient; see `Head.plain_nll`."""
-        return self.nll(features, targets, table, plain=True)
-
     def nll(
         self,
         features: tf.Tensor,
@@ -130,6 +127,8 @@ class MixtureOfSoftmaxes(Head):
         joint = self._log_priors(features) - tf.reshape(nll, tf.shape(targets))
         return -self._plus_epsilon(tf.reduce_logsumexp(joint, axis=-1))
 
+    plain_nll = functools.partialmethod(nll, plain=True)
+
     def _log_priors(self, features: tf.Tensor) -> tf.Tensor:
         """`[..., E]` -> `[..., K]` in at least float32."""
         logits = _dense(features, self.prior_kernel, self.prior_bias)
@@ -140,9 +139,9 @@ class MixtureOfSoftmaxes(Head):
         latents = _dense(features, self.latent_kernel, self.latent_bias)
         *rows, steps, channels = tf.unstack(tf.shape(latents), num=latents.shape.rank)
         if training and self.latent_dropout:
-            seed = dropout.stream_seed(dropout.next_seed(self.seed_generator), "latents")
-            shape = [*rows, 1, channels]
-            latents *= dropout.dropout_mask(shape, self.latent_dropout, seed, latents.dtype)
+            seed = dropout.next_seed(self.seed_generator)
+            shape, rate = [*rows, 1, channels], self.latent_dropout
+            latents *= dropout.stream_mask(seed, "latents", rate, shape, latents.dtype)
         units = latents.shape[-1] // self.experts
         return tf.reshape(tf.tanh(latents), [*rows, steps, self.experts, units])
 

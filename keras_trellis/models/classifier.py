@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments
+from keras_trellis import arguments, heads
 from keras_trellis.core import dropout, inputs, masks
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
@@ -156,8 +156,8 @@ class TrellisClassifier(keras.Model):
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
         sequences = _drop("elements", sequences, self.dropout, seed)
-        logits = self.dense(self.trellis(sequences, mask=mask, training=training))
-        logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
+        outputs = self.trellis(sequences, mask=mask, training=training)
+        logits = heads.at_least_float32(self.dense(outputs))
         return _drop("logits", logits, self.output_dropout, seed)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
@@ -184,9 +184,7 @@ class TrellisClassifier(keras.Model):
         cls, config: Mapping[str, Any], custom_objects: Any = None
     ) -> TrellisClassifier:
         """Makes a model of its config, also of one that 0.1 saved."""
-        if "trellis" not in config:
-            config = legacy.composed(cls, config)
-        return super().from_config(dict(config), custom_objects)
+        return super().from_config(legacy.composed(cls, config), custom_objects)
 
     def _ordered(self, steps: tf.Tensor) -> tf.Tensor:
         """Puts `[B, T, ...]` in the order of the permutation."""

@@ -19,6 +19,9 @@ import tensorflow as tf
 
 from keras_trellis.core import dropout, inputs
 
+ALL = tf.int32.max
+"""A `top_k` that keeps all tokens."""
+
 
 def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
     """Refuses values that `sample` cannot use.
@@ -26,7 +29,7 @@ def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
     Raises:
         ValueError: not `temperature >= 0`, `top_k >= 1` and integral, `0 < top_p <= 1`.
     """
-    if not (isinstance(temperature, numbers.Real) and 0 <= float(temperature) < float("inf")):
+    if not (isinstance(temperature, numbers.Real) and 0 <= float(temperature) < np.inf):
         raise ValueError(
             "`temperature` must be a number >= 0 (0: the most probable token). "
             f"Received: temperature={temperature!r}"
@@ -49,10 +52,16 @@ def row_seeds(seed: int | None, batch_size: Any) -> tf.Tensor:
     else:
         raise ValueError(f"`seed` must be None or an integer. Received: seed={seed!r}")
     rows = tf.range(tf.cast(batch_size, tf.int64))
-    return tf.stack([tf.fill(tf.shape(rows), tf.cast(seed, tf.int64)), rows], axis=-1)
+    seeds = tf.fill(tf.shape(rows), seed)
+    return tf.stack([seeds, rows], axis=-1)
 
 
-def filter_log_probs(log_probs: tf.Tensor, *, top_k: Any = None, top_p: Any = None) -> tf.Tensor:
+def filter_log_probs(
+    log_probs: tf.Tensor,
+    *,
+    top_k: Any = ALL,
+    top_p: Any = 1.0,
+) -> tf.Tensor:
     """Sets to minus infinity all but the most probable tokens.
 
     It keeps the `top_k` most probable tokens; of those, renormalised, the fewest that have at least
@@ -61,55 +70,51 @@ def filter_log_probs(log_probs: tf.Tensor, *, top_k: Any = None, top_p: Any = No
 
     Args:
         log_probs: `[B, V]`, normalised or not.
-        top_k: None, an integer >= 1, or integers `[B]`.
-        top_p: None, a number in (0, 1], or numbers `[B]`.
+        top_k: an integer >= 1, or integers `[B]`.
+        top_p: a number in (0, 1], or numbers `[B]`.
 
     Returns:
         `[B, V]`, not renormalised.
     """
+    top_k = _column(top_k, tf.int32)
+    top_p = _column(top_p, log_probs.dtype)
     size = tf.shape(log_probs)[1]
-    top_k = size if top_k is None else _column(top_k, tf.int32)
-    top_p = _column(1.0 if top_p is None else top_p, log_probs.dtype)
+
+    def filtered() -> tf.Tensor:
+        ordered = tf.sort(log_probs, axis=-1, direction="DESCENDING")
+        kept = tf.range(size) < top_k
+        probabilities = tf.nn.softmax(_only(kept, ordered))
+        before = tf.cumsum(probabilities, axis=-1, exclusive=True)
+        # The sum may round to 1 before the last token; a `top_p` of 1 keeps all of them anyway.
+        kept &= (before < top_p) | (top_p >= 1)
+        candidates = tf.where(kept, ordered, ordered.dtype.max)
+        least = tf.reduce_min(candidates, axis=-1, keepdims=True)
+        return _only(log_probs >= least, log_probs)
+
     narrows = tf.reduce_any(top_k < size) | tf.reduce_any(top_p < 1)
     # Sorting a large vocabulary takes longer than the rest of a draw.
-    return tf.cond(narrows, lambda: _filtered(log_probs, top_k, top_p), lambda: log_probs)
+    return tf.cond(narrows, filtered, lambda: log_probs)
 
 
-def _filtered(log_probs: tf.Tensor, top_k: tf.Tensor, top_p: tf.Tensor) -> tf.Tensor:
-    ordered = tf.sort(log_probs, axis=-1, direction="DESCENDING")
-    kept = tf.range(tf.shape(ordered)[1])[None] < top_k
-    probabilities = tf.nn.softmax(_only(kept, ordered))
-    before = tf.cumsum(probabilities, axis=-1, exclusive=True)
-    # The sum may round to 1 before the last token; a `top_p` of 1 keeps all of them anyway.
-    kept &= (before < top_p) | (top_p >= 1)
-    least = tf.reduce_min(tf.where(kept, ordered, ordered.dtype.max), axis=-1, keepdims=True)
-    return _only(log_probs >= least, log_probs)
-
-
-class Ban:
-    """Sets the log-probabilities of some tokens to minus infinity, in one draw after another.
+def penalties(forbidden_ids: Any, log_probs: tf.Tensor) -> tf.Tensor:
+    """Returns `[B, V]`, which added to log-probabilities forbids tokens.
 
     Args:
-        forbidden_ids: None, or integers `[F]` for all rows, or `[B, F]`, below V; a negative one
-            stands for no token.
+        forbidden_ids: integers `[F]` for all rows, or `[B, F]`, below V; a negative one stands for
+            no token.
         log_probs: `[B, V]`, of any draw.
+
+    Returns:
+        Minus infinity for the tokens that are forbidden, 0 for the others.
     """
-
-    def __init__(self, forbidden_ids: Any, log_probs: tf.Tensor) -> None:
-        self._places = None
-        if forbidden_ids is None:
-            return
-        rows, ids = tf.shape(log_probs)[0], tf.cast(forbidden_ids, tf.int32)
-        ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
-        row = tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids))
-        self._places = tf.stack([row, tf.maximum(ids, 0)], axis=-1)
-        self._addends = _only(ids < 0, tf.zeros(tf.shape(ids), log_probs.dtype))
-
-    def on(self, log_probs: tf.Tensor) -> tf.Tensor:
-        """Returns `[B, V]` with minus infinity for the tokens."""
-        if self._places is None:
-            return log_probs
-        return tf.tensor_scatter_nd_add(log_probs, self._places, self._addends)
+    rows = tf.shape(log_probs)[0]
+    ids = tf.cast(forbidden_ids, tf.int32)
+    ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
+    row = tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids))
+    places = tf.stack([row, tf.maximum(ids, 0)], axis=-1)
+    nothing = tf.zeros_like(log_probs)
+    forbidden = _only(ids < 0, tf.zeros_like(ids, log_probs.dtype))
+    return tf.tensor_scatter_nd_add(nothing, places, forbidden)
 
 
 def sample(
@@ -118,8 +123,8 @@ def sample(
     step: Any,
     *,
     temperature: Any = 1.0,
-    top_k: Any = None,
-    top_p: Any = None,
+    top_k: Any = ALL,
+    top_p: Any = 1.0,
 ) -> tf.Tensor:
     """Draws one token a row.
 
@@ -144,8 +149,9 @@ def sample(
 
     def drawn() -> tf.Tensor:
         # With the greatest at 0 a quotient that overflows is never that one's.
-        scaled = log_probs - tf.reduce_max(log_probs, axis=-1, keepdims=True)
-        scaled /= tf.where(random, temperature, tf.ones_like(temperature))
+        greatest = tf.reduce_max(log_probs, axis=-1, keepdims=True)
+        divisor = tf.where(random, temperature, 1)
+        scaled = (log_probs - greatest) / divisor
         scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)
         noisy = scores + _gumbel(seeds, step, log_probs)
         return _argmax(tf.where(random, noisy, scores))
@@ -162,11 +168,9 @@ def generate(
     steps: Any,
     seeds: tf.Tensor,
     first: Any = 0,
-    temperature: Any = 1.0,
-    top_k: Any = None,
-    top_p: Any = None,
-    stop_token_ids: Any = None,
-    forbidden_ids: Any = None,
+    stop_token_ids: Any = (),
+    forbidden_ids: Any = (),
+    **sampling: Any,
 ) -> tuple[tf.Tensor, tf.Tensor, Any]:
     """Draws up to `steps` tokens a row, feeding each one back.
 
@@ -181,32 +185,25 @@ def generate(
         seeds: `[B, 2]` int64, from `row_seeds`, or a seed of its own for every row.
         first: the number of a row's first draw, or integers `[B]`. Number draws by position, and
             two calls draw what one long call draws.
-        temperature: see `sample`.
-        top_k: see `filter_log_probs`.
-        top_p: see `filter_log_probs`.
-        stop_token_ids: None, integers `[S]`, or `[B, S]`.
-        forbidden_ids: see `Ban`: not all tokens. The filters choose from the others, whose
+        stop_token_ids: integers `[S]`, or `[B, S]`.
+        forbidden_ids: see `penalties`: not all tokens. The filters choose from the others, whose
             probabilities keep their proportions.
+        **sampling: `temperature`, `top_k` and `top_p` of `sample`.
 
     Returns:
         ids `[B, max(steps)]` int32, in which a row repeats its last token after its end; the number
         of tokens drawn for each row, `[B]`; and the cache, which has read all of these but the
         last: to go on, feed that one.
     """
-    ban = Ban(forbidden_ids, log_probs)
+    addends = penalties(forbidden_ids, log_probs)
+    stops = tf.cast(stop_token_ids, tf.int32)
 
     def draw(log_probs: tf.Tensor, index: Any) -> tf.Tensor:
-        return sample(
-            ban.on(log_probs),
-            seeds,
-            first + index,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-        )
+        return sample(log_probs + addends, seeds, first + index, **sampling)
 
     def going_on(token: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        return (lengths < steps) & ~_is_stop(token, stop_token_ids)
+        stopped = tf.reduce_any(token[:, None] == stops, axis=-1)
+        return (lengths < steps) & ~stopped
 
     def unfinished(index, token, goes_on, *_):
         return tf.reduce_any(goes_on)
@@ -215,21 +212,23 @@ def generate(
         log_probs, after = step(token, cache)
         cache = _where_rows(goes_on, after, cache)
         token = tf.where(goes_on, draw(log_probs, index), token)
+        tokens = tokens.write(index, token)
         lengths += tf.cast(goes_on, lengths.dtype)
         goes_on &= going_on(token, lengths)
-        return index + 1, token, goes_on, lengths, tokens.write(index, token), cache
+        return index + 1, token, goes_on, lengths, tokens, cache
 
     token = draw(log_probs, 0)
-    steps = tf.broadcast_to(tf.cast(steps, tf.int32), tf.shape(token))
-    longest = tf.maximum(tf.reduce_max(steps), 1)  # the first draw counts even without rows
     lengths = tf.ones_like(token)
-    tokens = tf.TensorArray(tf.int32, longest, element_shape=token.shape).write(0, token)
+    steps = tf.cast(steps, tf.int32) * lengths
+    longest = tf.maximum(tf.reduce_max(steps), 1)  # the first draw counts even without rows
+    tokens = tf.TensorArray(tf.int32, longest, element_shape=token.shape)
+    tokens = tokens.write(0, token)
     loop = (tf.constant(1), token, going_on(token, lengths), lengths, tokens, cache)
     count, last, _, lengths, tokens, cache = tf.while_loop(
         unfinished, advance, loop, maximum_iterations=longest
     )
     written = tf.range(longest)[:, None] < count
-    ids = tf.where(written, tokens.stack(), last[None])
+    ids = tf.where(written, tokens.stack(), last)
     return tf.transpose(ids), lengths, cache
 
 
@@ -261,8 +260,9 @@ def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
         )
     expected = "`max_length` must be an integer >= the length of the prompt, which it counts too"
     received = f"Received: max_length={max_length!r}"
+    known = f", {length}" if length else ""
     if not isinstance(max_length, numbers.Integral) or max_length < (length or 1):
-        raise ValueError(f"{expected}{f', {length}' if length else ''}. {received}")
+        raise ValueError(f"{expected}{known}. {received}")
     if length is None:
         length = tf.shape(ids)[1]
         holds = (length >= 1) & (length <= max_length)
@@ -283,7 +283,7 @@ def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
     """
     if value is None:
         value = ()
-    if isinstance(value, (set, frozenset)):
+    elif isinstance(value, (set, frozenset)):
         value = list(value)
     tokens = inputs.integers(name, value)
     if tokens.shape.rank not in (0, 1):
@@ -295,14 +295,12 @@ def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
     return tf.cast(tokens, tf.int32)
 
 
-def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor | None:
-    """Returns tokens that must not be drawn, as `token_ids` does; None stays.
+def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor:
+    """Returns tokens that must not be drawn, as `token_ids` does.
 
     Raises:
         ValueError: as `token_ids`, or nothing is left to draw.
     """
-    if value is None:
-        return None
     tokens = token_ids("forbidden_ids", value, vocabulary_size)
     count = tf.size(tf.unique(tokens)[0])
     message = f"`forbidden_ids` must leave some of the {vocabulary_size} tokens. Received: all"
@@ -313,25 +311,22 @@ def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor | None:
 def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
     """Returns standard Gumbel noise `[B, V]`; a row's depends on its seed and its step alone."""
     steps = tf.broadcast_to(tf.cast(step, seeds.dtype), tf.shape(seeds)[:1])
-    words, dtype = tf.shape(log_probs)[1:], log_probs.dtype
-    bits = tf.map_fn(
-        lambda row: dropout.uniform_bits(words, dropout.fold_in(*row)),
-        (seeds, steps),
-        fn_output_signature=tf.TensorSpec(log_probs.shape[1:], tf.uint32),
-    )
+    words = tf.shape(log_probs)[1:]
+
+    def bits_of(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        seed = dropout.fold_in(*row)
+        return dropout.uniform_bits(words, seed)
+
+    result = tf.TensorSpec(log_probs.shape[1:], tf.uint32)
+    bits = tf.map_fn(bits_of, (seeds, steps), fn_output_signature=result)
     # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
-    parts = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), dtype)
-    return -tf.math.log(-tf.math.log((parts + 0.5) * 2.0**-23))
+    part = tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32))
+    uniform = (tf.cast(part, log_probs.dtype) + 0.5) * 2.0**-23
+    return -tf.math.log(-tf.math.log(uniform))
 
 
 def _argmax(scores: tf.Tensor) -> tf.Tensor:
     return tf.argmax(scores, axis=-1, output_type=tf.int32)
-
-
-def _is_stop(token: tf.Tensor, stop_token_ids: Any) -> tf.Tensor:
-    if stop_token_ids is None:
-        return tf.zeros_like(token, tf.bool)
-    return tf.reduce_any(token[:, None] == tf.cast(stop_token_ids, token.dtype), axis=-1)
 
 
 def _only(kept: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -133,7 +134,7 @@ class TrellisLM(Streaming, OwnLoss):
         ids = tf.zeros([1, 1], tf.int32)
         self(ids)  # Keras exports only what has been called
         if self.auxiliary_weight:  # an error of the layer comes now, not in training
-            passes.features(self, ids, auxiliary_every=self.auxiliary_every)
+            self._features(ids, training=False)
 
     def build(self, ids_shape: Sequence[int | None]) -> None:
         """Creates all variables; the constructor calls it."""
@@ -223,15 +224,8 @@ class TrellisLM(Streaming, OwnLoss):
                 f"Received: discard={discard}"
             )
         targets, weights = inputs.scored(self, targets, ids, mask, sample_weight)
-        found = passes.features(
-            self,
-            ids,
-            initial_state=initial_state,
-            mask=mask,
-            training=training,
-            auxiliary_every=self.auxiliary_every if self.auxiliary_weight else None,
-            discard=discard,
-        )
+        how = {"initial_state": initial_state, "mask": mask, "discard": discard}
+        found = self._features(ids, training, **how)
         targets, weights = targets[:, discard:], weights[:, discard:]
         terms, totals = losses.sums(self, found, targets, weights, training)
         return losses.means(terms, totals), found.state
@@ -276,7 +270,8 @@ class TrellisLM(Streaming, OwnLoss):
         else:
             found = passes.features(self, ids, initial_state=initial_state, mask=mask)
             outputs, after = found.raw, found.state
-        return inputs.where_valid(mask, passes.nll(self, outputs, targets)), after
+        nll = passes.nll(self, outputs, targets)
+        return inputs.where_valid(mask, nll), after
 
     def own_loss(self, data: Any, training: bool) -> tuple[LossTerms, LossTerms, tf.Tensor]:
         """Returns the sums of the loss terms of a batch, their weights, and the logits."""
@@ -288,10 +283,19 @@ class TrellisLM(Streaming, OwnLoss):
             )
         ids, _ = self.checked_tokens("x", ids)
         targets, weights = inputs.scored(self, targets, ids, None, sample_weight, ("y", "x"))
-        every = self.auxiliary_every if self.auxiliary_weight else None
-        found = passes.features(self, ids, training=training, auxiliary_every=every)
+        found = self._features(ids, training)
         terms, totals = losses.sums(self, found, targets, weights, training)
         return terms, totals, passes.logits(self, found.dropped, training)
+
+    def _features(
+        self,
+        ids: tf.Tensor,
+        training: bool,
+        **how: Any,
+    ) -> passes.Features:
+        """Returns what the loss is made of; of inner levels, only if their loss is on."""
+        every = self.auxiliary_every if self.auxiliary_weight else None
+        return passes.features(self, ids, training=training, auxiliary_every=every, **how)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -318,9 +322,7 @@ class TrellisLM(Streaming, OwnLoss):
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> TrellisLM:
         """Makes a model of its config, also of one that 0.1 saved."""
-        if "trellis" not in config:
-            config = legacy.composed(cls, config)
-        return super().from_config(dict(config), custom_objects)
+        return super().from_config(legacy.composed(cls, config), custom_objects)
 
 
 def _token(
@@ -331,9 +333,8 @@ def _token(
     """Returns an id of the vocabulary; a negative one counts from the end, None stays."""
     if value is None:
         return None
-    if not (
-        isinstance(value, numbers.Integral) and -vocabulary_size <= int(value) < vocabulary_size
-    ):
+    is_integer = isinstance(value, numbers.Integral)
+    if not (is_integer and -vocabulary_size <= value < vocabulary_size):
         raise ValueError(
             f"`{name}` must be None or a token id of a vocabulary of {vocabulary_size}. "
             f"Received: {name}={value!r}"
@@ -342,6 +343,6 @@ def _token(
 
 
 def _weight(name: str, value: Any) -> float:
-    if not (isinstance(value, numbers.Real) and 0 <= float(value) < float("inf")):
+    if not (isinstance(value, numbers.Real) and 0 <= float(value) < math.inf):
         raise ValueError(f"`{name}` must be a number >= 0. Received: {name}={value!r}")
     return float(value)

@@ -38,7 +38,7 @@ def accepts_layer_arguments(constructor: Callable) -> Callable:
 
 
 def composed(model: type, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a model of 0.1 with a layer in the place of the layer's arguments.
+    """Returns the arguments of a model, with a layer in the place of those of a layer in 0.1.
 
     Args:
         model: the class of the model.
@@ -47,6 +47,8 @@ def composed(model: type, config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: an argument of the layer is out of range, or has no meaning in a model.
     """
+    if "trellis" in config:
+        return dict(config)
     of_layer, of_model = split(model, config)
     for name in _FIXED:
         if name in of_layer:

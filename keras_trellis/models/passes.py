@@ -58,8 +58,6 @@ def features(
     ids: tf.Tensor,
     *,
     training: bool = False,
-    auxiliary_every: int | None = None,
-    discard: int = 0,
     **how: Any,
 ) -> Features:
     """Runs whole sequences of ids `[B, T]`.
@@ -68,18 +66,10 @@ def features(
         model: the model.
         ids: the ids.
         training: whether to drop.
-        auxiliary_every: which inner levels to return; None: none.
-        discard: how many of the first outputs to leave out.
-        **how: `initial_state` and `mask` of the layer's call.
+        **how: `initial_state`, `mask`, `auxiliary_every` and `discard`; see `sequence_layer.run`.
     """
-    raw, state, auxiliary = sequence_layer.run(
-        model.trellis,
-        embed(model, ids, training),
-        training=training,
-        auxiliary_every=auxiliary_every,
-        discard=discard,
-        **how,
-    )
+    words = embed(model, ids, training)
+    raw, state, auxiliary = sequence_layer.run(model.trellis, words, training=training, **how)
     if auxiliary is not None:
         auxiliary = _drop(model, auxiliary, training)
     return Features(raw, _drop(model, raw, training), auxiliary, state)
@@ -160,5 +150,5 @@ def _mask(
     rate: float,
     dtype: tf.DType,
 ) -> tf.Tensor:
-    seed = dropout.stream_seed(dropout.next_seed(model.seed_generator), name)
-    return dropout.dropout_mask(shape, rate, seed, dtype)
+    seed = dropout.next_seed(model.seed_generator)
+    return dropout.stream_mask(seed, name, rate, shape, dtype)

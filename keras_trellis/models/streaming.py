@@ -77,8 +77,10 @@ class Streaming:
         Returns:
             log-probabilities `[B, V]` of the next token, and the new cache.
         """
-        ids = inputs.with_shape("ids", inputs.integers("ids", ids), [None], "of shape [B]")
-        return passes.step(self, inputs.within("ids", ids, self.vocabulary_size), cache)
+        ids = inputs.integers("ids", ids)
+        ids = inputs.with_shape("ids", ids, [None], "of shape [B]")
+        ids = inputs.within("ids", ids, self.vocabulary_size)
+        return passes.step(self, ids, cache)
 
     def generate(
         self,
@@ -125,17 +127,17 @@ class Streaming:
         forbidden = generation.forbidden_tokens(forbidden_ids, size)
         ids, _ = self.checked_tokens("ids", ids)
         ids = generation.prompts(ids, max_length)
-        length = tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
-        seeds = generation.row_seeds(seed, tf.shape(ids)[0])
+        rows, length = inputs.sizes(ids)
+        seeds = generation.row_seeds(seed, rows)
         if ids.shape[1] == max_length:
             return ids[:, :0] if strip_prompt else ids
-        continuation = self._continuation()(
+        continuation = self._continuation(
             ids,
             tf.convert_to_tensor(max_length - length),
             seeds,
             temperature=tf.constant(temperature, tf.float32),
-            top_k=None if top_k is None else tf.constant(min(top_k, size)),
-            top_p=None if top_p is None else tf.constant(top_p, tf.float32),
+            top_k=tf.constant(min(top_k or size, size)),
+            top_p=tf.constant(top_p or 1.0, tf.float32),
             stop_token_ids=stops,
             forbidden_ids=forbidden,
         )
@@ -155,19 +157,24 @@ class Streaming:
         Raises:
             ValueError: they are no tokens of the vocabulary, or the mask does not fit.
         """
-        ids = inputs.with_shape(name, inputs.integers(name, value), [None, None], "of shape [B, T]")
+        ids = inputs.integers(name, value)
+        ids = inputs.with_shape(name, ids, [None, None], "of shape [B, T]")
         if mask is not None:
             mask = inputs.with_shape("mask", mask, inputs.sizes(ids), f"of the shape of `{name}`")
-        return inputs.within(name, inputs.where_valid(mask, ids), self.vocabulary_size), mask
+            ids = inputs.where_valid(mask, ids)
+        return inputs.within(name, ids, self.vocabulary_size), mask
 
+    @functools.cached_property
     def _continuation(self) -> Any:
-        """Returns the graph behind `generate`, in which the length of the result may vary."""
-        if getattr(self, "_continuation_function", None) is None:
-            self._continuation_function = tf.function(self._continue, reduce_retracing=True)
-        return self._continuation_function
+        """The graph behind `generate`, in which the length of the result may vary."""
+        return tf.function(self._continue, reduce_retracing=True)
 
     def _continue(
-        self, ids: tf.Tensor, steps: tf.Tensor, seeds: tf.Tensor, **settings: Any
+        self,
+        ids: tf.Tensor,
+        steps: tf.Tensor,
+        seeds: tf.Tensor,
+        **settings: Any,
     ) -> tf.Tensor:
         cache = self.get_initial_cache(tf.shape(ids)[0])
         log_probs, cache = passes.prefill(self, ids, cache)

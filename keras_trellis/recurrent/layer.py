@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_trellis import received
 from keras_trellis.base import SequenceLayer
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps, zeros
-from keras_trellis.types import State
+from keras_trellis.core.convolution import last_steps, time_steps, zero_rows, zeros
+from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.types import Number, State
 
 _CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell)
 MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
@@ -56,7 +58,8 @@ class RecurrentLayer(SequenceLayer):
         layers: keras.layers.RNN | Sequence[keras.layers.RNN],
         **kwargs: Any,
     ) -> None:
-        layers = [deserialized(each) for each in _listed(layers)]
+        listed = layers if isinstance(layers, (list, tuple)) else [layers]
+        layers = [deserialized(each) for each in listed]
         _check(layers)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = layers[0].dtype_policy
@@ -75,7 +78,7 @@ class RecurrentLayer(SequenceLayer):
         """The number of channels of each tensor of the state."""
         return tuple(each.shape[1] for each in self.get_initial_state(1))
 
-    def get_initial_state(self, batch_size: int | tf.Tensor) -> list[tf.Tensor]:
+    def get_initial_state(self, batch_size: Number) -> list[tf.Tensor]:
         """Returns the state of no history: zeros `[B, units]`, unless a cell begins otherwise."""
         state: list[tf.Tensor] = []
         for layer in self.layers:
@@ -84,7 +87,8 @@ class RecurrentLayer(SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return super().get_config() | {"layers": [serialized(layer) for layer in self.layers]}
+        layers = [serialized(layer) for layer in self.layers]
+        return super().get_config() | {"layers": layers}
 
     def _add_variables(self, inputs: int) -> None:
         for layer in self.layers:
@@ -93,114 +97,92 @@ class RecurrentLayer(SequenceLayer):
             inputs = _output_units(layer)
 
     def _whole(self, sequences, initial, mask, training, stops, kept):
-        rows = tf.shape(sequences)[0]
-        state = initial or tuple(self.get_initial_state(rows))
-        before = tf.zeros([rows, self.output_units], self.compute_dtype)
-        outputs, state = self._run(sequences, state, before, mask, training)
+        if initial is None:
+            initial = tuple(self.get_initial_state(tf.shape(sequences)[0]))
+        outputs, state = self._run(sequences, initial, None, mask, training)
         return last_steps(outputs, kept), state, None
 
     def _stream(self, sequences, cache, mask, training):
-        cache = self._checked_cache(cache, tf.shape(sequences)[0])
+        state = self._checked_cache(cache, tf.shape(sequences)[0])
         place = self._output_place
-        state, before = (cache[:-1], cache[-1]) if place is None else (cache, cache[place])
+        before = state[-1 if place is None else place]
+        if place is None:
+            state = state[:-1]
         outputs, state = self._run(sequences, state, before, mask, training)
         if place is None:
-            (last,) = masks.last_valid((outputs,), None, (before,))
-            state = (*state, last)
+            state += masks.last_valid((outputs,), None, (before,))
         return outputs, state
 
     def _cache_of_state(self, state: State) -> State:
         if self._output_place is not None:
             return state
-        return (*state, zeros(state[0], 1, self.output_units)[:, 0])
+        return (*state, zero_rows(state[0], self.output_units))
 
     @property
     def _output_place(self) -> int | None:
         """Which tensor of the state is the output; None where none is known to be."""
         cell = _cells(self.layers[-1])[-1]
-        return -len(tf.nest.flatten(cell.state_size)) if type(cell) in _CELLS else None
+        if type(cell) not in _CELLS:
+            return None
+        return -len(tf.nest.flatten(cell.state_size))
 
     def _run(
         self,
         sequences: tf.Tensor,
-        state: State,
-        before: tf.Tensor,
-        mask: Any,
+        state: Sequence[tf.Tensor],
+        before: tf.Tensor | None,
+        mask: tf.Tensor | None,
         training: bool,
     ) -> tuple[tf.Tensor, State]:
         """Runs the layers; a masked step has the output before it, first of all `before`."""
-        plan = masks.packing(None if mask is None else masks.flat(mask))
+        plan = masks.packing(mask)
         packed = masks.pack(sequences, plan)
-        count = None if plan is None else plan.count
-        outputs, state = self._run_valid(packed, state, count, training)
-        return masks.unpack(outputs, plan, before), state
-
-    def _run_valid(
-        self,
-        sequences: tf.Tensor,
-        state: State,
-        count: tf.Tensor | None,
-        training: bool,
-    ) -> tuple[tf.Tensor, State]:
-        """Runs the layers over the first `count` steps of each row; None: over all."""
-        if sequences.shape[1]:
-            return self._run_layers(sequences, state, count, training)
+        time = time_steps(packed)
         # Keras's layers need a time step. Where there is none, give them one and forget it.
-        time = tf.shape(sequences)[1]
+        may_be_empty = not packed.shape[1]
         is_empty = tf.equal(time, 0)
-        padded = tf.pad(sequences, [[0, 0], [0, tf.cast(is_empty, tf.int32)], [0, 0]])
-        outputs, after = self._run_layers(padded, state, count, training)
-        kept = (tf.where(is_empty, old, new) for old, new in zip(state, after, strict=True))
-        return outputs[:, :time], tuple(kept)
+        if may_be_empty:
+            missing = tf.cast(is_empty, tf.int32)
+            more = zeros(packed, missing, packed.shape[-1])
+            packed = tf.concat([packed, more], axis=1)
+        valid = None
+        if plan is not None:
+            valid = tf.sequence_mask(plan.count, time_steps(packed))
+        outputs, after = self._run_layers(packed, state, valid, training)
+        if may_be_empty:
+            outputs = outputs[:, :time]
+            pairs = zip(state, after, strict=True)
+            after = tuple(tf.where(is_empty, old, new) for old, new in pairs)
+        # A loop over steps needs states of unchanging static shape.
+        after = tuple(map(with_shape_of, after, state))
+        return masks.unpack(outputs, plan, before), after
 
     def _run_layers(
-        self,
-        sequences: Any,
-        state: State,
-        count: tf.Tensor | None,
-        training: bool,
-    ) -> tuple[Any, State]:
-        mask = None if count is None else tf.sequence_mask(count, tf.shape(sequences)[1])
-        after: list[tf.Tensor] = []
-        for layer, own in self._with_states(state):
-            sequences, *own = layer(sequences, initial_state=own, mask=mask, training=training)
-            after += tf.nest.flatten(own)
-        # A loop over steps needs states of unchanging static shape.
-        return sequences, tuple(
-            tf.ensure_shape(new, old.shape) for new, old in zip(after, state, strict=True)
-        )
-
-    def _with_states(self, state: State) -> Iterator[tuple[keras.layers.RNN, Any]]:
-        """Yields each layer with its part of the flat state, nested as the layer has it."""
-        ahead = list(state)
+        self, outputs: tf.Tensor, state: Sequence[tf.Tensor], mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, State]:
+        ahead, after = list(state), []
         for layer in self.layers:
             structure = layer.get_initial_state(1)
             size = len(tf.nest.flatten(structure))
-            yield layer, tf.nest.pack_sequence_as(structure, ahead[:size])
+            own = tf.nest.pack_sequence_as(structure, ahead[:size])
             del ahead[:size]
+            outputs, *own = layer(outputs, initial_state=own, mask=mask, training=training)
+            after += tf.nest.flatten(own)
+        return outputs, tuple(after)
 
     def _checked_cache(self, cache: Any, rows: tf.Tensor) -> State:
         """Returns the tensors of a cache in the compute dtype."""
-        expected: Any = self.get_initial_cache(rows)
-        given = [tf.convert_to_tensor(each) for each in tf.nest.flatten(cache)]
-        shapes = [each.shape.as_list() for each in given]
-        wanted = [each.shape.as_list() for each in expected]
-        fits = len(given) == len(wanted)
-        for one, other in zip(given, expected, strict=False):
-            fits = fits and one.shape.is_compatible_with(other.shape)
-        if not fits:
-            raise ValueError(
-                f"`cache` must be {len(wanted)} tensor(s) of shapes {wanted}. "
-                f"Received: cache of shapes {shapes}"
-            )
-        return tuple(tf.cast(each, self.compute_dtype) for each in given)
+        cache = tuple(tf.nest.flatten(cache))
+        begin: Any = self.get_initial_cache(rows)
+        received.check_cache(cache, tuple(each.shape for each in begin))
+        return tuple(tf.cast(each, self.compute_dtype) for each in cache)
 
 
 def is_recurrent(value: Any) -> bool:
     """Returns whether a value is one of Keras's recurrent layers, or a sequence of them."""
-    if isinstance(value, (list, tuple)):
-        return bool(value) and all(isinstance(each, keras.layers.RNN) for each in value)
-    return isinstance(value, keras.layers.RNN)
+    if not isinstance(value, (list, tuple)):
+        value = [value]
+    return bool(value) and all(isinstance(each, keras.layers.RNN) for each in value)
 
 
 def deserialized(value: Any) -> Any:
@@ -226,10 +208,6 @@ def _without_shapes(config: Any) -> Any:
     if isinstance(config, (list, tuple)):
         return [_without_shapes(each) for each in config]
     return config
-
-
-def _listed(layers: Any) -> list[Any]:
-    return list(layers) if isinstance(layers, (list, tuple)) else [layers]
 
 
 def _check(layers: list[Any]) -> None:
@@ -263,4 +241,7 @@ def _cells(layer: keras.layers.RNN) -> Sequence[Any]:
 def _output_units(layer: keras.layers.RNN) -> int:
     cell = layer.cell
     size = getattr(cell, "output_size", None)
-    return tf.nest.flatten(cell.state_size)[0] if size is None else size
+    if size is not None:
+        return size
+    first, *_ = tf.nest.flatten(cell.state_size)
+    return first

@@ -4,8 +4,9 @@ import importlib.util
 
 import numpy as np
 import pytest
+from absl import app
 
-from benchmarks import authors, evaluate
+from benchmarks import authors, evaluate, report
 from benchmarks.workers import Reading, Result
 from trainers.data import streams
 
@@ -27,7 +28,7 @@ def ours():
     found = {name: evaluate.CONTENDERS[name][1](SETTING) for name in ("exact", "trellisnet")}
     for contender in found.values():
         contender.step()
-    return {name: contender.learn() for name, contender in found.items()}
+    return {name: contender.facts for name, contender in found.items()}
 
 
 def test_protocols_score_their_tokens(ours):
@@ -58,18 +59,18 @@ def test_the_authors_loop_scores_each_window_behind_its_horizon(monkeypatch, our
     monkeypatch.setattr(authors, "language_model", lambda *_: Bigrams())
     contender = evaluate.authors(SETTING)
     contender.step()
-    found = contender.learn()
+    found = contender.facts
     assert found["tokens"] == ours["trellisnet"]["tokens"]
     assert found["first"][:3] == [None] * 3
     expected = np.log(6 + np.e) - (IDS[3:19] == IDS[4:20])
     np.testing.assert_allclose(found["first"][3:], expected, rtol=1e-6)
 
 
-def test_the_text_is_the_authors(tmp_path):
-    (tmp_path / "ptb.train.txt").write_text(" a b \n <unk> a\n")
-    (tmp_path / "ptb.test.txt").write_text(" <unk> \n b a\n")
-    ids, vocabulary_size = evaluate.read(tmp_path)
-    assert vocabulary_size == 4 and ids.tolist() == [3, 2, 1, 0, 2]
+def test_text_that_is_not_the_published_one_is_refused(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"ptb.{split}.txt").write_text(" a b \n <unk> a\n")
+    with pytest.raises(app.UsageError, match="is not the published file"):
+        evaluate.read(tmp_path)
 
 
 def test_differences_are_those_of_targets_that_both_score():
@@ -78,7 +79,7 @@ def test_differences_are_those_of_targets_that_both_score():
         "exact": Result({"tokens": 4, "nll": 8.0, "first": [1.0, 2.0, 3.0]}, readings),
         "authors": Result({"tokens": 2, "nll": 5.0, "first": [None, 2.5, 3.25, 9.0]}, readings),
     }
-    rows = [evaluate.row(name, results) for name in results]
+    rows = evaluate.compared(report.rows(evaluate.CONTENDERS, "exact", results))
     assert [each["difference"] for each in rows] == [None, 0.5] and rows[1]["compared"] == 2
     text = evaluate.table({"rows": rows, "setting": {"tokens": 5}})
     assert "| 100.00% | 4 | 2.000000 |" in text and "5.0e-01 of 2" in text

@@ -84,7 +84,7 @@ def test_who_cannot_run_is_left_out_with_a_reason():
     assert left_out["told"] == "not today"
     assert left_out["not_installed"] == "not installed: No module named 'nobody'"
     assert left_out["broken"] == "it failed: ZeroDivisionError: division by zero"
-    assert left_out["dead"] == "its process ended with exit code 3"
+    assert left_out["dead"] == "its process died"
 
 
 def test_threads_are_limited_in_the_worker_alone():

@@ -120,7 +120,7 @@ def _trellis_layer(**arguments: Any) -> Entry:
     """An entry of a trellis network, which has a plain form."""
 
     def plain(layer: TrellisLayer, x: Any, mask: Any) -> Outputs:
-        weights = layer._weights(tf.shape(x)[0], training=False)
+        weights = layer._weights(x, training=False)
         stops = [layer.depth]
         (hidden,), state = trellis(layer._network, weights, x, mask=mask, stops=stops)
         return Outputs([layer._outputs(hidden)], list(state))

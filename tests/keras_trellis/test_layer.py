@@ -87,7 +87,7 @@ def reference(
     initial = None if initial_state is None else tuple(map(tf.constant, initial_state))
     collected, states = trellis(
         layer._network,
-        layer._weights(len(sequences), training),
+        layer._weights(tf.constant(sequences), training),
         tf.constant(sequences),
         initial,
         mask,
@@ -188,10 +188,9 @@ def test_gradients_of_gradients(gate):
         assert_close(run(x), expected, 1e-6)
 
 
-@pytest.mark.parametrize("steps", [5, 1])
-def test_gradients_of_gradients_are_refused_in_mixed_precision(steps):
-    layer = make(dtype="mixed_bfloat16", stateful=steps == 1, batch=2)
-    x = tf.constant(draw_inputs(steps=steps), tf.float32)
+def test_gradients_of_gradients_are_refused_in_mixed_precision():
+    layer = make(dtype="mixed_bfloat16", batch=2)
+    x = tf.constant(draw_inputs(steps=5), tf.float32)
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as tape:

@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 
+import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -149,7 +150,7 @@ def told(home, tmp_path, monkeypatch, capsys, caplog):
         monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
         monkeypatch.setattr(budget, "fix_threads", lambda threads: None)
         # In place of torch, which the tests do without.
-        read = MODULES["import_weights"].np.load
+        read = np.load
         monkeypatch.setattr(MODULES["import_weights"], "read_state_dict", lambda f: dict(read(f)))
         status = run(row, tmp_path)
         assert contents(tmp_path) == before

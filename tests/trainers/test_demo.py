@@ -343,7 +343,7 @@ def test_ctrl_c_is_the_pages_end_as_soon_as_its_address_is_told(exports):
 def test_beyond_this_machine_it_warns(exports, monkeypatch, caplog, host, warns):
     listening = []
     monkeypatch.setattr(
-        demo.server, "run", lambda page, listener, _: listening.append(listener.getsockname()[0])
+        demo.Page, "serve_forever", lambda page: listening.append(page.server_address[0])
     )
     monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
     demo.serve(str(exports["page"].parent), host, 0)

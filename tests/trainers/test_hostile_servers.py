@@ -18,7 +18,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 
 from tests.serving import model_server
 from trainers import client
-from trainers.serving import remote
+from trainers.serving import remote, writing
 
 PROTOCOLS = client.PROTOCOLS
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -146,7 +146,7 @@ DEEP = b"[" * 100_000
         (http_of(b"1" * 10_000), "malformed answer"),
         (http_of(b'{"error": "' + SCREEN.encode() + b'"}', "500 Oh"), "answered 500 Oh for liar"),
         (http_of(json.dumps({"error": SCREEN}).encode(), "500 Oh"), r"\x1b[2J"),
-        (http_of(b"", f"500 {SCREEN[:-1]}"), "no answer from"),
+        (http_of(b"", f"500 {SCREEN[:-1]}"), r"answered 500 \x1b[2J"),
         (http_of(b"", "500 taken\x9b31m"), "answered 500 "),
         (http_of(b"no " * 10**6, "404 Not Found"), "no no no"),
         (b"\x1b[2J\r\n\r\n", "no answer from"),
@@ -230,7 +230,7 @@ def model_at(protocol, address):
         ({"count": np.int32([-1])}, "`count` must be from 0 to 2, the columns of `tokens`"),
         ({"count": np.int32([2**31 - 1])}, "`count` must be from 0 to 2"),
         ({"nll": np.float32([[1, np.nan]])}, "`nll` must be finite numbers"),
-        ({"total": np.float32([np.inf])}, "`total` must be finite numbers"),
+        ({"nll": np.float32([[1, np.inf]])}, "`nll` must be finite numbers"),
         ({"tokens": np.array([[b"a", b"b"]] * 2, object)}, "`tokens` must be string (1, None)"),
     ],
 )
@@ -249,7 +249,7 @@ def test_numbers_that_cannot_be(protocol, changed, message):
         ({"count": "[18446744073709551618]"}, "`count` is no int32: it has values of object"),
         ({"count": "[2.0]"}, "`count` is no int32: it has values of float64"),
         ({"count": f"[{'9' * 5_000}]"}, "malformed answer"),
-        ({"total": "[1e400]"}, "`total` must be finite numbers"),
+        ({"nll": "[[1, 1e400]]"}, "`nll` must be finite numbers"),
         ({"total": "[1e300]"}, "`total` is no float32: it has 1e+300"),
         ({"total": "[null]"}, "`total` is no float32: it has values of object"),
         ({"nll": "[[[1, 2]]]"}, "`nll` must be float32 (1, None)"),
@@ -304,7 +304,7 @@ def test_a_signature_that_says_nonsense():
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_perplexity_beyond_all_numbers(protocol):
-    with lying(protocol, {"total": np.float32([1e30])}) as address:
+    with lying(protocol, {"nll": np.float32([[1, 1e30]])}) as address:
         assert client.score(model_at(protocol, address), "a b").perplexity == float("inf")
 
 
@@ -328,6 +328,7 @@ def test_tokens_do_not_command_the_terminal(protocol, capsys):
 
 def test_a_written_text_does_not_command_the_terminal(capsys, monkeypatch):
     monkeypatch.setattr(client, "generate", lambda *_, **__: iter([f"{SCREEN}\n", "\tb\ud800"]))
+    monkeypatch.setattr(client, "unknown", lambda *_: writing.Unknown(0, 1))
     with lying("grpc", {}) as address:
         assert command("grpc", address, "generate") == 0
     assert capsys.readouterr().out == (

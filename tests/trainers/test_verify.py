@@ -3,6 +3,7 @@
 import sys
 import types
 
+import keras
 import numpy as np
 import pytest
 from absl.testing import flagsaver
@@ -28,8 +29,10 @@ STEPS = 3  # the last one in a second epoch
 
 @pytest.fixture(scope="module", autouse=True)
 def float64():
-    with verify.float64():
-        yield
+    former = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_dtype_policy(former)
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,15 @@ import contextlib
 import io
 from typing import Any
 
-import ml_collections
 import numpy as np
 import torch
+from ml_collections import ConfigDict
 from torch.nn import functional
 
 from trainers.authors import clone as authors
 
 Arrays = dict[str, np.ndarray]
+_TERMS = ("prediction", "auxiliary", "activation", "temporal")
 _OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
@@ -32,22 +33,20 @@ class Reference:
         ValueError: The clone is not one of their repository, or their code cannot build the model.
     """
 
-    def __init__(self, clone: str | None, config: ml_collections.ConfigDict, vocabulary_size: int):
+    def __init__(self, clone: str | None, config: ConfigDict, vocabulary_size: int):
         torch.manual_seed(config.seed)
         torch.set_default_dtype(torch.float64)  # their code creates tensors of the default dtype
-        self._config = config
+        self._config, self._horizon = config, config.data.horizon
         with contextlib.redirect_stdout(io.StringIO()):  # they print
             self._model = _model(clone, config.model, vocabulary_size)
         self._split_softmax = _split_softmax(clone, config.model)
-        self._parameters = [
-            *self._model.parameters(),
-            *(self._split_softmax.parameters() if self._split_softmax else ()),
-        ]
-        self._optimizer = _OPTIMIZERS[config.optimizer.name](
-            self._parameters,
-            lr=config.optimizer.learning_rate,
-            weight_decay=config.optimizer.weight_decay,
-        )
+        self._modules = [self._model]
+        if self._split_softmax:
+            self._modules.append(self._split_softmax)
+        self._parameters = [each for module in self._modules for each in module.parameters()]
+        rate, decay = config.optimizer.learning_rate, config.optimizer.weight_decay
+        make = _OPTIMIZERS[config.optimizer.name]
+        self._optimizer = make(self._parameters, lr=rate, weight_decay=decay)
         self.start_epoch()
 
     def start_epoch(self) -> None:
@@ -85,7 +84,7 @@ class Reference:
         self._optimizer.step()
         self._hidden = hidden
         hidden, cell = (part[:, :, 0] for part in hidden)
-        found = {"outputs": raw[:, self._config.data.horizon :], "hidden": hidden, "cell": cell}
+        found = {"outputs": raw[:, self._horizon :], "hidden": hidden, "cell": cell}
         found |= {**terms, "loss": loss, "gradient_norm": norm}
         return {name: _array(tensor) for name, tensor in found.items()}, gradients
 
@@ -93,10 +92,8 @@ class Reference:
         self, raw: Any, output: Any, decoded: Any, auxiliary: Any, targets: Any
     ) -> dict[str, Any]:
         """Returns their loss terms; `auxiliary` is [B, M, T, ...], the others [B, T, ...]."""
-        settings, horizon = self._config.model, self._config.data.horizon
-        terms = dict.fromkeys(
-            ("prediction", "auxiliary", "activation", "temporal"), torch.zeros(())
-        )
+        settings, horizon = self._config.model, self._horizon
+        terms = dict.fromkeys(_TERMS, torch.zeros(()))
         terms["prediction"] = self._nll(decoded, targets)
         if settings.auxiliary_weight:
             levels = [self._nll(level, targets) for level in auxiliary.unbind(1)]
@@ -111,7 +108,7 @@ class Reference:
 
     def _nll(self, decoded: Any, targets: Any) -> Any:
         """Returns the mean nll after the horizon; `decoded` is the input of the script's loss."""
-        horizon = self._config.data.horizon
+        horizon = self._horizon
         decoded, targets = decoded[:, horizon:].flatten(0, 1), targets[:, horizon:].flatten()
         if self._split_softmax:
             decoder = self._model.decoder
@@ -122,14 +119,13 @@ class Reference:
 
     def _named(self) -> dict[str, torch.nn.Parameter]:
         """Returns parameters by the names of the state dict; some have two names."""
-        split = self._split_softmax
-        return {
-            **self._model.state_dict(keep_vars=True),
-            **(split.state_dict(keep_vars=True) if split else {}),
-        }
+        named: dict[str, torch.nn.Parameter] = {}
+        for module in self._modules:
+            named |= module.state_dict(keep_vars=True)
+        return named
 
 
-def _model(clone: str | None, model: ml_collections.ConfigDict, vocabulary_size: int) -> Any:
+def _model(clone: str | None, model: ConfigDict, vocabulary_size: int) -> Any:
     return authors.load(clone, "model").TrellisNetModel(
         vocabulary_size,
         model.embedding_units,
@@ -145,7 +141,7 @@ def _model(clone: str | None, model: ml_collections.ConfigDict, vocabulary_size:
     )
 
 
-def _split_softmax(clone: str | None, model: ml_collections.ConfigDict) -> Any:
+def _split_softmax(clone: str | None, model: ConfigDict) -> Any:
     """Returns their adaptive softmax, which is not part of their model, or None."""
     if model.head != "adaptive":
         return None

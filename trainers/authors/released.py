@@ -4,18 +4,19 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
+from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier, TrellisLM, convert
 from trainers.tasks import schema
 
+Arrays = Mapping[str, np.ndarray]  # by their names
 TOLD = ("units", "kernel_size", "weight_normalization", "embedding_units", "output_units")
 UNTOLD = ("depth", "dilation_rate")
 _AUXILIARY = ("model.auxiliary_every", "model.auxiliary_weight")
 
 
-def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict) -> TrellisLM:
+def model_of(arrays: Arrays, config: ConfigDict) -> TrellisLM:
     """Returns a model with a state dict's weights, for evaluation.
 
     Args:
@@ -35,8 +36,8 @@ def model_of(arrays: Mapping[str, np.ndarray], config: ml_collections.ConfigDict
 
 
 def classifier_of(
-    arrays: Mapping[str, np.ndarray],
-    config: ml_collections.ConfigDict,
+    arrays: Arrays,
+    config: ConfigDict,
     permutation: Sequence[int] | None,
 ) -> TrellisClassifier:
     """Returns a classifier with a state dict's weights.
@@ -53,7 +54,7 @@ def classifier_of(
     return convert.classifier_from_torch(arrays, **untold, permutation=permutation)
 
 
-def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
+def _check_split_softmax(arrays: Arrays) -> None:
     names = {name.removeprefix("module.") for name in arrays}
     if missing := {"tail_bias", "tail_vectors"} - names:
         raise ValueError(
@@ -63,7 +64,7 @@ def _check_split_softmax(arrays: Mapping[str, np.ndarray]) -> None:
         )
 
 
-def check_kind(config: ml_collections.ConfigDict) -> None:
+def check_kind(config: ConfigDict) -> None:
     """Raises ValueError if a config's model is not a trellis network, as the authors' are."""
     if config.model.layer != "trellis":
         raise ValueError(
@@ -73,8 +74,8 @@ def check_kind(config: ml_collections.ConfigDict) -> None:
 
 
 def with_told_sizes(
-    config: ml_collections.ConfigDict, model: TrellisLM | TrellisClassifier, given: Set[str]
-) -> ml_collections.ConfigDict:
+    config: ConfigDict, model: TrellisLM | TrellisClassifier, given: Set[str]
+) -> ConfigDict:
     """Returns a config with the sizes that shapes tell.
 
     If these differ from the preset's, the preset cannot give the other sizes either, and the
@@ -94,17 +95,17 @@ def with_told_sizes(
     sizes = {**trellis.get_config(), **model.get_config()}
     # A size is None if the preset has none, as a classifier has no word vectors.
     told = {name: sizes[name] for name in TOLD if config.model[name] is not None}
+    differing = []
     for name, value in told.items():
-        if f"model.{name}" in given and config.model[name] != value:
+        had = config.model[name]
+        if had == value:
+            continue
+        if f"model.{name}" in given:
             raise ValueError(
                 f"`config.model.{name}` must be {value}, by the shapes in the file. Received: "
-                f"config.model.{name}={config.model[name]}"
+                f"config.model.{name}={had}"
             )
-    differing = [
-        f"{name} {value} (preset: {config.model[name]})"
-        for name, value in told.items()
-        if config.model[name] != value
-    ]
+        differing.append(f"{name} {value} (preset: {had})")
     missing = [f"--config.model.{name}" for name in UNTOLD if f"model.{name}" not in given]
     if differing and missing:
         raise ValueError(

@@ -6,7 +6,6 @@ torch reads the file as weights alone and runs no code from it.
 import importlib
 import io
 import re
-import sys
 import warnings
 from typing import Any
 
@@ -74,18 +73,6 @@ def _reason(content: bytes, error: Exception) -> str:
     if not content:
         return "it is empty"
     if found := _CODE.search(message):
-        return f"it refers to {found[1]!r}, which is not run{_advice(found[1])}"
+        return f"it refers to {found[1]!r}, which is not run (docs/authors.md has advice)"
     found = _REASON.search(message)
     return found[1] if found else (message.splitlines() or [type(error).__name__])[0]
-
-
-def _advice(name: str) -> str:
-    """Returns advice for a name that may be the class of a whole model in the file."""
-    if name.partition(".")[0] in {*sys.stdlib_module_names, "__builtin__"}:
-        return ""
-    return (
-        ". If the file is a whole model, make a state dict of it in its code's folder: `model = "
-        'torch.load(FILE, map_location="cpu", weights_only=False)`, `torch.save('
-        "model.state_dict(), NEW_FILE)`; the first line runs whatever the file says, so only if "
-        "you trust it"
-    )

@@ -93,18 +93,15 @@ def _refuse_cluster(text: str | None) -> None:
     try:
         config = json.loads(text) if text else {}
         machines = sum(len(addresses) for addresses in config.get("cluster", {}).values())
-        task = config.get("task", {})
-        kind, index = task.get("type", "worker"), int(task.get("index", 0))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"TF_CONFIG in the environment is not JSON of a cluster ({error}); to train on this "
             "machine, unset TF_CONFIG"
         ) from error
-    if machines > 1 or index > 0:
-        named = f"a cluster of {machines} machines" if machines > 1 else f"this as {kind} {index}"
+    if machines > 1:
         raise ValueError(
-            f"TF_CONFIG in the environment names {named}, and training on several machines is not "
-            "supported yet; to train on this one alone, unset TF_CONFIG"
+            f"TF_CONFIG in the environment names a cluster of {machines} machines, and training on "
+            "several machines is not supported yet; to train on this one alone, unset TF_CONFIG"
         )
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow_datasets as tfds
 from absl import logging
@@ -30,18 +30,16 @@ def quiet() -> Iterator[None]:
 
 
 def prepare(
-    builder: tfds.core.DatasetBuilder,
-    url: str,
-    no_download: Callable[[Exception], OSError],
-    manual_dir: epath.PathLike | None = None,
+    builder: tfds.core.DatasetBuilder, what: str, url: str, files: Iterable[str], instead: str
 ) -> None:
     """Downloads and prepares a data set by tensorflow-datasets, unless that has been done.
 
     Args:
         builder: The data set's builder, which knows the checksums of its files.
+        what: As in `attempt`, like the other arguments.
         url: One of the files that it downloads.
-        no_download: Turns the exception of a failed download into an error for the user.
-        manual_dir: A folder of the files; None to download them.
+        files: The names of its files.
+        instead: What needs no download.
 
     Raises:
         OSError: The download failed.
@@ -49,20 +47,12 @@ def prepare(
     if builder.data_path.exists():
         return
     tfds.disable_progress_bar()
-    config = tfds.download.DownloadConfig(
-        manual_dir=manual_dir, try_download_gcs=False, force_checksums_validation=True
-    )
-    try:
-        if manual_dir is None:
-            probe(url)
+    config = tfds.download.DownloadConfig(try_download_gcs=False, force_checksums_validation=True)
+    with attempt(what, url, files, instead):
         builder.download_and_prepare(download_config=config)
-    except Exception as error:  # tensorflow-datasets wraps what its threads raise in many types.
-        if manual_dir is not None:
-            raise
-        raise no_download(error) from error
 
 
-def probe(url: str) -> None:
+def _probe(url: str) -> None:
     """Reads a file's first byte, because a download retries for minutes before it fails.
 
     The thread limits what a time-out does not: the look-up of the name, and trying address after
@@ -89,21 +79,26 @@ def probe(url: str) -> None:
         raise OSError(str(error)) from error
 
 
-def failure(
-    what: str, looked_for: str, error: Exception, files: Iterable[str], instead: str
-) -> OSError:
-    """Returns an error that says how to go on without a download.
+@contextlib.contextmanager
+def attempt(what: str, url: str, files: Iterable[str], instead: str) -> Iterator[None]:
+    """Turns any failure of a download into an error that says how to go on without it.
 
     Args:
         what: The data set.
-        looked_for: The address.
-        error: The reason.
-        files: The names of its files.
+        url: The address.
+        files: The names of the data set's files.
         instead: What needs no download.
+
+    Raises:
+        OSError: The server does not answer, or the download within the context failed.
     """
-    return OSError(
-        f"{what} cannot be downloaded from {looked_for} ({error}). Ways out: connect "
-        "this machine to the network (HTTPS_PROXY names a proxy); or copy "
-        f"{', '.join(files)} into a folder and name it as --data_dir; or train on "
-        f"{instead}"
-    )
+    try:
+        _probe(url)
+        yield
+    except Exception as error:  # Keras and tensorflow-datasets raise many types
+        raise OSError(
+            f"{what} cannot be downloaded from {url} ({error}). Ways out: connect "
+            "this machine to the network (HTTPS_PROXY names a proxy); or copy "
+            f"{', '.join(files)} into a folder and name it as --data_dir; or train on "
+            f"{instead}"
+        ) from error

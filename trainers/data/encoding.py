@@ -1,9 +1,8 @@
 """Encoded corpora on disk: token ids as memory-mapped arrays, checked before they are trusted.
 
 A corpus is encoded once, block by block, into its own folder under `CACHE_DIR/encoded`. The folder
-appears whole or not at all; an interrupted encoding goes on where it stopped. The folder's name
-contains a digest of the source's checksums, so that changed text is encoded again. Reading verifies
-each file's checksum.
+appears whole or not at all. Its name contains a digest of the source's checksums, so that changed
+text is encoded again. Reading verifies each file's checksum.
 """
 
 import collections
@@ -11,13 +10,12 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,10 +31,6 @@ from trainers.data.vocabulary import EOS, UNKNOWN, UnknownTokenError, Vocabulary
 SPLITS = ("train", "validation", "test")
 _FORMAT = 2
 _ID = np.dtype("<i4")
-_IDS = 1 << 20  # ids in memory at once
-# Bytes of text between two records of the progress: some seconds of work.
-_SAVE_BYTES = 1 << 26
-_FIRST, _PROGRESS = "train.first", "progress.json"
 _VOCABULARY = "vocabulary.txt"
 
 
@@ -154,178 +148,69 @@ def _held(folder: pathlib.Path, cache_dir: epath.PathLike) -> Iterator[None]:
 
 
 def _encode(folder: pathlib.Path, source: Source) -> None:
-    """Fills a folder next to `folder`, goes on with what it holds, and renames it to `folder`."""
+    """Encodes into a folder next to `folder`, and renames it to `folder`."""
     part = folder.with_name(f".{folder.name}.part")
-    part.mkdir(exist_ok=True)
+    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
     try:
-        _write(part, source, _encode_first(part, source))
-    except ValueError:  # the text is not valid, so nothing can go on
-        shutil.rmtree(part)
-        raise
-    if folder.exists():
-        shutil.rmtree(folder)
-    part.rename(folder)
+        part.mkdir()
+        _write(part, source)
+        if folder.exists():
+            shutil.rmtree(folder)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
-class _Block(NamedTuple):
-    """The tokens of a block of text: its distinct words, and for each token the word's index."""
-
-    words: list[str]
-    places: np.ndarray
-
-    def ids(self, ids: np.ndarray) -> np.ndarray:
-        """Returns the id of each token, from the id of each word."""
-        return ids[self.places]
-
-
-def _blocks(
-    source: Source, split: str, text: IO[bytes], start: int = 0
-) -> Iterator[tuple[_Block, int]]:
-    """Yields a text's blocks and the byte where each ends; words in order of appearance."""
-    for block, position in read_blocks(text, source.labels[split], start, raw=source.raw):
-        words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
-        yield _Block([word.decode() for word in words.numpy().tolist()], places.numpy()), position
-
-
-def _encode_first(part: pathlib.Path, source: Source) -> list[str]:
-    """Encodes the training text before its words are known.
-
-    Appends its ids, in order of first appearance, to a file, and records the progress from time to
-    time. A later call goes on from there.
-
-    Returns:
-        The words of the training text, in order of first appearance.
-    """
-    start, count, words, digest = _progress(part)
-    if start:
-        logging.info("Going on with encoding %s at byte %d", source.name, start)
-    known = {word: index for index, word in enumerate(words)}
-    ids_of = collections.defaultdict(itertools.count(len(words)).__next__, known)
-    with source.open("train") as text, (part / _FIRST).open("ab") as file:
-        file.truncate(count * _ID.itemsize)
-        saved, position = start, start
-        for block, position in _blocks(source, "train", text, start):
-            ids = block.ids(np.fromiter(map(ids_of.__getitem__, block.words), _ID)).tobytes()
-            file.write(ids)
-            digest.update(ids)
-            if position - saved >= _SAVE_BYTES:
-                saved = position
-                _record(part, file, position, list(ids_of), digest)
-        _record(part, file, position, list(ids_of), digest)
-    return list(ids_of)
-
-
-def _record(
-    part: pathlib.Path, file: IO[bytes], position: int, words: list[str], digest: Any
-) -> None:
-    """Records the progress of `_encode_first`, after its file is safely on disk.
-
-    Args:
-        part: The folder.
-        file: The ids so far.
-        position: The next byte of the text.
-        words: The words so far.
-        digest: The SHA-256 of the ids so far.
-    """
-    file.flush()
-    os.fsync(file.fileno())
-    count = os.path.getsize(part / _FIRST) // _ID.itemsize
-    progress = {"position": position, "count": count, "words": words}
-    files.write_json(part / _PROGRESS, {**progress, "sha256": _checksum(digest, progress)})
-
-
-def _checksum(digest: Any, progress: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of the ids, continued from their digest, and of their record."""
-    whole = digest.copy()
-    whole.update(json.dumps([progress[name] for name in ("position", "count", "words")]).encode())
-    return whole.hexdigest()
-
-
-def _progress(part: pathlib.Path) -> tuple[int, int, list[str], Any]:
-    """Reads the progress of an earlier call; damaged files mean no progress.
-
-    Returns:
-        The next byte of the text, the number of ids written so far, their words, their digest.
-    """
-    if (part / _PROGRESS).exists():
-        try:
-            return _read_progress(part)
-        except (ValueError, OSError) as error:
-            logging.warning("Encoding from the beginning again: %s", error)
-    return 0, 0, [], hashlib.sha256()
-
-
-def _read_progress(part: pathlib.Path) -> tuple[int, int, list[str], Any]:
-    fields = {"position": int, "count": int, "words": list, "sha256": str}
-    progress = files.read_json(part / _PROGRESS, fields)
-    digest, left = hashlib.sha256(), progress["count"] * _ID.itemsize
-    with (part / _FIRST).open("rb") as file:
-        while left > 0 and (block := file.read(min(left, _SAVE_BYTES))):
-            digest.update(block)
-            left -= len(block)
-    if left or _checksum(digest, progress) != progress["sha256"]:
-        raise ValueError(f"{part / _FIRST} or its {_PROGRESS} is damaged")
-    return progress["position"], progress["count"], progress["words"], digest
-
-
-def _write(part: pathlib.Path, source: Source, words: list[str]) -> None:
-    """Writes vocabulary and ids, from the ids in order of first appearance."""
-    counts = np.zeros(len(words), np.int64)
-    for ids in _first_ids(part):
-        counts += np.bincount(ids, minlength=len(words))
-    vocabulary = Vocabulary.from_counts(
-        dict(zip(words, counts.tolist(), strict=True)), **source.settings
-    )
+def _write(part: pathlib.Path, source: Source) -> None:
+    """Writes vocabulary and ids."""
+    vocabulary = Vocabulary.from_counts(_counts(source), **source.settings)
     if set(vocabulary.tokens) <= {UNKNOWN, EOS}:
         raise ValueError(f"{source.labels['train']} holds no words; expected the training text")
     vocabulary.save(part / _VOCABULARY)
-    final = vocabulary.encode(words)
-    eos = vocabulary.eos_id
-    _write_ids(part, source, "train", eos, (final[ids] for ids in _first_ids(part)))
-    for split in SPLITS[1:]:
-        _write_ids(part, source, split, eos, _ids(source, split, vocabulary))
+    for split in SPLITS:
+        _write_ids(part, source, split, vocabulary)
     names = [_VOCABULARY, *(_ids_path(part, split).name for split in SPLITS)]
     checksums = {name: sha256(epath.Path(part / name)) for name in names}
     files.write_json(part / "meta.json", {"source": source.identity, "files": checksums})
-    for name in (_PROGRESS, _FIRST):  # the record first: without its ids it is of no use
-        (part / name).unlink()
 
 
-def _first_ids(part: pathlib.Path) -> Iterator[np.ndarray]:
-    with (part / _FIRST).open("rb") as file:
-        while (ids := np.fromfile(file, _ID, _IDS)).size:
-            yield ids
+def _counts(source: Source) -> dict[str, int]:
+    """Counts the words of the training text, in order of first appearance."""
+    counts: collections.Counter[str] = collections.Counter()
+    for words, places in _blocks(source, "train"):
+        counts.update(dict(zip(words, np.bincount(places).tolist(), strict=True)))
+    return counts
 
 
-def _ids(source: Source, split: str, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
+def _blocks(source: Source, split: str) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Yields the distinct words of each block of a text, and for each token its word's index."""
     with source.open(split) as text:
-        for block, _ in _blocks(source, split, text):
+        for block in read_blocks(text, source.labels[split], raw=source.raw):
+            words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
+            yield [word.decode() for word in words.numpy().tolist()], places.numpy()
+
+
+def _write_ids(part: pathlib.Path, source: Source, split: str, vocabulary: Vocabulary) -> None:
+    count, has_words = 0, False
+    with _ids_path(part, split).open("wb") as file:
+        for words, places in _blocks(source, split):
             try:
-                ids = vocabulary.encode(block.words)
+                ids = vocabulary.encode(words)
             except UnknownTokenError as error:
                 raise ValueError(
                     f"{source.labels[split]} holds {error.token!r}, which the training text lacks; "
                     f"expected its symbols alone, or a vocabulary with {UNKNOWN}: "
                     "--config.corpus.unknown=True"
                 ) from error
-            yield block.ids(ids)
-
-
-def _write_ids(
-    part: pathlib.Path, source: Source, split: str, eos: int, chunks: Iterator[np.ndarray]
-) -> None:
-    path, words = _ids_path(part, split), False
-    with path.open("wb") as file:
-        for ids in chunks:
-            file.write(ids.astype(_ID).tobytes())
-            words = words or bool((ids != eos).any())
-    count = path.stat().st_size // _ID.itemsize
+            file.write(ids[places].astype(_ID).tobytes())
+            count += len(places)
+            has_words = has_words or bool((ids != vocabulary.eos_id).any())
     if count < 2:
         raise ValueError(
             f"{source.labels[split]} holds {count} tokens; expected at least 2, "
             "one to predict from another"
         )
-    if not words:
+    if not has_words:
         raise ValueError(f"{source.labels[split]} holds no words, only ends of lines")
 
 

@@ -97,37 +97,24 @@ def _labelled(images: epath.Path, labels: epath.Path) -> Images:
 def _idx(path: epath.Path, shape: tuple[int, ...]) -> np.ndarray:
     """Returns the bytes [N, *shape] of an IDX file."""
     content = _content(path)
-    start = 4 * (2 + len(shape))
-    count = _idx_count(path, content[:start], shape)
-    expected, received = count * math.prod(shape), len(content) - start
-    if received != expected:
-        raise _refusal(
-            path,
-            f"hold {expected:,} bytes after its header, which tells of {count:,} items",
-            f"{received:,} bytes",
-        )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(count, *shape)
-
-
-def _idx_count(path: epath.Path, header: bytes, shape: tuple[int, ...]) -> int:
-    """Returns the number of items of a shape, from the header of an IDX file."""
     magic = bytes([0, 0, 8, 1 + len(shape)])  # 8: of bytes; then the number of dimensions
-    if header[:4] != magic:
-        raise _refusal(
-            path,
-            f"begin with the bytes {magic.hex(' ')}, of an IDX file of "
-            f"{'images' if shape else 'labels'}",
-            header[:4].hex(" ") or "no bytes",
-        )
-    length = 4 * (2 + len(shape))
-    if len(header) < length:
-        raise _refusal(path, f"have a header of {length} bytes", f"a file of {len(header)} bytes")
-    count, *size = np.frombuffer(header[4:], ">u4").tolist()
+    if content[:4] != magic:
+        kind = "images" if shape else "labels"
+        expected = f"begin with the bytes {magic.hex(' ')}, of an IDX file of {kind}"
+        raise _refusal(path, expected, content[:4].hex(" ") or "no bytes")
+    start = 4 * (2 + len(shape))
+    if len(content) < start:
+        raise _refusal(path, f"have a header of {start} bytes", f"a file of {len(content)} bytes")
+    count, *size = np.frombuffer(content[4:start], ">u4").tolist()
     if tuple(size) != shape:
         raise _refusal(path, f"hold images of {_by(shape)} pixels", f"images of {_by(size)} pixels")
     if not count:
         raise _refusal(path, "hold at least one item", "a header that tells of none")
-    return count
+    length, received = count * math.prod(shape), len(content) - start
+    if received != length:
+        expected = f"hold {length:,} bytes after its header, which tells of {count:,} items"
+        raise _refusal(path, expected, f"{received:,} bytes")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(count, *shape)
 
 
 def _content(path: epath.Path) -> bytes:

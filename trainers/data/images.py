@@ -9,7 +9,6 @@ while it writes, and cannot read a user's files. Hence the builders and readers 
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -177,13 +176,13 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
         The images that remain for training, and the validation part.
 
     Raises:
-        ValueError: `validation` is out of range.
+        ValueError: `validation` is too large.
     """
     count = len(images.labels)
-    if not 1 <= validation < count:
+    if validation >= count:
         raise ValueError(
-            f"`config.data.validation` must be from 1 to {count - 1:,}, as there are {count:,} "
-            f"images to train on. Received: config.data.validation={validation}"
+            f"`config.data.validation` must be at most {count - 1}, as there are {count} training "
+            f"images. Received: config.data.validation={validation}"
         )
     aside = np.zeros(count, bool)
     aside[np.random.default_rng(seed).choice(count, validation, replace=False)] = True
@@ -195,13 +194,9 @@ def _prepared(source: ImageSource, cache: epath.Path) -> dict[str, Images]:
     with downloads.quiet():
         builder = source.builder(data_dir=cache / "tensorflow_datasets")
         url = next(iter(builder.url_infos))
-        downloads.prepare(builder, url, functools.partial(_no_download, source, url))
+        instead = "what needs no download: --task=copy_memory or --task=adding"
+        downloads.prepare(builder, source.title, url, source.files, instead)
         return {split: _examples(builder, split) for split in SPLITS}
-
-
-def _no_download(source: ImageSource, url: str, error: Exception) -> OSError:
-    instead = "what needs no download: --task=copy_memory or --task=adding"
-    return downloads.failure(source.title, url, error, source.files, instead)
 
 
 def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Images:

@@ -42,12 +42,7 @@ def copy_memory(count: int, delay: int, generator: np.random.Generator) -> Examp
 
     Returns:
         Inputs [N, delay + 20, 1] uint8, targets [N, delay + 20] int32.
-
-    Raises:
-        ValueError: `delay` is not positive.
     """
-    if delay < 1:
-        raise ValueError(f"`delay` must be at least 1. Received: delay={delay}")
     symbols = generator.integers(1, SYMBOLS + 1, (count, COPIED))
     inputs = np.zeros((count, delay + 2 * COPIED, 1), "uint8")
     inputs[:, :COPIED, 0] = symbols
@@ -70,12 +65,7 @@ def adding(count: int, steps: int, generator: np.random.Generator) -> Examples:
 
     Returns:
         Inputs [N, T, 2] float32, targets [N] float32.
-
-    Raises:
-        ValueError: There are fewer than two steps.
     """
-    if steps < 2:
-        raise ValueError(f"`steps` must be at least 2. Received: steps={steps}")
     inputs = np.zeros((count, steps, 2), "float32")
     inputs[..., 0] = generator.random((count, steps))
     first = generator.integers(0, steps, count)

@@ -20,8 +20,7 @@ _URLS = {split: _URL + name for split, name in FILES.items()}
 class PennTreebank(tfds.core.GeneratorBasedBuilder):
     """Has one example for each split, the split's whole text, to keep the order of tokens.
 
-    `checksums.tsv` in this folder has the expected size and SHA-256 of each file. The files come
-    from `DownloadConfig.manual_dir` if they are there; else they are downloaded.
+    `checksums.tsv` in this folder has the expected size and SHA-256 of each file.
     """
 
     VERSION = tfds.core.Version("1.0.0")
@@ -51,8 +50,8 @@ def checksums() -> dict[str, str]:
     return {split: PennTreebank.url_infos[url].checksum for split, url in _URLS.items()}
 
 
-def check_files(data_dir: epath.PathLike) -> None:
-    """Checks that a folder has the three published files.
+def published_files(data_dir: epath.PathLike) -> dict[str, epath.Path]:
+    """Returns the three published files in a folder.
 
     Raises:
         ValueError: A file is missing or differs.
@@ -65,6 +64,7 @@ def check_files(data_dir: epath.PathLike) -> None:
                 f"{paths[split]} is not the published file (its SHA-256 is {found}; expected "
                 f"{expected}); --task=text trains on other text"
             )
+    return paths
 
 
 def texts(data_dir: epath.PathLike | None, prepared_dir: epath.PathLike) -> dict[str, str]:
@@ -79,17 +79,13 @@ def texts(data_dir: epath.PathLike | None, prepared_dir: epath.PathLike) -> dict
         OSError: The files cannot be downloaded.
     """
     if data_dir is not None:
-        check_files(data_dir)
+        paths = published_files(data_dir)
+        return {split: path.read_bytes().decode() for split, path in paths.items()}
     with downloads.quiet():
         builder = PennTreebank(data_dir=prepared_dir)
-        downloads.prepare(builder, _URLS["train"], _no_download, manual_dir=data_dir)
+        url, files = _URLS["train"], FILES.values()
+        downloads.prepare(builder, "The Penn Treebank", url, files, NO_DOWNLOAD)
         return {split: _text(builder, split) for split in FILES}
-
-
-def _no_download(error: Exception) -> OSError:
-    return downloads.failure(
-        "The Penn Treebank", _URLS["train"], error, FILES.values(), NO_DOWNLOAD
-    )
 
 
 def _text(builder: PennTreebank, split: str) -> str:

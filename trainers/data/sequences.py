@@ -72,7 +72,6 @@ def of_images(
         ValueError, OSError: The images cannot be used, or are too few.
     """
     found = images.load(source, data_dir, cache_dir)
-    _check_validation(validation, len(found.train.labels))
     train, aside = images.split(found.train, validation, seed)
     if permuted and permutation is None:
         steps = train.pixels.shape[1]
@@ -109,14 +108,6 @@ def generated(
     generators = map(np.random.default_rng, seeds)
     train, validation, test = map(draw, lengths, itertools.repeat(steps), generators)
     return SequenceData(train, validation, test, lambda x: tf.cast(x, tf.float32), outputs)
-
-
-def _check_validation(validation: int, count: int) -> None:
-    if validation >= count:
-        raise ValueError(
-            f"`config.data.validation` must be at most {count - 1}, as there are {count} training "
-            f"images. Received: config.data.validation={validation}"
-        )
 
 
 def _checksum(examples: Examples) -> str:

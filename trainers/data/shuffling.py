@@ -7,20 +7,9 @@ position.
 import numpy as np
 import tensorflow as tf
 
-from trainers.data.streams import check_first_step
-
 
 def steps_per_epoch(count: int, batch_size: int) -> int:
-    """Returns the number of batches of `count` examples; the last one may be shorter.
-
-    Raises:
-        ValueError: `batch_size` is not from 1 to `count`.
-    """
-    if not 1 <= batch_size <= count:
-        raise ValueError(
-            f"`batch_size` must be from 1 to {count:,}, the number of training examples. "
-            f"Received: batch_size={batch_size}"
-        )
+    """Returns the number of batches of `count` examples; the last one may be shorter."""
     return -(-count // batch_size)
 
 
@@ -48,17 +37,9 @@ def batches_dataset(
     Returns:
         A prefetching dataset of known cardinality, of (inputs [B, T, p], targets [B, ...]), in
         the arrays' dtypes. If B does not divide N, an epoch's last batch is shorter.
-
-    Raises:
-        ValueError: An argument is out of range, or there are not as many targets as inputs.
     """
     count = len(inputs)
-    if len(targets) != count:
-        raise ValueError(
-            f"`targets` must be {count:,}, one an example. Received: {len(targets):,} targets"
-        )
     steps = steps_per_epoch(count, batch_size)
-    check_first_step(first_step, epochs * steps)
     first_epoch, done = divmod(first_step, steps)
 
     # Variables: a data set takes their handles, but would copy tensors.

@@ -21,18 +21,8 @@ def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
 
     Returns:
         A view [B, N // B]; row b continues row b - 1.
-
-    Raises:
-        ValueError: A stream would have fewer than two tokens, which one prediction takes.
     """
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
     length = len(ids) // batch_size
-    if length < 2:
-        raise ValueError(
-            f"`batch_size` must be at most {len(ids) // 2}, so that each stream holds 2 of the "
-            f"{len(ids)} tokens. Received: batch_size={batch_size}"
-        )
     return ids[: batch_size * length].reshape(batch_size, length)
 
 
@@ -45,32 +35,14 @@ class Windows:
     stream. The last window may be shorter. A window with nothing to score is left out.
 
     Attributes:
-        length: The length N of the streams, which have N - 1 targets.
+        length: The length N of the streams, at least `discard` + 2; they have N - 1 targets.
         window: Time steps in a window, T.
-        discard: Time steps at its start that are not scored.
-
-    Raises:
-        ValueError: The sizes leave no target to score.
+        discard: Time steps at its start that are not scored, fewer than `window`.
     """
 
     length: int
     window: int
     discard: int = 0
-
-    def __post_init__(self):
-        if self.window < 1:
-            raise ValueError(f"`window` must be at least 1. Received: window={self.window}")
-        if not 0 <= self.discard < self.window:
-            raise ValueError(
-                f"`discard` must be from 0 to window - 1 = {self.window - 1}. "
-                f"Received: discard={self.discard}"
-            )
-        if self.length < self.discard + 2:
-            raise ValueError(
-                f"`length` must be at least {self.discard + 2} tokens a stream, to score one after "
-                f"discard={self.discard} (more text, or a smaller batch_size). "
-                f"Received: length={self.length}"
-            )
 
     @property
     def stride(self) -> int:
@@ -109,14 +81,6 @@ def windows_dataset(
         A prefetching dataset of known cardinality, of (ids, targets), each [B, T] int32. T is
         `windows.window`, or less in an epoch's last window.
     """
-    if streams.shape[1] != windows.length:
-        raise ValueError(
-            f"`windows.length` must be that of the streams, {streams.shape[1]}. "
-            f"Received: windows.length={windows.length}"
-        )
-    last_step = epochs * windows.count
-    check_first_step(first_step, last_step)
-
     # Cut in TensorFlow, so that the thread that prefetches never waits for Python. Cut from a
     # variable: a data set takes its handle, but would copy a tensor.
     with tf.device("CPU:0"):
@@ -127,15 +91,8 @@ def windows_dataset(
         start, stop = tf.unstack(bounds[step % windows.count])
         return ids[:, start:stop], ids[:, start + 1 : stop + 1]
 
-    return tf.data.Dataset.range(first_step, last_step).map(batch).prefetch(tf.data.AUTOTUNE)
-
-
-def check_first_step(first_step: int, last_step: int) -> None:
-    """Raises ValueError unless `first_step` is a step of a run of `last_step` steps."""
-    if not 0 <= first_step <= last_step:
-        raise ValueError(
-            f"`first_step` must be from 0 to {last_step}. Received: first_step={first_step}"
-        )
+    steps = tf.data.Dataset.range(first_step, epochs * windows.count)
+    return steps.map(batch).prefetch(tf.data.AUTOTUNE)
 
 
 def _tensor(streams: np.ndarray) -> tf.Tensor:

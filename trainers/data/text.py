@@ -106,35 +106,27 @@ def _check_encoding(block: bytes, name: str) -> None:
             )
 
 
-def read_blocks(
-    file: IO[bytes], name: str, start: int = 0, *, raw: bool = False
-) -> Iterator[tuple[bytes, int]]:
-    """Yields a text in order, about a megabyte at a time.
+def read_blocks(file: IO[bytes], name: str, *, raw: bool = False) -> Iterator[bytes]:
+    """Yields a text in blocks of about a megabyte.
 
     A block ends in a line break, or in a space if a megabyte has no line break. The last line gets
-    a line break if the file lacks it, and this byte counts too.
+    a line break if the file lacks it.
 
     Args:
         file: UTF-8 text.
         name: What errors call the file.
-        start: The first byte to read: 0, or the end of an earlier block.
         raw: Whether the file is any bytes, which are neither checked nor completed.
-
-    Yields:
-        A block, and the byte where it ends.
 
     Raises:
         ValueError: The file is not UTF-8.
     """
-    file.seek(max(start - 1, 0))
-    last = file.read(min(start, 1))  # empty if an earlier block had the added line break
-    rest = b""
+    start, rest, last = 0, b"", b"\n"
     while block := file.read(_BLOCK_BYTES):
         last = block[-1:]
         block = rest + block
         cut = (block.rfind(b"\n") + 1) or (block.rfind(b" ") + 1)  # never within a token
         if cut:
-            yield _checked(block[:cut], start, name, raw), start + cut
+            yield block[:cut] if raw else _checked(block[:cut], start, name)
         elif len(block) > _LONGEST_WORD:  # each further read would copy it again
             raise ValueError(
                 f"{name} has more than {_LONGEST_WORD:,} bytes without a space or a line break at "
@@ -142,15 +134,13 @@ def read_blocks(
             )
         start, rest = start + cut, block[cut:]
     if raw and rest:
-        yield rest, start + len(rest)
-    elif not raw and last not in (b"", b"\n"):
-        yield _checked(rest, start, name, raw) + b"\n", start + len(rest) + 1
+        yield rest
+    elif not raw and last != b"\n":
+        yield _checked(rest, start, name) + b"\n"
 
 
-def _checked(block: bytes, start: int, name: str, raw: bool = False) -> bytes:
+def _checked(block: bytes, start: int, name: str) -> bytes:
     """Returns a block without a byte-order mark; raises ValueError if it is not UTF-8."""
-    if raw:
-        return block
     if (nul := block.find(b"\0")) >= 0:
         raise ValueError(
             f"{name} is not UTF-8 text: a NUL byte at offset {start + nul}, as text in UTF-16 has "

@@ -64,8 +64,7 @@ def find(
 def _download(archive: Archive, folder: epath.Path) -> None:
     url = _URL + archive.name
     folder.mkdir(parents=True, exist_ok=True)  # else Keras takes a folder of its own choice
-    try:
-        downloads.probe(url)
+    with downloads.attempt("WikiText", url, FILES.values(), NO_DOWNLOAD):
         path = keras.utils.get_file(
             archive.name,
             url,
@@ -74,8 +73,6 @@ def _download(archive: Archive, folder: epath.Path) -> None:
             cache_dir=os.fspath(folder),
             cache_subdir="",
         )
-    except Exception as error:  # Keras raises what it catches as a plain Exception.
-        raise downloads.failure("WikiText", url, error, FILES.values(), NO_DOWNLOAD) from error
     _unpack(epath.Path(path), folder)
 
 

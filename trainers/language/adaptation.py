@@ -6,8 +6,9 @@ weights that adapt to all streams at once have seen later tokens of the text.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -25,6 +26,7 @@ SEGMENT = 5
 STREAMS = 100
 EPSILON = 2e-5
 BATCHES = 400  # ours: theirs take all of the training text, with little effect
+_told = functools.partial(tqdm.trange, disable=None, leave=False)  # a bar on a terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +173,6 @@ class AdaptiveEvaluator:
         model: keras.Model,
         train: np.ndarray,
         chunk: int,
-        *,
         dynamic: DynamicEvaluation | None = None,
         cache: ContinuousCache | None = None,
     ) -> None:
@@ -192,7 +193,7 @@ class AdaptiveEvaluator:
         cache, recent = self._model.get_initial_cache(1), self._no_steps()
         parts = []
         try:
-            for index in _told(segments.count, "scoring"):
+            for index in _told(segments.count, desc="scoring"):
                 rows = segments.of(ids[None], index)
                 nll, cache, recent = self._call(*rows, cache, recent)
                 parts.append(nll.numpy())
@@ -206,14 +207,14 @@ class AdaptiveEvaluator:
     ) -> tuple[tf.Tensor, Any, Recent | None]:
         """Returns the nll [n] of a segment's targets [1, n], and learns from it."""
         if self._descent:
-            gradients, forward = _gradients(self._model, ids, targets, cache)
+            gradients, nll, features, cache = _gradients(self._model, ids, targets, cache)
             self._descent.step(gradients)
         else:
-            forward = _forward(self._model, ids, targets, cache)
-        nll = forward.nll[0]
-        if self._continuous and recent:
-            nll, recent = recall(self._continuous, recent, nll, forward.features[0], targets[0])
-        return nll, forward.cache, recent
+            nll, features, cache = _forward(self._model, ids, targets, cache)
+        if not self._continuous or not recent:
+            return nll[0], cache, None
+        mixed, recent = recall(self._continuous, recent, nll[0], features[0], targets[0])
+        return mixed, cache, recent
 
     def _no_steps(self) -> Recent | None:
         if not self._continuous:
@@ -223,34 +224,23 @@ class AdaptiveEvaluator:
         return Recent(keys, tf.zeros([self._continuous.size], tf.int32), tf.constant(0))
 
 
-class _Forward(NamedTuple):
-    """The results of a segment: nll [B, n], features [B, n, E], and the cache after it."""
-
-    nll: tf.Tensor
-    features: tf.Tensor
-    cache: Any
-
-
-def _forward(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any) -> _Forward:
+def _forward(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any) -> tuple:
+    """Returns the nll [B, n] and features [B, n, E] of a segment, and the cache after it."""
     features, cache = model.stream(ids, cache)
     with epsilon_of("exact", model):
         nll = model.head.nll(features, targets, model.embedding.embeddings)
-    return _Forward(nll, features, cache)
+    return nll, features, cache
 
 
-def _gradients(
-    model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any
-) -> tuple[list[tf.Tensor], _Forward]:
-    """Returns the dense gradients of a segment's mean nll, and its results."""
+def _gradients(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any) -> tuple:
+    """Returns the dense gradients of a segment's mean nll, and what `_forward` returns."""
+    variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:
-        forward = _forward(model, ids, targets, cache)
-        loss = tf.reduce_mean(forward.nll)
-    gradients = tape.gradient(
-        loss,
-        [variable.value for variable in model.trainable_variables],
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-    )
-    return [tf.convert_to_tensor(gradient) for gradient in gradients], forward
+        nll, features, cache = _forward(model, ids, targets, cache)
+        loss = tf.reduce_mean(nll)
+    zero = tf.UnconnectedGradients.ZERO
+    gradients = tape.gradient(loss, variables, unconnected_gradients=zero)
+    return [tf.convert_to_tensor(gradient) for gradient in gradients], nll, features, cache
 
 
 class _Descent:
@@ -268,25 +258,20 @@ class _Descent:
         for variable, *values in zip(
             self._variables, gradients, self._trained, self._scales, strict=True
         ):
-            variable.assign(_descended(variable.value, *values, self._mean, self._settings))
+            variable.assign(self._moved(variable.value, *values))
+
+    @tf.function(jit_compile=True)  # one pass over the weights instead of one an operation
+    def _moved(
+        self, weights: tf.Tensor, gradient: tf.Tensor, trained: tf.Tensor, scale: tf.Tensor
+    ) -> tf.Tensor:
+        rate = self._settings.rate / (scale + EPSILON)
+        decay = tf.minimum(self._settings.decay * scale / self._mean, 1)
+        return weights - rate * gradient + decay * (trained - weights)
 
     def reset(self) -> None:
         """Sets the trained weights back."""
         for variable, trained in zip(self._variables, self._trained, strict=True):
             variable.assign(trained)
-
-
-@tf.function(jit_compile=True)  # one pass over the weights instead of one an operation
-def _descended(
-    weights: tf.Tensor,
-    gradient: tf.Tensor,
-    trained: tf.Tensor,
-    scale: tf.Tensor,
-    mean: tf.Tensor,
-    settings: DynamicEvaluation,
-) -> tf.Tensor:
-    decay = tf.minimum(settings.decay * scale / mean, 1)
-    return weights - settings.rate * gradient / (scale + EPSILON) + decay * (trained - weights)
 
 
 def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
@@ -305,15 +290,9 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
 
     @tf.function(autograph=False)
     def add(ids, targets, cache, squares):
-        gradients, forward = _gradients(model, ids, targets, cache)
-        sums = [square + tf.square(g) for square, g in zip(squares, gradients, strict=True)]
-        return forward.cache, sums
+        gradients, _, _, cache = _gradients(model, ids, targets, cache)
+        return cache, [s + tf.square(g) for s, g in zip(squares, gradients, strict=True)]
 
-    for index in _told(batches, "gradient statistics"):
+    for index in _told(batches, desc="gradient statistics"):
         cache, squares = add(*segments.of(rows, index), cache, squares)
     return [tf.sqrt(square / batches) for square in squares]
-
-
-def _told(count: int, what: str) -> Iterable[int]:
-    """Returns the numbers below a count, with a progress bar on a terminal."""
-    return tqdm.trange(count, desc=what, disable=None, leave=False)

@@ -36,14 +36,6 @@ class Score(NamedTuple):
         return self.nll / self.tokens
 
 
-class Pieces(NamedTuple):
-    """A chunk of the rows that `cut` returns, each `[B, n]`."""
-
-    ids: np.ndarray
-    targets: np.ndarray
-    scored: np.ndarray  # bool
-
-
 class Evaluator:
     """Scores texts with a model's present weights.
 
@@ -59,15 +51,12 @@ class Evaluator:
         self._model = model
         self._data = data
         self._settings = settings
-        self._through_cache = tf.function(self._score_with_cache)
-        self._through_state = tf.function(self._score_with_state)
+        self._call = tf.function(self._score)
 
     def score(self, protocol: str, ids: np.ndarray) -> Score:
         """Returns the score of a stream of ids [N] under one of `PROTOCOLS`."""
         if protocol not in PROTOCOLS:
-            raise ValueError(
-                f"`protocol` must be one of {PROTOCOLS}. Received: protocol={protocol!r}"
-            )
+            raise ValueError(f"`protocol` must be one of {PROTOCOLS}. Received: {protocol=}")
         return getattr(self, protocol)(ids)
 
     def exact(self, ids: np.ndarray) -> Score:
@@ -76,11 +65,11 @@ class Evaluator:
         rows, chunks = cut(ids, batch_size, self._model.receptive_field, chunk)
         cache = self._model.get_initial_cache(rows)
         total, tokens = 0.0, 0
-        for pieces in chunks:
+        for inputs, targets, scored in chunks:
             with epsilon_of("exact", self._model):
-                nll, cache = self._through_cache(*pieces, cache)
+                nll, cache = self._call(inputs, targets, scored, cache=cache)
             total += float(nll)
-            tokens += int(pieces.scored.sum())
+            tokens += int(scored.sum())
         return Score(total, tokens)
 
     def trellisnet(self, ids: np.ndarray) -> Score:
@@ -93,28 +82,25 @@ class Evaluator:
         for index in range(windows.count):
             inputs, targets = windows.of(rows, index)
             with epsilon_of("trellisnet", self._model):
-                nll, carried = self._through_state(inputs, targets, state)
+                scored = np.arange(targets.shape[1]) >= windows.discard
+                nll, carried = self._call(inputs, targets, scored, initial_state=state)
             state = carried if self._data.history == "carried" else state
             total += float(nll)
             tokens += len(rows) * (targets.shape[1] - windows.discard)
         return Score(total, tokens)
 
-    def _score_with_cache(
-        self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, cache: Any
+    def _score(
+        self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, **past: Any
     ) -> tuple[tf.Tensor, Any]:
-        nll, cache = self._model.score(ids, targets, cache=cache)
-        return _total(tf.where(scored, nll, 0)), cache
-
-    def _score_with_state(
-        self, ids: tf.Tensor, targets: tf.Tensor, state: Any
-    ) -> tuple[tf.Tensor, Any]:
-        nll, state = self._model.score(ids, targets, initial_state=state)
-        return _total(nll[:, self._data.horizon :]), state
+        """Returns the nll of the scored targets, and the past of the next ones."""
+        nll, past = self._model.score(ids, targets, **past)
+        # A corpus has more tokens than float32 counts.
+        return tf.reduce_sum(tf.cast(tf.where(scored, nll, 0), tf.float64)), past
 
 
 def cut(
     ids: np.ndarray, batch_size: int, receptive_field: int | None, chunk: int
-) -> tuple[int, Iterator[Pieces]]:
+) -> tuple[int, Iterator[tuple[np.ndarray, ...]]]:
     """Cuts a stream in rows of one length that together score each target once.
 
     The first row starts where the stream starts. Each other row starts `receptive_field - 1` tokens
@@ -129,7 +115,7 @@ def cut(
 
     Returns:
         The number of rows, and an iterator over their chunks, so that memory does not grow with the
-        stream.
+        stream: the ids, the targets, and whether each is scored, each `[B, n]`.
 
     Raises:
         ValueError: The stream has fewer than two tokens.
@@ -137,30 +123,31 @@ def cut(
     targets = len(ids) - 1
     if targets < 1:
         raise ValueError(f"`ids` must hold at least 2 tokens. Received: {len(ids)} tokens")
-    warmup = 0 if receptive_field is None else receptive_field - 1
-    rows = 1 if receptive_field is None else max(1, min(batch_size, (targets - warmup) // chunk))
-    share = math.ceil(max(targets - warmup, 1) / rows)
-    rows = math.ceil(max(targets - warmup, 1) / share)  # the others would have nothing to score
+    if receptive_field is None:
+        batch_size = receptive_field = 1
+    warmup = receptive_field - 1
+    shared = max(targets - warmup, 1)
+    share = math.ceil(shared / max(1, min(batch_size, shared // chunk)))
+    rows = math.ceil(shared / share)  # more would have nothing to score
     starts = share * np.arange(rows)[:, None]
     stops = np.minimum(starts + warmup + share, targets)
 
-    def pieces(first: int) -> Pieces:
+    def pieces(first: int) -> tuple[np.ndarray, ...]:
         columns = np.arange(first, first + chunk)
         inside = starts + columns < stops
         scored = inside & ((columns >= warmup) | (starts == 0))
         positions = np.where(inside, starts + columns, 0)
-        return Pieces(np.asarray(ids[positions]), np.asarray(ids[positions + 1]), scored)
+        return np.asarray(ids[positions]), np.asarray(ids[positions + 1]), scored
 
     return rows, map(pieces, range(0, warmup + share, chunk))
 
 
 def describe(name: str, scores: dict[str, Score], measure: TokenMeasure = WORDS) -> str:
     """Returns one line: the scores of a text under each protocol, with their tokens."""
-    parts = [
-        f"{protocol} {measure.told(measure.of(score.mean), score.tokens)}"
-        for protocol, score in scores.items()
-    ]
-    return f"{name} {measure.name}: " + ", ".join(parts)
+    parts = []
+    for protocol, score in scores.items():
+        parts.append(f"{protocol} {measure.told(measure.of(score.mean), score.tokens)}")
+    return f"{name} {measure.name}: {', '.join(parts)}"
 
 
 def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
@@ -195,7 +182,3 @@ def epsilon_of(protocol: str, model: keras.Model) -> Iterator[None]:
         yield
     finally:
         head.epsilon = before
-
-
-def _total(nll: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(nll, tf.float64))  # a corpus has more tokens than float32 counts

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
 from etils import epath
+from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
 from keras_trellis.export import export_language_model, inference_model
@@ -34,10 +34,11 @@ class LanguageExperiment:
         ValueError, OSError: The corpus cannot be used.
     """
 
-    def __init__(self, config: ml_collections.ConfigDict, data_dir: str | None) -> None:
+    def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
         self._config = config
         self._corpus = load_corpus(config, data_dir)
         self._measure = registry.language(config.task).measure
+        self._words = self._corpus.vocabulary.size
         name = f"the training text ({self._corpus.labels['train']})"
         modeling.check_training_text(name, len(self._corpus.train), config.data)
         for split in runs.SPLITS:
@@ -45,13 +46,13 @@ class LanguageExperiment:
             tokens = len(getattr(self._corpus, split))
             evaluation.check_text(name, tokens, config.data, config.evaluation)
 
-    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+    def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on this text takes."""
-        return models.need(config, self._corpus.vocabulary.size)
+        return models.need(config, self._words)
 
-    def parameters(self, config: ml_collections.ConfigDict) -> int:
+    def parameters(self, config: ConfigDict) -> int:
         """Returns the number of parameters of a config's model on this text."""
-        return models.parameters(config, self._corpus.vocabulary.size)
+        return models.parameters(config, self._words)
 
     def checksums(self) -> dict[str, str]:
         """Returns the SHA-256 of each split's text."""
@@ -68,7 +69,7 @@ class LanguageExperiment:
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
-        return models.build(self._config, self._corpus.vocabulary.size)
+        return models.build(self._config, self._words)
 
     def task(self, model: keras.Model) -> modeling.LanguageModeling:
         """Returns what the loop trains."""
@@ -82,31 +83,27 @@ class LanguageExperiment:
 
     def introduction(self, model: keras.Model) -> str:
         """Returns a line on the text and the model."""
-        words = self._corpus.vocabulary.size
-        parameters = runs.parameters(model)
-        estimate = self.need(self._config).about
+        gibibytes = self.need(self._config).about / 2**30
         return (
             f"{len(self._corpus.train):,} training {self._measure.counted}, "
-            f"{words:,} {self._measure.types}; {parameters:,} parameters; "
-            f"about {estimate / 2**30:.1f} GiB of memory in training"
+            f"{self._words:,} {self._measure.types}; {runs.parameters(model):,} parameters; "
+            f"about {gibibytes:.1f} GiB of memory in training"
         )
 
     def score(self, task: Any, check: Callable[[], None], splits: Sequence[str]) -> runs.Scores:
         """Scores splits under both protocols."""
-        scores: dict[str, dict[str, evaluation.Score]] = {split: {} for split in splits}
-        for split, of_split in scores.items():
+        measure = self._measure
+        described, values = [], {}
+        for split in splits:
+            scores = {}
             for protocol in evaluation.PROTOCOLS:
                 check()
-                of_split[protocol] = task.evaluator.score(protocol, getattr(self._corpus, split))
-        measure = self._measure
-        described = (evaluation.describe(*each, measure) for each in scores.items())
-        values = {
-            split: {
+                scores[protocol] = task.evaluator.score(protocol, getattr(self._corpus, split))
+            described.append(evaluation.describe(split, scores, measure))
+            values[split] = {
                 protocol: {**score._asdict(), measure.name: measure.of(score.mean)}
-                for protocol, score in of_split.items()
+                for protocol, score in scores.items()
             }
-            for split, of_split in scores.items()
-        }
         return runs.Scores("; ".join(described), values)
 
 
@@ -133,17 +130,13 @@ def evaluate(
     corpus = _corpus_of(path, config, data_dir)
     model = _best_model(path, config, corpus.vocabulary.size)
     evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
-    adaptive = None
-    if dynamic or cache:
-        chunk = config.evaluation.exact_chunk
-        adaptive = adaptation.AdaptiveEvaluator(
-            model, corpus.train, chunk, dynamic=dynamic, cache=cache
-        )
+    chunk = config.evaluation.exact_chunk
+    adaptive = adaptation.AdaptiveEvaluator(model, corpus.train, chunk, dynamic, cache)
     measure = registry.language(config.task).measure
     for split in runs.SPLITS:
         ids = getattr(corpus, split)
         scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
-        if adaptive:
+        if dynamic or cache:
             scores["adapted"] = adaptive.exact(ids)
         print(evaluation.describe(split, scores, measure), flush=True)
 
@@ -163,14 +156,15 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     """
     model, vocabulary, config = load_trained(path)
     tokens = registry.language(config.task).tokens_of(prompt)
-    _tell_unknown(tokens, vocabulary)
     ids = vocabulary.encode(tokens or [EOS])
+    if unknown := {*tokens}.difference(vocabulary.tokens):
+        print(f"unknown words, read as {UNKNOWN}: {', '.join(sorted(unknown))}", file=sys.stderr)
     forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
     text = model.generate(ids[None], max_length, forbidden_ids=forbidden, **sampling)
     return vocabulary.decode(np.asarray(text)[0]).strip()
 
 
-def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ml_collections.ConfigDict]:
+def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
     """Returns a run's best model, its vocabulary and its config.
 
     Args:
@@ -186,7 +180,7 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ml_collection
     return _best_model(path, config, vocabulary.size), vocabulary, config
 
 
-def _best_model(path: epath.Path, config: ml_collections.ConfigDict, words: int) -> TrellisLM:
+def _best_model(path: epath.Path, config: ConfigDict, words: int) -> TrellisLM:
     memory.check_weights(models.parameters(config, words))
     model = models.build(config, words)
     checkpoints.load_best(path, model)
@@ -207,23 +201,19 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
         ValueError, OSError, WorkdirError: The run, the folder or the corpus cannot be used.
     """
     model, vocabulary, config = load_trained(path)
-    task = registry.language(config.task)
+    task, kept = registry.language(config.task), _kept_corpus(path)
+    facts = runs.facts(path, config)
+    facts |= provenance.of_data(config.task, kept.get("sha256", {}))
+    facts |= provenance.unknown_words(kept)
+    if precision != "float32":
+        corpus = _corpus_of(path, config, data_dir)
+        texts = []
+        for each in (model, inference_model(model, precision)):
+            evaluator = evaluation.Evaluator(each, config.data, config.evaluation)
+            nats = evaluator.exact(corpus.validation).mean
+            texts.append(task.measure.text(task.measure.of(nats)))
+        facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
     with evaluation.epsilon_of("exact", model):
-        kept = _kept_corpus(path)
-        facts = runs.facts(path, config)
-        facts |= provenance.of_data(config.task, kept.get("sha256", {}))
-        facts |= provenance.unknown_words(kept)
-        if precision != "float32":
-            corpus = _corpus_of(path, config, data_dir)
-            measure = task.measure
-            facts |= runs.change(
-                f"validation {measure.name}",
-                precision,
-                *(
-                    measure.text(measure.of(_validated(each, config, corpus).mean))
-                    for each in (model, inference_model(model, precision))
-                ),
-            )
         return export_language_model(
             model,
             vocabulary.tokens,
@@ -234,25 +224,7 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
         )
 
 
-def _validated(
-    model: TrellisLM, config: ml_collections.ConfigDict, corpus: corpora.Corpus
-) -> evaluation.Score:
-    return evaluation.Evaluator(model, config.data, config.evaluation).exact(corpus.validation)
-
-
-def _tell_unknown(tokens: Sequence[str], vocabulary: Vocabulary) -> None:
-    known = {*vocabulary.tokens}
-    unknown = [token for token in dict.fromkeys(tokens) if token not in known]
-    if unknown and vocabulary.unknown_id is None:
-        raise ValueError(
-            "--prompt must hold symbols of the training text alone. "
-            f"Received: {' '.join(unknown)} among them"
-        )
-    if unknown:
-        print(f"unknown words, read as {UNKNOWN}: {', '.join(unknown)}", file=sys.stderr)
-
-
-def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corpora.Corpus:
+def load_corpus(config: ConfigDict, data_dir: str | None) -> corpora.Corpus:
     """Returns the text of a run.
 
     Raises:
@@ -261,9 +233,7 @@ def load_corpus(config: ml_collections.ConfigDict, data_dir: str | None) -> corp
     return corpora.load(config.task, data_dir, **config.get("corpus", {}))
 
 
-def _corpus_of(
-    path: epath.Path, config: ml_collections.ConfigDict, data_dir: str | None
-) -> corpora.Corpus:
+def _corpus_of(path: epath.Path, config: ConfigDict, data_dir: str | None) -> corpora.Corpus:
     corpus = load_corpus(config, data_dir)
     check_corpus(path, corpus)
     return corpus

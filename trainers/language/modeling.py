@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
 import tensorflow as tf
+from ml_collections import ConfigDict
 
 from trainers.data import streams
 from trainers.language import evaluation
@@ -35,7 +35,7 @@ class LanguageModeling:
     def __init__(
         self,
         model: keras.Model,
-        config: ml_collections.ConfigDict,
+        config: ConfigDict,
         train: np.ndarray,
         validation: np.ndarray,
     ) -> None:
@@ -45,15 +45,10 @@ class LanguageModeling:
         self._measure = registry.language(config.task).measure
         self.unit = self._measure.counted
         self._streams = streams.contiguous_streams(train, config.data.batch_size)
-        self._windows = streams.Windows(
-            self._streams.shape[1], config.data.window, config.data.horizon
-        )
+        length, data = self._streams.shape[1], config.data
+        self._windows = streams.Windows(length, data.window, data.horizon)
+        self.steps_per_epoch = self._windows.count
         self._validation = validation
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Windows in a pass over the training streams."""
-        return self._windows.count
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the batches (ids, targets), each [B, T], from a training step to the end."""
@@ -98,7 +93,7 @@ class LanguageModeling:
         return {self._measure.name: self._measure.of(nats), "loss": metrics["loss"]}
 
 
-def check_training_text(name: str, tokens: int, data: ml_collections.ConfigDict) -> None:
+def check_training_text(name: str, tokens: int, data: ConfigDict) -> None:
     """Raises ValueError if a text is too short for the windows of the group `data`.
 
     Args:

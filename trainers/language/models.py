@@ -1,7 +1,7 @@
 """Builds the language model of a config, counts its parameters, estimates its memory."""
 
 import keras
-import ml_collections
+from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
 from trainers.tasks import layers
@@ -10,7 +10,7 @@ from trainers.tasks.layers import LAYERS
 from trainers.training import memory
 
 
-def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> TrellisLM:
+def build(config: ConfigDict, vocabulary_size: int) -> TrellisLM:
     """Returns the model of a config, built.
 
     Raises:
@@ -38,12 +38,12 @@ def build(config: ml_collections.ConfigDict, vocabulary_size: int) -> TrellisLM:
     )
 
 
-def outputs(model: ml_collections.ConfigDict) -> int:
+def outputs(model: ConfigDict) -> int:
     """Returns the number of channels of the head's input."""
     return model.output_units or model.embedding_units
 
 
-def parameters(config: ml_collections.ConfigDict, vocabulary_size: int) -> int:
+def parameters(config: ConfigDict, vocabulary_size: int) -> int:
     """Returns the number of trainable parameters."""
     model = config.model
     table = vocabulary_size * (model.embedding_units + 1)  # with a bias for each word
@@ -51,7 +51,7 @@ def parameters(config: ml_collections.ConfigDict, vocabulary_size: int) -> int:
     return table + layer + HEADS[model.head].parameters(model, outputs(model))
 
 
-def need(config: ml_collections.ConfigDict, vocabulary_size: int) -> memory.Need:
+def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:
     """Returns the memory that training takes."""
     model, data = config.model, config.data
     layer, head = LAYERS[model.layer], HEADS[model.head]
@@ -63,7 +63,7 @@ def need(config: ml_collections.ConfigDict, vocabulary_size: int) -> memory.Need
     return memory.training(config, parameters(config, vocabulary_size), least, about)
 
 
-def check_vocabulary(model: ml_collections.ConfigDict, size: int) -> None:
+def check_vocabulary(model: ConfigDict, size: int) -> None:
     """Raises ValueError if the group `model` names words that a vocabulary does not have."""
     cutoffs = model.adaptive.cutoffs
     if model.head == "adaptive" and cutoffs[-1] >= size:

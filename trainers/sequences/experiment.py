@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import ml_collections
 import numpy as np
 import tensorflow as tf
 from etils import epath
 from matplotlib import figure
+from ml_collections import ConfigDict
 
 from keras_trellis.export import export_classifier, inference_model
 from trainers.data import files, images
@@ -40,7 +40,7 @@ class SequenceExperiment:
 
     def __init__(
         self,
-        config: ml_collections.ConfigDict,
+        config: ConfigDict,
         data_dir: str | None,
         path: epath.Path,
         permutation: Sequence[int] | None = None,
@@ -49,36 +49,31 @@ class SequenceExperiment:
         order = _kept(path).get("permutation", permutation)
         self._data = sequences.load(config, data_dir, permutation=order)
         self._measure = registry.get(config.task).measure
-        self._check_batch_size()
-
-    def _check_batch_size(self) -> None:
-        count, size = len(self._data.train.inputs), self._config.data.batch_size
-        if size > count:
+        self._count, *self._shape = self._data.train.inputs.shape
+        size = config.data.batch_size
+        if size > self._count:
             raise ValueError(
-                f"`config.data.batch_size` must be at most {count}, the number of training "
+                f"`config.data.batch_size` must be at most {self._count}, the number of training "
                 f"sequences. Received: config.data.batch_size={size}"
             )
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if the replicas cannot share the batches."""
-        count = len(self._data.train.inputs)
-        modeling.check_replicas(count, self._config.data.batch_size, replicas)
+        modeling.check_replicas(self._count, self._config.data.batch_size, replicas)
 
-    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
+    def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
-        inputs, targets = self._data.train
-        _, steps, numbers = inputs.shape
-        every_step = targets.ndim == 2
-        return models.need(config, steps, numbers, self._data.outputs, every_step)
+        steps, channels = self._shape
+        every_step = self._data.train.targets.ndim == 2
+        return models.need(config, steps, channels, self._data.outputs, every_step)
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
         return models.build(self._config, self._data)
 
-    def parameters(self, config: ml_collections.ConfigDict) -> int:
+    def parameters(self, config: ConfigDict) -> int:
         """Returns the number of parameters of a config's model on these data."""
-        numbers = self._data.train.inputs.shape[-1]
-        return models.parameters(config, numbers, self._data.outputs)
+        return models.parameters(config, self._shape[-1], self._data.outputs)
 
     def checksums(self) -> dict[str, str]:
         """Returns the SHA-256 of each split's inputs and targets."""
@@ -107,12 +102,10 @@ class SequenceExperiment:
 
     def introduction(self, model: keras.Model) -> str:
         """Returns lines on the data and the model; warns if it cannot see all time steps."""
-        count, steps = self._data.train.inputs.shape[:2]
+        steps = self._shape[0]
         reach = models.layer_of(model).receptive_field
-        line = (
-            f"{count:,} training sequences of {steps:,} steps; {runs.parameters(model):,} "
-            "parameters"
-        )
+        line = f"{self._count:,} training sequences of {steps:,} steps; "
+        line += f"{runs.parameters(model):,} parameters"
         if reach is None:
             return line
         line += f"; receptive field {reach:,} steps"
@@ -126,18 +119,22 @@ class SequenceExperiment:
         for split in splits:
             check()
             scores[split] = task.score(split)
-        described = [describe(self._measure, *each) for each in scores.items()]
+        described = "; ".join(describe(self._measure, *each) for each in scores.items())
         values = {split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()}
         if not self._data.classes or "test" not in scores:
-            return runs.Scores("; ".join(described), values)
-        matrix = confusion(self._data.test.targets, scores["test"].predictions, self._data.outputs)
+            return runs.Scores(described, values)
+        targets, predictions = self._data.test.targets, scores["test"].predictions
+        matrix = tf.math.confusion_matrix(targets, predictions, self._data.outputs).numpy()
         values["test"][PROTOCOL]["confusion"] = matrix.tolist()
-        pictures = {CONFUSION: draw_confusion(matrix, self._data.classes)}
-        return runs.Scores("; ".join(described), values, pictures)
+        picture = draw_confusion(matrix, self._data.classes)
+        return runs.Scores(described, values, {CONFUSION: picture})
 
     def _numbers(self, score: Score) -> dict[str, Any]:
-        numbers = {"loss": score.loss, self._measure.counted: score.targets}
-        return {**numbers, self._measure.name: _measured(self._measure, score)}
+        return {
+            "loss": score.loss,
+            self._measure.counted: score.targets,
+            self._measure.name: _measured(self._measure, score),
+        }
 
 
 def evaluate(path: epath.Path, data_dir: str | None) -> None:
@@ -177,49 +174,36 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
         ValueError, OSError, WorkdirError: The run, the folder or the data cannot be used.
     """
     config = runs.load_config(path)
-    task = registry.get(config.task)
+    task, kept = registry.get(config.task), _kept(path)
     if not isinstance(task, ImageTask):
         raise ValueError(
             "what is served classifies images, "
             f"{', '.join(registry.of_kind(ImageTask))}. Received: a run of {config.task}, in {path}"
         )
     source, shape = task.images, task.images.sequence_shape
-    preprocess = functools.partial(images.as_sequences, source)
-    spec = tf.TensorSpec([None, *source.shape], tf.uint8, "images")
-    order = _kept(path).get("permutation")
     memory.check_weights(models.parameters(config, shape[-1], len(source.classes)))
-    model = models.classifier(config, shape, len(source.classes), order)
+    model = models.classifier(config, shape, len(source.classes), kept.get("permutation"))
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
-    facts |= provenance.of_data(config.task, _kept(path).get("sha256", {}))
+    facts |= provenance.of_data(config.task, kept.get("sha256", {}))
     if precision != "float32":
-        facts |= _change(path, config, data_dir, model, precision)
+        experiment = SequenceExperiment(config, data_dir, path)
+        experiment.check(path)
+        scores = [
+            experiment.task(each).score("validation")
+            for each in (model, inference_model(model, precision))
+        ]
+        texts = [task.measure.text(_measured(task.measure, score)) for score in scores]
+        facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
     return export_classifier(
         model,
         output,
         labels=source.classes,
-        inputs=spec,
-        preprocess=preprocess,
+        inputs=tf.TensorSpec([None, *source.shape], tf.uint8, "images"),
+        preprocess=functools.partial(images.as_sequences, source),
         precision=precision,
         facts=facts,
     )
-
-
-def _change(
-    path: epath.Path,
-    config: ml_collections.ConfigDict,
-    data_dir: str | None,
-    model: keras.Model,
-    precision: str,
-) -> dict[str, str]:
-    experiment = SequenceExperiment(config, data_dir, path)
-    measure = registry.get(config.task).measure
-    experiment.check(path)
-    texts = [
-        measure.text(_measured(measure, experiment.task(each).score("validation")))
-        for each in (model, inference_model(model, precision))
-    ]
-    return runs.change(f"validation {measure.name}", precision, *texts)
 
 
 def describe(measure: Measure, split: str, score: Score) -> str:
@@ -227,31 +211,20 @@ def describe(measure: Measure, split: str, score: Score) -> str:
     return f"{split} {measure.name}: {measure.told(_measured(measure, score), score.targets)}"
 
 
-def confusion(targets: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Counts, for each class (rows), the predictions of each class (columns)."""
-    matrix = np.zeros((classes, classes), int)
-    np.add.at(matrix, (targets, predictions), 1)
-    return matrix
-
-
 def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
     """Draws a confusion matrix with its numbers; the diagonal has no colour."""
     picture = figure.Figure(figsize=(8, 7), layout="constrained")
     axes = picture.subplots()
     errors = np.where(np.eye(len(classes), dtype=bool), 0, matrix)
-    image = axes.imshow(errors, cmap="Oranges")
+    axes.imshow(errors, cmap="Oranges")
     for (row, column), count in np.ndenumerate(matrix):
-        weight = "bold" if row == column else "normal"
-        axes.text(
-            column, row, f"{count:,}" if count else "", ha="center", va="center", weight=weight
-        )
+        if count:
+            axes.text(column, row, f"{count:,}", ha="center", va="center")
     axes.set_xticks(range(len(classes)), classes, rotation=45 if len(classes[0]) > 1 else 0)
     axes.set_yticks(range(len(classes)), classes)
     right = np.trace(matrix) / matrix.sum()
-    axes.set(
-        xlabel="taken for", ylabel="class", title=f"test: {right:.2%} of {matrix.sum():,} right"
-    )
-    picture.colorbar(image, ax=axes, label="errors")
+    axes.set_title(f"test: {right:.2%} of {matrix.sum():,} right")
+    axes.set(xlabel="taken for", ylabel="class")
     return picture
 
 
@@ -271,7 +244,7 @@ def _kept(path: epath.Path) -> dict[str, Any]:
 
 
 def _is_order(value: Any) -> bool:
-    if not isinstance(value, list):
-        return value is None
-    numbers = all(type(each) is int for each in value)
-    return numbers and sorted(value) == list(range(len(value)))
+    if value is None:
+        return True
+    is_list = isinstance(value, list) and all(type(each) is int for each in value)
+    return is_list and sorted(value) == list(range(len(value)))

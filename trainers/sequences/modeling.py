@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
-import ml_collections
 import numpy as np
 import tensorflow as tf
+from ml_collections import ConfigDict
 
 from trainers.data import shuffling
 from trainers.data.sequences import SequenceData
@@ -43,21 +43,15 @@ class SequenceModeling:
         ValueError: The batch size does not suit the data.
     """
 
-    def __init__(
-        self, model: keras.Model, config: ml_collections.ConfigDict, data: SequenceData
-    ) -> None:
+    def __init__(self, model: keras.Model, config: ConfigDict, data: SequenceData) -> None:
         self.model = model
         self._config = config
         self._data = data
         self._measure = registry.get(config.task).measure
         self.unit = self._measure.counted
-        self._steps = shuffling.steps_per_epoch(len(data.train.inputs), config.data.batch_size)
+        count = len(data.train.inputs)
+        self.steps_per_epoch = shuffling.steps_per_epoch(count, config.data.batch_size)
         self._outputs = tf.function(self._run, reduce_retracing=True)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches in a pass over the training examples."""
-        return self._steps
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the batches (inputs, targets) from a training step to the run's end."""
@@ -81,9 +75,9 @@ class SequenceModeling:
         right = {}
         if targets.dtype.is_integer:
             right["accuracy"] = tf.reduce_sum(tf.cast(_predicted(outputs) == targets, losses.dtype))
-        penalties = tf.add_n([tf.zeros([], losses.dtype), *self.model.losses])
         count = tf.cast(tf.size(targets), losses.dtype)
-        return tf.reduce_sum(losses) + penalties * count, count, state, right
+        total = tf.reduce_sum(losses) + sum(self.model.losses) * count
+        return total, count, state, right
 
     def evaluate(self) -> dict[str, float]:
         """Returns the loss of the present weights on validation data, and the accuracy."""
@@ -102,12 +96,9 @@ class SequenceModeling:
         """Returns the present weights' score on a split, without dropout."""
         inputs, targets = getattr(self._data, split)
         size = self._config.evaluation.batch_size
-        outputs = np.concatenate(
-            [
-                self._outputs(tf.constant(inputs[first : first + size]), training=False)
-                for first in range(0, len(inputs), size)
-            ]
-        )
+        starts = range(0, len(inputs), size)
+        parts = (tf.constant(inputs[start : start + size]) for start in starts)
+        outputs = np.concatenate([self._outputs(part, training=False) for part in parts])
         loss = float(np.mean(_losses(tf.constant(targets), outputs), dtype="float64"))
         if targets.dtype != np.int32:
             return Score(loss, None, targets.size, np.array([]))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import ml_collections
+from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier
 from trainers.data.sequences import SequenceData
@@ -13,7 +13,7 @@ from trainers.tasks.layers import LAYERS
 from trainers.training import memory
 
 
-def build(config: ml_collections.ConfigDict, data: SequenceData) -> keras.Model:
+def build(config: ConfigDict, data: SequenceData) -> keras.Model:
     """Returns the model of a config for its data, built.
 
     Raises:
@@ -28,7 +28,7 @@ def build(config: ml_collections.ConfigDict, data: SequenceData) -> keras.Model:
 
 
 def classifier(
-    config: ml_collections.ConfigDict,
+    config: ConfigDict,
     shape: Sequence[int],
     classes: int,
     permutation: Sequence[int] | None = None,
@@ -64,12 +64,10 @@ def with_layer(layer: keras.layers.Layer, data: SequenceData) -> keras.Model:
 
 def layer_of(model: keras.Model) -> Any:
     """Returns the sequence layer in a model that `build` returned."""
-    if isinstance(model, TrellisClassifier):
-        return model.trellis
     return next(layer for layer in model.layers if hasattr(layer, "receptive_field"))
 
 
-def parameters(config: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
     """Returns the number of trainable parameters.
 
     Args:
@@ -83,7 +81,7 @@ def parameters(config: ml_collections.ConfigDict, inputs: int, outputs: int) -> 
 
 
 def need(
-    config: ml_collections.ConfigDict, steps: int, inputs: int, outputs: int, every_step: bool
+    config: ConfigDict, steps: int, inputs: int, outputs: int, every_step: bool
 ) -> memory.Need:
     """Returns the memory that training takes.
 
@@ -100,5 +98,5 @@ def need(
     return memory.training(config, parameters(config, inputs, outputs), 0, about)
 
 
-def _units(config: ml_collections.ConfigDict) -> int:
+def _units(config: ConfigDict) -> int:
     return config.model.output_units or config.model.units

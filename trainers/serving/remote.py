@@ -3,12 +3,11 @@
 `Grpc` and `Rest` carry requests, `Model` checks them and their answers.
 """
 
-import abc
 import http
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib import parse
 
 import grpc
@@ -25,10 +24,9 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from trainers.serving import exchange, terminal
 from trainers.serving.writing import decoded
 
-__all__ = ["MOST_BYTES", "Grpc", "Model", "RemoteError", "Rest", "Transport"]
-
 MOST_BYTES = 64 * 2**20  # of an answer; a cache may exceed gRPC's own limit, 4 MiB
 
+Arrays = Mapping[str, np.ndarray]
 _METADATA = "signature_def"
 # What the signatures of a language model return: dtypes and ranks.
 _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
@@ -42,15 +40,15 @@ _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
         "tokens": (tf.string, 2),
         "words": (tf.string, 2),
         "nll": (tf.float32, 2),
-        "total": (tf.float32, 1),
         "count": (tf.int32, 1),
     },
     "generate": {"ids": (tf.int32, 2), "lengths": (tf.int32, 1), "text": (tf.string, 1)},
 }
+_Specs = dict[str, tf.TensorSpec]
 _COUNTS = {"lengths": "ids", "count": "tokens"}  # counts, and the output whose columns they count
 
 
-class RemoteError(Exception):
+class RemoteError(ValueError):
     """There is no answer, or none that can be used; the message, a line, says why.
 
     Args:
@@ -61,7 +59,7 @@ class RemoteError(Exception):
         super().__init__(terminal.line(" ".join(reason.split())))
 
 
-class Transport(abc.ABC):
+class Transport:
     """How requests get to one model on one server.
 
     All methods raise RemoteError where there is no answer, or none that can be used.
@@ -74,22 +72,6 @@ class Transport(abc.ABC):
 
     def __init__(self, address: str, model: str, deadline: float) -> None:
         self.address, self.model, self.deadline = address, model, deadline
-
-    @abc.abstractmethod
-    def metadata(self) -> SignatureDefMap:
-        """Returns what the server says of the model's signatures."""
-
-    @abc.abstractmethod
-    def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Calls a signature.
-
-        Args:
-            signature: its name.
-            inputs: by name, the batch first; strings as objects.
-
-        Returns:
-            the outputs by name, as arrays or lists.
-        """
 
     def unreachable(self, reason: Any) -> RemoteError:
         """Returns the error for a server that gives no answer."""
@@ -121,16 +103,21 @@ class Grpc(Transport):
         request = GetModelMetadataRequest(metadata_field=[_METADATA])
         request.model_spec.name = self.model
         response = self._ask("GetModelMetadata", request, GetModelMetadataResponse)
-        signatures = SignatureDefMap()
         try:
-            if response.metadata[_METADATA].Unpack(signatures):
-                return signatures
+            return SignatureDefMap.FromString(response.metadata[_METADATA].value)
         except message.DecodeError:
-            pass
-        raise self.malformed("it does not tell the model's signatures")
+            raise self.malformed("it does not tell the model's signatures") from None
 
-    def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Calls a signature; see `Transport`."""
+    def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
+        """Calls a signature.
+
+        Args:
+            signature: its name.
+            inputs: by name, the batch first; strings as objects.
+
+        Returns:
+            the outputs by name, as arrays.
+        """
         request = PredictRequest()
         request.model_spec.name = self.model
         request.model_spec.signature_name = signature
@@ -170,8 +157,8 @@ class Rest(Transport):
         except (KeyError, TypeError, RecursionError, json_format.ParseError):
             raise self.malformed("it does not tell the model's signatures") from None
 
-    def predict(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Calls a signature; see `Transport`."""
+    def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
+        """Calls a signature as `Grpc` does; returns the outputs by name, as lists."""
         columns = {name: value.tolist() for name, value in inputs.items()}
         answer = self._ask("POST", ":predict", {"signature_name": signature, "inputs": columns})
         outputs = answer.get("outputs") if isinstance(answer, dict) else None
@@ -183,25 +170,19 @@ class Rest(Transport):
         path = f"/v1/models/{parse.quote(self.model, safe='')}{path}"
         data = None if body is None else json.dumps(body).encode()
         try:
-            answer = exchange.ask(
-                method, self.address, path, data, deadline=self.deadline, most=MOST_BYTES
+            status, reason, content = exchange.ask(
+                method, self.address, path, data, self.deadline, MOST_BYTES
             )
         except TimeoutError:
             raise self.too_late() from None
         except exchange.AnswerError as error:
             raise self.unreachable(error) from None
-        if answer.status != http.HTTPStatus.OK:  # a redirect too: it is not followed
-            code = f"{answer.status} {answer.reason}"
-            raise self.refused(code, _error_of(answer.body))
+        if status != http.HTTPStatus.OK:  # a redirect too: it is not followed
+            raise self.refused(f"{status} {reason}", _error_of(content))
         try:
-            return json.loads(answer.body.decode())
+            return json.loads(content.decode())
         except (ValueError, RecursionError) as error:
             raise self.malformed(error) from None
-
-
-class _Signature(NamedTuple):
-    inputs: Mapping[str, tf.TensorSpec]
-    outputs: Mapping[str, tf.TensorSpec]
 
 
 class Model:
@@ -214,7 +195,7 @@ class Model:
         RemoteError: the server does not have it.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Grpc | Rest) -> None:
         self._transport = transport
         self._signatures = transport.metadata().signature_def
 
@@ -233,26 +214,20 @@ class Model:
             RemoteError: the model has no such signature, or there is no answer, or none like that.
                 Numbers must be finite but in a cache, and counts must fit what they count.
         """
-        specs = self._checked(signature, inputs)
-        arrays = {
-            name: self._cast(name, value, specs.inputs[name].dtype)
-            for name, value in inputs.items()
-        }
+        taken, promised = self._specs(signature, inputs)
+        arrays = {name: self._cast(name, inputs[name], spec.dtype) for name, spec in taken.items()}
         outputs = self._transport.predict(signature, arrays)
-        if {*outputs} != {*specs.outputs}:
-            answered = f"{_names(outputs)} instead of {_names(specs.outputs)}"
+        if {*outputs} != {*promised}:
+            answered = f"{_names(outputs)} instead of {_names(promised)}"
             raise self._transport.malformed(f"{signature!r} answered {answered}")
         rows = len(next(iter(arrays.values())))
-        answer = {
-            name: self._read(name, value, specs.outputs[name], rows)
-            for name, value in outputs.items()
-        }
+        answer = {name: self._read(name, outputs[name], promised[name], rows) for name in outputs}
         for name in _RETURNED.get(signature, {}):
             self._check_values(name, answer)
         return answer
 
-    def _checked(self, signature: str, inputs: Mapping[str, Any]) -> _Signature:
-        """Returns what is known of a signature, which must be the language model's."""
+    def _specs(self, signature: str, inputs: Mapping[str, Any]) -> tuple[_Specs, _Specs]:
+        """Returns the inputs and outputs of a signature, which must be the language model's."""
         if signature not in self._signatures:
             raise self._other(f"it has no signature {signature!r}, only {_names(self._signatures)}")
         found = self._signatures[signature]
@@ -260,15 +235,15 @@ class Model:
             takes = f"takes {_names(found.inputs)}, not {_names(inputs)}"
             raise self._other(f"its signature {signature!r} {takes}")
         try:
-            specs = _Signature(_specs(found.inputs), _specs(found.outputs))
+            taken, promised = _specs(found.inputs), _specs(found.outputs)
         except (TypeError, ValueError) as error:
             raise self._transport.malformed(error) from None
         for name, (dtype, rank) in _RETURNED.get(signature, {}).items():
-            spec = specs.outputs.get(name)
+            spec = promised.get(name)
             if spec is None or (spec.dtype, spec.shape.rank) != (dtype, rank):
                 returns = f"does not return `{name}` {dtype.name} of rank {rank}"
                 raise self._other(f"its signature {signature!r} {returns}")
-        return specs
+        return taken, promised
 
     def _cast(self, name: str, value: Any, dtype: tf.DType) -> np.ndarray:
         try:
@@ -292,31 +267,26 @@ class Model:
             raise self._transport.malformed(reason) from None
         dtype = tf.as_dtype(array.dtype)
         if dtype != spec.dtype or not expected.is_compatible_with(array.shape):
-            raise self._transport.malformed(
-                f"`{name}` must be {spec.dtype.name} {expected}. "
-                f"Received: {dtype.name} {array.shape}"
-            )
+            reason = f"`{name}` must be {spec.dtype.name} {expected}. Received: {dtype.name}"
+            raise self._transport.malformed(f"{reason} {array.shape}")
         return array
 
-    def _check_values(self, name: str, answer: Mapping[str, np.ndarray]) -> None:
+    def _check_values(self, name: str, answer: Arrays) -> None:
         value = answer[name]
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise self._transport.malformed(f"`{name}` must be finite numbers")
-        if name in _COUNTS:
-            counted = _COUNTS[name]
+        if counted := _COUNTS.get(name):
             most = answer[counted].shape[1]
-            if not ((value >= 0) & (value <= most)).all():
-                raise self._transport.malformed(
-                    f"`{name}` must be from 0 to {most}, the columns of `{counted}`. "
-                    f"Received: {value.tolist()}"
-                )
+            if value.min() < 0 or value.max() > most:
+                reason = f"`{name}` must be from 0 to {most}, the columns of `{counted}`. Received:"
+                raise self._transport.malformed(f"{reason} {value.tolist()}")
 
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
-def _specs(infos: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
+def _specs(infos: Mapping[str, Any]) -> _Specs:
     """Returns what a signature says of its tensors.
 
     Raises:

@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["line", "text"]
-
 # What moves the cursor, starts an escape sequence, turns the direction of writing, ends a line
 # without being a line feed, or is no character at all.
 _HARMFUL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

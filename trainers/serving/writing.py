@@ -1,9 +1,11 @@
-"""Text from a served language model, on a server or in this process, piece by piece."""
+"""What a served language model writes and scores, on a server or in this process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from trainers.tasks.measures import perplexity
 
 CHUNK = 8  # tokens a request: text appears before all of it is written
 _UNKNOWN, _NOTHING = -1, -2  # in `forbidden_ids`: `<unk>`, if the model has it, or no token
@@ -46,6 +48,39 @@ class Unknown(NamedTuple):
     of: int
 
 
+class Scores(NamedTuple):
+    """How surprising a text is; each token is scored given a line break and the tokens before it.
+
+    Attributes:
+        words: the tokens, as the text has them.
+        known: whether the vocabulary has each; the model reads others as `<unk>`.
+        nll: of each token as the model reads it, in nats.
+    """
+
+    words: list[str]
+    known: list[bool]
+    nll: list[float]
+
+    @property
+    def perplexity(self) -> float:
+        """The perplexity of all tokens; 1 if there are none."""
+        return perplexity(sum(self.nll) / max(len(self.nll), 1))
+
+
+def score(model: Asked, text: str) -> Scores:
+    """Scores a text; raises what the model raises."""
+    answer = model("score", text=[text])
+    count = int(answer["count"][0])  # a server may pad to a longer text
+    words, read, nll = (answer[name][0, :count] for name in ("words", "tokens", "nll"))
+    return Scores(words.tolist(), (words == read).tolist(), nll.tolist())
+
+
+def unknown(model: Asked, text: str) -> Unknown:
+    """Counts a text's tokens that the vocabulary does not have; raises what the model raises."""
+    tokens = model("tokenize", text=[text])
+    return Unknown(int(tokens["unknown"][0]), int(tokens["lengths"][0]))
+
+
 def generate(
     model: Asked,
     prompt: str,
@@ -53,7 +88,6 @@ def generate(
     chunk: int = CHUNK,
     *,
     allow_unknown: bool = False,
-    tell: Callable[[Unknown], None] | None = None,
 ) -> Iterator[str]:
     """Yields the continuation of a prompt in pieces, as they come.
 
@@ -63,12 +97,9 @@ def generate(
         sampling: how to choose tokens.
         chunk: the tokens of a piece; the text does not depend on it.
         allow_unknown: whether `<unk>` may be written.
-        tell: called before the first piece, with how much of the prompt is unknown.
     """
     tokens = model("tokenize", text=[f"\n{prompt}"])
     ids, length = tokens["ids"], int(tokens["lengths"][0])
-    if tell:
-        tell(Unknown(int(tokens["unknown"][0]), length - 1))
     answer = model("prefill", ids=ids, lengths=[length - 1])
     settings: dict[str, Any] = {name: [value] for name, value in sampling._asdict().items()}
     settings |= {"stop_id": [-1], "forbidden_ids": [[_NOTHING if allow_unknown else _UNKNOWN]]}

@@ -15,7 +15,7 @@ from typing import IO, Any
 from etils import epath
 
 from trainers.data import files
-from trainers.training.workdir import RESTORE, WorkdirError, check_output
+from trainers.training.workdir import RESTORE, WorkdirError
 
 RECORD = "study.json"
 _LOCK, _SESSIONS, _TRIALS = "lock", "sessions", "trials"
@@ -48,7 +48,6 @@ class Place:
 
     def _refuse_foreign(self) -> None:
         """Raises WorkdirError if a folder without a record has files, or is a file."""
-        check_output(self.path)
         if self.path.exists() and not self.path.is_dir():
             raise WorkdirError(f"{self.path} is a file; expected a folder for the study")
         found = sorted(os.listdir(self.path)) if self.path.exists() else []

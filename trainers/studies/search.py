@@ -61,16 +61,29 @@ def check(config: ml_collections.ConfigDict, space: Space) -> None:
     """
     if not space:
         raise ValueError(f"the search space of --task={config.task} is empty")
+    _check_names(config, space)
+    _check_own(config, space)
+    for values in single(space):
+        apply(config, values)
+
+
+def _check_names(config: ml_collections.ConfigDict, space: Space) -> None:
+    """Raises ValueError for a field that does not exist, or that two entries name."""
+    table = schema.fields(config)
     seen: dict[str, str] = {}
     for name, each in space.items():
         for field in _fields(name, each):
+            if field not in table:
+                raise ValueError(unknown("config field of the search space", field, table))
             if field in seen:
                 raise ValueError(
                     f"the search space has {field!r} twice, in {seen[field]} and {name}"
                 )
             seen[field] = name
-    for values in single(space):
-        apply(config, values)
+
+
+def _check_own(config: ml_collections.ConfigDict, space: Space) -> None:
+    """Raises ValueError if a value of the config is not in the range that is searched."""
     own = flatten(config.to_dict())
     for name, each in space.items():
         if not isinstance(each, Choice) and not each.low <= own[name] <= each.high:
@@ -99,12 +112,8 @@ def apply(config: ml_collections.ConfigDict, values: Values) -> ml_collections.C
     """Returns a config with other values of some fields.
 
     Raises:
-        ValueError: A field is unknown, its value is not valid, or values do not go together.
+        ValueError: A value is not valid, or values do not go together.
     """
-    table = schema.fields(config)
-    for name in values:
-        if name not in table:
-            raise ValueError(unknown("config field of the search space", name, table))
     return configs.from_dict(nested(flatten(config.to_dict()) | dict(values)))
 
 

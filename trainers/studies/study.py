@@ -9,11 +9,10 @@ of the seed, its number and the trials that had ended. Its run is a function of 
 """
 
 import contextlib
-import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import ml_collections
@@ -24,6 +23,7 @@ from keras_trellis.export import cards
 from trainers.data import files
 from trainers.studies import budget, experiments, outcome, search
 from trainers.studies.places import Clock, Place
+from trainers.studies.trials import Draws, Trials, import_optuna
 from trainers.tasks import config as configs
 from trainers.tasks import schema
 from trainers.tasks.names import flatten
@@ -32,11 +32,6 @@ from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result
 
 TRIALS = 20  # unpruned, in the hours of a study that does not say how long a trial is
-DATABASE = "trials.db"
-_NAME = "study"  # in the database
-_WAIT = 60  # seconds for another process's access to the database
-_BEFORE_PRUNING = 4  # trials that have to end first
-_RANDOM = 8  # trials that are drawn by chance, before the others' losses are used
 # What a trial's values may cause.
 _NOT_VALID = (ValueError, MemoryError, tf.errors.ResourceExhaustedError)
 
@@ -96,22 +91,6 @@ class _Ended(NamedTuple):
     why: str | None = None
 
 
-def import_optuna() -> ModuleType:
-    """Returns Optuna.
-
-    Raises:
-        ImportError: It is not installed; the message names the extra.
-    """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ImportError(
-            f"a study needs Optuna, the extra `tune`: pip install '.[tune]' ({error})"
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
-
-
 def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
     """Makes trials until a limit is reached; goes on with what an earlier process left.
 
@@ -130,17 +109,14 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
     """
     optuna, place = import_optuna(), Place(path)
     was = place.record()
-    if was and was["task"] != settings.config.task:
-        raise WorkdirError(
-            f"{place.path} holds a study of --task={was['task']}, not of {settings.config.task}; "
-            "choose another --study"
-        )
     plan, record = _planned(settings, _seconds(settings, limits, was), place)
     _refuse_other(place, was, record)
     with place.locked():
-        if place.record() is None:
+        was = place.record()  # another process may have begun one
+        _refuse_other(place, was, record)
+        if was is None:
             place.begin(record)
-        trials = _Trials(optuna, place)
+        trials = Trials(optuna, place)
     _Process(optuna, place, trials, plan, limits).to_the_end()
     print(outcome.summary(place, trials.all(), plan.config.task), flush=True)
 
@@ -162,7 +138,7 @@ def ended(path: epath.PathLike, trials: int) -> bool:
     place = Place(path)
     if place.record() is None:
         return False
-    found = _Trials(import_optuna(), place).all()
+    found = Trials(import_optuna(), place).all()
     return sum(trial.state.is_finished() for trial in found) >= trials
 
 
@@ -199,9 +175,14 @@ def _planned(settings: Settings, seconds: float, place: Place) -> tuple[_Plan, d
 
 
 def _refuse_other(place: Place, was: Mapping[str, Any] | None, record: Mapping[str, Any]) -> None:
-    """Raises WorkdirError if a study was begun with other data or other values."""
+    """Raises WorkdirError if a study was begun with another task, other data or other values."""
     if was is None:
         return
+    if was["task"] != record["task"]:
+        raise WorkdirError(
+            f"{place.path} holds a study of --task={was['task']}, not of {record['task']}; "
+            "choose another --study"
+        )
     if differing := [
         split for split, each in record["data"].items() if was["data"].get(split) != each
     ]:
@@ -222,79 +203,6 @@ def _refuse_other(place: Place, was: Mapping[str, Any] | None, record: Mapping[s
         )
 
 
-class _Draws:
-    """Draws the values of a trial by Optuna.
-
-    Each value has a seed of its own. So a process that goes on with a trial draws what the killed
-    one would have drawn, and two trials do not draw alike.
-    """
-
-    def __init__(self, optuna: ModuleType, trial: Any, seed: int) -> None:
-        self._samplers, self._trial, self._seed = optuna.samplers, trial, seed
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
-        """Draws a number."""
-        return self._seeded(name).suggest_float(name, low, high, log=log)
-
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool) -> int:
-        """Draws an integer."""
-        return self._seeded(name).suggest_int(name, low, high, log=log)
-
-    def suggest_categorical(self, name: str, choices: list[str]) -> str:
-        """Draws one of some strings."""
-        return self._seeded(name).suggest_categorical(name, choices)
-
-    def _seeded(self, name: str) -> Any:
-        text = f"{self._seed} {self._trial.number} {name}"
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-        self._trial.study.sampler = self._samplers.TPESampler(seed=seed, n_startup_trials=_RANDOM)
-        return self._trial
-
-
-class _Trials:
-    """The trials of a study, in Optuna's database."""
-
-    def __init__(self, optuna: ModuleType, place: Place) -> None:
-        self._optuna = optuna
-        self._place = place
-        self._storage = optuna.storages.RDBStorage(
-            f"sqlite:///{place.path / DATABASE}", engine_kwargs={"connect_args": {"timeout": _WAIT}}
-        )
-        self.study = optuna.create_study(
-            storage=self._storage,
-            study_name=_NAME,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=_BEFORE_PRUNING),
-            load_if_exists=True,
-        )
-
-    def all(self) -> list[Any]:
-        """Returns the trials, ended or not."""
-        return self.study.get_trials(deepcopy=False)
-
-    def claim(self, most: int | None) -> tuple[Any, IO[str]] | None:
-        """Returns a trial that no process has, and its lock; call this with the study's lock.
-
-        It is one that a process left unfinished or, if there is none, a new one; None if there are
-        `most` trials.
-        """
-        trials = self.all()
-        for frozen in trials:
-            if not frozen.state.is_finished() and (lock := self._place.hold(frozen.number)):
-                return self._again(frozen.number), lock
-        if most is not None and len(trials) >= most:
-            return None
-        trial = self.study.ask()
-        lock = self._place.hold(trial.number)
-        assert lock, "only a process with the study's lock makes trials"
-        return trial, lock
-
-    def _again(self, number: int) -> Any:
-        storage = self._storage
-        study = storage.get_study_id_from_name(_NAME)
-        trial = storage.get_trial_id_from_study_id_trial_number(study, number)
-        return self._optuna.trial.Trial(self.study, trial)
-
-
 class _Process:
     """What one process does for a study: one trial after another."""
 
@@ -302,7 +210,7 @@ class _Process:
         self,
         optuna: ModuleType,
         place: Place,
-        trials: _Trials,
+        trials: Trials,
         plan: _Plan,
         limits: Limits,
     ) -> None:
@@ -383,7 +291,7 @@ class _Process:
         if files.exists(path / CONFIG):
             return runs.load_config(path)
         plan = self._plan
-        draws = _Draws(self._optuna, trial, plan.config.seed)
+        draws = Draws(self._optuna, trial, plan.config.seed)
         values = search.draw(plan.space, draws) if trial.number else {}
         config = search.apply(plan.config, values)
         count = experiments.load(config, plan.data_dir, path).parameters

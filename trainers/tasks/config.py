@@ -7,16 +7,16 @@ A task's presets give the values that differ from the defaults; `trainers.cli.co
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
 from etils import epath
+from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
 from trainers.data.files import read_json
 from trainers.tasks import registry, schema
-from trainers.tasks.names import flatten, nested, unknown
+from trainers.tasks.names import Values, flatten, nested, unknown
 
 
-def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
+def load(task: str, preset: str | None = None) -> ConfigDict:
     """Returns the locked config of a task.
 
     Args:
@@ -33,7 +33,7 @@ def load(task: str, preset: str | None = None) -> ml_collections.ConfigDict:
     return _locked(completed({"task": task, "preset": preset, **presets[preset]()}))
 
 
-def read(path: epath.PathLike) -> ml_collections.ConfigDict:
+def read(path: epath.PathLike) -> ConfigDict:
     """Returns the locked config in a JSON file, which may lack what has a default.
 
     Raises:
@@ -49,22 +49,22 @@ def read(path: epath.PathLike) -> ml_collections.ConfigDict:
     return _locked(values)
 
 
-def _locked(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
+def _locked(values: Mapping[str, Any]) -> ConfigDict:
     """Returns the locked config of nested values."""
     # ConfigDict needs a placeholder to know the type of None.
     typed = {
         name: placeholder(int) if value is None else value
         for name, value in flatten(values).items()
     }
-    return ml_collections.ConfigDict(nested(typed)).lock()
+    return ConfigDict(nested(typed)).lock()
 
 
-def presets(task: str) -> list[ml_collections.ConfigDict]:
+def presets(task: str) -> list[ConfigDict]:
     """Returns the configs of all presets of a task."""
     return [load(task, preset) for preset in registry.get(task).presets]
 
 
-def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
+def from_dict(values: Values) -> ConfigDict:
     """Returns the locked config of what a JSON file held; its lists are tuples again.
 
     Raises:
@@ -72,10 +72,10 @@ def from_dict(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
     """
     values = completed(_with_tuples(values))
     schema.check(values)
-    return ml_collections.ConfigDict(values).lock()
+    return ConfigDict(values).lock()
 
 
-def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+def completed(values: Values) -> dict[str, Any]:
     """Returns config values with the defaults of what they lack, in today's form.
 
     Args:
@@ -90,11 +90,10 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
 def _merged(base: Any, values: Any) -> Any:
     if not isinstance(base, Mapping) or not isinstance(values, Mapping):
         return values
-    merged = {name: _merged(base.get(name), value) for name, value in values.items()}
-    return merged | {name: value for name, value in base.items() if name not in values}
+    return {**base, **{name: _merged(base.get(name), values[name]) for name in values}}
 
 
-def _of_0_1(values: Mapping[str, Any]) -> dict[str, Any]:
+def _of_0_1(values: Values) -> dict[str, Any]:
     """Returns config values of release 0.1 in today's form: it had `kind`, and heads as groups."""
     model = values.get("model")
     if not isinstance(model, Mapping):

@@ -1,7 +1,7 @@
 """Loads the text of a task as ids of the training text's vocabulary."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ class Corpus:
     """An encoded corpus.
 
     Attributes:
-        name: The task's name.
         vocabulary: The vocabulary of the training text.
         train: Token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
         validation: Like `train`.
@@ -28,7 +27,6 @@ class Corpus:
         labels: What errors call the text of each split.
     """
 
-    name: str
     vocabulary: Vocabulary
     train: np.ndarray
     validation: np.ndarray
@@ -66,14 +64,12 @@ def load(
     vocabulary, ids = encoding.encoded(source, cache)
     _warn_of_other_text(task, vocabulary, ids)
     _warn_of_unknown_words(name, vocabulary, ids)
-    return Corpus(name, vocabulary, **ids, checksums=source.checksums, labels=source.labels)
+    return Corpus(vocabulary, **ids, checksums=source.checksums, labels=source.labels)
 
 
 def count(ids: np.ndarray, token: int | None) -> int:
-    """Counts a token in ids, which may be larger than memory."""
-    if token is None:
-        return 0
-    return sum(int((part == token).sum()) for part in _parts(ids))
+    """Counts a token in ids; needs a byte of memory for each of them."""
+    return 0 if token is None else int(np.count_nonzero(ids == token))
 
 
 def _warn_of_other_text(
@@ -117,7 +113,3 @@ def _warn_of_unknown_words(name: str, vocabulary: Vocabulary, ids: dict[str, np.
                 len(ids[split]),
                 split,
             )
-
-
-def _parts(ids: np.ndarray, size: int = 1 << 20) -> Iterator[np.ndarray]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))

@@ -16,6 +16,18 @@ from trainers.baselines.causal import CausalLayer
 
 # The layers with outputs of inner levels, which an auxiliary loss can be of.
 OF_LEVELS = ("trellis",)
+# The fields of `config.model` that are arguments of both trellis layers.
+_OF_BOTH = (
+    "units",
+    "gate",
+    "kernel_size",
+    "dilation_rate",
+    "groups",
+    "inject_every",
+    "weight_normalization",
+    "recurrent_dropout",
+    "weight_dropout",
+)
 _INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
 
 
@@ -57,19 +69,8 @@ class Trellis:
         return TrellisLayer(depth=model.depth, **self._arguments(model, outputs), **settings)
 
     def _arguments(self, model: ml_collections.ConfigDict, outputs: int) -> dict[str, Any]:
-        return {
-            "units": model.units,
-            "output_units": outputs,
-            "gate": model.gate,
-            "kernel_size": model.kernel_size,
-            "dilation_rate": model.dilation_rate,
-            "groups": model.groups,
-            "inject_every": model.inject_every,
-            "weight_normalization": model.weight_normalization,
-            "recurrent_dropout": model.recurrent_dropout,
-            "weight_dropout": model.weight_dropout,
-            "name": "trellis",
-        }
+        fields = {name: model[name] for name in _OF_BOTH}
+        return {**fields, "output_units": outputs, "name": "trellis"}
 
     def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
         """Counts the kernels of the input and of the hidden state, their gains, and the bias."""
@@ -140,23 +141,16 @@ class Recurrent:
         self,
         model: ml_collections.ConfigDict,
         outputs: int,
-        seed: int | None = None,
+        seed: int = 0,
         **settings: Any,
     ) -> RecurrentLayer:
         """Returns a stack of layers; each draws its own masks."""
-        return RecurrentLayer(
-            [
-                self._layer(
-                    width,
-                    recurrent_dropout=model.recurrent_dropout,
-                    seed=_offset(seed, number),
-                    name=f"layer_{number}",
-                    **settings,
-                )
-                for number, width in enumerate(_widths(model.layers, model.units, outputs), 1)
-            ],
-            name="trellis",
-        )
+        layers = []
+        settings["recurrent_dropout"] = model.recurrent_dropout
+        for number, width in enumerate(_widths(model.layers, model.units, outputs), 1):
+            own = {"seed": _offset(seed, number), "name": f"layer_{number}"}
+            layers.append(self._layer(width, **own, **settings))
+        return RecurrentLayer(layers, name="trellis")
 
     def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
         """Counts kernels and biases."""
@@ -308,19 +302,12 @@ def build(
     Raises:
         ValueError: An argument of the layer is not valid.
     """
-    arguments = {"seed": seed, "dropout": dropout, **initializers(model.initial_deviation)}
+    arguments: dict[str, Any] = {"seed": seed, "dropout": dropout}
+    if model.initial_deviation:
+        # Each argument gets its own object: an initializer draws the same numbers each time.
+        for name in _INITIALIZERS:
+            arguments[name] = keras.initializers.RandomNormal(stddev=model.initial_deviation)
     return LAYERS[model.layer].build(model, outputs, **arguments)
-
-
-def initializers(deviation: float) -> dict[str, Any]:
-    """Returns arguments with which kernels and bias begin as N(0, deviation^2).
-
-    Args:
-        deviation: Standard deviation; 0 for Keras's own initializers.
-    """
-    # Each argument gets its own object: an initializer draws the same numbers each time.
-    names = _INITIALIZERS if deviation else ()
-    return {name: keras.initializers.RandomNormal(stddev=deviation) for name in names}
 
 
 def _blocks(model: ml_collections.ConfigDict) -> int:

@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+Values = Mapping[str, Any]  # of a config: nested, or by their dotted names
+
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:
     """Returns the message that refuses `name` and offers the nearest of the known names."""
@@ -15,15 +17,15 @@ def unknown(what: str, name: Any, known: Iterable[str]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Returns the known name that is most like a name, or whose last part is; or None."""
-    known = list(known)
-    leaves = {item.rpartition(".")[2]: item for item in known}
-    near = difflib.get_close_matches(name, known, 1, 0.5) or [
-        leaves[leaf] for leaf in difflib.get_close_matches(name, list(leaves), 1, 0.5)
-    ]
-    return near[0] if near else None
+    whole = {item: item for item in known}
+    leaves = {item.rpartition(".")[2]: item for item in whole}
+    for names in (whole, leaves):
+        if near := difflib.get_close_matches(name, names, 1, 0.5):
+            return names[near[0]]
+    return None
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: Values, prefix: str = "") -> dict[str, Any]:
     """Returns `{"group.field": value}` for every field below a nested mapping."""
     flat = {}
     for name, value in config.items():
@@ -34,7 +36,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def nested(flat: Values) -> dict[str, Any]:
     """Returns what `flatten` was given."""
     values: dict[str, Any] = {}
     for name, value in flat.items():

@@ -7,8 +7,6 @@ from keras_trellis.export.cards import NOT_STATED
 from trainers.tasks import registry
 from trainers.tasks.task import LanguageTask
 
-__all__ = ["of_data", "unknown_words"]
-
 
 def of_data(name: str, checksums: Mapping[str, str]) -> dict[str, str]:
     """Returns the model card's facts about a run's data.

@@ -10,7 +10,7 @@ from configs import ptb, ptb_mos
 from keras_trellis.export.cards import NOT_STATED
 from trainers.data import penn_treebank, tokens
 from trainers.data.encoding import Source
-from trainers.tasks.task import LanguageTask, Published, Task
+from trainers.tasks.task import LanguageTask, Published
 
 DATA = "the Penn Treebank, Wall Street Journal of 1989, as Mikolov preprocessed it"
 LICENCE = (
@@ -21,15 +21,15 @@ MADE_READY = "lower case, numbers as `N`"
 
 
 def text_source(
-    task: Task,
+    task: LanguageTask,
     data_dir: epath.PathLike | None,
     cache_dir: epath.Path,
-    split: tokens.Tokens,
+    split: tokens.Tokens | None = None,
     **settings: object,
 ) -> Source:
     """Returns the published text: downloaded, or the three files in `data_dir`."""
     if data_dir is not None:
-        penn_treebank.check_files(data_dir)
+        penn_treebank.published_files(data_dir)
 
     @functools.cache
     def texts() -> dict[str, str]:
@@ -40,19 +40,15 @@ def text_source(
         penn_treebank.FILES,
         penn_treebank.checksums(),
         lambda split: io.BytesIO(texts()[split].encode()),
-        split,
+        split or task.tokens,
         **settings,  # type: ignore[arg-type]
     )
-
-
-def _source(task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path) -> Source:
-    return text_source(task, data_dir, cache_dir, task.tokens)
 
 
 PTB = LanguageTask(
     name="ptb",
     presets=ptb.PRESETS,
-    source=_source,
+    source=text_source,
     standardize=tokens.penn_treebank,
     made_ready=MADE_READY,
     data=DATA,

@@ -36,13 +36,13 @@ from trainers.tasks.fields import (
 )
 from trainers.tasks.heads import HEADS
 from trainers.tasks.layers import LAYERS, OF_LEVELS
-from trainers.tasks.names import flatten, unknown
+from trainers.tasks.names import Values, flatten, unknown
 from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, Task
 
 _SHOWN = 80  # characters of a value, in an error
 
-_Problem = tuple[str, ...]
-"""A field, what it must be, and fields whose values the error shows too."""
+_Rule = tuple[Any, ...]
+"""Whether a field is wrong, the field, what it must be, and fields that the error shows too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,8 +174,8 @@ class Training:
     """
 
     epochs: Annotated[int, changing(COUNT)]
-    log_every_steps: Annotated[int, changing(COUNT)]
-    checkpoint_every_steps: Annotated[int, changing(COUNT)]
+    log_every_steps: Annotated[int, changing(COUNT)] = 20
+    checkpoint_every_steps: Annotated[int, changing(COUNT)] = 200
     steps: Annotated[int, integer(0)] = 0
 
 
@@ -193,6 +193,7 @@ _COMMON = {
     **of_class(Schedule, "schedule."),
     **of_class(Training, "training."),
 }
+_SEQUENCES_A_CALL = changing(COUNT)._replace(default=250)  # it changes no score
 _BY_KIND: dict[type[Task], dict[str, Field]] = {
     LanguageTask: {
         "data.window": COUNT,
@@ -200,22 +201,23 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
         "data.history": one_of("zero", "carried"),
         # The streams of the validation loss, which decides on the best epoch.
         "evaluation.batch_size": COUNT,
-        # How the final scores are cut into calls, which changes none.
-        "evaluation.exact_batch_size": changing(COUNT),
-        "evaluation.exact_chunk": changing(COUNT),
+        # The pieces of a text and the time steps in a call of the protocol `exact`. They change no
+        # score.
+        "evaluation.exact_batch_size": changing(COUNT)._replace(default=12),
+        "evaluation.exact_chunk": changing(COUNT)._replace(default=128),
     },
     ImageTask: {
         "data.validation": COUNT,
-        "evaluation.batch_size": changing(COUNT),  # sequences a call, which changes no score
+        "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
     GeneratedTask: {
         **{f"data.{split}": COUNT for split in ("train", "validation", "test")},
-        "evaluation.batch_size": changing(COUNT),
+        "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
 }
 
 
-def fields(config: Mapping[str, Any]) -> dict[str, Field]:
+def fields(config: Values) -> dict[str, Field]:
     """Returns the fields of a config by their dotted names.
 
     Args:
@@ -231,13 +233,13 @@ def fields(config: Mapping[str, Any]) -> dict[str, Field]:
     return {**_COMMON, **_BY_KIND[type(task)], **task.fields}
 
 
-def defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+def defaults(config: Values) -> dict[str, Any]:
     """Returns the default of each field that has one, by its dotted name."""
     table = fields(config)
     return {name: each.default for name, each in table.items() if each.default is not Required}
 
 
-def may_change(config: Mapping[str, Any]) -> list[str]:
+def may_change(config: Values) -> list[str]:
     """Returns the dotted names of the fields that a run may change when it goes on."""
     names = [name for name, field in fields(config).items() if field.may_change]
     if config["training"]["steps"]:
@@ -245,7 +247,7 @@ def may_change(config: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Values) -> None:
     """Checks everything in a config that does not depend on the data.
 
     Args:
@@ -256,18 +258,13 @@ def check(config: Mapping[str, Any]) -> None:
     """
     check_fields(config)
     values, task = flatten(config), registry.get(config["task"])
-    problems = itertools.chain(
-        _of_task(values, task),
-        _of_length(values),
-        _of_levels(values),
-        _of_gate(values),
-        _of_sizes(values),
-    )
-    if problem := next(problems, None):
-        raise ValueError(_message(values, *problem))
+    rules = itertools.chain(_of_task(values, task), _of_length(values), _of_layer(values))
+    for bad, name, expected, *others in rules:
+        if bad:
+            raise ValueError(_message(values, name, expected, *others))
 
 
-def check_fields(config: Mapping[str, Any]) -> None:
+def check_fields(config: Values) -> None:
     """Checks each field of a config alone.
 
     Raises:
@@ -275,109 +272,90 @@ def check_fields(config: Mapping[str, Any]) -> None:
             range. The message has one line.
     """
     table, values = fields(config), flatten(config)
-    _check_known(values, table)
+    check_values(values, table)
     for name, field in table.items():
         if name not in values:
             raise ValueError(f"`config.{name}` is missing; it must be {field.expected}")
-    check_values(values, table)
 
 
-def check_values(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
+def check_values(values: Values, table: Mapping[str, Field]) -> None:
     """Checks the values of fields by their dotted names.
 
     Raises:
         ValueError: A field is not in the table, or its value is not allowed.
     """
-    _check_known(values, table)
     for name, value in values.items():
+        if name not in table:
+            raise ValueError(unknown("config field", name, table))
         if not table[name].allows(value):
             raise ValueError(_message(values, name, table[name].expected))
 
 
-def _check_known(values: Mapping[str, Any], table: Mapping[str, Field]) -> None:
-    for name in values:
-        if name not in table:
-            raise ValueError(unknown("config field", name, table))
-
-
-def _of_task(values: Mapping[str, Any], task: Task) -> Iterator[_Problem]:
+def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
     """Yields what a kind of task refuses."""
-    if values["schedule.average"] and values["optimizer.name"] != "sgd":
-        expected = "False unless config.optimizer.name is 'sgd'"
-        yield "schedule.average", expected, "optimizer.name"
+    averages = values["schedule.average"] and values["optimizer.name"] != "sgd"
+    expected = "False unless config.optimizer.name is 'sgd'"
+    yield averages, "schedule.average", expected, "optimizer.name"
     if isinstance(task, LanguageTask):
         yield from _of_language(values)
-    elif values["model.head"] != "tied":
-        yield "model.head", f"'tied' for --task={task.name}: the other heads tell words"
-    if isinstance(task, GeneratedTask) and values["data.batch_size"] > values["data.train"]:
-        yield "data.batch_size", "at most the number of training sequences", "data.train"
+        return
+    expected = f"'tied' for --task={task.name}: the other heads tell words"
+    yield values["model.head"] != "tied", "model.head", expected
+    if isinstance(task, GeneratedTask):
+        beyond = values["data.batch_size"] > values["data.train"]
+        expected = "at most the number of training sequences"
+        yield beyond, "data.batch_size", expected, "data.train"
 
 
-def _of_language(values: Mapping[str, Any]) -> Iterator[_Problem]:
+def _of_language(values: Values) -> Iterator[_Rule]:
     window, horizon = values["data.window"], values["data.horizon"]
-    if horizon >= window:
-        expected = f"below config.data.window={window}, so that a window has something to score"
-        yield "data.horizon", expected
-    if horizon and values["data.history"] == "carried":
-        overlap = "windows that overlap have no state to go on from"
-        yield "data.horizon", f"0 with config.data.history='carried': {overlap}"
-    if values["model.embedding_units"] is None:
-        yield "model.embedding_units", COUNT.expected
+    expected = f"below config.data.window={window}, so that a window has something to score"
+    yield horizon >= window, "data.horizon", expected
+    overlaps = horizon and values["data.history"] == "carried"
+    expected = (
+        "0 with config.data.history='carried': windows that overlap have no state to go on from"
+    )
+    yield overlaps, "data.horizon", expected
+    yield values["model.embedding_units"] is None, "model.embedding_units", COUNT.expected
     least, most = (f"model.embeddings_initializer.config.{end}" for end in ("minval", "maxval"))
-    if values[least] > values[most]:
-        yield least, f"at most config.{most}", most
+    yield values[least] > values[most], least, f"at most config.{most}", most
 
 
-def _of_length(values: Mapping[str, Any]) -> Iterator[_Problem]:
+def _of_length(values: Values) -> Iterator[_Rule]:
     """Yields what a run of a number of steps refuses."""
     steps = values["training.steps"]
-    if 0 < steps < values["training.epochs"]:
-        expected = "0, or at least config.training.epochs, a step for each part of the run"
-        yield "training.steps", expected, "training.epochs"
-    if steps and values["schedule.average"]:
-        expected = "False with config.training.steps, whose rate falls at no plateau"
-        yield "schedule.average", expected, "training.steps"
+    expected = "0, or at least config.training.epochs, a step for each part of the run"
+    yield 0 < steps < values["training.epochs"], "training.steps", expected, "training.epochs"
+    expected = "False with config.training.steps, whose rate falls at no plateau"
+    yield steps and values["schedule.average"], "schedule.average", expected, "training.steps"
 
 
-def _of_levels(values: Mapping[str, Any]) -> Iterator[_Problem]:
-    """Yields what a layer refuses of the auxiliary loss."""
+def _of_layer(values: Values) -> Iterator[_Rule]:
+    """Yields what a layer refuses."""
     layer, depth = values["model.layer"], values["model.depth"]
-    if not values["model.auxiliary_weight"]:
-        return
-    if layer not in OF_LEVELS:
+    if values["model.auxiliary_weight"]:
         expected = f"0 with config.model.layer={layer!r}, which has no levels"
-        yield "model.auxiliary_weight", expected, "model.layer"
-    if values["model.auxiliary_every"] > depth:
+        yield layer not in OF_LEVELS, "model.auxiliary_weight", expected, "model.layer"
         expected = f"at most config.model.depth={depth} (or config.model.auxiliary_weight 0)"
-        yield "model.auxiliary_every", expected
-
-
-def _of_gate(values: Mapping[str, Any]) -> Iterator[_Problem]:
-    layer = values["model.layer"]
-    if not LAYERS[layer].gated and values["model.gate"] != "lstm":
-        own = "which has a gate of its own"
-        expected = f"'lstm', its default, with config.model.layer={layer!r}, {own}"
-        yield "model.gate", expected, "model.layer"
-
-
-def _of_sizes(values: Mapping[str, Any]) -> Iterator[_Problem]:
-    """Yields the sizes that a layer refuses."""
+        yield values["model.auxiliary_every"] > depth, "model.auxiliary_every", expected
+    if not LAYERS[layer].gated:
+        own = f"config.model.layer={layer!r}, which has a gate of its own"
+        expected = f"'lstm', its default, with {own}"
+        yield values["model.gate"] != "lstm", "model.gate", expected, "model.layer"
+        many = layer == "transformer" and values["model.transformer.heads"] > values["model.units"]
+        expected = f"at most config.model.units={values['model.units']}"
+        yield many, "model.transformer.heads", expected
+        return
     units, words = values["model.units"], values["model.embedding_units"]
     outputs = values["model.output_units"] or words or units
-    if values["model.layer"] == "transformer" and values["model.transformer.heads"] > units:
-        yield "model.transformer.heads", f"at most config.model.units={units}"
-    if not LAYERS[values["model.layer"]].gated:
-        return
-    if units % values["model.groups"]:
-        yield "model.groups", f"a divisor of config.model.units={units}"
-    if outputs > units:
-        yield "model.output_units", f"at most config.model.units={units}"
-    if words not in (None, outputs) and values["model.head"] != "mixture":
-        expected = "config.model.embedding_units, as outputs and word vectors are multiplied"
-        yield "model.output_units", expected, "model.embedding_units"
+    yield units % values["model.groups"], "model.groups", f"a divisor of config.model.units={units}"
+    yield outputs > units, "model.output_units", f"at most config.model.units={units}"
+    differs = words not in (None, outputs) and values["model.head"] != "mixture"
+    expected = "config.model.embedding_units, as outputs and word vectors are multiplied"
+    yield differs, "model.output_units", expected, "model.embedding_units"
 
 
-def _message(values: Mapping[str, Any], name: str, expected: str, *others: str) -> str:
+def _message(values: Values, name: str, expected: str, *others: str) -> str:
     received = ", ".join(f"config.{each}={_shown(values[each])}" for each in (name, *others))
     return f"`config.{name}` must be {expected}. Received: {received}"
 

@@ -8,7 +8,7 @@ from etils import epath
 from trainers.data import sequences
 from trainers.data.sequences import SequenceData
 from trainers.tasks import registry
-from trainers.tasks.task import GeneratedTask, ImageTask
+from trainers.tasks.task import ImageTask
 
 
 def load(
@@ -28,7 +28,8 @@ def load(
     Raises:
         ValueError, OSError: The data cannot be used, or do not suit the config.
     """
-    task, data = registry.get(config.task), config.data
+    task: Any = registry.get(config.task)
+    data = config.data
     if isinstance(task, ImageTask):
         return sequences.of_images(
             task.images,
@@ -39,8 +40,6 @@ def load(
             data_dir=data_dir,
             cache_dir=cache_dir,
         )
-    if not isinstance(task, GeneratedTask):
-        raise ValueError(f"`config.task` must be one of sequences. Received: {config.task}")
     if data_dir is not None:
         raise ValueError(
             f"--data_dir has no use for --task={config.task}, which is drawn from the seed. "

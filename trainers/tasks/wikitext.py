@@ -1,5 +1,7 @@
 """WikiText-2 and WikiText-103, by words."""
 
+import dataclasses
+
 from etils import epath
 
 from configs import wikitext2, wikitext103
@@ -9,7 +11,6 @@ from trainers.data.vocabulary import ORDERS
 from trainers.tasks.fields import one_of
 from trainers.tasks.task import LanguageTask, Published
 
-_LICENCE = "Creative Commons Attribution-ShareAlike, which is Wikipedia's"
 _HELD_OUT = {"validation": 217_646, "test": 245_569}  # the same in both
 
 
@@ -23,28 +24,24 @@ def _source(
     return encoding.of_files(task.name, paths, task.tokens, settings={"order": order})
 
 
-_FIELDS = {"corpus.order": one_of(*ORDERS)._replace(default="appearance")}
-
 WIKITEXT2 = LanguageTask(
     name="wikitext2",
     presets=wikitext2.PRESETS,
     source=_source,
     data="WikiText-2, good and featured articles of Wikipedia",
-    licence=_LICENCE,
+    licence="Creative Commons Attribution-ShareAlike, which is Wikipedia's",
     vocabulary_size=33_278,
     lengths={"train": 2_088_628, **_HELD_OUT},
-    fields=_FIELDS,
+    fields={"corpus.order": one_of(*ORDERS)._replace(default="appearance")},
 )
 
-WIKITEXT103 = LanguageTask(
+WIKITEXT103 = dataclasses.replace(
+    WIKITEXT2,
     name="wikitext103",
     presets=wikitext103.PRESETS,
-    source=_source,
     data="WikiText-103, good and featured articles of Wikipedia",
-    licence=_LICENCE,
     vocabulary_size=267_735,
     lengths={"train": 103_227_021, **_HELD_OUT},
     published=(Published("as published", 180e6, 29.19),),
     sizes={"paper": "180M"},
-    fields=_FIELDS,
 )

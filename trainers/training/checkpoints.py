@@ -328,9 +328,6 @@ class _Hashed(io.RawIOBase):
         self.file = file
         self.sha256 = hashlib.sha256()
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, data: Any) -> int:
         self.sha256.update(data)
         return self.file.write(data)

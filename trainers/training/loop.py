@@ -56,8 +56,8 @@ class Task(Protocol):
         """Returns the global batches from a step of the run on, at least to the run's end.
 
         They depend on the seed and the step alone. The first dimension of each tensor is the global
-        batch. A sequence keeps its place from batch to batch. Only the last batch of an epoch may
-        have another shape than the others.
+        batch, a multiple of the number of replicas. A sequence keeps its place from batch to batch.
+        Only the last batch of an epoch may have another shape than the others.
         """
 
     def initial_state(self) -> Nest:
@@ -301,35 +301,29 @@ class Trainer:
 
 
 def fit(
-    task: Task,
-    optimizer: optimizers.Optimizer,
+    trainer: Trainer,
     schedule: schedules.Schedule,
     workdir: Workdir,
     *,
     epochs: int,
     steps: int = 0,
-    clip_norm: float | None = None,
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
-    strategy: tf.distribute.Strategy | None = None,
     signals: StopSignals | None = None,
     observe: Observe | None = None,
 ) -> Result:
     """Trains until the end or a signal; continues the run in the folder.
 
     Args:
-        task: What to train.
-        optimizer: Created in the strategy's scope.
+        trainer: Takes the steps.
         schedule: Changes the optimizer after an epoch.
         workdir: The folder for checkpoints and records.
         epochs: The length of the run.
         steps: Its length in training steps, if `epochs` are not passes over the data but equal
             parts of the run; else 0.
-        clip_norm: The largest global norm of the gradient, or None.
         log_every_steps: How often to print and record metrics.
         checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
             each epoch.
-        strategy: Spreads batches over devices. Default: the current strategy.
         signals: Records signals. Default: the loop's own recorder.
         observe: Takes the losses when a run goes on, and after each epoch, which is saved then.
 
@@ -350,8 +344,7 @@ def fit(
     ):
         if value is not None and value < 1:
             raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
-    trainer = Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
-    length = steps or epochs * task.steps_per_epoch
+    length = steps or epochs * trainer.task.steps_per_epoch
     run = _Run(trainer, schedule, workdir, epochs, length, log_every_steps, checkpoint_every_steps)
     with (
         signals or StopSignals() as signals,
@@ -440,7 +433,7 @@ class _Run:
             self._steps_of_epoch(batches, signals)
             if signals.received:
                 break
-            with self.progress.pause(), contextlib.suppress(stopping.StoppedError):
+            with contextlib.suppress(stopping.StoppedError):
                 self._end_epoch(signals)
                 observe(self.losses)
 
@@ -456,8 +449,7 @@ class _Run:
                 self._log()
             every = self.checkpoint_every_steps
             if every and self.step % every == 0 and self.step < end:
-                with self.progress.pause():
-                    self._save()
+                self._save()
 
     def _next_count(self, end: int) -> int:
         """Returns how many steps fit before something is due or signals must be checked."""
@@ -475,9 +467,10 @@ class _Run:
         began = time.monotonic()
         metrics, self.state = self.trainer.steps(batches, self.state, count)
         self._add({name: values.numpy().tolist() for name, values in metrics.items()})
+        seconds = time.monotonic() - began
         # At most double: these batches may have been prefetched, and the next ones may not be.
-        self.pace = min(2 * count, int(_CALL_SECONDS * count / (time.monotonic() - began)))
-        self.progress.advance(count)
+        self.pace = min(2 * count, int(_CALL_SECONDS * count / seconds))
+        self.progress.advance(count, seconds)
 
     def _end_epoch(self, signals: StopSignals) -> None:
         """Evaluates and saves; on a signal, raises StoppedError and changes nothing."""
@@ -585,15 +578,6 @@ class _Run:
     def _optimizer_variables(self) -> dict[str, keras.Variable]:
         return variables.of_optimizer(self.trainer.optimizer, self.task.model)
 
-    def _check_replicas(self, replicas: int) -> None:
-        """Raises WorkdirError for another number of replicas: each draws its own masks."""
-        if replicas != self.trainer.replicas:
-            raise WorkdirError(
-                f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
-                f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
-                "choose another folder"
-            )
-
     def _change(self, workdir: Workdir) -> tuple[Change, ...]:
         """Applies changed config values from this step on; returns all changes of the run.
 
@@ -631,7 +615,13 @@ class _Run:
     def _take(self, step: int, arrays: Mapping[str, np.ndarray]) -> costs.Cost:
         """Restores a checkpoint; returns its cost."""
         self.step = step
-        self._check_replicas(int(arrays.get("replicas", self.trainer.replicas)))
+        replicas = int(arrays.get("replicas", self.trainer.replicas))
+        if replicas != self.trainer.replicas:  # each replica draws its own masks
+            raise WorkdirError(
+                f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
+                f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
+                "choose another folder"
+            )
         variables.assign(variables.of_model(self.task.model), arrays)
         variables.assign(self._optimizer_variables(), arrays)
         former = self.task.initial_state()

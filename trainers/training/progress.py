@@ -11,7 +11,6 @@ import io
 import itertools
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,11 +20,12 @@ from etils import epath
 from matplotlib import figure, ticker
 
 from trainers.data.files import write_atomically
-from trainers.training.events import EVENTS, Events, LackingError
+from trainers.training.events import EVENTS, Events
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
 
 CURVES = "curves.png"
+_SETTLED_STEPS, _SETTLED_SECONDS = 10, 5.0  # enough for an estimate
 Metrics = Mapping[str, float]
 
 
@@ -62,9 +62,11 @@ class Progress:
         self.length = length
         self.steps_per_epoch = length / epochs
         self.out = out or sys.stdout
-        self.step = step
+        self.step = self._first_step = step
         self.changes = changes
-        self._clock = _Clock()
+        self._timed_steps = 0  # without those of the first call, which traces and compiles
+        self._seconds = 0.0
+        self._last_lap = (step, 0, 0.0)  # step, timed steps, seconds
         self._time_told = False
         self._told: set[str] = set()  # why records could not be written
         self._bar = tqdm.tqdm(
@@ -77,34 +79,30 @@ class Progress:
             bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
         )
         self._table = Table(folder / METRICS, last_step=step, announce=self.say)
-        self._events: Events | None = None  # if this fails, the next process writes the events
-        with self._tolerant():
-            self._events = self._open_events(step)
+        self._events: Events | None = None  # None after a failure
+        with self._writing_events():
+            self._events = self._open_events()
 
     def say(self, line: str) -> None:
         """Prints a line, above the bar if there is one; any thread may call it."""
         with tqdm.tqdm.external_write_mode(self.out):
             print(line, file=self.out, flush=True)
 
-    def advance(self, steps: int = 1) -> None:
-        """Counts steps; after enough of them, prints once how long the run will take."""
+    def advance(self, steps: int, seconds: float) -> None:
+        """Counts steps and their time; after enough of them, prints how long the run will take."""
+        if self.step > self._first_step:
+            self._timed_steps += steps
+            self._seconds += seconds
         self.step += steps
         self._bar.update(steps)
-        self._clock.tick(steps)
-        if self._clock.settled and not self._time_told:
+        settled = self._timed_steps >= _SETTLED_STEPS or self._seconds >= _SETTLED_SECONDS
+        if settled and not self._time_told:
             self._time_told = True
-            self._tell_time()
-
-    def _tell_time(self) -> None:
-        epoch = self._clock.seconds_per_step() * self.steps_per_epoch
-        self.say(
-            f"about {_duration(epoch)} an epoch, {_duration(self._seconds_left())} to the end of "
-            f"epoch {self.epochs}, evaluation not counted"
-        )
-
-    def pause(self) -> contextlib.AbstractContextManager[None]:
-        """Excludes the time within the context from the rates."""
-        return self._clock.pause()
+            epoch, left = self._time_of(self.steps_per_epoch), self._time_left()
+            self.say(
+                f"about {epoch} an epoch, {left} to the end of epoch {self.epochs}, "
+                "evaluation not counted"
+            )
 
     def interval(self, metrics: Metrics, weight: float, learning_rate: float) -> None:
         """Prints and records mean metrics of the steps since the last call.
@@ -114,11 +112,11 @@ class Progress:
             weight: the number of tokens in these steps.
             learning_rate: the current one.
         """
-        rate = self._clock.lap(weight)
+        rate = self._rate(weight)
         shown = self.display(metrics)
         summary = (
             f"{_text(shown)}, lr {learning_rate:g}, {rate:,.0f} {self.unit}/s, "
-            f"{_duration(self._seconds_left())} left"
+            f"{self._time_left()} left"
         )
         self._bar.set_postfix_str(summary)
         if self._bar.disable:
@@ -169,7 +167,7 @@ class Progress:
         """Writes all records to disk, before a checkpoint relies on them."""
         with self._tolerant():
             self._table.flush()
-        with self._tolerant():
+        with self._writing_events():
             if self._events:
                 self._events.flush()
 
@@ -178,29 +176,47 @@ class Progress:
         self._bar.close()
         self.flush()
         with self._tolerant():
-            try:
-                if self._events:
-                    self._events.close()
-            except LackingError:  # write them again from the table
-                self._open_events(self.step).close()
+            (self._events or self._open_events()).close()
 
-    def _open_events(self, last_step: int) -> Events:
+    def _open_events(self) -> Events:
         folder, rows = self.folder / EVENTS, self._table.rows
-        return Events(folder, rows, last_step=last_step, announce=self.say)
+        return Events(folder, rows, last_step=self.step, announce=self.say)
 
     def _epoch(self) -> int:
         return -(-self.step * self.epochs // self.length)
 
-    def _seconds_left(self) -> float:
-        return self._clock.seconds_per_step() * (self.length - self.step)
+    def _rate(self, weight: float) -> float:
+        """Returns the weight per second since the last call; the steps since weigh `weight`."""
+        now = (self.step, self._timed_steps, self._seconds)
+        steps, timed, seconds = (b - a for a, b in zip(self._last_lap, now, strict=True))
+        self._last_lap = now
+        return weight / steps * timed / seconds if timed else 0.0
+
+    def _time_of(self, steps: float) -> str:
+        return _duration(steps * self._seconds / max(1, self._timed_steps))
+
+    def _time_left(self) -> str:
+        return self._time_of(self.length - self.step)
 
     def _record(self, kind: str, values: Metrics) -> None:
+        if self._table.has(kind, self.step):
+            return  # the run was stopped between this record and its checkpoint
         epoch = round(self.step / self.steps_per_epoch, 4)
         with self._tolerant():
             self._table.append({"kind": kind, "step": self.step, "epoch": epoch, **values})
-        with self._tolerant():
+        with self._writing_events():
             if self._events:
                 self._events.add(kind, self.step, values)
+
+    @contextlib.contextmanager
+    def _writing_events(self) -> Iterator[None]:
+        """Gives up the events after a failure; `close` writes them again, from the table."""
+        with self._tolerant():
+            try:
+                yield
+            except BaseException:
+                self._events = None
+                raise
 
     @contextlib.contextmanager
     def _tolerant(self) -> Iterator[None]:
@@ -213,57 +229,6 @@ class Progress:
             if cause not in self._told:
                 self.say(f"records in {self.folder} cannot be written ({told}); going on without")
             self._told.add(cause)
-
-
-class _Clock:
-    """Seconds per step, without pauses and without the first step, which traces and compiles."""
-
-    _SETTLED_STEPS, _SETTLED_SECONDS = 10, 5.0
-
-    def __init__(self):
-        self.running = False
-        self._steps = self._timed_steps = 0
-        self._seconds = 0.0  # up to the last stop
-        self._since = math.inf  # the last start; infinite while stopped
-        self._last_lap = (0, 0, 0.0)
-
-    @property
-    def settled(self) -> bool:
-        """Whether there are enough steps for an estimate."""
-        return self._timed_steps >= self._SETTLED_STEPS or self._elapsed() >= self._SETTLED_SECONDS
-
-    @contextlib.contextmanager
-    def pause(self) -> Iterator[None]:
-        """Counts no seconds meanwhile."""
-        self._seconds, self._since = self._elapsed(), math.inf
-        try:
-            yield
-        finally:
-            if self.running:
-                self._since = time.monotonic()
-
-    def tick(self, steps: int) -> None:
-        """Counts steps; the first ones start the clock."""
-        self._steps += steps
-        if self.running:
-            self._timed_steps += steps
-        else:
-            self.running = True
-            self._since = time.monotonic()
-
-    def seconds_per_step(self) -> float:
-        """Returns the mean over all timed steps."""
-        return self._elapsed() / max(1, self._timed_steps)
-
-    def lap(self, weight: float) -> float:
-        """Returns the weight per second since the last lap, whose steps weigh `weight` in all."""
-        now = (self._steps, self._timed_steps, self._elapsed())
-        steps, timed, seconds = (b - a for a, b in zip(self._last_lap, now, strict=True))
-        self._last_lap = now
-        return weight / steps * timed / seconds if timed else 0.0
-
-    def _elapsed(self) -> float:
-        return self._seconds + max(0.0, time.monotonic() - self._since)
 
 
 def draw_curves(

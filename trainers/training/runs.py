@@ -117,23 +117,16 @@ def train(
     refuse_other_run(path, values, may_change)  # once more after the folder is locked
     signals = stopping.StopSignals()
     with signals.output():
-        prepared = _prepare(load, config, distribute, signals.check)
+        experiment, trainer, advice = _prepare(load, config, distribute, signals.check)
         with open_workdir(path, values, may_change=may_change) as folder:
-            prepared.experiment.keep(path)
+            experiment.keep(path)
             if not _tell_finished(folder, config):
-                _fit_and_score(prepared, folder, config, signals, observe, splits)
+                introduction = experiment.introduction(trainer.task.model)
+                lines = [f"{config.task}, preset {config.preset}, in {path}", introduction, *advice]
+                print("\n".join(lines), flush=True)
+                signals.check()
+                _fit_and_score(experiment, trainer, folder, config, signals, observe, splits)
     signals.check()  # the output may have closed at the last line
-
-
-class _Prepared(NamedTuple):
-    """What a run trains, and advice for the user."""
-
-    experiment: Experiment
-    strategy: tf.distribute.Strategy
-    model: keras.Model
-    optimizer: optimizers.Optimizer
-    task: loop.Task
-    advice: list[str]
 
 
 def _prepare(
@@ -141,8 +134,12 @@ def _prepare(
     config: ml_collections.ConfigDict,
     distribute: str | None,
     check: Callable[[], None],
-) -> _Prepared:
-    """Loads the data and builds the model; calls `check` in between."""
+) -> tuple[Experiment, loop.Trainer, list[str]]:
+    """Loads the data and builds the model; calls `check` in between.
+
+    Returns:
+        What the run measures, what trains it, and advice for the user.
+    """
     loop.make_deterministic(config.seed)
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
     strategy = loop.get_strategy(distribute or ("mirrored" if has_gpu else "none"))
@@ -155,39 +152,30 @@ def _prepare(
         model = experiment.build()
         optimizer = optimizer_of(config)
         task = experiment.task(model)
-    return _Prepared(experiment, strategy, model, optimizer, task, advice)
+    clip_norm = config.optimizer.clip_norm
+    trainer = loop.Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
+    return experiment, trainer, advice
 
 
 def _fit_and_score(
-    prepared: _Prepared,
+    experiment: Experiment,
+    trainer: loop.Trainer,
     folder: Workdir,
     config: ml_collections.ConfigDict,
     signals: stopping.StopSignals,
     observe: loop.Observe | None,
     splits: Sequence[str],
 ) -> None:
-    experiment, model = prepared.experiment, prepared.model
-    introduction = [f"{config.task}, preset {config.preset}, in {folder.path}"]
-    introduction += [experiment.introduction(model), *prepared.advice]
-    print("\n".join(introduction), flush=True)
-    signals.check()
     # With `training.steps` the optimizer lowers the rate at each step.
     rates = {} if config.training.steps else config.schedule.to_dict()
-    result = loop.fit(
-        prepared.task,
-        prepared.optimizer,
-        schedules.Schedule(**rates),
-        folder,
-        clip_norm=config.optimizer.clip_norm,
-        strategy=prepared.strategy,
-        signals=signals,
-        observe=observe,
-        **config.training.to_dict(),
-    )
+    schedule = schedules.Schedule(**rates)
+    lengths = config.training.to_dict()
+    result = loop.fit(trainer, schedule, folder, signals=signals, observe=observe, **lengths)
     if not result.finished:
         raise signals.error()
+    model = trainer.task.model
     name = _take_best(folder.path, model, result)
-    scores = experiment.score(prepared.task, signals.check, splits)
+    scores = experiment.score(trainer.task, signals.check, splits)
     _finish(folder, name, scores, result, model)
 
 

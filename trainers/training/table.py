@@ -27,7 +27,7 @@ class Content(NamedTuple):
 
     Attributes:
         fields: its columns.
-        rows: the readable rows; cells that should hold a number and do not are empty.
+        rows: the readable rows.
         half: a last line without an end, as a killed process leaves it.
         problem: what no run would write, or None.
         origin: the file's bytes; None if it does not exist or cannot be read.
@@ -69,14 +69,16 @@ class Table:
         if problem:
             announce(self._set_aside(problem, found.origin))
 
+    def has(self, kind: str, step: int) -> bool:
+        """Returns whether the last step has a row of a kind."""
+        return any(row["kind"] == kind and row["step"] == str(step) for row in self.rows[-3:])
+
     def append(self, row: Mapping[str, Any]) -> None:
         """Adds a row; a field not seen before becomes a column.
 
         Raises:
             OSError: the row could not be written; the next row or `flush` tries again.
         """
-        if any(r["kind"] == row["kind"] and r["step"] == str(row["step"]) for r in self.rows[-3:]):
-            return  # the run was stopped between this record and its checkpoint
         self.rows.append({field: str(value) for field, value in row.items()})
         appendable = self._current and set(row) <= set(self.fields)
         self._current = False
@@ -111,12 +113,6 @@ class Table:
         except OSError as error:
             self._ours = False
             return f"{told} and cannot be set aside ({error}); it stays, and gets no more rows"
-        self.fields = _FIRST_FIELDS + [
-            field
-            for field in dict.fromkeys(self.fields)
-            if field not in _FIRST_FIELDS and any(row[field] for row in self.rows)
-        ]
-        self.rows = [{field: row[field] for field in self.fields} for row in self.rows]
         told += f"; it is set aside as {aside}, and "
         told += f"its {len(self.rows)} readable rows are in a new {self.path.name}"
         try:
@@ -138,75 +134,37 @@ def read(path: epath.Path) -> Content:
 
 def parse(origin: bytes) -> Content:
     """Parses the bytes of a table line by line, so that a bad line costs no other."""
-    text, problems = _decode(origin)
+    text = origin.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     header, *lines = text.split("\n")
     half = lines.pop() if lines else ""
-    separator = next((each for each in ";\t" if header.startswith(f"kind{each}step")), ",")
-    if separator != ",":
-        problems.append(f"its columns are separated by {separator!r}")
-    fields = _cells(header, separator)
-    if not set(_FIRST_FIELDS) <= set(fields):
+    fields = header.split(",")
+    is_header = fields[:3] == _FIRST_FIELDS and "" not in fields
+    if not is_header or len(set(fields)) < len(fields):
         return Content([], [], half, "it has no header" if text else "it is empty", origin)
-    if len(set(fields)) < len(fields) or "" in fields:
-        problems.append("two columns have one name, or one has none")
-    if '"' in text:
-        problems.append("it has quotation marks")
+    problems = []
+    if len(text.encode()) != len(origin):
+        problems.append("it has a byte-order mark, carriage returns or bad UTF-8")
     rows: dict[tuple[str, str], Row] = {}
     for number, line in enumerate(lines, 2):
-        row = _row(fields, _cells(line, separator))
+        row = _row(fields, line.split(","))
         if row is None or (row["kind"], row["step"]) in rows:
             problems.append(f"line {number} is no row of it")
-            continue
-        rows[row["kind"], row["step"]] = row
-        for field in fields:
-            if field != "kind" and row[field] and not _is_number(row[field]):
-                problems.append(f"line {number} has no number as `{field}`")
-                row[field] = ""
+        else:
+            rows[row["kind"], row["step"]] = row
     return Content(fields, list(rows.values()), half, next(iter(problems), None), origin)
 
 
-def _decode(origin: bytes) -> tuple[str, list[str]]:
-    """Returns the text with plain line breaks, and its problems."""
-    problems = []
-    try:
-        text = origin.decode()
-    except UnicodeDecodeError:
-        text = origin.decode(errors="replace")
-        problems.append("it is not UTF-8")
-    if text.startswith("\ufeff"):
-        text = text.removeprefix("\ufeff")
-        problems.append("it begins with a byte-order mark")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        problems.append("its lines end in carriage returns")
-    return text, problems
-
-
-def _cells(line: str, separator: str) -> list[str]:
-    """Returns the cells of a line, without the quotation marks of a spreadsheet."""
-    cells = [cell.strip('"') for cell in line.split(separator)]
-    # A comma that does not separate columns is a decimal comma.
-    return cells if separator == "," else [cell.replace(",", ".") for cell in cells]
-
-
 def _row(fields: Sequence[str], cells: Sequence[str]) -> Row | None:
-    if len(cells) != len(fields):
+    if len(cells) != len(fields) or cells[0] not in _KINDS or _step(cells) == sys.maxsize:
         return None
-    row = dict(zip(fields, cells, strict=True))
-    if row["kind"] not in _KINDS or _step([row["kind"], row["step"], ""]) == sys.maxsize:
+    try:
+        numbers = [float(cell) for cell in cells[2:] if cell]
+    except ValueError:
         return None
-    return row if _is_number(row["epoch"]) and math.isfinite(float(row["epoch"])) else None
+    return dict(zip(fields, cells, strict=True)) if cells[2] and math.isfinite(numbers[0]) else None
 
 
 def _step(cells: Sequence[str]) -> int:
     """Returns the step in a line's cells; a very large number if the cell is cut or no number."""
     step = cells[1] if len(cells) > 2 else ""
     return int(step) if step.isascii() and step.isdecimal() and len(step) < 18 else sys.maxsize
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return cell.isascii()

@@ -79,8 +79,9 @@ def test_some_rows_and_words_whatever_stands_elsewhere(of_words, of_rows, jit_co
     @tf.function(jit_compile=jit_compile)
     def run(inputs, of_rows):
         def added(features, words, bias):
-            arguments = words, bias, np.where(rows, targets, -1), of_words, tf.unstack(of_rows)
-            return blockwise.add_blockwise_nll(features, tf.constant(initial), *arguments)[1]
+            chain = features, tf.constant(initial), words, bias
+            of_rest = np.where(rows, targets, -1), of_words, tf.unstack(of_rows)
+            return blockwise.add_blockwise_nll(chain, *of_rest)[1]
 
         return with_gradients(added, inputs)
 
@@ -100,7 +101,7 @@ def test_one_gradient_of_the_table_for_several_softmaxes():
 
     def chain(features, words, bias):
         handed_on = features, tf.zeros(8, "float64"), words, bias
-        handed_on = blockwise.add_blockwise_nll(*handed_on, targets, (4, V), (edge, 8))
+        handed_on = blockwise.add_blockwise_nll(handed_on, targets, (4, V), (edge, 8))
         features, nll, words, bias = handed_on
         return nll + blockwise.blockwise_nll(features, targets, words, bias)
 

@@ -18,13 +18,13 @@ def log_probs_of(rows, seed=0):
 
 def filtered_by_numpy(log_probs, top_k, top_p):
     """The definition, token by token, for one row without ties."""
-    order = np.argsort(-log_probs)[: top_k or V]
+    order = np.argsort(-log_probs)[:top_k]
     probabilities = np.exp(log_probs[order]) / np.exp(log_probs[order]).sum()
     kept, mass = [], 0.0
     for token, probability in zip(order, probabilities, strict=True):
         kept.append(token)
         mass += probability
-        if top_p is not None and mass >= top_p:
+        if top_p < 1 and mass >= top_p:
             break
     result = np.full(V, -np.inf)
     result[kept] = log_probs[kept]
@@ -33,8 +33,8 @@ def filtered_by_numpy(log_probs, top_k, top_p):
 
 @hypothesis.given(
     seed=st.integers(0, 1000),
-    top_k=st.none() | st.integers(1, V + 2),
-    top_p=st.none() | st.floats(0.01, 1.0),
+    top_k=st.just(generation.ALL) | st.integers(1, V + 2),
+    top_p=st.floats(0.01, 1.0),
 )
 @hypothesis.settings(max_examples=60)
 def test_filters_against_numpy(seed, top_k, top_p):
@@ -112,7 +112,8 @@ def test_what_is_forbidden_counts_as_nothing(filters, forbidden):
     barred = log_probs.copy()
     for row, ids in enumerate(np.broadcast_to(forbidden, [4, 2])):
         barred[row, ids[ids >= 0]] = -np.inf
-    np.testing.assert_array_equal(generation.Ban(forbidden, log_probs).on(log_probs), barred)
+    penalties = generation.penalties(forbidden, tf.constant(log_probs))
+    np.testing.assert_array_equal(log_probs + penalties, barred)
     for step in range(3):
         drawn = generation.sample(barred, seeds, step, **filters)
         assert np.isfinite(barred[np.arange(4), drawn]).all()
@@ -127,7 +128,7 @@ def test_what_is_forbidden_is_never_drawn_and_the_others_keep_their_proportions(
     def draw():
         tiled = tf.tile(tf.constant(log_probs, tf.float32)[None], [rows, 1])
         seeds = generation.row_seeds(5, rows)
-        tiled = generation.Ban(forbidden, tiled).on(tiled)
+        tiled += generation.penalties(forbidden, tiled)
         return generation.sample(tiled, seeds, 0, temperature=temperature)
 
     log_probs[forbidden] = -np.inf

@@ -37,7 +37,9 @@ ROWS = (
     tune(f"{TUNE} --trials=1 --config.model.dept=3", "unknown --config field 'model.dept'; did you mean 'model.depth'?"),
     tune(f"{TUNE} --trials=1 --data_dir=d", "--data_dir has no use for --task=adding, which is drawn from the seed. Received: --data_dir=d"),
     tune("--task=text --study=s --hours=1", "--data_dir must be a folder of train.txt, valid.txt, test.txt (or --task=pydoc, which needs none). Received: no --data_dir"),
+    tune(f"{TUNE} --trials=1 --study=gs://b/s", "--study must be a folder on a disk of this machine, without ? and { } in its name. Received: --study=gs://b/s"),
     # the search space and the size
+    tune("--task=ptb --study=s --hours=1", "`config.optimizer.learning_rate` must be from 0.001 to 0.02, its range in the search space of --task=ptb, or be set by --config.optimizer.learning_rate=..., which is not searched then. Received: config.optimizer.learning_rate=20.0 of --preset=paper"),
     tune(f"{TUNE} --trials=1 --parameters=9", "the model cannot be made as small as 9 parameters: config.model.units=1 comes nearest, with {any}"),
     # folders
     tune(f"{TUNE} --trials=1", "--study must be a folder, or the name of a new one. Received: --study=s, which is no folder", {"s": "mine"}),

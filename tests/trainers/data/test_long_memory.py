@@ -74,15 +74,6 @@ def test_adding_without_memory_costs_what_is_stated():
 
 
 @pytest.mark.parametrize(
-    "draw, argument, value",
-    [(long_memory.copy_memory, "delay", 0), (long_memory.adding, "steps", 1)],
-)
-def test_too_short_is_refused(draw, argument, value):
-    with pytest.raises(ValueError, match=f"`{argument}` must be at least .* {argument}={value}$"):
-        draw(3, value, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
     "task, shapes, outputs",
     [("copy_memory", ((40, 50, 1), (40, 50)), 10), ("adding", ((40, 30, 2), (40,)), 1)],
 )

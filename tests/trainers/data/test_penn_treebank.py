@@ -139,14 +139,14 @@ def _assert_told_in_time(prepared_dir, message):
 
 def test_missing_files(tmp_path):
     with pytest.raises(ValueError, match="a folder of .*--data_dir=.*missing, which is no folder"):
-        penn_treebank.check_files(tmp_path / "missing")
+        penn_treebank.published_files(tmp_path / "missing")
     (tmp_path / "ptb.train.txt").write_bytes(b"")
     with pytest.raises(ValueError, match="a folder of .*which lacks ptb.valid.txt, ptb.test.txt"):
-        penn_treebank.check_files(tmp_path)
+        penn_treebank.published_files(tmp_path)
 
 
 def test_other_text_under_the_published_names(tmp_path):
     for name, content in TEXTS.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match="ptb.train.txt is not the published.*--task=text"):
-        penn_treebank.check_files(tmp_path)
+        penn_treebank.published_files(tmp_path)

@@ -80,23 +80,3 @@ def test_shapes_are_static_where_the_batches_have_one(batch_size, static):
     dataset = shuffling.batches_dataset(*_numbered(12), batch_size=batch_size, seed=0)
     shapes = [spec.shape.as_list() for spec in dataset.element_spec]
     assert shapes == [[static, 3, 2], [static]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"batch_size": 0}, "from 1 to 12, .*Received: batch_size=0"),
-        ({"batch_size": 13}, "from 1 to 12, .*Received: batch_size=13"),
-        ({"batch_size": 5, "epochs": 2, "first_step": 7}, "from 0 to 6. Received: first_step=7"),
-        ({"batch_size": 5, "first_step": -1}, "Received: first_step=-1"),
-    ],
-)
-def test_out_of_range(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        shuffling.batches_dataset(*_numbered(12), seed=0, **arguments)
-
-
-def test_targets_of_other_inputs():
-    with pytest.raises(ValueError, match="`targets` must be 12, .*Received: 11 targets"):
-        pixels, labels = _numbered(12)
-        shuffling.batches_dataset(pixels, labels[1:], batch_size=4, seed=0)

@@ -86,41 +86,6 @@ def test_dataset_reads_a_memory_map_with_a_header(tmp_path):
     np.testing.assert_array_equal(joined, np.arange(19)[None])
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "message"),
-    [(0, "at least 1. Received: batch_size=0"), (6, "at most 5, .*Received: batch_size=6")],
-)
-def test_bad_batch_size(batch_size, message):
-    with pytest.raises(ValueError, match=message):
-        streams.contiguous_streams(np.arange(10, dtype=np.int32), batch_size)
-
-
-@pytest.mark.parametrize(
-    ("length", "window", "discard", "message"),
-    [
-        (10, 0, 0, "at least 1. Received: window=0"),
-        (10, 4, 4, "from 0 to window - 1 = 3. Received: discard=4"),
-        (10, 4, -1, "discard=-1"),
-        (4, 8, 3, "at least 5 tokens .*Received: length=4"),
-    ],
-)
-def test_bad_windows(length, window, discard, message):
-    with pytest.raises(ValueError, match=message):
-        streams.Windows(length, window, discard)
-
-
-@pytest.mark.parametrize("first_step", [-1, 4])
-def test_bad_first_step(first_step):
-    cut = np.zeros((2, 10), np.int32)
-    with pytest.raises(ValueError, match=f"from 0 to 3. Received: first_step={first_step}"):
-        streams.windows_dataset(cut, streams.Windows(10, 3), first_step=first_step)
-
-
-def test_windows_of_other_streams():
-    with pytest.raises(ValueError, match="that of the streams, 10. Received: windows.length=9"):
-        streams.windows_dataset(np.zeros((2, 10), np.int32), streams.Windows(9, 3))
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_mapped_streams_are_not_read_as_a_whole(tmp_path, dtype):
     """Pages of the file are changed once the data set is there: the batches have the change."""

@@ -1,7 +1,5 @@
 """Tests of reading text files."""
 
-import io
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ PIECES = st.sampled_from(["word", "é", "語", " ", "\n", "\r\n", "\t", "\u00a0"
 
 def _read(path):
     with path.open("rb") as file:
-        blocks = [block.decode() for block, _ in text.read_blocks(file, "file")]
+        blocks = [block.decode() for block in text.read_blocks(file, "file")]
     return "".join(blocks).replace("\n", " <eos> ").split()
 
 
@@ -27,19 +25,6 @@ def test_equals_reading_lines_whatever_the_block(content, block, tmp_path_factor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "_BLOCK_BYTES", block)
         assert _read(path) == expected
-
-
-@given(content=st.lists(PIECES).map("".join), block=st.integers(1, 8))
-def test_blocks_go_on_from_where_any_of_them_ended(content, block):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "_BLOCK_BYTES", block)
-        file = io.BytesIO(content.encode())
-        blocks = list(text.read_blocks(file, "file"))
-        for number, (_, stop) in enumerate(blocks, 1):
-            rest = b"".join(piece for piece, _ in text.read_blocks(file, "file", stop))
-            assert rest == b"".join(piece for piece, _ in blocks[number:])
-    whole = b"".join(piece for piece, _ in blocks)
-    assert whole.decode() in (content, content + "\n")
 
 
 def test_byte_order_mark_is_no_part_of_the_first_word(tmp_path):

@@ -71,7 +71,7 @@ def test_a_group_draws_its_fields_together(config):
         ({"model.unit": Integers(1, 3)}, "unknown config field of the search space 'model.unit'; "),
         ({"model": Choice(({"deep": 1}, {"deep": 2}))}, "'model.deep'; did you mean"),
         ({"model.dropout": Uniform(0.0, 1.5)}, "`config.model.dropout` must be .*Received: .*=1.5"),
-        ({"model.depth": Uniform(1.0, 2.0)}, "`config.model.depth` must be an integer"),
+        ({"model.depth": Uniform(5.5, 6.5)}, "`config.model.depth` must be an integer"),
         ({"data.history": Choice(("zero", "none"))}, "`config.data.history` must be one of .*none"),
         ({"data.window": Choice((8, 80))}, "`config.data.horizon` must be below .*window=8"),
         (

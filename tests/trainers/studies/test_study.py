@@ -346,3 +346,12 @@ def test_processes_that_are_killed_and_work_together_make_the_study_of_one(tmp_p
     assert tiny.trials(tmp_path / "killed") == tiny.trials(tmp_path / "alone")
     kept = [json.loads((tmp_path / name / "best.json").read_text()) for name in ("alone", "killed")]
     assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    "score", [{"loss": 2.5, "symbols": 3}, {"nll": 10.0, "tokens": 4, "perplexity": 12.2}]
+)
+def test_a_trial_is_measured_by_the_loss_of_one_target(tmp_path, score):
+    result = {"scores": {"validation": {"exact": score}}}
+    files.write_json(epath.Path(tmp_path / "result.json"), result)
+    assert study._loss(epath.Path(tmp_path)) == 2.5

@@ -6,6 +6,7 @@ import os
 import signal
 
 from trainers.studies import budget, search, study
+from trainers.studies.trials import DATABASE, import_optuna
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.search import Choice, Uniform
@@ -41,8 +42,8 @@ def replace(set_item, set_attribute):
 
 def trials(folder):
     """What the trials of a study are and came to."""
-    optuna = study.import_optuna()
-    made = optuna.load_study(study_name="study", storage=f"sqlite:///{folder}/{study.DATABASE}")
+    optuna = import_optuna()
+    made = optuna.load_study(study_name="study", storage=f"sqlite:///{folder}/{DATABASE}")
     return [
         (each.number, each.state.name, each.params, each.value, each.intermediate_values)
         for each in made.get_trials()

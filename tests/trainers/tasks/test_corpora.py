@@ -122,7 +122,6 @@ def test_option_that_is_not_valid(task, options, message, tmp_path):
 
 def test_text(tmp_path):
     corpus = corpora.load("text", _write(tmp_path), tmp_path / "cache")
-    assert corpus.name == "text"
     assert corpus.vocabulary.tokens == ("a", "b", "<eos>", "c", "<unk>")
     np.testing.assert_array_equal(corpus.train, [0, 1, 0, 2, 2, 3, 0, 2])
     np.testing.assert_array_equal(corpus.test, [3, 2, 4, 0, 2])

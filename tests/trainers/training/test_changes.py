@@ -30,8 +30,7 @@ def train(folder, rate=1.0, epochs=4, factor=0.5, killed_at=None):
     with workdir.open_workdir(folder, config, may_change=FIELDS) as opened:
         with contextlib.suppress(Killed):
             loop.fit(
-                task,
-                optimizer,
+                loop.Trainer(task, optimizer),
                 schedules.Schedule(factor=factor, epochs=(1, 2, 3)),
                 opened,
                 epochs=epochs,

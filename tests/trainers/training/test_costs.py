@@ -13,10 +13,8 @@ from trainers.training import checkpoints, costs, loop, schedules, workdir
 
 def train(folder, epochs):
     with workdir.open_workdir(folder, {}) as opened:
-        task = toy.Task()
-        return loop.fit(
-            task, toy.optimizer_of("sgd"), schedules.Schedule(), opened, epochs=epochs
-        ).cost
+        trainer = loop.Trainer(toy.Task(), toy.optimizer_of("sgd"))
+        return loop.fit(trainer, schedules.Schedule(), opened, epochs=epochs).cost
 
 
 def test_a_process_counts_what_it_takes():

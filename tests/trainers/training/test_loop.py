@@ -30,18 +30,16 @@ STOP = 11
 
 def train(folder, task=None, **arguments):
     """Trains the toy task in this process; returns the result, without its cost, and the task."""
-    strategy = arguments.get("strategy") or tf.distribute.get_strategy()
+    strategy = arguments.pop("strategy", tf.distribute.get_strategy())
     with strategy.scope():
         task = task or toy.Task(steps_per_epoch=STEPS, dropout=0.3)
         optimizer = toy.optimizer_of("sgd")
     arguments = {"epochs": EPOCHS, "log_every_steps": 2, "checkpoint_every_steps": 2, **arguments}
     with workdir.open_workdir(folder, {}) as opened:
         result = loop.fit(
-            task,
-            optimizer,
+            loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy),
             schedules.Schedule(patience=1, average=True),
             opened,
-            clip_norm=0.3,
             **arguments,
         )
     return result._replace(cost=None), task
@@ -762,5 +760,8 @@ def test_bad_arguments_are_named(tmp_path):
             train(tmp_path, **{argument: 0})
     with pytest.raises(ValueError, match="`clip_norm` .* Received: clip_norm=0"):
         loop.Trainer(toy.Task(), optimizers.SGD(1.0), clip_norm=0)
+
+
+def test_an_unknown_strategy_is_named():
     with pytest.raises(ValueError, match="'both'"):
         loop.get_strategy("both")

@@ -29,10 +29,9 @@ class Runs:
         self.task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
         self.display = self.task.display
         self.optimizer = toy.optimizer_of("sgd")
-        trainer = loop.Trainer(self.task, self.optimizer, clip_norm=0.3)
+        self.trainer = loop.Trainer(self.task, self.optimizer, clip_norm=0.3)
         self.variables = self.task.model.variables + self.optimizer.variables
         self.first = [variable.numpy() for variable in self.variables]
-        patch.setattr(loop, "Trainer", lambda *_, **__: trainer)
         patch.setattr(progress, "draw_curves", lambda *_: None)
         # In the loop's thread, so that the n-th operation is the same one in each run.
         patch.setattr(checkpoints.Checkpoints, "start_saving", checkpoints.Checkpoints.save)
@@ -58,12 +57,10 @@ class Runs:
         try:
             with workdir.open_workdir(folder, {}) as opened:
                 loop.fit(
-                    self.task,
-                    self.optimizer,
+                    self.trainer,
                     schedules.Schedule(patience=1, average=True),
                     opened,
                     epochs=epochs,
-                    clip_norm=0.3,
                     log_every_steps=log,
                     checkpoint_every_steps=save,
                     signals=signals,

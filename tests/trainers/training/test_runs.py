@@ -105,6 +105,14 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+    load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
+    runs.train(load, config, epath.Path(tmp_path / "run"), "none", splits=("validation",))
+    assert list(read_json(tmp_path / "run" / "result.json")["scores"]) == ["validation"]
+
+
 @pytest.mark.parametrize(
     ("group", "values", "named"),
     [
@@ -592,11 +600,11 @@ DAMAGES = [
     ("corpus.json", _replace(b"sha256", b"sha1"), "it lacks `sha256`"),
     ("corpus.json", _replace(b'"tokens"', b'"uokens"'), "do not fit its `checksum`"),
     ("corpus.json", lambda content: b'{"sha256": {}, "unknown": {}}', "it lacks `unknown.test`"),
-    ("vocabulary.txt", lambda content: b"", "it is empty"),
-    ("vocabulary.txt", lambda content: content[:-1], "its last line is cut off"),
-    ("vocabulary.txt", lambda content: b"\xef\xbb\xbf" + content, "byte-order mark"),
+    ("vocabulary.txt", lambda content: b"", "non-empty word"),
+    ("vocabulary.txt", lambda content: content[:-1], "its checksum is not the run's"),
+    ("vocabulary.txt", lambda content: b"\xef\xbb\xbf" + content, "its checksum is not the run's"),
     ("vocabulary.txt", _replace(b"\n", b"\r\n"), "checksum"),
-    ("vocabulary.txt", lambda content: content.replace(b"\n", b"\r\n"), "carriage returns"),
+    ("vocabulary.txt", lambda content: content.replace(b"\n", b"\r\n"), "must be a token"),
     ("vocabulary.txt", _replace(b"a\n", b"b\n"), "a second time"),
     ("vocabulary.txt", _replace(b"a\n", b"A\n"), "its checksum is not the run's"),
     ("vocabulary.txt", _replace(b"a\n", b""), "its checksum is not the run's"),

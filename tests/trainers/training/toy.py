@@ -142,15 +142,12 @@ def run(flags):
     config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
     with workdir.open_workdir(args.workdir, config, may_change=["training.epochs"]) as folder:
         result = loop.fit(
-            task,
-            optimizer,
+            loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy),
             schedules.Schedule(patience=1, average=args.optimizer == "sgd"),
             folder,
             epochs=args.epochs,
-            clip_norm=0.3,
             log_every_steps=args.every_steps,
             checkpoint_every_steps=args.every_steps,
-            strategy=strategy,
         )
         if result.finished:
             if result.unsaved:

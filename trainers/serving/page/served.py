@@ -1,19 +1,14 @@
 """An exported language model in this process, and what the page asks of it."""
 
-from __future__ import annotations
-
-import itertools
 import os
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export import versions
-from trainers.serving.writing import Asked, Sampling, decoded, generate
-
-__all__ = ["Scores", "ServedModel", "example", "score"]
+from trainers.serving.writing import Asked, Sampling, decoded, generate, score, unknown
 
 # The page opens with one of these, each like the training text of a task, with a surprise in it.
 _EXAMPLES = (
@@ -24,27 +19,13 @@ _EXAMPLES = (
 )
 _MOST_UNKNOWN = 0.25  # the share of an example's tokens
 _WRITTEN = Sampling(max_length=24, temperature=1.0, top_k=40, top_p=1.0, seed=0)
-_ROW = re.compile(r"\| (.+?) \| (.*) \|")  # of a card's table, whose cells have \| for a bar
+_ROW = re.compile(
+    r"^\| (.+?) \| (.*) \|$", re.MULTILINE
+)  # of a card's table, whose cells have \| for a bar
 _CARD = os.path.join("assets.extra", "model_card.md")
 
 _NEEDED = frozenset({"tokenize", "score", "prefill", "generate"})
 _ASSERTION = re.compile(r"assertion failed: \[(.*?)\](?: \[(.*)\])?\n", re.DOTALL)
-
-
-class Scores(NamedTuple):
-    """How surprising a text is.
-
-    Attributes:
-        words: the tokens, as the text has them.
-        known: whether the vocabulary has each; the model reads others as `<unk>`.
-        nll: of each token as the model reads it, in nats.
-        separator: between tokens of a line: a space, or nothing between characters.
-    """
-
-    words: list[str]
-    known: list[bool]
-    nll: list[float]
-    separator: str
 
 
 class ServedModel:
@@ -103,19 +84,18 @@ class ServedModel:
         return {name: decoded(value.numpy()) for name, value in outputs.items()}
 
 
-def score(model: Asked, text: str) -> Scores:
-    """Returns how surprising each token of a text is.
+def scored(model: Asked, text: str) -> dict[str, Any]:
+    """Returns the fields of `Scores`, and the separator of the tokens of a line.
 
     Raises:
         ValueError: the model cannot read the text, or its numbers are not finite.
     """
-    answer = model("score", text=[text])
-    words, tokens, nll = answer["words"][0], answer["tokens"][0], answer["nll"][0]
-    if not np.isfinite(nll).all():
+    scores = score(model, text)
+    if not np.isfinite(scores.nll).all():
         raise ValueError("the model's probabilities are not finite: its weights are damaged")
     # A space is a token of characters; between words it is none.
     separator = "" if model("tokenize", text=[" "])["lengths"][0] else " "
-    return Scores(words.tolist(), (words == tokens).tolist(), nll.tolist(), separator)
+    return {**scores._asdict(), "separator": separator}
 
 
 def example(model: Asked) -> str:
@@ -130,23 +110,21 @@ def example(model: Asked) -> str:
 def _unknown(model: Asked, text: str) -> float:
     """Returns the share of a text's tokens that the vocabulary does not have."""
     try:
-        read = model("tokenize", text=[text])
+        found = unknown(model, text)
     except ValueError:  # it has no `<unk>`
         return 1.0
-    return float(read["unknown"][0] / max(read["lengths"][0], 1))
+    return found.tokens / max(found.of, 1)
 
 
 def _card(path: str) -> dict[str, str]:
     """Returns the rows of a model card's first table; none if there is no card."""
     try:
-        lines = tf.io.gfile.GFile(path).read().splitlines()
+        text = tf.io.gfile.GFile(path).read()
     except (OSError, tf.errors.OpError):
         return {}
-    begun = itertools.dropwhile(lambda line: not line.startswith("|"), lines)
-    table = itertools.takewhile(lambda line: line.startswith("|"), begun)
-    rows = filter(None, map(_ROW.fullmatch, table))
-    cells = ([cell.replace("\\|", "|") for cell in row.groups()] for row in rows)
-    return dict(cells)
+    table = text[text.find("\n|") :].partition("\n\n")[0]
+    rows = ([cell.replace("\\|", "|") for cell in row] for row in _ROW.findall(table))
+    return dict(rows)
 
 
 def _refusal(message: str) -> str:

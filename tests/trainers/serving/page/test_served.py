@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.serving import models
 from trainers.serving.page import served
-from trainers.serving.page.served import ServedModel, score
+from trainers.serving.page.served import ServedModel, scored
 from trainers.serving.writing import Sampling, generate
 
 SAMPLING = Sampling(temperature=1.0, top_k=0, top_p=1.0, seed=3, max_length=20)
@@ -25,21 +25,21 @@ def characters(exports):
 
 
 def test_a_score_is_the_signature_s(model):
-    scores = score(model, "the cat\nsat")
+    scores = scored(model, "the cat\nsat")
     expected = model("score", text=["the cat\nsat"])
-    assert scores.words == ["the", "cat", "<eos>", "sat"]
-    assert scores.known == [True] * 4
-    assert scores.separator == " "
-    np.testing.assert_array_equal(np.float32(scores.nll), expected["nll"][0])
+    assert scores["words"] == ["the", "cat", "<eos>", "sat"]
+    assert scores["known"] == [True] * 4
+    assert scores["separator"] == " "
+    np.testing.assert_array_equal(np.float32(scores["nll"]), expected["nll"][0])
 
 
 def test_an_empty_text_has_no_tokens(model):
-    assert score(model, "") == ([], [], [], " ")
+    assert scored(model, "") == {"words": [], "known": [], "nll": [], "separator": " "}
 
 
 def test_words_that_are_unknown_are_the_text_s_own(characters):
-    scores = score(characters, "aéb<")
-    assert (scores.words, scores.known) == ([*"aéb<"], [True, False, True, False])
+    scores = scored(characters, "aéb<")
+    assert (scores["words"], scores["known"]) == ([*"aéb<"], [True, False, True, False])
 
 
 def test_the_example_is_one_that_the_model_knows(model):
@@ -61,8 +61,8 @@ def test_the_example_is_one_that_the_model_knows(model):
 
 
 def test_characters_stand_beside_each_other(characters):
-    scores = score(characters, "a b\n")
-    assert (scores.words, scores.separator) == (["a", " ", "b", "<eos>"], "")
+    scores = scored(characters, "a b\n")
+    assert (scores["words"], scores["separator"]) == (["a", " ", "b", "<eos>"], "")
     assert len("".join(generate(characters, "a ", SAMPLING))) == 20
 
 
@@ -93,7 +93,7 @@ def test_the_sampling_reaches_the_model(model):
     ("ask", "message"),
     [
         (
-            lambda model: score(model, "the dög's€\\x"),
+            lambda model: scored(model, "the dög's€\\x"),
             "`text` must be made of symbols of the vocabulary, which has no <unk>",
         ),
         (
@@ -118,7 +118,7 @@ def test_probabilities_that_are_no_numbers_are_told(model):
         return {**answer, "nll": np.array([[1.0, np.nan]])} if signature == "score" else answer
 
     with pytest.raises(ValueError, match="not finite"):
-        score(damaged, "the cat")
+        scored(damaged, "the cat")
 
 
 def test_the_newest_version_is_the_greatest_number(exports, model, tmp_path):

@@ -1,0 +1,61 @@
+"""The paper's recipe as a folder that trains on any accelerator with JAX and NumPy alone.
+
+    python -m benchmarks.paper --task=ptb --preset=paper --data_dir=DIR --output=FOLDER
+    python FOLDER/run.py --minutes=5
+
+`--config.FIELD=VALUE` changes a field of the preset. The second command needs neither TensorFlow
+nor this repository. Repeat it to go on.
+"""
+
+import pathlib
+
+from absl import flags
+
+from benchmarks.paper import export
+from trainers.cli import command, run_flags
+from trainers.tasks import registry, schema
+from trainers.tasks.task import LanguageTask
+
+FLAGS = flags.FLAGS
+
+flags.adopt_module_key_flags(run_flags)
+flags.DEFINE_string("output", None, "The folder to write. It must not exist, or be empty.")
+flags.DEFINE_enum(
+    "precision",
+    "mixed_bfloat16",
+    ("float32", "mixed_bfloat16"),
+    "The Keras dtype policy. Under mixed_bfloat16 products take and give bfloat16.",
+)
+
+
+def main(argv: list[str]) -> int:
+    """Writes the folder; returns the exit status."""
+    return command.exit_status(argv, _write)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; exits with one line if it is not valid."""
+    return command.parse(argv, _check_flags)
+
+
+def _check_flags() -> None:
+    command.require("task", "output")
+    if not isinstance(registry.TASKS[FLAGS.task], LanguageTask):
+        raise ValueError(f"--task must be a task of trainers.lm. Received: --task={FLAGS.task}")
+    schema.check(FLAGS.config)
+    if steps := FLAGS.config.training.steps:
+        raise ValueError(
+            "--config.training.steps must be 0: `run.py` counts passes over the text. "
+            f"Received: --config.training.steps={steps}"
+        )
+    export.check_output(pathlib.Path(FLAGS.output))
+
+
+def _write() -> None:
+    folder = pathlib.Path(FLAGS.output)
+    size = export.write(FLAGS.config, FLAGS.data_dir, folder, FLAGS.precision)
+    print(f"{folder}: {size / 1e6:.1f} MB. Train with: python {folder / 'run.py'} --minutes=5")
+
+
+if __name__ == "__main__":
+    command.start(main, parse_flags)

@@ -1,0 +1,300 @@
+"""Trains and evaluates an exported recipe with JAX and NumPy alone.
+
+    python run.py --minutes=5
+
+Each call goes on where the last one stopped, and stops at an epoch's end or when its minutes are
+over. `state.npz` holds everything that changes; `curve.csv` has a row for each epoch.
+"""
+
+import argparse
+import csv
+import dataclasses
+import functools
+import io
+import json
+import math
+import os
+import pathlib
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+ARRAYS, MANIFEST, STATE, CURVE = "arrays.npz", "manifest.json", "state.npz", "curve.csv"
+COMPILED = "compiled"  # JAX's cache, so that a call that goes on need not compile again
+_RECORD = "record"
+_RATE, _ITERATIONS = "optimizer/learning_rate", "optimizer/iteration"
+_AVERAGED_FROM = "optimizer/averaged_from"
+_LOG_EVERY = 100
+
+
+class Recipe:
+    """An exported folder: programs, data, and what training needs to know.
+
+    Args:
+        folder: The folder.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.manifest = json.loads((folder / MANIFEST).read_text())
+        self.config = self.manifest["config"]
+        with np.load(folder / ARRAYS) as arrays:
+            self.arrays = dict(arrays)
+        self._programs = {}
+
+    def program(self, name):
+        """Returns a function of arguments and variables that returns results and variables."""
+        if name not in self._programs:
+            described = self.manifest["programs"][name]
+            module = (self.folder / f"{name}.stablehlo").read_bytes()
+            self._programs[name] = _compiled(described, self.manifest["variables"], module)
+        return self._programs[name]
+
+    def initial(self):
+        """Returns the variables before training."""
+        return {
+            name: unpacked(self.arrays[f"initial/{name}"], spec)
+            for name, spec in self.manifest["variables"].items()
+        }
+
+    def state(self, prefix, program, skip):
+        """Returns the first state of a program, whose arguments have it after `skip` others."""
+        specs = self.manifest["programs"][program]["arguments"][skip:]
+        return [unpacked(self.arrays[f"{prefix}/state{i}"], spec) for i, spec in enumerate(specs)]
+
+
+def scoring(protocol, rows):
+    """Returns the name of the program that scores so many rows under a protocol."""
+    return f"{protocol}_{rows}"
+
+
+def unpacked(array, spec):
+    """Returns an array of its own type; `uint16` holds the upper half of a float."""
+    dtype = jnp.dtype(spec[1])
+    if array.dtype == np.uint16 and dtype == jnp.bfloat16:
+        return array.view(dtype)
+    if array.dtype == np.uint16:
+        return (array.astype("uint32") << 16).view(dtype)
+    return array
+
+
+def _compiled(described, variables, module):
+    """Returns a StableHLO module as a function of JAX."""
+    captured = described["captured"]
+    updates = {int(output): name for output, name in described["updates"].items()}
+    results = [(tuple(shape), dtype) for shape, dtype in described["results"]]
+    specs = described["arguments"] + [variables[name] for name in captured]
+
+    def stand_in(*arguments):
+        return [jnp.zeros(*result) for result in results]
+
+    # JAX exports a function of the same signature, whose module is then exchanged.
+    signature = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype in specs]
+    exported = jax.export.export(jax.jit(stand_in, keep_unused=True))(*signature)
+    exported = dataclasses.replace(exported, mlir_module_serialized=module)
+
+    @functools.partial(jax.jit, donate_argnums=1)
+    def step(arguments, changing, fixed):
+        values = {**changing, **fixed}
+        returned = exported.call(*arguments, *(values[name] for name in captured))
+        changed = {name: returned[output] for output, name in updates.items()}
+        return [each for i, each in enumerate(returned) if i not in updates], changed
+
+    def call(arguments, values):
+        changing = {name: values[name] for name in updates.values()}
+        fixed = {name: values[name] for name in captured if name not in changing}
+        returned, changed = step(arguments, changing, fixed)
+        return returned, {**values, **changed}
+
+    return call
+
+
+class Training:
+    """A training in progress.
+
+    Args:
+        recipe: What to train.
+
+    Attributes:
+        record: Plain values: steps done, losses and rows of the epochs, sums of this epoch.
+    """
+
+    def __init__(self, recipe):
+        self.recipe = recipe
+        self.bounds = recipe.arrays["train/bounds"]
+        self.streams = recipe.arrays["train/streams"].astype("int32")
+        self.program = f"step_{int(max(self.bounds[:, 1] - self.bounds[:, 0]))}"
+        self.record = {"step": 0, "losses": [], "rows": [], "sum": 0.0, "seconds": 0.0}
+        self.values = recipe.initial()
+        self.state = recipe.state("train", self.program, 2)
+        if (recipe.folder / STATE).exists():
+            self._load()
+        self.values = {name: jnp.asarray(value) for name, value in self.values.items()}
+
+    @property
+    def finished(self):
+        """Whether all epochs are done."""
+        return len(self.record["losses"]) >= self.recipe.config["training"]["epochs"]
+
+    def run(self, deadline, save_every):
+        """Trains until the deadline or the end, and saves."""
+        while not self.finished and time.monotonic() < deadline:
+            pending, began = [], time.monotonic()
+            while time.monotonic() < deadline:
+                pending.append(self._step())
+                at = self.record["step"] % len(self.bounds)
+                if at == 0 or at % save_every == 0 or len(pending) == _LOG_EVERY:
+                    began = self._settle(pending, began)
+                if at == 0:
+                    self._end_epoch()
+                    began = time.monotonic()
+                if at % save_every == 0:
+                    self.save()
+                if self.finished:
+                    break
+            self._settle(pending, began)
+        self.save()
+
+    def _step(self):
+        """Makes a training step; returns its loss, which JAX may still be computing."""
+        at = self.record["step"] % len(self.bounds)
+        if at == 0:
+            self.state = self.recipe.state("train", self.program, 2)
+        start, stop = self.bounds[at]
+        window = self.streams[:, start:stop], self.streams[:, start + 1 : stop + 1]
+        program = self.recipe.program(f"step_{int(stop - start)}")
+        (loss, _, *self.state), self.values = program([*window, *self.state], self.values)
+        self.record["step"] += 1
+        return loss
+
+    def _settle(self, pending, began):
+        """Adds the losses to the record once they are there; returns the present time."""
+        losses = [float(loss) for loss in pending]
+        if not all(map(math.isfinite, losses)):
+            raise ArithmeticError(f"the loss is not finite before step {self.record['step']}")
+        for loss in losses:
+            self.record["sum"] += loss
+        if losses:
+            milliseconds = 1e3 * (time.monotonic() - began) / len(losses)
+            print(
+                f"step {self.record['step']}: {losses[-1]:.4f} nats, {milliseconds:.1f} ms a step"
+            )
+        self.record["seconds"] += time.monotonic() - began
+        pending.clear()
+        return time.monotonic()
+
+    def _end_epoch(self):
+        record, rate = self.record, float(self.values[_RATE])
+        row = {"epoch": len(record["losses"]) + 1, "step": record["step"], "learning_rate": rate}
+        row["training"] = record["sum"] / len(self.bounds)
+        for protocol in ("trellisnet", "exact"):
+            for split in ("validation", "test"):
+                row[f"{split}_{protocol}"] = self._score(protocol, split)
+        row["training_seconds"] = round(record["seconds"], 1)
+        row["peak_bytes"] = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        record["losses"].append(row["validation_trellisnet"])
+        record["rows"].append(row)
+        record["sum"] = 0.0
+        self._schedule()
+        print(json.dumps(row))
+
+    def _score(self, protocol, split):
+        """Returns the nats a token of a split under a protocol."""
+        prefix = f"{protocol}/{split}"
+        pieces = [self.recipe.arrays[f"{prefix}/{each}"] for each in ("ids", "targets", "scored")]
+        name = scoring(protocol, pieces[0].shape[1])
+        program, values = self.recipe.program(name), self._evaluated()
+        state, total = self.recipe.state(prefix, name, 3), 0.0
+        for ids, targets, scored in zip(*pieces, strict=True):
+            arguments = [ids.astype("int32"), targets.astype("int32"), scored, *state]
+            (nll, *state), _ = program(arguments, values)
+            total += float(nll)
+        return total / int(pieces[2].sum())
+
+    def _evaluated(self):
+        """Returns the variables with averages in place of weights, once there are averages."""
+        averaged_from = int(self.values.get(_AVERAGED_FROM, -1))
+        if averaged_from < 0 or int(self.values[_ITERATIONS]) == averaged_from:
+            return self.values
+        averages = self.recipe.manifest["averages"]
+        return {**self.values, **{name: self.values[of] for name, of in averages.items()}}
+
+    def _schedule(self):
+        """Does what the trainers' schedule does after an epoch."""
+        schedule, losses = self.recipe.config["schedule"], self.record["losses"]
+        before, patience = losses[:-1], schedule["patience"]
+        plateau = patience is not None and len(before) > patience
+        plateau = plateau and losses[-1] > min(before[:-patience])
+        averaging = int(self.values.get(_AVERAGED_FROM, -1)) >= 0
+        if averaging or not (plateau or len(losses) in schedule["epochs"]):
+            return
+        rate = float(self.values[_RATE])
+        if plateau and schedule["average"]:
+            self.values[_AVERAGED_FROM] = self.values[_ITERATIONS]
+        elif rate > schedule["minimum"]:
+            self.values[_RATE] = jnp.asarray(rate * schedule["factor"])
+
+    def save(self):
+        """Replaces the saved state and the curve, each at once."""
+        arrays = {f"variable/{name}": _stored(value) for name, value in self.values.items()}
+        arrays |= {f"state/{i}": _stored(value) for i, value in enumerate(self.state)}
+        file = io.BytesIO()
+        np.savez(file, **arrays, **{_RECORD: json.dumps(self.record)})
+        _replace(self.recipe.folder / STATE, file.getvalue())
+        if rows := self.record["rows"]:
+            text = io.StringIO()
+            writer = csv.DictWriter(text, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+            _replace(self.recipe.folder / CURVE, text.getvalue().encode())
+
+    def _load(self):
+        with np.load(self.recipe.folder / STATE) as arrays:
+            self.record = json.loads(str(arrays[_RECORD]))
+            specs = self.recipe.manifest["variables"]
+            self.values = {
+                name: unpacked(arrays[f"variable/{name}"], spec) for name, spec in specs.items()
+            }
+            specs = self.recipe.manifest["programs"][self.program]["arguments"][2:]
+            self.state = [unpacked(arrays[f"state/{i}"], spec) for i, spec in enumerate(specs)]
+        print(f"going on from step {self.record['step']}")
+
+
+def _stored(value):
+    array = np.asarray(value)
+    return array.view("uint16") if array.dtype == jnp.bfloat16 else array
+
+
+def _replace(path, content):
+    """Writes a file that appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.new")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def main():
+    """Trains for some minutes."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("--minutes", type=float, default=5.0, help="when to stop, with all saved")
+    parser.add_argument("--save_every", type=int, default=500, help="steps between two saves")
+    flags = parser.parse_args()
+    if not flags.minutes > 0 or flags.save_every < 1:
+        parser.error("--minutes must be above 0 and --save_every at least 1")
+    deadline = time.monotonic() + 60 * flags.minutes
+    jax.config.update("jax_enable_x64", True)  # the learning rate and the sums are float64
+    jax.config.update("jax_compilation_cache_dir", str(flags.folder / COMPILED))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    training = Training(Recipe(flags.folder))
+    training.run(deadline, flags.save_every)
+    if training.finished:
+        print(f"all epochs are done: see {flags.folder / CURVE}")
+
+
+if __name__ == "__main__":
+    main()

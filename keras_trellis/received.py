@@ -1,0 +1,141 @@
+"""What a sequence layer receives: checks of its arguments, and their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_trellis import arguments
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import time_steps
+from keras_trellis.types import Number, State
+
+
+def check_shape(layer: Any, shape: Sequence[int | None]) -> None:
+    """Refuses sequences that a layer cannot be built for."""
+    if len(shape) != 3 or shape[-1] is None:
+        raise ValueError(
+            "`sequences` must be of shape [B, T, p] with p known. "
+            f"Received: sequences of shape {tuple(shape)}"
+        )
+    if layer.stateful and shape[0] is None:
+        raise ValueError(
+            "With `stateful=True` the batch size must be static, as for keras.layers.LSTM. "
+            f"Received: sequences of shape {tuple(shape)}"
+        )
+
+
+def check_auxiliary(layer: Any, auxiliary_every: int | None, discard: int) -> None:
+    """Refuses what a call cannot return."""
+    if not layer.return_sequences and (auxiliary_every is not None or discard):
+        raise ValueError(
+            "`auxiliary_every` and `discard` need `return_sequences=True`. Received: "
+            f"auxiliary_every={auxiliary_every!r}, discard={discard!r}"
+        )
+    if layer.stateful and auxiliary_every is not None:
+        raise ValueError(
+            "`auxiliary_every` must be None with `stateful=True`. "
+            f"Received: auxiliary_every={auxiliary_every!r}"
+        )
+
+
+def check_cache(cache: Any, expected: Any) -> None:
+    """Refuses a cache that is no nest of tensors of the expected shapes."""
+    wanted = tf.nest.flatten(expected)
+    found = [getattr(each, "shape", None) for each in tf.nest.flatten(cache)]
+    fits = isinstance(cache, type(expected)) and len(found) == len(wanted)
+    if fits:
+        fits = all(map(tf.TensorShape.is_compatible_with, wanted, found))
+    if not fits:
+        raise ValueError(
+            f"`cache` must be what `get_initial_cache` or `stream` returns, of shapes {wanted}. "
+            f"Received: {type(cache).__name__} of shapes {found}"
+        )
+
+
+def kept(sequences: tf.Tensor, discard: int) -> Number | None:
+    """Returns how many of the last outputs are kept; None for all."""
+    left_out = arguments.discard(discard, sequences.shape[1])
+    return time_steps(sequences) - left_out if left_out else None
+
+
+def dense(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:
+    """Pads ragged sequences; returns them and their mask."""
+    ragged = isinstance(sequences, tf.RaggedTensor)
+    if ragged and layer.go_backwards and layer.return_sequences:
+        raise ValueError(
+            "`sequences` must be padded where they are read backwards with "
+            "`return_sequences=True`, as in keras.layers.Bidirectional, which drops the "
+            "lengths: what follows would read the padding. Write "
+            "`layer(sequences.to_tensor(), mask=tf.sequence_mask(sequences.row_lengths()))`, "
+            "or pad with zeros and put a keras.layers.Masking in front. "
+            "Received: a RaggedTensor"
+        )
+    return masks.dense(sequences, mask)
+
+
+def tensors(
+    layer: Any, sequences: Any, initial_state: Any, mask: Any
+) -> tuple[tf.Tensor, State | None, tf.Tensor | None]:
+    """Returns sequences and initial state in the compute dtype, and the mask [B, T].
+
+    It builds a layer that is not built yet.
+    """
+    if isinstance(sequences, tf.RaggedTensor):
+        raise ValueError(
+            "`sequences` must be padded, `sequences.to_tensor()`, with the mask "
+            "`tf.sequence_mask(sequences.row_lengths())`: only a call of the layer takes "
+            "ragged ones. Received: a RaggedTensor"
+        )
+    sequences = tf.convert_to_tensor(sequences)
+    shape = sequences.shape
+    if not layer.built:
+        layer.build(shape)
+    if shape.rank != 3 or shape[-1] not in (None, layer.input_units):
+        raise ValueError(
+            f"`sequences` must be of shape [B, T, {layer.input_units}]. "
+            f"Received: sequences of shape {tuple(shape)}"
+        )
+    if mask is not None:
+        mask = _mask(mask, shape[:2])
+    if initial_state is not None:
+        initial_state = _state(layer, initial_state, sequences)
+    return tf.cast(sequences, layer.compute_dtype), initial_state, mask
+
+
+def _mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
+    mask = masks.flat(mask)
+    if mask.shape.rank != 2 or not mask.shape.is_compatible_with(shape):
+        raise ValueError(
+            f"`mask` must be of shape {shape.as_list()}, as the sequences. "
+            f"Received: mask of shape {mask.shape}"
+        )
+    return mask
+
+
+def _state(layer: Any, initial_state: Any, sequences: tf.Tensor) -> State:
+    """Returns the initial state in the compute dtype, each [B, units]."""
+    if not isinstance(initial_state, (list, tuple)):
+        initial_state = [initial_state]
+    states = [tf.cast(each, layer.compute_dtype) for each in initial_state]
+    batch_size = sequences.shape[0]
+    expected = [[batch_size, units] for units in layer.state_units]
+    if len(states) != len(expected) or not all(map(_fits, states, expected)):
+        raise ValueError(
+            f"`initial_state` must be {len(expected)} tensor(s) of the shapes {expected}. "
+            f"Received: initial_state of shapes {[each.shape.as_list() for each in states]}"
+        )
+    rows = tf.shape(sequences)[0]
+    for place, state in enumerate(states):
+        if state.shape[0] == 1:
+            states[place] = tf.broadcast_to(state, [rows, state.shape[1]])
+    return tuple(states)
+
+
+def _fits(state: tf.Tensor, expected: list[int | None]) -> bool:
+    if state.shape.rank is None:
+        return False
+    one_for_all = [1, expected[1]]  # as for an LSTM
+    return state.shape.is_compatible_with(expected) or state.shape == one_for_all

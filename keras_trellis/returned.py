@@ -1,0 +1,79 @@
+"""What a call of a sequence layer returns: its results, their shapes and their masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import zero_rows
+from keras_trellis.types import State
+
+
+def results(
+    layer: Any,
+    outputs: tf.Tensor,
+    state: State,
+    auxiliary: tf.Tensor | None,
+    mask: tf.Tensor | None,
+) -> Any:
+    """Returns the outputs, or a tuple of all results that the layer returns.
+
+    Args:
+        layer: the layer.
+        outputs: [B, T, output_units].
+        state: each [B, units].
+        auxiliary: the auxiliary outputs, [B, M, T, output_units], or None.
+        mask: the mask of the outputs, [B, T], or None.
+    """
+    if mask is not None and layer.zero_output_for_mask:
+        outputs = masks.zero_masked(outputs, mask)
+        if auxiliary is not None:
+            auxiliary = masks.zero_masked(auxiliary, mask[:, None])
+    if not layer.return_sequences:  # zeros where there is no step
+        nothing = zero_rows(outputs, layer.output_units)
+        (outputs,) = masks.last_valid((outputs,), None, (nothing,))
+    found = [outputs]
+    if layer.return_state:
+        found += state
+    if auxiliary is not None:
+        found.append(auxiliary)
+    return tuple(found) if len(found) > 1 else outputs
+
+
+def shapes(
+    layer: Any, sequences_shape: Sequence[int | None], auxiliary: int, discard: int
+) -> tuple[Any, ...]:
+    """Returns the shape of the outputs, or a tuple of the shapes of all results.
+
+    Args:
+        layer: the layer.
+        sequences_shape: [B, T, p].
+        auxiliary: the number of auxiliary outputs, M; 0 for none.
+        discard: how many of the first outputs are left out.
+    """
+    batch_size, time, _ = sequences_shape
+    steps: list[int | None] = []
+    if layer.return_sequences:
+        steps = [None if time is None else time - discard]
+    found = [(batch_size, *steps, layer.output_units)]
+    if layer.return_state:
+        found += [(batch_size, units) for units in layer.state_units]
+    if auxiliary:
+        found.append((batch_size, auxiliary, *steps, layer.output_units))
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def mask(layer: Any, sequences: Any, received: Any) -> Any:
+    """Returns the mask of the outputs, that of the sequences; None for each state."""
+    if isinstance(received, (list, tuple)):
+        received = received[0]
+    found = masks.of_steps(sequences, received) if layer.return_sequences else None
+    if found is not None and layer.go_backwards:
+        found = keras.ops.flip(found, axis=1)
+    if not layer.return_state:
+        return found
+    return [found] + [None] * len(layer.state_units)

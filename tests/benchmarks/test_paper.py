@@ -1,0 +1,150 @@
+"""The exported recipe: the trainers' own steps, and no difference after a kill."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import ml_collections
+import numpy as np
+import pytest
+
+from benchmarks.paper import export, run
+from tests import ROOT
+from tests.benchmarks import commands
+from trainers.language import experiment, modeling, models
+from trainers.tasks import config as configs
+from trainers.training import loop, runs, schedules, variables
+
+pytest.importorskip("jax", reason="the exported recipe needs JAX")
+EPOCHS = 2
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    words = np.random.default_rng(0).choice(list("abcdefgh"), 500)
+    for split, count in (("train", 85), ("valid", 60), ("test", 40)):
+        lines = [" ".join(words[i : i + 4]) for i in range(0, count, 4)]
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def config():
+    values = configs.load("text")
+    values.update(seed=3)
+    values.model.update(units=6, depth=3, embedding_units=4, output_units=4)
+    values.model.update(dilation_rate=(1, 2), dropout=0.1, weight_dropout=0.2, auxiliary_every=2)
+    values.model.update(recurrent_dropout=0.1, output_dropout=0.1, auxiliary_weight=0.1)
+    values.data.update(batch_size=2, window=6, horizon=2, history="carried")
+    values.optimizer.update(name="sgd", learning_rate=1.0)
+    values.schedule.update(epochs=(1,), factor=0.5)
+    values.training.update(epochs=EPOCHS)
+    values.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)
+    return ml_collections.ConfigDict(values)
+
+
+@pytest.fixture(scope="module")
+def folder(config, data_dir, tmp_path_factory):
+    path = tmp_path_factory.mktemp("recipe")
+    export.write(config, data_dir, path, "float32")
+    return path
+
+
+def program(folder, *arguments):
+    command = [sys.executable, str(folder / "run.py"), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(folder, *arguments):
+    process = program(folder, *arguments)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+def kept(folder):
+    with np.load(folder / "state.npz") as arrays:
+        return {name: arrays[name] for name in arrays if name != "record"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder, tmp_path_factory):
+    path = shutil.copytree(folder, tmp_path_factory.mktemp("undisturbed") / "copy")
+    finish(path)
+    return path
+
+
+def rows(folder):
+    with open(folder / "curve.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_its_steps_are_those_of_the_trainers(undisturbed, config, data_dir):
+    loop.make_deterministic(config.seed)
+    corpus = experiment.load_corpus(config, data_dir)
+    model = models.build(config, corpus.vocabulary.size)
+    export.round_weights(model)
+    optimizer = runs.optimizer_of(config)
+    task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
+    trainer = loop.Trainer(task, optimizer, clip_norm=config.optimizer.clip_norm)
+    schedule = schedules.Schedule(**config.schedule.to_dict())
+    batches, losses, steps = trainer.batches(0), [], task.steps_per_epoch
+    assert EPOCHS * steps >= 20
+    for row in rows(undisturbed):
+        metrics, _ = trainer.steps(batches, task.initial_state(), steps)
+        losses.append(task.evaluate()["loss"])
+        schedule.after_epoch(losses, optimizer)
+        exact = task.evaluator.score("exact", corpus.test).mean
+        assert float(row["training"]) == pytest.approx(np.mean(metrics["prediction"]), abs=1e-5)
+        assert float(row["validation_trellisnet"]) == pytest.approx(losses[-1], abs=1e-5)
+        assert float(row["test_exact"]) == pytest.approx(exact, abs=1e-5)
+    arrays = kept(undisturbed)
+    named = {**variables.of_model(model), **variables.of_optimizer(optimizer, model)}
+    assert {f"variable/{name}" for name in named} == {n for n in arrays if n.startswith("var")}
+    for name, variable in named.items():
+        np.testing.assert_allclose(arrays[f"variable/{name}"], variable, atol=1e-5, err_msg=name)
+
+
+def test_a_killed_training_goes_on_bit_for_bit(folder, undisturbed, tmp_path):
+    path = shutil.copytree(folder, tmp_path / "copy")
+    # What is compiled already need not be compiled again.
+    shutil.copytree(undisturbed / run.COMPILED, path / run.COMPILED)
+    process = program(path, "--save_every=2")
+    deadline = time.monotonic() + 200
+    while not (path / "state.npz").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert "going on from step" in finish(path)
+    expected, found = kept(undisturbed), kept(path)
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    timeless = [name for name in rows(path)[0] if "seconds" not in name and "bytes" not in name]
+    for one, other in zip(rows(path), rows(undisturbed), strict=True):
+        assert [one[name] for name in timeless] == [other[name] for name in timeless]
+
+
+def test_nothing_in_the_folder_names_this_machine(folder):
+    for file in folder.iterdir():
+        assert str(ROOT).encode() not in file.read_bytes(), file
+    assert json.loads((folder / "manifest.json").read_text())["precision"] == "float32"
+
+
+def test_a_folder_with_files_is_not_written(tmp_path):
+    export.check_output(tmp_path / "new")
+    export.check_output(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"--output must be a new or an empty folder. Received"):
+        export.check_output(tmp_path)
+
+
+def test_a_task_without_a_text_is_refused():
+    ended = commands.run("paper", "--task=adding", "--output=folder")
+    assert ended.returncode == 2
+    assert "--task must be a task of trainers.lm. Received: --task=adding" in ended.stderr
