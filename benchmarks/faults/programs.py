@@ -39,11 +39,11 @@ def _nothing(runner, folder):
     del runner, folder
 
 
-def _run(runner, program, folder, killed_after="", operation="rename"):
-    """Runs a command to its end, or kills it after an operation on a file."""
+def _run(runner, program, folder, killed_after="", operation="rename", at=1):
+    """Runs a command to its end, or kills it after the `at`-th operation on a file."""
     fault = shim.Fault()
     if killed_after:
-        fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, operation, killed_after)
+        fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, operation, killed_after, at)
     ended = runner.run(program, folder, Disturbance(fault))
     if ended.status != (KILLED if killed_after else 0):
         raise PreparationError(f"{program.name} with {fault}: {ended}")
