@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_trellis.export.caches import CacheFormat
 from tests.contract import registry, test_contract
 from trainers.baselines.causal import CausalLayer
 from trainers.baselines.tcn import TemporalBlock
@@ -113,6 +114,21 @@ def test_a_saved_model_is_loaded(make, tmp_path):
     x = np.random.default_rng(0).normal(size=(2, 6, 3)).astype("float32")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(x), model(x))
+
+
+@pytest.mark.parametrize("make", [tcn, transformer])
+def test_an_exported_cache_is_the_cache(make):
+    """A server sends it as plain tensors, without those that have no element."""
+    layer = make(return_sequences=True)
+    layer.build((None, None, 3))
+    x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32")
+    _, cache = layer.stream(x, layer.get_initial_cache(2))
+    form = CacheFormat(layer.get_initial_cache(1))
+    sent = form.flatten(cache, tf.constant([4, 4]))
+    received, steps = form.unflatten(sent)
+    np.testing.assert_array_equal(steps, [4, 4])
+    expected, _ = layer.stream(x, cache)
+    np.testing.assert_array_equal(layer.stream(x, received)[0], expected)
 
 
 def test_dropout_is_of_training_alone():

@@ -281,8 +281,14 @@ def test_runs_are_ordinary_runs(tmp_path, monkeypatch):
     assert read_config(workdir)["seed"] == 5
 
 
-@pytest.mark.parametrize("task", ["ptb"])
-def test_a_config_is_read_back(task, tmp_path):
-    config = comparison.start_of(SETTINGS, task, "transformer")
+@pytest.mark.parametrize("file", sorted((ROOT / "docs/comparisons").glob("*.json")))
+def test_the_configs_of_the_page_are_valid(file):
+    config = configs.read(file)
+    schema.check(config)
+    assert file.stem == f"{config.task}-{config.model.layer}"
+
+
+def test_a_config_is_read_back(tmp_path):
+    config = comparison.start_of(SETTINGS, "ptb", "transformer")
     (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
     assert configs.read(tmp_path / "config.json").to_dict() == config.to_dict()
