@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_trellis.base import SequenceLayer
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps, pad_left, zeros
+from keras_trellis.core.convolution import last_steps, pad_left
 from keras_trellis.engine.caches import keep
 from keras_trellis.recurrent.layer import deserialized, serialized
 from keras_trellis.types import State
@@ -125,7 +125,7 @@ class CausalLayer(SequenceLayer):
         outputs = self.drop(masks.pack(sequences, plan), training=training)
         last, present, *flat = (tf.cast(each, self.compute_dtype) for each in cache)
         # Steps that packing moved to the end count as valid: no valid step reads them.
-        new = zeros(outputs, None, 1) + 1
+        new = tf.ones_like(outputs[..., :1])
         presents = pad_left(present[..., None], new)
         after = [keep(presents, self._width, plan)]
         rows = tf.shape(outputs)[0]  # a past may have no step, so that -1 would tell nothing
