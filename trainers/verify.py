@@ -43,6 +43,7 @@ _THEIRS = frozenset(
         "layer",
         "layers",
         "equilibrium",
+        "transformer",
         "head",
         "mixture",
         "adaptive",

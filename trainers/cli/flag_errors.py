@@ -111,6 +111,14 @@ def expected_by(parser: Any) -> str:
 
 def _between(parser: Any) -> str:
     low, high = parser.lower_bound, parser.upper_bound
-    if low is None:
-        return ""
-    return f" of at least {low:,}" if high is None else f" from {low:,} to {high:,}"
+    if low is None or high is None:
+        return "" if low is None else f" of at least {_shown(low)}"
+    return f" from {_shown(low)} to {_shown(high)}"
+
+
+def _shown(bound: float) -> str:
+    for power in (31, 63):
+        for value, text in ((-(2**power), f"-2**{power}"), (2**power - 1, f"2**{power} - 1")):
+            if bound == value:
+                return text
+    return f"{bound:,}".removesuffix(".0")

@@ -74,7 +74,7 @@ ROWS = (
         "--config has no value of its own; --config.FIELD=VALUE changes a field"),
     Row("lm", "--task=text --config", "--config has no value; expected --config=VALUE"),
     Row("lm", "--task=text --config.=3",
-        "unknown --config field ''; expected one of data.batch_size, {any}, training.log_every_steps"),
+        "unknown --config field ''; expected one of data.batch_size, {any}, training.steps"),
     Row("lm", "--task=text --config.model.depth.levels=3",
         "unknown --config field 'model.depth.levels'; did you mean 'model.depth'?"),
     Row("lm", "--task=text --noconfig.model.depth",
