@@ -219,7 +219,7 @@ def test_the_ends_of_the_ranges_are_in_them():
         (
             ("ptb", "small"),
             {"model.auxiliary_weight": 0.1, "model.auxiliary_every": 13},
-            "`config.model.auxiliary_every` must be at most config.model.depth=12.*every=13",
+            "`config.model.auxiliary_every` must be at most config.model.depth=8.*every=13",
         ),
         (
             ("ptb_char", "small"),
