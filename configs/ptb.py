@@ -114,9 +114,9 @@ def small() -> dict:
     steps. One dilation also means one product of the input for all levels.
 
     The values were found by trials of 100 seconds, docs/studies/ptb_small.csv, of which
-    docs/choosing.md tells; they have not run to their end. In so short a time six levels were better
-    still; eight, for longer runs, are a guess. Thirteen epochs take about as long as the ten of
-    `small_lstm`, by the tokens a second of one core.
+    docs/choosing.md tells; they have not run to their end. In so short a time fewer levels were
+    better still; eight, for longer runs, are a guess. Thirteen epochs take about as long as the ten
+    of `small_lstm`, by the tokens a second of one core.
 
     It has no weight dropout and no auxiliary loss, so that these ablations have no preset.
     """
