@@ -14,7 +14,7 @@ def small() -> dict:
     the words, for a third of the epochs.
     """
     config = ptb.small()
-    config["schedule"].update(epochs=(3,))
+    config["schedule"].update(factor=0.25, epochs=(2, 3))
     config["training"].update(epochs=4)
     return config
 

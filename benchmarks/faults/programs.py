@@ -22,6 +22,7 @@ _SMALL_TEXT_MODEL = {
     "data.batch_size": 2,
     "data.window": 20,
     "data.horizon": 2,
+    "data.history": "zero",
     "evaluation.batch_size": 2,
     "evaluation.exact_batch_size": 2,
     "evaluation.exact_chunk": 100,

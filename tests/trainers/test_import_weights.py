@@ -24,7 +24,8 @@ from trainers.training.workdir import WorkdirError
 
 WORDS, UNITS, OUTPUTS, TAPS = 12, 6, 4, 2
 DEPTH = ("--config.model.depth=5", "--config.model.dilation_rate=(1,2)")
-OTHERS = ("--config.data.window=9", "--config.data.horizon=3")  # and no auxiliary loss that fits
+# and no auxiliary loss that fits
+OTHERS = ("--config.data.window=9", "--config.data.horizon=3", "--config.data.history=zero")
 
 
 @pytest.fixture(scope="module")

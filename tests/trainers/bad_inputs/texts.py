@@ -70,7 +70,7 @@ ROWS = (
     text("text/valid.txt holds no words, only ends of lines", valid=b"\n" * 500),
     text("text/test.txt holds no words, only ends of lines", test=b"\n" * 500),
     text(
-        "the validation text (text/valid.txt) holds 2 tokens; expected at least 216, 18 (config.data.horizon + 2) in each of config.evaluation.batch_size=12 streams: give more text", valid=b"a"),
+        "the validation text (text/valid.txt) holds 2 tokens; expected at least 24, 2 (config.data.horizon + 2) in each of config.evaluation.batch_size=12 streams: use --config.evaluation.batch_size=1, or give more text", valid=b"a"),
     text(
         "text/train.txt is UTF-16 text; expected UTF-8: `iconv -f UTF-16 -t UTF-8` converts it", train=WORDS.encode("utf-16")),
     text(
@@ -103,11 +103,11 @@ ROWS = (
         "text/train.txt is not UTF-8 text: byte 0xe2 at offset 4; expected a text file in UTF-8", train=b"a b \xe2\x82"),
     # a whole text with too little of it
     text(
-        "the training text (text/train.txt) holds 5 tokens, 0 in each of config.data.batch_size=8 streams; expected at least 81 in each, for config.data.window=80: give more text", train="a b c d\n"),
+        "the training text (text/train.txt) holds 5 tokens, 0 in each of config.data.batch_size=8 streams; expected at least 65 in each, for config.data.window=64: give more text", train="a b c d\n"),
     text(
-        "the validation text (text/valid.txt) holds 4 tokens; expected at least 216, 18 (config.data.horizon + 2) in each of config.evaluation.batch_size=12 streams: give more text", valid="a b c\n"),
+        "the validation text (text/valid.txt) holds 4 tokens; expected at least 24, 2 (config.data.horizon + 2) in each of config.evaluation.batch_size=12 streams: use --config.evaluation.batch_size=2, or give more text", valid="a b c\n"),
     text(
-        "the test text (text/test.txt) holds 4 tokens; expected at least 216, 18 (config.data.horizon + 2) in each of config.evaluation.batch_size=12 streams: give more text", test="a b c\n"),
+        "the test text (text/test.txt) holds 4 tokens; expected at least 24, 2 (config.data.horizon + 2) in each of config.evaluation.batch_size=12 streams: use --config.evaluation.batch_size=2, or give more text", test="a b c\n"),
     # published texts
     Row("lm", "--task=ptb --preset=small --data_dir=text",
         "--data_dir must be a folder of ptb.train.txt, ptb.valid.txt, ptb.test.txt (or no --data_dir, so that they are downloaded). Received: --data_dir=text, which is no folder"),

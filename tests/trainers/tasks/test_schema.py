@@ -171,7 +171,7 @@ def test_the_ends_of_the_ranges_are_in_them():
                 "schedule.patience": None,
                 "schedule.epochs": (),
                 "training.epochs": 2**31 - 1,
-                "data.window": 17,
+                "data.window": 1,
                 "model.auxiliary_weight": 1,
             },
         )
@@ -182,10 +182,14 @@ def test_the_ends_of_the_ranges_are_in_them():
 @pytest.mark.parametrize(
     ("preset", "changed", "message"),
     [
-        (("ptb", "small"), {"data.window": 16}, "`config.data.horizon` must be below .*window=16"),
         (
             ("ptb", "small"),
-            {"data.history": "carried"},
+            {"data.window": 16, "data.horizon": 16},
+            "`config.data.horizon` must be below .*window=16",
+        ),
+        (
+            ("ptb", "small"),
+            {"data.horizon": 16},
             "`config.data.horizon` must be 0 with config.data.history='carried'.*horizon=16",
         ),
         (
@@ -228,8 +232,8 @@ def test_the_ends_of_the_ranges_are_in_them():
         ),
         (
             ("ptb", "small"),
-            {"model.auxiliary_weight": 0.1, "model.auxiliary_every": 7},
-            "`config.model.auxiliary_every` must be at most config.model.depth=6.*every=7",
+            {"model.auxiliary_weight": 0.1, "model.auxiliary_every": 13},
+            "`config.model.auxiliary_every` must be at most config.model.depth=8.*every=13",
         ),
         (
             ("ptb_char", "small"),

@@ -42,7 +42,7 @@ def corpus(tmp_path):
 def small_config():
     loaded = configs.load("text", "small")
     loaded.model.update(SIZES)
-    loaded.data.update(batch_size=2, window=10, horizon=2)
+    loaded.data.update(batch_size=2, window=10, horizon=2, history="zero")
     loaded.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)
     loaded.training.epochs = 1
     return loaded
