@@ -71,9 +71,9 @@ def test_a_group_draws_its_fields_together(config):
         ({"model.unit": Integers(1, 3)}, "unknown config field of the search space 'model.unit'; "),
         ({"model": Choice(({"deep": 1}, {"deep": 2}))}, "'model.deep'; did you mean"),
         ({"model.dropout": Uniform(0.0, 1.5)}, "`config.model.dropout` must be .*Received: .*=1.5"),
-        ({"model.depth": Uniform(5.5, 6.5)}, "`config.model.depth` must be an integer"),
+        ({"model.depth": Uniform(7.5, 8.5)}, "`config.model.depth` must be an integer"),
         ({"data.history": Choice(("zero", "none"))}, "`config.data.history` must be one of .*none"),
-        ({"data.window": Choice((8, 80))}, "`config.data.horizon` must be below .*window=8"),
+        ({"data.horizon": Choice((0, 16))}, "`config.data.horizon` must be 0 .*horizon=16"),
         (
             {"data.window": Choice((60, 80)), "data": Choice(({"window": 70}, {"window": 80}))},
             "the search space has 'data.window' twice, in data.window and data",
@@ -81,7 +81,7 @@ def test_a_group_draws_its_fields_together(config):
         (
             {"optimizer.learning_rate": Uniform(1e-5, 1e-3, log=True)},
             "`config.optimizer.learning_rate` must be from 1e-05 to 0.001, its range .*"
-            "Received: config.optimizer.learning_rate=0.004 of --preset=small",
+            "Received: config.optimizer.learning_rate=0.008 of --preset=small",
         ),
     ],
 )
