@@ -105,10 +105,10 @@ def small() -> dict:
     last 9 words, in products of whole windows, which a CPU computes faster than an LSTM's single
     steps. One dilation also means one product of the input for all levels.
 
-    The values were found by trials of 100 seconds and held over three seeds. They are in
-    docs/studies/ptb_small.csv, and docs/choosing.md tells of them. They have not run to their end. In so short a time fewer levels were
-    better still; eight, for longer runs, are a guess. Thirteen epochs take about as long as the ten
-    of `small_lstm`, by the tokens a second of one core.
+    The values were found by trials of 100 seconds and held over three seeds
+    (docs/studies/ptb_small.csv, docs/choosing.md). They have not run to their end. In so short a
+    time fewer levels were better still; eight, for longer runs, are a guess. Thirteen epochs take
+    about as long as the ten of `small_lstm`, by the tokens a second of one core.
 
     It has no weight dropout and no auxiliary loss, so that these ablations have no preset.
     """
