@@ -600,7 +600,7 @@ DAMAGES = [
     ("corpus.json", _replace(b"sha256", b"sha1"), "it lacks `sha256`"),
     ("corpus.json", _replace(b'"tokens"', b'"uokens"'), "do not fit its `checksum`"),
     ("corpus.json", lambda content: b'{"sha256": {}, "unknown": {}}', "it lacks `unknown.test`"),
-    ("vocabulary.txt", lambda content: b"", "non-empty word"),
+    ("vocabulary.txt", lambda content: b"", "it is empty"),
     ("vocabulary.txt", lambda content: content[:-1], "its checksum is not the run's"),
     ("vocabulary.txt", lambda content: b"\xef\xbb\xbf" + content, "its checksum is not the run's"),
     ("vocabulary.txt", _replace(b"\n", b"\r\n"), "checksum"),
