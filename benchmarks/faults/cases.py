@@ -5,6 +5,7 @@ second write to that file fails. A `*` stands for a time or a random number in a
 """
 
 import collections
+import dataclasses
 import errno
 import fnmatch
 import random
@@ -12,11 +13,10 @@ import re
 import signal
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from benchmarks.faults import outcomes, programs
-from benchmarks.faults.processes import Disturbance, Program, Runner
-from benchmarks.faults.programs import PROGRAMS
+from benchmarks.faults.processes import Disturbance, Runner
+from benchmarks.faults.programs import PROGRAMS, Program, Templates
 from benchmarks.faults.shim import Action, Fault
 
 # The share of each kind among the cases.
@@ -30,24 +30,15 @@ KINDS = {
 }
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 _FULL = ("ENOSPC", "EDQUOT")  # further errors of operations that take space
+FITS = 4096  # bytes of a file that a full disk still takes: a result, but no checkpoint
 _READING = ("open", "read", "stat", "list")
 # Operations that fail in a folder that is read-only, and in one that cannot even be read.
-_DENIED = ("open", "openwrite", "unlink", "rename", "mkdir", "list")
 _FOREIGN = ("@(openwrite|unlink|rename|mkdir)", "@(open|openwrite|list|unlink|rename|mkdir)")
-# By the end of the third part of a case's name.
-_ACTIONS = {
-    "before": Action.BEFORE,
-    "after": Action.AFTER,
-    "once": Action.ONCE,
-    "lasting": Action.LASTING,
-    "EACCES": Action.MATCHING,
-    "write": Action.SHORT,
-    "large": Action.FITS,
-}
 _UNIQUE = re.compile(r"(?<=events\.out\.tfevents\.).*|[0-9a-f]{20,}")
 
 
-class Operation(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Operation:
     """A file operation of an undisturbed run.
 
     Attributes:
@@ -62,12 +53,9 @@ class Operation(NamedTuple):
     at: int
     takes_space: bool
 
-    def __str__(self):
-        """Returns what a case says of it."""
-        return f"{self.name}:{self.path}:{self.at}"
 
-
-class Profile(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Profile:
     """An undisturbed run of a program.
 
     Attributes:
@@ -87,25 +75,31 @@ class Profile(NamedTuple):
     seconds: float
 
 
-def profile(program: Program, templates: Path, runner: Runner, place: Path) -> Profile:
+def profile(program: Program, templates: Templates, runner: Runner, place: Path) -> Profile:
     """Runs a program with nothing to disturb it.
 
     Raises:
         programs.PreparationError: it fails.
     """
-    folder = programs.copied(program, templates, place / "folder")
-    files = {name: (folder / name).stat().st_size for name in outcomes.contents(folder)}
+    folder = templates.copy(program, place / "folder")
+    files = {}
+    for name in outcomes.contents(folder):
+        files[name] = (folder / name).stat().st_size
     before = outcomes.read(folder)
     strays = {name: before[name] for name in before if _is_stray(name)}
     log = place / "operations"
-    ended = runner.run(program, folder, Disturbance(log=log))
+    ended = runner.run(program.command(folder), Disturbance(log=log))
     if ended.status:
         raise programs.PreparationError(f"{program.name} fails undisturbed: {ended}")
-    *lines, calls = log.read_text().splitlines()
+    lines = log.read_text().splitlines()
     log.unlink()
-    expected = strays | outcomes.read(folder)
     return Profile(
-        list(operations(lines)), int(calls), expected, ended.output, files, ended.seconds
+        list(operations(lines)),
+        ended.calls,
+        {**strays, **outcomes.read(folder)},
+        ended.output,
+        files,
+        ended.seconds,
     )
 
 
@@ -121,36 +115,42 @@ def operations(lines: Iterable[str]) -> Iterator[Operation]:
 
 def every(kind: str, program: Program, profile: Profile, generator: random.Random) -> list[str]:
     """Returns the cases of a kind for a program; at most a thousand where they are endless."""
-    ends = _ENDS[kind](profile, generator)
-    cases = (f"{kind}:{program.name}:{end}" for end in ends)
+    of_kind = {
+        "kills": _kills,
+        "stops": _stops,
+        "errors": _errors,
+        "damage": _damage,
+        "denied": _denied,
+        "pairs": _pairs,
+    }[kind]
+    cases = (f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator))
     return list(dict.fromkeys(cases))  # what is drawn may be drawn twice
 
 
-def _kills(profile, generator):
+def _kills(program, profile, generator):
     for index in range(1000):
         yield f"{SIGNALS[index % len(SIGNALS)]}:{generator.randint(1, profile.calls)}"
 
 
-def _stops(profile, generator):
+def _stops(program, profile, generator):
     for each in profile.operations:
         if each.name not in _READING:
-            yield f"before:{each}"
-            yield f"after:{each}"
+            for moment in ("before", "after"):
+                yield f"{moment}:{each.name}:{each.path}:{each.at}"
 
 
-def _errors(profile, generator):
+def _errors(program, profile, generator):
     for each in profile.operations:
-        numbers = ("EIO", *_FULL) if each.takes_space else ("EIO",)
-        for number in numbers:
-            yield f"{number}-once:{each}"
-            yield f"{number}-lasting:{each}"
+        for number in ("EIO", *(_FULL if each.takes_space else ())):
+            for long in ("once", "lasting"):
+                yield f"{number}-{long}:{each.name}:{each.path}:{each.at}"
         if each.name == "write":
-            yield f"short-write:{each}"
+            yield f"short-write:{each.name}:{each.path}:{each.at}"
         if each.name == "openwrite":
-            yield f"ENOSPC-large:{each}"
+            yield f"ENOSPC-large:{each.name}:{each.path}:{each.at}"
 
 
-def _damage(profile, generator):
+def _damage(program, profile, generator):
     for name, size in profile.files.items():
         if size and not _is_stray(name):
             yield from (f"flip:{name}:{generator.randrange(8 * size)}" for _ in range(40))
@@ -162,31 +162,21 @@ def _damage(profile, generator):
         yield from (f"cut:{checkpoints}:{at}" for at in (0, 100, 1000))
 
 
-def _denied(profile, generator):
-    for each in profile.operations:
-        if each.name in _DENIED:
-            yield f"EACCES:{each.name}:{each.path}:0"
-    folders = {str(Path(each.path).parent) for each in profile.operations}
-    for folder in sorted(folders - {"."}):
-        for operations in _FOREIGN:
-            yield f"EACCES:{operations}:{folder}/*:0"
+def _denied(program, profile, generator):
+    paths = {each.path: None for each in profile.operations}
+    for path in paths:
+        for operation in ("open", "openwrite", "unlink", "rename", "mkdir", "list"):
+            if any(each.path == path and each.name == operation for each in profile.operations):
+                yield f"EACCES:{operation}:{path}:0"
+    for folder in sorted({str(Path(path).parent) for path in paths} - {"."}):
+        yield from (f"EACCES:{operations}:{folder}/*:0" for operations in _FOREIGN)
 
 
-def _pairs(profile, generator):
+def _pairs(program, profile, generator):
     for _ in range(100):
         delay = generator.uniform(0, profile.seconds)
         yield f"both:{delay:.3f}:0"
         yield f"killed:{delay:.3f}:{generator.randint(1, profile.calls)}"
-
-
-_ENDS = {
-    "kills": _kills,
-    "stops": _stops,
-    "errors": _errors,
-    "damage": _damage,
-    "denied": _denied,
-    "pairs": _pairs,
-}
 
 
 def _is_stray(name):
@@ -230,6 +220,16 @@ def disturbance(how: str, rest: list[str]) -> Disturbance:
     if how in SIGNALS:
         return Disturbance(call=int(rest[0]), signal=signal.Signals[how])
     operation, path, at = rest
-    number, _, action = how.rpartition("-")
-    value = signal.SIGKILL if how in ("before", "after") else getattr(errno, number or how, 0)
-    return Disturbance(Fault(_ACTIONS[action], value, operation, path, int(at)))
+    where = dict(operation=operation, path=path, at=int(at))
+    if how in ("before", "after"):
+        return Disturbance(Fault(Action[how.upper()], signal.SIGKILL, **where))
+    number, _, long = how.partition("-")
+    actions = {
+        "once": Action.ONCE,
+        "lasting": Action.LASTING,
+        "large": Action.FITS,
+        "write": Action.SHORT,
+        "": Action.MATCHING,
+    }
+    value = getattr(errno, number, 0)
+    return Disturbance(Fault(actions[long], value, **where, fits=FITS))

@@ -3,12 +3,12 @@
 Seconds, rates, memory and names that hold a time differ between runs, and are left out.
 """
 
-import collections
 import csv
 import hashlib
 import io
 import json
 import re
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from google.protobuf import message
-from tensorboard.backend.event_processing import event_file_loader
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
 from trainers.data.files import CHECKSUM
@@ -24,7 +23,7 @@ from trainers.data.files import CHECKSUM
 Values = dict[str, Any]
 _MEASURED = {"cost/seconds", "cost/peak_bytes"}
 _RATE = re.compile(r".*_per_second")
-_LEFT = re.compile(r".*\.part|\.exporting-.*")
+_LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
 _VERSION = re.compile(r"models/(\d+)/")
 _EXPORTED = 2  # the version that an undisturbed export makes
 # A lock holds a process's number; a picture is drawn from the table; events that were written once
@@ -38,16 +37,15 @@ def read(folder: Path) -> Values:
     found: Values = {}
     events: list[tuple[int, str, float]] = []
     for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        name = re.sub(r"[0-9a-f]{16,}", "*", inside.as_posix())  # without random numbers
-        if any(_LEFT.fullmatch(part) for part in inside.parts):
-            found[f"left: {name}"] = True
+        name = path.relative_to(folder).as_posix()
+        if any(_LEFT.fullmatch(part) for part in path.relative_to(folder).parts):
+            found[f"left: {_plain(name)}"] = True
         elif not path.is_file() or _IGNORED.search(name):
             continue
         elif "tfevents" in path.name:
-            events += scalars(path)
+            events += scalars(path.read_bytes())
         else:
-            found[name] = _values(path)
+            found[_plain(name)] = _values(path)
     if events:
         found["tensorboard"] = sorted(events)
     return _without_repeated_versions(found)
@@ -86,17 +84,29 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
-def scalars(path: Path) -> list[tuple[int, str, float]]:
+def scalars(data: bytes) -> list[tuple[int, str, float]]:
     """Returns (step, tag, value) of a file of events, up to the first broken record."""
-    found = []
-    try:
-        for event in event_file_loader.EventFileLoader(str(path)).Load():
-            for each in event.summary.value:
-                if not _RATE.match(each.tag):
-                    found.append((event.step, each.tag, float(tf.make_ndarray(each.tensor))))
-    except (message.DecodeError, TypeError, ValueError):
-        pass
+    found, start = [], 0
+    while start + 12 <= len(data):
+        (size,) = struct.unpack_from("<Q", data, start)
+        record = data[start + 12 : start + 12 + size]
+        if len(record) < size:
+            break
+        start += size + 16
+        try:
+            found += _scalars_of(tf.compat.v1.Event.FromString(record))
+        except (message.DecodeError, TypeError, ValueError):
+            break
     return found
+
+
+def _scalars_of(event):
+    scalars = []
+    for each in event.summary.value:
+        value = float(tf.make_ndarray(each.tensor))
+        if not _RATE.match(each.tag):
+            scalars.append((event.step, each.tag, value))
+    return scalars
 
 
 def _values(path):
@@ -150,11 +160,12 @@ def _without_repeated_versions(found):
     If an export is stopped after it has completed its version, giving its command again makes the
     same version once more.
     """
-    versions: dict[int, Values] = collections.defaultdict(dict)
+    versions: dict[int, Values] = {}
     for name, value in found.items():
         match = _VERSION.match(name)
         if match:
-            versions[int(match[1])][name.removeprefix(match[0])] = value
+            files = versions.setdefault(int(match[1]), {})
+            files[name.removeprefix(match[0])] = value
     kept = dict(found)
     for number, files in versions.items():
         if number > _EXPORTED and files == versions.get(number - 1):
@@ -163,11 +174,21 @@ def _without_repeated_versions(found):
     return kept
 
 
+def _plain(name):
+    """Returns a name without its random numbers and times."""
+    return re.sub(r"[0-9a-f]{16,}", "*", name)
+
+
 def _where(expected, actual):
     """Returns a few words on how two values differ."""
+    if isinstance(actual, str) and actual.startswith("cannot"):
+        return f" ({actual})"
     if isinstance(expected, dict) and isinstance(actual, dict):
-        keys = [key for key in expected | actual if expected.get(key) != actual.get(key)]
+        both = {**expected, **actual}
+        keys = [key for key in both if expected.get(key) != actual.get(key)]
         return f" ({', '.join(map(str, keys[:4]))})"
-    if isinstance(expected, bytes):
-        return ""
-    return f" ({str(expected)[:100]} against {str(actual)[:100]})"
+    if isinstance(expected, list) and isinstance(actual, list):
+        fewer = [row for row in expected if row not in actual]
+        more = [row for row in actual if row not in expected]
+        return f" ({len(expected)} and {len(actual)}; {fewer[:1]} against {more[:1]})"
+    return ""

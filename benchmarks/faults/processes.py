@@ -10,16 +10,19 @@ process, in which TensorFlow has not begun.
 
 import contextlib
 import dataclasses
+import mmap
 import multiprocessing
 import os
 import resource
 import runpy
+import select
 import signal
+import struct
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -27,29 +30,24 @@ from absl import flags
 from benchmarks.faults import shim
 from trainers.training import stopping
 
-LIMIT_SECONDS = 60  # a command takes one second; after this it counts as hung
-HUNG = 128 + signal.SIGALRM
-KILLED = 128 + signal.SIGKILL
+LIMIT_SECONDS = 60.0  # a command takes one second; after this it counts as hung
+_FACTS = struct.Struct("qq")  # whether the fault has come, and how many calls were counted
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """A command, and the folder in which it begins.
+class Command:
+    """The command of a child process.
 
     Attributes:
-        name: what cases call it.
         module: run as `python -m` runs it.
-        arguments: its flags; `{folder}` stands for the folder.
-        prepare: fills the empty folder.
-        share: its share of the cases.
-        graphs: whether it runs TensorFlow's graphs.
+        arguments: its flags.
+        folder: only operations below it can go wrong.
+        graphs: whether it runs any.
     """
 
-    name: str
     module: str
     arguments: Sequence[str]
-    prepare: Callable[["Runner", Path], None]
-    share: int
+    folder: Path
     graphs: bool = False
 
 
@@ -61,7 +59,7 @@ class Disturbance:
         fault: a file operation that goes wrong.
         call: the number of the Python function call at which a signal comes, from 1; 0: none.
         signal: its number.
-        log: a file that lists the operations, and then the number of calls; None: no list.
+        log: a file that lists the operations; None: no list.
         delay: seconds before the command begins.
     """
 
@@ -81,12 +79,59 @@ class Ended:
         output: what it wrote to stdout.
         errors: what it wrote to stderr.
         seconds: of its processor time.
+        hung: whether it took too long and was killed.
+        begun: whether the fault has come; always true for a killed child.
+        calls: how many calls of Python functions there were.
     """
 
     status: int
     output: str
     errors: str
     seconds: float
+    hung: bool
+    begun: bool
+    calls: int
+
+
+class _Child:
+    """A running command."""
+
+    def __init__(self, command: Command, disturbance: Disturbance) -> None:
+        self._facts = mmap.mmap(-1, _FACTS.size)
+        self._facts[:] = _FACTS.pack(1, 0)
+        self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                _become(command, disturbance, self._streams, self._facts)
+            finally:  # the child must never go on as a copy of its parent
+                os._exit(1)
+
+    def wait(self, limit: float = LIMIT_SECONDS) -> Ended:
+        """Waits for the end; kills the child after the limit."""
+        descriptor = os.pidfd_open(self._pid)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        hung = not poll.poll(1000 * limit)
+        if hung:
+            os.kill(self._pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self._pid, 0)
+        os.close(descriptor)
+        code = os.waitstatus_to_exitcode(status)
+        begun, calls = _FACTS.unpack(self._facts)
+        self._facts.close()
+        output, errors = (_drained(stream) for stream in self._streams)
+        return Ended(
+            128 - code if code < 0 else code,
+            output,
+            errors,
+            usage.ru_utime + usage.ru_stime,
+            hung,
+            bool(begun),
+            calls,
+        )
 
 
 class Runner:
@@ -100,52 +145,27 @@ class Runner:
         self._connection, theirs = context.Pipe()
         context.Process(target=_fork_when_asked, args=(theirs,), daemon=True).start()
 
-    def run(self, program: Program, folder: Path, disturbance: Disturbance | None = None) -> Ended:
-        """Runs a command in its folder; only operations below it can go wrong."""
-        (ended,) = self.together(program, folder, [disturbance or Disturbance()])
+    def run(self, command: Command, disturbance: Disturbance | None = None) -> Ended:
+        """Runs a command to its end."""
+        (ended,) = self.together([(command, disturbance or Disturbance())])
         return ended
 
-    def together(
-        self, program: Program, folder: Path, disturbances: Sequence[Disturbance]
-    ) -> list[Ended]:
-        """Runs a command as often as there are disturbances, at once, to their ends."""
-        if not program.graphs:
-            return _run_here(program, folder, disturbances)
-        self._connection.send((program, folder, disturbances))
+    def together(self, commands: Sequence[tuple[Command, Disturbance]]) -> list[Ended]:
+        """Runs commands at once, to their ends."""
+        if not any(command.graphs for command, _ in commands):
+            return _run_here(commands)
+        self._connection.send(commands)
         return self._connection.recv()
 
 
 def _fork_when_asked(connection):
     while True:
-        connection.send(_run_here(*connection.recv()))
+        connection.send(_run_here(connection.recv()))
 
 
-def _run_here(program, folder, disturbances):
-    children = [_begun(program, folder, each) for each in disturbances]
-    return [_ended(*child) for child in children]
-
-
-def _begun(program, folder, disturbance):
-    """Begins a child; returns its number, and what will be its stdout and its stderr."""
-    streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        try:
-            _become(program, folder, disturbance, streams)
-        finally:  # the child must never go on as a copy of its parent
-            os._exit(1)
-    return child, streams
-
-
-def _ended(child, streams):
-    """Waits for the end of a child."""
-    _, status, usage = os.wait4(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    output, errors = (_drained(stream) for stream in streams)
-    seconds = usage.ru_utime + usage.ru_stime
-    return Ended(128 - code if code < 0 else code, output, errors, seconds)
+def _run_here(commands):
+    children = [_Child(*each) for each in commands]
+    return [child.wait() for child in children]
 
 
 def _drained(stream):
@@ -154,34 +174,31 @@ def _drained(stream):
         return file.read().decode(errors="replace")
 
 
-def _become(program, folder, disturbance, streams):
+def _become(command, disturbance, streams, facts):
     """Turns this process into the command, and ends it."""
     time.sleep(disturbance.delay)
-    signal.alarm(LIMIT_SECONDS)
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.environ["HOME"] = str(folder)
-    sys.argv = [program.module, *(each.format(folder=folder) for each in program.arguments)]
+    os.environ["HOME"] = str(command.folder)
+    sys.argv = [command.module, *command.arguments]
     flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if _is_ours(name)])
     flags.FLAGS.unparse_flags()
     if disturbance.log:
-        log = os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        shim.log_to(log)
-    shim.arm(folder, disturbance.fault)
+        shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
+    shim.arm(command.folder, disturbance.fault)
     # This process may ignore the signal, as one started in the background does.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     stopping.listen(importing=True)  # as `trainers` does where Python begins with a command
-    status = _status_of(program.module, disturbance)
+    status = _status_of(lambda: _main(command.module, disturbance))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())
     for thread in threading.enumerate():  # as Python does
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    if disturbance.log:
-        os.write(log, f"{shim.calls()}\n".encode())
     os._exit(status)
 
 
@@ -189,15 +206,19 @@ def _is_ours(name):
     return "benchmarks" in flags.FLAGS.find_module_defining_flag(name, "")
 
 
-def _status_of(module, disturbance):
-    """Runs a module, and returns the exit status that Python would have."""
+def _main(module, disturbance):
     if disturbance.call or disturbance.log:
         shim.count_calls(disturbance.call, disturbance.signal)
     try:
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        finally:
-            shim.stop_counting()
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        shim.stop_counting()
+
+
+def _status_of(main):
+    """Returns the exit status that Python would have after `main`."""
+    try:
+        main()
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return int(end.code or 0) & 0xFF

@@ -1,17 +1,21 @@
 """The commands to disturb, and the folders in which they begin."""
 
+import dataclasses
 import random
 import shutil
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.faults import quick, shim
-from benchmarks.faults.processes import KILLED, Disturbance, Program
+from benchmarks.faults.processes import Command, Disturbance, Runner
 
 RUN, TEXT, MODELS = "run", "text", "models"
 # Files of users and their file managers, which no command may touch.
 STRAYS = ("notes.txt", "metrics (copy).csv")
 STRAY_CHECKPOINTS = ("step-foo.npz", "step-00000004 (copy).npz", "best.npz~")
+# The renaming of the last checkpoint of the second epoch, of three.
+_HALF = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", f"{RUN}/checkpoints/step-00000006*")
 _SMALL_TEXT_MODEL = {
     "model.units": 4,
     "model.output_units": 4,
@@ -32,6 +36,32 @@ _SMALL_TEXT_MODEL = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A command, and the folder in which it begins.
+
+    Attributes:
+        name: what cases call it.
+        module: what is run.
+        arguments: its flags; `{folder}` stands for the folder.
+        prepare: fills the empty folder.
+        share: its share of the cases.
+        graphs: whether it runs TensorFlow's graphs.
+    """
+
+    name: str
+    module: str
+    arguments: Sequence[str]
+    prepare: Callable[[Runner, Path], None]
+    share: int
+    graphs: bool = False
+
+    def command(self, folder: Path) -> Command:
+        """Returns the command, with its folder."""
+        arguments = [each.format(folder=folder) for each in self.arguments]
+        return Command(self.module, arguments, folder, self.graphs)
+
+
 class PreparationError(Exception):
     """An undisturbed command failed."""
 
@@ -40,31 +70,23 @@ def _nothing(runner, folder):
     del runner, folder
 
 
-def _run(runner, program, folder, killed_after="", operation="rename", at=1):
-    """Runs a command to its end, or kills it after the `at`-th operation on a file."""
-    fault = shim.Fault()
-    if killed_after:
-        fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, operation, killed_after, at)
-    ended = runner.run(program, folder, Disturbance(fault))
-    if ended.status != (KILLED if killed_after else 0):
-        raise PreparationError(f"{program.name} with {fault}: {ended}")
-
-
 def _half_run(runner, folder):
-    """A run that was killed after its second epoch of three, with files of the user."""
-    _run(runner, TRAIN, folder, f"{RUN}/checkpoints/step-00000006*")
+    """A run that was killed after its second epoch, with files of the user."""
+    ended = runner.run(TRAIN.command(folder), Disturbance(_HALF))
+    if ended.status != 128 + signal.SIGKILL:
+        raise PreparationError(f"no checkpoint of step 6: {ended}")
     _add_strays(folder / RUN)
 
 
 def _finished_run(runner, folder):
-    _run(runner, TRAIN, folder)
+    _finish(runner, TRAIN, folder)
     _add_strays(folder / RUN)
 
 
 def _exported_run(runner, folder):
     """A finished run, and a model's folder with a version in it."""
-    _run(runner, TRAIN, folder)
-    _run(runner, EXPORT, folder)
+    _finish(runner, TRAIN, folder)
+    _finish(runner, EXPORT, folder)
     (folder / MODELS / "notes.txt").write_text("mine\n")
 
 
@@ -81,19 +103,30 @@ def _text(runner, folder):
 
 def _encoded_text(runner, folder):
     _text(runner, folder)
-    _run(runner, ENCODE, folder)
+    _finish(runner, ENCODE, folder)
 
 
 def _half_encoded_text(runner, folder):
     """A text whose encoding was killed in its second file of ids."""
     _text(runner, folder)
-    _run(runner, ENCODE, folder, "*/validation.ids", operation="write")
+    fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "write", "*/validation.ids")
+    ended = runner.run(ENCODE.command(folder), Disturbance(fault))
+    if ended.status != 128 + signal.SIGKILL:
+        raise PreparationError(f"no second file of ids: {ended}")
 
 
 def _half_text_run(runner, folder):
-    """A run of a language model that was killed after its second checkpoint."""
     _text(runner, folder)
-    _run(runner, LANGUAGE, folder, f"{RUN}/checkpoints/step-*", at=2)
+    fault = dataclasses.replace(_HALF, path=f"{RUN}/checkpoints/step-*", at=2)
+    ended = runner.run(LANGUAGE.command(folder), Disturbance(fault))
+    if ended.status != 128 + signal.SIGKILL:
+        raise PreparationError(f"no second checkpoint: {ended}")
+
+
+def _finish(runner, program, folder):
+    ended = runner.run(program.command(folder))
+    if ended.status:
+        raise PreparationError(f"{program.name} failed: {ended}")
 
 
 def _add_strays(run):
@@ -104,10 +137,9 @@ def _add_strays(run):
 
 
 _TRAINING = (*quick.flags(), f"--workdir={{folder}}/{RUN}")
+_TEXT_FLAGS = ("--task=text", "--preset=small", f"--data_dir={{folder}}/{TEXT}")
 _TEXT_RUN = (
-    "--task=text",
-    "--preset=small",
-    f"--data_dir={{folder}}/{TEXT}",
+    *_TEXT_FLAGS,
     f"--workdir={{folder}}/{RUN}",
     *(f"--config.{name}={value}" for name, value in _SMALL_TEXT_MODEL.items()),
 )
@@ -134,18 +166,33 @@ EXPORT = Program(
     graphs=True,
 )
 LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _half_text_run, 1)
-_ALL = (TRAIN, RESUME, AGAIN, EVALUATE, ENCODE, ENCODE_ON, ENCODED, EXPORT, LANGUAGE)
+_ENCODERS = (ENCODE, ENCODE_ON, ENCODED)
+_ALL = (TRAIN, RESUME, AGAIN, EVALUATE, *_ENCODERS, EXPORT, LANGUAGE)
 PROGRAMS = {program.name: program for program in _ALL}
 
 
-def copied(program: Program, templates: Path, place: Path) -> Path:
-    """Returns a place, which becomes a copy of the folder in which a program begins.
+class Templates:
+    """The folders in which programs begin; each is made once.
 
     Args:
-        program: the program.
-        templates: holds such a folder for each program.
-        place: what it holds is removed.
+        folder: where they stand.
     """
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(templates / program.name, place)
-    return place
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def make(self, program: Program, runner: Runner) -> None:
+        """Makes the folder of a program."""
+        # The cases run here too, so paths inside of files stay the same.
+        place = self.copy(None, self._folder / "place")
+        program.prepare(runner, place)
+        shutil.move(place, self._folder / program.name)
+
+    def copy(self, program: Program | None, place: Path) -> Path:
+        """Returns a copy of a program's folder; an empty folder for None."""
+        shutil.rmtree(place, ignore_errors=True)
+        if program is None:
+            place.mkdir(parents=True)
+        else:
+            shutil.copytree(self._folder / program.name, place)
+        return place

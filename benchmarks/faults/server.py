@@ -19,7 +19,7 @@ from absl import flags
 from etils import epath
 
 from benchmarks.faults import cases, processes, quick, trial
-from benchmarks.faults.programs import PROGRAMS
+from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.trial import Finding
 from trainers.cli import config_flags
 
@@ -53,20 +53,20 @@ def findings(
     quick.install()
     runners = [processes.Runner() for _ in range(lanes)]  # before TensorFlow computes
     _warm_up(folder)
-    templates, profiles = folder / "templates", {}
-    for name in {case.split(":")[1] for case in given} or PROGRAMS:
-        program = PROGRAMS[name]
-        (templates / name).mkdir(parents=True)
-        program.prepare(runners[0], templates / name)
-        profiles[name] = cases.profile(program, templates, runners[0], folder / "profile")
+    templates, profiles = Templates(folder / "templates"), {}
+    needed = {case.split(":")[1] for case in given} or PROGRAMS
+    for name in needed:
+        templates.make(PROGRAMS[name], runners[0])
+        place = folder / "profile"
+        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], place)
     gc.collect()
     gc.freeze()  # so that children share what they only read
 
-    context = multiprocessing.get_context("fork")
+    def chosen():
+        return iter(given) if given else cases.drawn(profiles, list(kinds), seed, most)
+
     receivers = []
     for lane, runner in enumerate(runners):
-        chosen = given or cases.drawn(profiles, kinds, seed, most)
-        mine = itertools.islice(chosen, lane, None, lanes)
         trying = functools.partial(
             trial.tried,
             profiles=profiles,
@@ -74,10 +74,21 @@ def findings(
             runner=runner,
             place=folder / f"lane{lane}",
         )
-        receiver, sender = context.Pipe(duplex=False)
-        context.Process(target=_lane, args=(mine, trying, deadline, sender)).start()
-        sender.close()
-        receivers.append(receiver)
+        mine = itertools.islice(chosen(), lane, None, lanes)
+        receivers.append(_begin(mine, trying, deadline))
+    yield from _received(receivers)
+
+
+def _begin(mine, trying, deadline):
+    """Begins a process that tries cases; returns the end of its pipe."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    context.Process(target=_lane, args=(mine, trying, deadline, sender)).start()
+    sender.close()
+    return receiver
+
+
+def _received(receivers):
     while receivers:
         for each in connection.wait(receivers):
             try:

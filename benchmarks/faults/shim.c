@@ -26,8 +26,6 @@ enum { NOTHING, BEFORE, AFTER, ONCE, LASTING, MATCHING, SHORT, FITS };  // as in
 
 enum { DESCRIPTORS = 4096, TAKES_SPACE = 1 };
 
-enum { FITS_BYTES = 4096 };  // that a full disk still takes: a result, but no checkpoint
-
 static struct {
   char prefix[PATH_MAX];
   char operation[32];
@@ -35,9 +33,10 @@ static struct {
   int at;               // which of the operations that match, counted from 1
   int action;
   int value;  // a signal or an errno
+  long fits;  // bytes that a file may have, of FITS
 } plan;
 
-static int matched, begun, log_to = -1;  // `begun`: whether the fault has come
+static int matched, begun, log_to = -1;
 static char *opened[DESCRIPTORS];       // paths below the prefix
 static long long written[DESCRIPTORS];  // bytes, since it was opened
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -45,19 +44,21 @@ static long long events, event_at;
 static int event_signal;
 
 void faults_arm(const char *prefix, const char *operation, const char *path, int at, int action,
-                int value) {
+                int value, long fits) {
   snprintf(plan.prefix, sizeof plan.prefix, "%s", prefix);
   snprintf(plan.operation, sizeof plan.operation, "%s", operation);
   snprintf(plan.path, sizeof plan.path, "%s", path);
-  plan.at = at, plan.action = action, plan.value = value;
+  plan.at = at, plan.action = action, plan.value = value, plan.fits = fits;
   matched = begun = 0;
 }
 
 void faults_log(int descriptor) { log_to = descriptor; }
 
+int faults_begun(void) { return begun; }
+
 void faults_events(long long at, int number) { events = 0, event_at = at, event_signal = number; }
 
-int faults_counted(void) { return (int)events; }
+long long faults_counted(void) { return events; }
 
 // A Py_tracefunc: what each call of a Python function does, once PyEval_SetProfile is given it.
 int faults_event(void *object, void *frame, int what, void *argument) {
@@ -136,7 +137,7 @@ static Verdict judge(const char *operation, const char *path, int flags, int des
       verdict.shortened = now && size > 1;
       break;
     case FITS:
-      if (begun && size && written[descriptor] + (long long)size > FITS_BYTES)
+      if (begun && size && written[descriptor] + (long long)size > plan.fits)
         verdict.error = plan.value;
       break;
   }

@@ -28,7 +28,7 @@ class Action(enum.IntEnum):
         LASTING: it fails, and so do all later ones; on a full disk those that take space.
         MATCHING: all matching operations fail.
         SHORT: it writes half of its bytes.
-        FITS: from here on no file can grow beyond 4096 bytes.
+        FITS: from here on no file can grow beyond a limit.
     """
 
     NOTHING = 0
@@ -51,6 +51,7 @@ class Fault:
         operation: its name, as shim.c calls it, or a pattern.
         path: the file below the folder that is watched, or a pattern.
         at: its number among the operations that match, from 1.
+        fits: the limit of a file's size in bytes.
     """
 
     action: Action = Action.NOTHING
@@ -58,6 +59,7 @@ class Fault:
     operation: str = "*"
     path: str = "*"
     at: int = 1
+    fits: int = 0
 
 
 def build(folder: Path) -> Path | None:
@@ -85,12 +87,18 @@ def arm(prefix: Path, fault: Fault) -> None:
         fault.at,
         int(fault.action),
         fault.value,
+        ctypes.c_long(fault.fits),
     )
 
 
 def log_to(descriptor: int) -> None:
     """Writes a line for each operation to a file: its name, path and flags."""
     ctypes.CDLL(None).faults_log(descriptor)
+
+
+def begun() -> bool:
+    """Returns whether the fault has come."""
+    return bool(ctypes.CDLL(None).faults_begun())
 
 
 def count_calls(at: int = 0, signal: int = 0) -> None:
@@ -108,4 +116,6 @@ def stop_counting() -> None:
 
 def calls() -> int:
     """Returns the number of counted calls."""
-    return ctypes.CDLL(None).faults_counted()
+    counted = ctypes.CDLL(None).faults_counted
+    counted.restype = ctypes.c_longlong
+    return counted()

@@ -11,10 +11,10 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.faults import cases, outcomes, programs
+from benchmarks.faults import cases, outcomes
 from benchmarks.faults.cases import Profile
-from benchmarks.faults.processes import HUNG, KILLED, Disturbance, Program, Runner
-from benchmarks.faults.programs import EXPORT, PROGRAMS
+from benchmarks.faults.processes import Disturbance, Runner
+from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
 from trainers.cli.command import Status
 
 # Lines that libraries log; they are no messages of ours.
@@ -61,7 +61,7 @@ class Finding:
 def tried(
     case: str,
     profiles: Mapping[str, Profile],
-    templates: Path,
+    templates: Templates,
     runner: Runner,
     place: Path,
 ) -> Finding:
@@ -70,68 +70,78 @@ def tried(
     Args:
         case: its name.
         profiles: of the programs, by name.
-        templates: holds the folders in which they begin.
+        templates: the folders in which they begin.
         runner: runs their commands.
         place: a folder for this process alone.
     """
     kind, name, how, *rest = case.split(":")
     program = PROGRAMS[name]
-    folder = programs.copied(program, templates, place / "folder")
+    folder = templates.copy(program, place / "folder")
     trial = _Trial(program, profiles[name], runner, folder, Finding(case))
     if kind == "damage":
         trial.damaged(how, *rest)
     elif kind == "pairs":
         trial.paired(how, *rest)
     else:
-        trial.disturbed(how, rest)
+        trial.disturbed(cases.disturbance(how, rest), how)
     return trial.finding
 
 
-@dataclasses.dataclass
 class _Trial:
     """A case that is being tried."""
 
-    program: Program
-    profile: Profile
-    runner: Runner
-    folder: Path
-    finding: Finding
-    said: str = ""
+    def __init__(
+        self,
+        program: Program,
+        profile: Profile,
+        runner: Runner,
+        folder: Path,
+        finding: Finding,
+    ) -> None:
+        self._runner = runner
+        self._program = program
+        self._profile = profile
+        self._folder = folder
+        self.finding = finding
+        self._command = program.command(folder)
+        self._step = outcomes.newest_step(folder)
+        self._before = outcomes.contents(folder)
+        self._said = ""
 
-    def disturbed(self, how: str, rest: list[str]) -> None:
-        """Disturbs the command; no checkpoint may be lost, and done must mean done."""
-        before = outcomes.newest_step(self.folder)
-        ended = self._run(cases.disturbance(how, rest))
+    def disturbed(self, disturbance: Disturbance, how: str) -> None:
+        ended = self._runner.run(self._command, disturbance)
+        self._note(ended)
         self._check_end(ended, _statuses(how) | self._crashes(how))
-        step = outcomes.newest_step(self.folder)
-        if step < before:
-            self.finding.lost.append(f"steps {step + 1} to {before}")
+        self._check_steps()
         if ended.status == 0:
             self.finding.wrong += [f"done, it says; but {each}" for each in self._found()]
         self._finish()
 
     def damaged(self, how: str, name: str, at: str) -> None:
         """Damages a file: a message must name it unless nothing changes, and it must be kept."""
-        for path in self.folder.glob(name):
+        for path in self._folder.glob(name):
             _damage(path, how, int(at))
-        before = outcomes.contents(self.folder)
-        ended = self._run()
+        self._before = outcomes.contents(self._folder)
+        ended = self._runner.run(self._command)
+        self._note(ended)
         self._check_end(ended, {Status.DONE, Status.REFUSED})
-        told = fnmatch.fnmatchcase(self.said, f"*{Path(name).name}*")
+        told = re.search(fnmatch.translate(f"*{Path(name).name}*"), self._said)
         if ended.status:
-            if not told and "belongs to" not in self.said:  # of other values, it is another run's
+            if not told and "belongs to" not in self._said:  # of other values, it is another run's
                 self.finding.wrong.append(f"the message does not name {name}")
-            self._check_kept(before)
+            self._check_kept(self._before)
             return
-        if told and name in before and ("/checkpoints/" in name or name.endswith(".csv")):
-            self._check_kept({name: before[name]})
+        if told and ("/checkpoints/" in name or name.endswith(".csv")):
+            before = self._before
+            self._check_kept({key: before[key] for key in before if key == name})
         self.finding.different += self._found(name)
 
     def paired(self, how: str, delay: str, call: str) -> None:
         """Runs two processes and may kill one; neither may disturb the other."""
         first = Disturbance(call=int(call), signal=signal.SIGKILL)
         second = Disturbance(delay=float(delay))
-        ends = self.runner.together(self.program, self.folder, [first, second])
+        pair = [(self._command, first), (self._command, second)]
+        ends = self._runner.together(pair)
         allowed = {Status.DONE, Status.REFUSED}
         for ended, statuses in zip(ends, (_statuses("SIGKILL"), allowed), strict=True):
             self._note(ended)
@@ -142,25 +152,21 @@ class _Trial:
 
     def _finish(self):
         """Gives the command again, and compares."""
-        again = self._run()
+        again = self._runner.run(self._command)
+        self._note(again)
         self._check_end(again, {Status.DONE})
         if again.status:
             self.finding.wrong.append("the command does not go on")
         self.finding.different += self._found()
-        expected = self.profile.output.splitlines()[-1:]
-        last = again.output.splitlines()[-1:]
-        if last != expected and self.program is not EXPORT:  # that tells a version's number
-            self.finding.different.append(f"it says {last} instead of {expected}")
-
-    def _run(self, disturbance=None):
-        ended = self.runner.run(self.program, self.folder, disturbance)
-        self._note(ended)
-        return ended
+        outputs = (self._profile.output, again.output)
+        ends = [output.splitlines()[-1:] for output in outputs]
+        if ends[0] != ends[1] and self._program is not EXPORT:  # that tells a version's number
+            self.finding.different.append(f"it says {ends[1]} instead of {ends[0]}")
 
     def _note(self, ended):
         finding = self.finding
         finding.seconds += ended.seconds
-        self.said += ended.output + ended.errors
+        self._said += ended.output + ended.errors
         finding.statuses.append(ended.status)
         errors = ended.errors.splitlines()
         lines = [line for line in errors if not _LOGGED.fullmatch(line)]
@@ -171,51 +177,56 @@ class _Trial:
     def _check_end(self, ended, statuses):
         """Checks the exit status of a command, and that a refusal is one line."""
         wrong = self.finding.wrong
-        if ended.status == HUNG:
+        if ended.hung:
             wrong.append("it hangs")
-        errors = ended.errors.strip().splitlines()
-        traceback = "Traceback" in ended.errors
-        if traceback:
-            wrong.append(f"a traceback: {errors[-1][:200]}")
+        if "Traceback" in ended.errors:
+            wrong.append(f"a traceback: {ended.errors.strip().splitlines()[-1][:200]}")
         if ended.status not in statuses:
             wrong.append(f"exit status {ended.status}")
+        errors = ended.errors.splitlines()
         lines = [line for line in errors if line.startswith("error: ")]
         due = ended.status in (Status.REFUSED, Status.NOT_FINITE, Status.NOT_KEPT)
-        if len(lines) != int(due) and not traceback:
+        if len(lines) != int(due) and "Traceback" not in ended.errors:
             wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
 
     def _crashes(self, how):
         """TensorFlow's own code crashes if it cannot read a SavedModel that it has just written."""
-        if self.program is EXPORT and how == "EIO-lasting":
+        if self._program is EXPORT and how == "EIO-lasting":
             return {128 + signal.SIGSEGV}
         return set()
 
+    def _check_steps(self):
+        """Checks that the newest checkpoint is no older than before."""
+        step = outcomes.newest_step(self._folder)
+        if step < self._step:
+            self.finding.lost.append(f"steps {step + 1} to {self._step}")
+
     def _check_kept(self, before):
         """Checks that every file is still there, under any name."""
-        now = set(outcomes.contents(self.folder).values())
+        now = set(outcomes.contents(self._folder).values())
         names = [name for name, digest in before.items() if digest not in now]
         self.finding.lost += [name for name in names if not _LIVING.fullmatch(name)]
 
     def _found(self, damaged=""):
         """Returns how the folder differs from that of an undisturbed run."""
-        left = outcomes.read(self.folder)
-        differing = outcomes.differences(self.profile.expected, left)
+        left = outcomes.read(self._folder)
+        differing = outcomes.differences(self._profile.expected, left)
         return [each for each in differing if not self._may_differ(each, damaged)]
 
     def _may_differ(self, difference, damaged):
         name, _, what = difference.partition(" ")
         if damaged and fnmatch.fnmatch(name, f"{damaged}*"):  # itself, or as it was set aside
             return True
-        if damaged == _BEST and damaged in self.said:
+        if damaged == _BEST and damaged in self._said:
             return bool(_OF_BEST.match(difference))  # it has told what is gone
         if name == "left:":  # the next command clears it
             return len(self.finding.statuses) == 1
         if name.rpartition("/")[2].removesuffix(".unreadable") in outcomes.RECORDS:
             of_record = any(each in damaged for each in outcomes.RECORDS)
-            return of_record or bool(_RECORDS_TOLD.search(self.said))
+            return of_record or bool(_RECORDS_TOLD.search(self._said))
         if _CHECKPOINT.fullmatch(name):
             # The last one counts. One before it may be missing, or could not be removed.
-            last = max(filter(_CHECKPOINT.fullmatch, self.profile.expected))
+            last = max(filter(_CHECKPOINT.fullmatch, self._profile.expected))
             return what in ("is new", "is missing") and name < last
         return False
 
@@ -236,7 +247,7 @@ def _damage(path, how, at):
 def _statuses(how):
     """Returns the exit statuses with which a command may end that is disturbed so."""
     if how in ("SIGKILL", "before", "after"):
-        return {Status.DONE, KILLED}
+        return {Status.DONE, 128 + signal.SIGKILL}
     if how in cases.SIGNALS:
         return {Status.DONE, 128 + signal.Signals[how]}
     return {Status.DONE, Status.REFUSED, Status.NOT_KEPT}

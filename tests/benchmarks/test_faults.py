@@ -1,5 +1,6 @@
 """The benchmark of faults: the library that makes them, the names of cases, and a minute of it."""
 
+import dataclasses
 import errno
 import json
 import random
@@ -16,7 +17,7 @@ import tensorflow as tf
 from benchmarks.faults import cases, outcomes, shim, trial
 from benchmarks.faults.__main__ import KINDS, table, told
 from benchmarks.faults.processes import Ended
-from benchmarks.faults.programs import PROGRAMS
+from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.shim import Action, Fault
 from tests import ROOT
 
@@ -99,6 +100,11 @@ def test_a_process_is_killed_before_or_after_an_operation(try_with, action, cont
         ),
         (f"Fault(Action.MATCHING, {errno.EIO}, 'write')", ["EIO", "EIO", "None", "end"], 0),
         ("Fault(Action.SHORT, 0, 'write', 'a', 2)", ["8", "4", "None", "end"], 12),
+        (
+            f"Fault(Action.FITS, {NO_SPACE}, 'openwrite', 'a', fits=10)",
+            ["8", "ENOSPC", "None", "end"],
+            8,
+        ),
         (f"Fault(Action.ONCE, {NO_SPACE}, 'write', 'b', 1)", ["8", "8", "None", "end"], 16),
     ],
 )
@@ -106,15 +112,6 @@ def test_an_operation_fails_once_or_from_then_on(try_with, fault, told, content)
     status, output, _ = try_with(fault, WRITE)
     assert (status, output) == (0, told)
     assert (try_with.folder / "a").stat().st_size == content
-
-
-def test_a_full_disk_still_takes_small_files(try_with):
-    lines = """
-        for name, size in {"small": 4096, "large": 4097}.items():
-            told(os.write, os.open(here / name, os.O_CREAT | os.O_WRONLY), bytes(size))
-    """
-    _, output, _ = try_with(f"Fault(Action.FITS, {NO_SPACE}, 'openwrite')", lines)
-    assert output == ["4096", "ENOSPC"]
 
 
 NAMES = """
@@ -233,7 +230,7 @@ def test_a_seed_draws_the_same_cases_and_none_twice(profile):
 
 def test_a_name_says_what_goes_wrong():
     fault = cases.disturbance("ENOSPC-lasting", ["write", "run/a", "2"]).fault
-    assert fault == Fault(Action.LASTING, NO_SPACE, "write", "run/a", 2)
+    assert fault == Fault(Action.LASTING, NO_SPACE, "write", "run/a", 2, cases.FITS)
     assert cases.disturbance("before", ["sync", "a", "1"]).fault.value == signal.SIGKILL
     killed = cases.disturbance("SIGTERM", ["77"])
     assert (killed.call, killed.signal, killed.fault.action) == (77, signal.SIGTERM, Action.NOTHING)
@@ -277,14 +274,14 @@ class Scripted:
     def __init__(self, *calls):
         self.calls = list(calls)
 
-    def run(self, program, folder, disturbance=None):
+    def run(self, command, disturbance=None):
         status, errors, result = self.calls.pop(0)
-        (folder / "run").mkdir(exist_ok=True)
+        (command.folder / "run").mkdir(exist_ok=True)
         if result is None:
-            (folder / "run" / "notes.txt").unlink(missing_ok=True)
+            (command.folder / "run" / "notes.txt").unlink(missing_ok=True)
         else:
-            (folder / "run" / "result.txt").write_text(result)
-        return Ended(status, "the end\n", errors, 0.1)
+            (command.folder / "run" / "result.txt").write_text(result)
+        return Ended(status, "the end\n", errors, 0.1, False, True, 0)
 
 
 DONE = (0, "", "right")
@@ -318,12 +315,12 @@ def test_what_should_not_be_is_noticed(tmp_path, profile, calls, found):
     template.mkdir(parents=True)
     (template / "notes.txt").write_text("mine\n")
     expected = {"run/notes.txt": b"mine\n", "run/result.txt": b"right"}
-    profile = profile._replace(expected=expected, output="the end\n")
+    profile = dataclasses.replace(profile, expected=expected, output="the end\n")
     how = "before:write:run/a:1" if calls[0][0] == 137 else "EIO-once:write:run/a:1"
     finding = trial.tried(
         f"errors:train:{how}",
         profiles={"train": profile},
-        templates=tmp_path / "templates",
+        templates=Templates(tmp_path / "templates"),
         runner=Scripted(*calls),
         place=tmp_path,
     )

@@ -212,6 +212,17 @@ def exists(path: epath.PathLike) -> bool:
     return True
 
 
+def is_file(path: epath.PathLike) -> bool:
+    """Returns whether a path is a regular file.
+
+    A path that cannot be examined counts as one, so that reading it gives the error.
+    """
+    try:
+        return _kind_of(epath.Path(path)) is None
+    except OSError:
+        return True
+
+
 def read_bytes(path: epath.PathLike) -> bytes:
     """Reads a file, with a second attempt after a failure, which may have passed.
 
@@ -233,13 +244,18 @@ def spare_path(path: epath.PathLike) -> epath.Path:
     return path.with_name(next(name for name in names if name not in taken))
 
 
-def set_aside(path: epath.PathLike) -> epath.Path:
+def set_aside(path: epath.PathLike, name: str | None = None) -> epath.Path:
     """Renames a file or a folder to keep it; returns the new path.
+
+    Args:
+        path: the file or folder.
+        name: the beginning of the new name. Default: the former name.
 
     Raises:
         OSError: it cannot be renamed, and stays where it is.
     """
-    return epath.Path(path).rename(spare_path(path))
+    path = epath.Path(path)
+    return path.rename(spare_path(path.with_name(name or path.name)))
 
 
 def _check_field(value: Any, field: str, kind: type) -> None:

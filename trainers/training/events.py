@@ -1,11 +1,10 @@
-"""A run's TensorBoard events, made from its table: each tag has each step once.
+"""A run's TensorBoard events: each tag has each step once, however often the run stopped.
 
-A process begins by writing the events of the table up to its checkpoint into a new file. The new
-file replaces the former ones. A former file that is damaged, or holds what the table does not, is
-renamed.
+A resumed process first drops the events after its checkpoint. Then it writes the events that only
+the table has.
 """
 
-import time
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -13,12 +12,17 @@ import tensorflow as tf
 from etils import epath
 from google.protobuf import message
 
-from trainers.data.files import spare_path
+from trainers.data.files import exists, is_file, read_bytes, set_aside, write_atomically
 
 EVENTS = "tensorboard"
-_NAME = "events.out.tfevents."  # TensorBoard reads only files with `tfevents` in their name
-_FORMER = f"{_NAME}0000000000.kept.v2"  # sorts before the files of any process
-_UNDER_WAY = "kept.part"  # becomes `_FORMER` when no other file has its events
+_MARK = "tfevents"  # TensorBoard reads only files with this in their name
+_KEPT = "events.out.tfevents.0000000000.kept.v2"  # sorts before the files of any process
+_UNDER_WAY = "kept.part"  # becomes `_KEPT` when no other file has its events
+_FRAME_BYTES = 16  # around each record: its length, and checksums of the length and the record
+
+
+class LackingError(OSError):
+    """Not all events are on disk; a new `Events` writes those of the table."""
 
 
 class Events:
@@ -28,10 +32,10 @@ class Events:
         folder: the folder for the files; created if it does not exist.
         rows: the rows of a `table.Table` up to `last_step`.
         last_step: the step that the run continues from.
-        announce: takes a line about each file that is renamed.
+        announce: takes a line about each file that cannot be read.
 
     Raises:
-        OSError, tf.errors.OpError: the folder cannot be written.
+        OSError, tf.errors.OpError: the folder cannot be written. No event is lost.
     """
 
     def __init__(
@@ -42,81 +46,112 @@ class Events:
         last_step: int,
         announce: Callable[[str], None] = print,
     ):
-        folder.mkdir(parents=True, exist_ok=True)
-        former = [_read(path) for path in folder.iterdir() if path.name.startswith(_NAME)]
-        times = {step: time for file in former for (_, step), time in file.times.items()}
-        self._recorded: set[tuple[str, int]] = set()
-        self._open(folder / _UNDER_WAY)
+        self._folder = folder
+        self._recorded = _drop_after(last_step, folder, announce)
+        self._writer = tf.summary.create_file_writer(str(folder))
         for row in rows:
             others = {k: v for k, v in row.items() if v and k not in ("kind", "step", "epoch")}
             values = {name: float(value) for name, value in others.items()}
-            step = int(row["step"])
-            self.add(row["kind"], step, values, times.get(step))
-        self.close()
-        for file in former:
-            known = {key for key in file.times if key[1] > last_step or key in self._recorded}
-            if file.damage or len(known) < len(file.times):
-                name = file.path.name.replace("tfevents", "events")
-                aside = file.path.rename(spare_path(file.path.with_name(name)))
-                cause = file.damage or "the table does not have all of its events"
-                announce(f"{file.path} is set aside as {aside}: {cause}")
-            else:
-                file.path.unlink()
-        (folder / _UNDER_WAY).rename(folder / _FORMER)
-        self._open(folder / f"{_NAME}{int(time.time()):010d}.v2")
+            self.add(row["kind"], int(row["step"]), values)
 
-    def add(
-        self, kind: str, step: int, values: Mapping[str, float], at: float | None = None
-    ) -> None:
-        """Records values of a step, at a time in seconds since 1970; default: now."""
-        self._recorded.update((f"{kind}/{name}", step) for name in values)
-        scalars = [
-            tf.compat.v1.Summary.Value(tag=f"{kind}/{name}", simple_value=value)
-            for name, value in values.items()
-        ]
-        self._write(at, step=step, summary=tf.compat.v1.Summary(value=scalars))
+    def add(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Records values of a step that are not recorded yet."""
+        with self._writer.as_default():
+            for name, value in values.items():
+                tag = f"{kind}/{name}"
+                if (tag, step) not in self._recorded:
+                    tf.summary.scalar(tag, value, step=step)
+                    self._recorded.add((tag, step))
 
     def flush(self) -> None:
         """Writes all events to the file."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file.
+
+        Raises:
+            LackingError: the files lack events. TensorFlow's writer does not report a failed write,
+                and events after one cannot be read.
+        """
         self._writer.close()
-
-    def _open(self, path: epath.Path) -> None:
-        self._writer = tf.io.TFRecordWriter(str(path))
-        self._write(file_version="brain.Event:2")
-
-    def _write(self, at: float | None = None, **fields: object) -> None:
-        event = tf.compat.v1.Event(wall_time=at or time.time(), **fields)
-        self._writer.write(event.SerializeToString())
+        found: set[tuple[str, int]] = set()
+        for path in _files(self._folder):
+            _read(path, sys.maxsize, found)
+        if lacking := len(self._recorded - found):
+            raise LackingError(f"{lacking} events of {len(self._recorded)} are not in its files")
 
 
 class _File(NamedTuple):
-    """A file of events.
+    """An event file.
 
     Attributes:
-        path: the file.
-        times: when each tag and step was written, in seconds since 1970.
+        records: the records to keep, as bytes of the file.
+        whole: whether the file has no others.
         damage: what cannot be read, or None.
     """
 
-    path: epath.Path
-    times: dict[tuple[str, int], float]
+    records: list[bytes]
+    whole: bool
     damage: str | None
 
 
-def _read(path: epath.Path) -> _File:
-    times: dict[tuple[str, int], float] = {}
-    damage = None
+def _drop_after(
+    last_step: int, folder: epath.Path, announce: Callable[[str], None]
+) -> set[tuple[str, int]]:
+    """Drops events after a step and repeated events; returns the tags and steps that stay.
+
+    If it drops any, it copies all others into one file, which gets its final name after the former
+    files are gone. If the process is killed in between, events are missing until the next call, but
+    none is there twice.
+    """
+    under_way = folder / _UNDER_WAY
+    recorded: set[tuple[str, int]] = set()
+    if not exists(folder):
+        return recorded
+    former = _files(folder)
+    paths = [under_way, *former] if exists(under_way) else former
+    files = {path: _read(path, last_step, recorded) for path in paths}
+    if under_way not in files and all(file.whole for file in files.values()):
+        return recorded
+    records = [record for file in files.values() for record in file.records]
+    write_atomically(under_way, lambda stream: stream.write(b"".join(records)))
+    for path in former:
+        if damage := files[path].damage:
+            aside = set_aside(path, path.name.replace(_MARK, "events"))
+            announce(f"{path} cannot be read ({damage}); it is set aside as {aside}")
+        else:
+            path.unlink()
+    under_way.rename(folder / _KEPT)
+    return recorded
+
+
+def _files(folder: epath.Path) -> list[epath.Path]:
+    return sorted(path for path in folder.iterdir() if _MARK in path.name and is_file(path))
+
+
+def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _File:
+    """Reads the events up to a step that are not in `recorded`, and adds them to it."""
+    content, end = b"", 0
+    kept: list[bytes] = []
+    whole, damage = True, None
     try:
+        content = read_bytes(path)
         for record in tf.data.TFRecordDataset(str(path), buffer_size=1 << 20).as_numpy_iterator():
+            start, end = end, end + len(record) + _FRAME_BYTES
             event = tf.compat.v1.Event.FromString(record)
-            times.update({(each.tag, event.step): event.wall_time for each in event.summary.value})
+            keys = {(value.tag, event.step) for value in event.summary.value}
+            again = keys and keys <= recorded
+            if event.step <= last_step and not again:
+                kept.append(content[start:end])
+                recorded |= keys
+            else:
+                whole = False
     except (tf.errors.DataLossError, message.DecodeError) as error:
-        # A record that was cut by a killed process is not damage.
-        damage = None if "truncated record" in str(error) else "it is damaged"
-    except tf.errors.OpError as error:
-        damage = f"it cannot be read ({type(error).__name__})"
-    return _File(path, times, damage)
+        # A record cut by a killed process is not damage.
+        damage = None if "truncated record" in str(error) else f"damaged at byte {end}"
+        whole = False
+    except (OSError, tf.errors.OpError) as error:
+        damage = getattr(error, "strerror", None) or type(error).__name__
+        whole = False
+    return _File(kept, whole and end == len(content), damage)

@@ -20,7 +20,7 @@ from etils import epath
 from matplotlib import figure, ticker
 
 from trainers.data.files import write_atomically
-from trainers.training.events import EVENTS, Events
+from trainers.training.events import EVENTS, Events, LackingError
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
 
@@ -79,9 +79,9 @@ class Progress:
             bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
         )
         self._table = Table(folder / METRICS, last_step=step, announce=self.say)
-        self._events: Events | None = None  # None after a failure
-        with self._writing_events():
-            self._events = self._open_events()
+        self._events: Events | None = None  # if this fails, the next process writes the events
+        with self._tolerant():
+            self._events = self._open_events(step)
 
     def say(self, line: str) -> None:
         """Prints a line, above the bar if there is one; any thread may call it."""
@@ -167,7 +167,7 @@ class Progress:
         """Writes all records to disk, before a checkpoint relies on them."""
         with self._tolerant():
             self._table.flush()
-        with self._writing_events():
+        with self._tolerant():
             if self._events:
                 self._events.flush()
 
@@ -176,11 +176,15 @@ class Progress:
         self._bar.close()
         self.flush()
         with self._tolerant():
-            (self._events or self._open_events()).close()
+            try:
+                if self._events:
+                    self._events.close()
+            except LackingError:  # write them again from the table
+                self._open_events(self.step).close()
 
-    def _open_events(self) -> Events:
+    def _open_events(self, last_step: int) -> Events:
         folder, rows = self.folder / EVENTS, self._table.rows
-        return Events(folder, rows, last_step=self.step, announce=self.say)
+        return Events(folder, rows, last_step=last_step, announce=self.say)
 
     def _epoch(self) -> int:
         return -(-self.step * self.epochs // self.length)
@@ -199,24 +203,14 @@ class Progress:
         return self._time_of(self.length - self.step)
 
     def _record(self, kind: str, values: Metrics) -> None:
-        if self._table.has(kind, self.step):
-            return  # the run was stopped between this record and its checkpoint
         epoch = round(self.step / self.steps_per_epoch, 4)
         with self._tolerant():
-            self._table.append({"kind": kind, "step": self.step, "epoch": epoch, **values})
-        with self._writing_events():
+            # The run may have stopped between this record and its checkpoint.
+            if not self._table.has(kind, self.step):
+                self._table.append({"kind": kind, "step": self.step, "epoch": epoch, **values})
+        with self._tolerant():
             if self._events:
                 self._events.add(kind, self.step, values)
-
-    @contextlib.contextmanager
-    def _writing_events(self) -> Iterator[None]:
-        """Gives up the events after a failure; `close` writes them again, from the table."""
-        with self._tolerant():
-            try:
-                yield
-            except BaseException:
-                self._events = None
-                raise
 
     @contextlib.contextmanager
     def _tolerant(self) -> Iterator[None]:

@@ -24,8 +24,8 @@ def scalars(folder, damaged=False):
 
 def by_tensorboard(folder):
     """The same, as TensorBoard reads them."""
-    everything = {event_accumulator.SCALARS: 0}
+    everything = {event_accumulator.TENSORS: 0}
     reader = event_accumulator.EventAccumulator(str(folder), everything).Reload()
     return collections.Counter(
-        (tag, event.step) for tag in reader.Tags()["scalars"] for event in reader.Scalars(tag)
+        (tag, event.step) for tag in reader.Tags()["tensors"] for event in reader.Tensors(tag)
     )
