@@ -169,13 +169,9 @@ def _lower_exact(
         rows, chunks = evaluation.cut(
             ids, settings.exact_batch_size, model.receptive_field, settings.exact_chunk
         )
-        pieces = [np.stack(each) for each in zip(*chunks, strict=True)]
         cache = model.get_initial_cache(rows)
-        first = [tf.constant(each[0]) for each in pieces]
-        chunk = _chunk(model, cache)
-        lowering.add(run.scoring("exact", rows), chunk, *first, *tf.nest.flatten(cache))
-        arrays |= _pieces(f"exact/{split}", pieces)
-        arrays |= _states(f"exact/{split}", tf.nest.flatten(cache))
+        chunk, state = _chunk(model, cache), tf.nest.flatten(cache)
+        arrays |= _lower_scoring(lowering, "exact", split, chunk, chunks, state)
     return arrays
 
 
@@ -207,12 +203,25 @@ def _lower_trellisnet(
             nll, carried = model.score(ids, targets, initial_state=state)
             return _sum(nll, scored), *(carried if data.history == "carried" else state)
 
-        pieces = [np.stack(each) for each in zip(*_windows(rows, windows, data), strict=True)]
-        first = [tf.constant(each[0]) for each in pieces]
-        lowering.add(run.scoring("trellisnet", len(rows)), window, *first, *state)
-        arrays |= _pieces(f"trellisnet/{split}", pieces)
-        arrays |= _states(f"trellisnet/{split}", state)
+        pieces = _windows(rows, windows, data)
+        arrays |= _lower_scoring(lowering, "trellisnet", split, window, pieces, state)
     return arrays
+
+
+def _lower_scoring(
+    lowering: _Lowering,
+    protocol: str,
+    split: str,
+    function: Callable,
+    pieces: Iterable[tuple[np.ndarray, ...]],
+    state: list[tf.Tensor],
+) -> dict[str, np.ndarray]:
+    """Lowers the function that scores a piece of a split; returns the pieces and the state."""
+    stacked = [np.stack(each) for each in zip(*pieces, strict=True)]
+    first = [tf.constant(each[0]) for each in stacked]
+    lowering.add(run.scoring(protocol, len(first[0])), function, *first, *state)
+    prefix = f"{protocol}/{split}"
+    return {**_pieces(prefix, stacked), **_states(prefix, state)}
 
 
 def _windows(

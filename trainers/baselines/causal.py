@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -16,24 +16,32 @@ from keras_trellis.recurrent.layer import deserialized, serialized
 from keras_trellis.types import State
 
 
-class Block(Protocol):
-    """A Keras layer of a `CausalLayer`.
+class Block(keras.layers.Layer):
+    """A layer of a `CausalLayer`.
 
     Attributes:
-        units: Channels of its outputs.
         reach: How many time steps before its own an output depends on.
         pasts: Steps and channels of each tensor that it needs of its past; known once it is built.
+
+    Args:
+        units: Channels of the outputs.
+        kernel_initializer: Of all kernels.
+        **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
     """
 
-    units: int
     reach: int
     pasts: Sequence[tuple[int, int]]
-    built: bool
 
-    def build(self, sequences_shape: Any) -> None:
-        """Creates the variables for sequences `[B, T, p]`."""
+    def __init__(self, units: int, kernel_initializer: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.units = units
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def __call__(
+    def one_more_initializer(self) -> keras.initializers.Initializer:
+        """Returns a copy for one more kernel: an initializer draws the same numbers each time."""
+        return self.kernel_initializer.clone()
+
+    def call(
         self,
         sequences: tf.Tensor,
         pasts: Sequence[tf.Tensor],
@@ -52,6 +60,14 @@ class Block(Protocol):
         Returns:
             Outputs `[B, n, units]`, and each past with its steps appended, `[B, W + n, C]`.
         """
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {
+            "units": self.units,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
 
 
 @keras.saving.register_keras_serializable("trainers")
@@ -64,7 +80,7 @@ class CausalLayer(SequenceLayer):
     carried from window to window is the memory of Transformer-XL (Dai et al., 2019).
 
     Args:
-        blocks: Layers as `Block` describes them.
+        blocks: The blocks, each a `Block`.
         dropout: Rate at which channels of the input are dropped, for all time steps alike.
         **kwargs: As for `keras_trellis.RecurrentLayer`, and `seed`.
 

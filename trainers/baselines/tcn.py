@@ -9,15 +9,16 @@ import keras
 import tensorflow as tf
 
 from keras_trellis.core.convolution import causal_convolution, pad_left
+from trainers.baselines.causal import Block
 
 _CONVOLUTIONS = 2
 
 
 @keras.saving.register_keras_serializable("trainers")
-class TemporalBlock(keras.layers.Layer):
+class TemporalBlock(Block):
     """Two dilated causal convolutions with ReLU and dropout, and a shortcut around both.
 
-    It is a block of a `CausalLayer`. A shortcut between different numbers of channels is a
+    A shortcut between different numbers of channels is a
     convolution with one tap.
 
     Source: Bai, Kolter and Koltun (2018), "An Empirical Evaluation of Generic Convolutional and
@@ -44,10 +45,9 @@ class TemporalBlock(keras.layers.Layer):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.units, self.kernel_size, self.dilation_rate = units, kernel_size, dilation_rate
+        super().__init__(units, kernel_initializer, **kwargs)
+        self.kernel_size, self.dilation_rate = kernel_size, dilation_rate
         self.dropout, self.seed = dropout, seed
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._steps = (kernel_size - 1) * dilation_rate
         self.reach = _CONVOLUTIONS * self._steps
         self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
@@ -67,8 +67,7 @@ class TemporalBlock(keras.layers.Layer):
 
     def _add_convolution(self, name: str, taps: int, inputs: int) -> None:
         shape = (taps, inputs, self.units)
-        # An initializer draws the same numbers each time, so each kernel has its own.
-        initializer = self.kernel_initializer.clone()
+        initializer = self.one_more_initializer()
         kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=initializer)
         bias = self.add_weight(name=f"{name}_bias", shape=(self.units,), initializer="zeros")
         self.kernels.append(kernel)
@@ -99,12 +98,10 @@ class TemporalBlock(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return super().get_config() | {
-            "units": self.units,
             "kernel_size": self.kernel_size,
             "dilation_rate": self.dilation_rate,
             "dropout": self.dropout,
             "seed": self.seed,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 
 

@@ -9,18 +9,18 @@ import keras
 import tensorflow as tf
 
 from keras_trellis.core.convolution import pad_left, time_steps
+from trainers.baselines.causal import Block
 
 EXPANSION = 4  # hidden channels of the two dense layers, in units; Vaswani et al.
 
 
 @keras.saving.register_keras_serializable("trainers")
-class AttentionBlock(keras.layers.Layer):
+class AttentionBlock(Block):
     """Causal attention to the last steps, then two dense layers, each with a shortcut around it.
 
-    It is a block of a `CausalLayer`. A learned number for each head and distance joins the scores
-    of the attention. A position is so told relative to the step that reads, as exact streaming
-    needs; `keras.layers.MultiHeadAttention` takes no such numbers, so that the block is made of
-    `keras.layers.Dense` and `keras.ops.dot_product_attention`.
+    A learned number for each head and distance joins the scores of the attention. So a position is
+    relative to the step that reads, as exact streaming needs. `keras.layers.MultiHeadAttention`
+    takes no such numbers; hence `keras.layers.Dense` and `keras.ops.dot_product_attention`.
 
     Source: Vaswani et al. (2017), "Attention Is All You Need"; the normalisation in front of each
     part: Xiong et al. (2020); the numbers for distances: Raffel et al. (2020), one a distance.
@@ -46,10 +46,9 @@ class AttentionBlock(keras.layers.Layer):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.units, self.heads, self.context = units, heads, context
+        super().__init__(units, kernel_initializer, **kwargs)
+        self.heads, self.context = heads, context
         self.dropout, self.seed = dropout, seed
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.head_units = units // heads
         self.reach = context - 1
         inner = heads * self.head_units
@@ -63,8 +62,7 @@ class AttentionBlock(keras.layers.Layer):
         self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=policy)
 
     def _dense(self, units: int, name: str, **arguments: Any) -> keras.layers.Dense:
-        # An initializer draws the same numbers each time, so each kernel has its own.
-        initializer = self.kernel_initializer.clone()
+        initializer = self.one_more_initializer()
         return keras.layers.Dense(
             units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **arguments
         )
@@ -123,18 +121,16 @@ class AttentionBlock(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return super().get_config() | {
-            "units": self.units,
             "heads": self.heads,
             "context": self.context,
             "dropout": self.dropout,
             "seed": self.seed,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 
 
 @keras.saving.register_keras_serializable("trainers")
-class DenseBlock(keras.layers.Layer):
-    """A dense layer as a block of a `CausalLayer`: it reads a step by itself.
+class DenseBlock(Block):
+    """A dense layer as a block: it reads a step by itself.
 
     Args:
         units: Channels of the outputs.
@@ -154,11 +150,11 @@ class DenseBlock(keras.layers.Layer):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.units, self.normalize = units, normalize
-        policy = self.dtype_policy
+        super().__init__(units, kernel_initializer, **kwargs)
+        self.normalize = normalize
+        policy, initializer = self.dtype_policy, self.kernel_initializer
         self.norm = keras.layers.LayerNormalization(dtype=policy) if normalize else None
-        self.dense = keras.layers.Dense(units, kernel_initializer=kernel_initializer, dtype=policy)
+        self.dense = keras.layers.Dense(units, kernel_initializer=initializer, dtype=policy)
 
     def build(self, sequences_shape: Sequence[int | None]) -> None:
         """Creates the variables for sequences `[B, T, p]`."""
@@ -180,12 +176,7 @@ class DenseBlock(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        initializer = keras.initializers.serialize(self.dense.kernel_initializer)
-        return super().get_config() | {
-            "units": self.units,
-            "normalize": self.normalize,
-            "kernel_initializer": initializer,
-        }
+        return super().get_config() | {"normalize": self.normalize}
 
 
 def parameters(units: int, heads: int, context: int) -> int:

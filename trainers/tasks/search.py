@@ -12,13 +12,13 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform:
-    """A number between two others.
+class _Range:
+    """What lies between two values.
 
     Attributes:
         low: The least value.
         high: The greatest value.
-        log: Whether its logarithm is uniform, rather than the number itself.
+        log: Whether its logarithm is uniform, rather than the value itself.
     """
 
     low: float
@@ -26,7 +26,14 @@ class Uniform:
     log: bool = False
 
     def __post_init__(self):
-        _check_range(self)
+        low, high = self.low, self.high
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(
+                "`low` must be below `high`, and both must be finite. "
+                f"Received: low={low}, high={high}"
+            )
+        if self.log and low <= 0:
+            raise ValueError(f"`low` must be above 0 with log=True. Received: low={low}")
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -34,27 +41,16 @@ class Uniform:
         return (self.low, self.high)
 
 
-@dataclasses.dataclass(frozen=True)
-class Integers:
-    """An integer between two others, both included.
+class Uniform(_Range):
+    """A number of a range."""
 
-    Attributes:
-        low: The least value.
-        high: The greatest value.
-        log: Whether its logarithm is uniform, rather than the integer itself.
-    """
+
+@dataclasses.dataclass(frozen=True)
+class Integers(_Range):
+    """An integer of a range, both ends included."""
 
     low: int
     high: int
-    log: bool = False
-
-    def __post_init__(self):
-        _check_range(self)
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """The values that show whether a field takes all of them."""
-        return (self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,17 +73,6 @@ class Choice:
 
 Search = Uniform | Integers | Choice
 Space = Mapping[str, Search]
-
-
-def _check_range(drawn: Uniform | Integers) -> None:
-    """Raises ValueError for an empty or an infinite range."""
-    low, high = drawn.low, drawn.high
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(
-            f"`low` must be below `high`, and both must be finite. Received: low={low}, high={high}"
-        )
-    if drawn.log and low <= 0:
-        raise ValueError(f"`low` must be above 0 with log=True. Received: low={low}")
 
 
 def _vectors(*widths: int) -> Choice:
