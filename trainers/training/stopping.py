@@ -74,10 +74,8 @@ class StopSignals:
         received: the name of the signal that came, or None; SIGPIPE as in `output`.
     """
 
-    def __init__(self, tell: Callable[[], Any] | None = None) -> None:
-        """Args: tell: called once, after the first signal."""
+    def __init__(self) -> None:
         self.received: str | None = None
-        self._tell = tell
         self._former: dict[int, Any] = {}
         self._at_once = False
 
@@ -130,8 +128,6 @@ class StopSignals:
         """Records the first signal."""
         if self.received is None:
             self.received = signal.Signals(number).name
-            if self._tell:
-                self._tell()
 
     def _record(self, number: int, _: object) -> None:
         self.record(number)
