@@ -25,6 +25,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import tqdm
 from absl import flags
 
 from benchmarks.faults import shim
@@ -187,6 +188,8 @@ def _become(command, disturbance, streams, facts):
     if disturbance.log:
         shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
     shim.arm(command.folder, disturbance.fault)
+    # tqdm's lock is in memory that forked processes share. A killed one keeps it for ever.
+    tqdm.tqdm.set_lock(threading.RLock())
     # This process may ignore the signal, as one started in the background does.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     stopping.listen(importing=True)  # as `trainers` does where Python begins with a command
