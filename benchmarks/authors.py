@@ -44,7 +44,9 @@ def language_model(clone: str | None, arrays: dict[str, Any], depth: int) -> Any
     return model.eval()
 
 
-def language_model_arrays(vocabulary_size: int, embedding_units: int, units: int) -> dict[str, Any]:
+def language_model_arrays(
+    vocabulary_size: int, embedding_units: int, units: int
+) -> dict[str, Any]:
     """Returns weights as `keras_trellis.convert.language_model_from_torch` takes them.
 
     They are random, and large enough for hidden states to change from level to level.
@@ -61,7 +63,9 @@ def language_model_arrays(vocabulary_size: int, embedding_units: int, units: int
         "encoder.weight": table,
         "decoder.weight": table,
         "decoder.bias": normal(0.1, vocabulary_size),
-        "full_conv.weight1": normal((2 * embedding_units) ** -0.5, 4 * units, embedding_units, 2),
+        "full_conv.weight1": normal(
+            (2 * embedding_units) ** -0.5, 4 * units, embedding_units, 2
+        ),
         "full_conv.weight2": normal((2 * units) ** -0.5, 4 * units, units, 2),
         "full_conv.bias2": normal(0.1, 4 * units),
     }

@@ -74,7 +74,9 @@ def tcn_dilations(steps: int) -> list[int]:
 
 def _sliced(layer, sizes):
     """Returns a function of the layer's outputs that the loss takes."""
-    return lambda sequences, training: layer(sequences, training=training)[:, sizes.discard :]
+    return lambda sequences, training: layer(sequences, training=training)[
+        :, sizes.discard :
+    ]
 
 
 def _keras(layer, kept, sizes, receptive_field):
@@ -86,7 +88,9 @@ def _keras(layer, kept, sizes, receptive_field):
 def _set_policy(sizes):
     import keras
 
-    keras.config.set_dtype_policy("mixed_bfloat16" if sizes.dtype == "bfloat16" else sizes.dtype)
+    keras.config.set_dtype_policy(
+        "mixed_bfloat16" if sizes.dtype == "bfloat16" else sizes.dtype
+    )
 
 
 def _keras_step(layer, kept, sizes):
@@ -101,7 +105,9 @@ def _keras_step(layer, kept, sizes):
         return tf.reduce_mean(tf.square(outputs))
 
     if sizes.mode == "train":
-        return descent(functools.partial(loss_of, training=True), [sequences], variables)
+        return descent(
+            functools.partial(loss_of, training=True), [sequences], variables
+        )
     forward = tf.function(functools.partial(loss_of, training=False))
     forward.get_concrete_function(sequences)  # tracing belongs to the process at rest
     return lambda: forward(sequences).numpy()

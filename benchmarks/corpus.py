@@ -54,7 +54,9 @@ def draw(count: int, words: int, seed: int) -> Iterator[np.ndarray]:
         yield np.searchsorted(cumulative, drawn * cumulative[-1], side="right")
 
 
-def write(path: epath.Path, blocks: Iterator[np.ndarray], tokens: Sequence[str]) -> None:
+def write(
+    path: epath.Path, blocks: Iterator[np.ndarray], tokens: Sequence[str]
+) -> None:
     """Writes ranks as text, a space after each token, and a line break at the end."""
     with path.open("w") as file:
         for ranks in blocks:
@@ -66,7 +68,9 @@ def write(path: epath.Path, blocks: Iterator[np.ndarray], tokens: Sequence[str])
 def main(argv: Sequence[str]) -> int:
     """Writes the three files; returns the exit status."""
     if len(argv) > 1:
-        raise app.UsageError(f"arguments must be flags, --FLAG=VALUE. Received: {argv[1]}")
+        raise app.UsageError(
+            f"arguments must be flags, --FLAG=VALUE. Received: {argv[1]}"
+        )
     if FLAGS.tokens <= FLAGS.words:
         raise app.UsageError(
             f"--tokens must be more than --words = {FLAGS.words}, so that each word occurs. "
@@ -89,8 +93,12 @@ def main(argv: Sequence[str]) -> int:
 def define_flags() -> None:
     """Defines the command's flags."""
     flags.DEFINE_string("output", None, "The folder to write to.", required=True)
-    flags.DEFINE_integer("tokens", WIKITEXT103.lengths["train"], "Of the training text.")
-    flags.DEFINE_integer("words", WIKITEXT103.vocabulary_size, "Different tokens.", lower_bound=4)
+    flags.DEFINE_integer(
+        "tokens", WIKITEXT103.lengths["train"], "Of the training text."
+    )
+    flags.DEFINE_integer(
+        "words", WIKITEXT103.vocabulary_size, "Different tokens.", lower_bound=4
+    )
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def ours(protocol: str, setting: Setting) -> Contender:
         exact_chunk=128,
     )
     evaluator = Evaluator(model, data, settings)
-    evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])  # tracing is no part of it
+    # Tracing is no part of it.
+    evaluator.score(protocol, setting.ids[: 256 * setting.batch_size])
     facts: Facts = {"parameters": model.count_params()}
     if protocol == OURS:
         # In one pass from the beginning: what every protocol must agree with.
@@ -90,14 +91,18 @@ def ours(protocol: str, setting: Setting) -> Contender:
 
 def authors(setting: Setting) -> Contender:
     """The authors' network and the loop of their `evaluate`."""
-    model = released.language_model(setting.reference_dir, setting.arrays(), setting.depth)
+    model = released.language_model(
+        setting.reference_dir, setting.arrays(), setting.depth
+    )
     import torch
 
     torch.set_num_threads(setting.threads)
     length = len(setting.ids) // setting.batch_size
     whole = setting.ids[: length * setting.batch_size]
     rows = torch.tensor(whole).long().view(setting.batch_size, length)
-    facts: Facts = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+    facts: Facts = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters())
+    }
 
     def step():
         scored = []
@@ -130,7 +135,10 @@ def _window_nll(model, rows, start, setting):
 OURS = "exact"
 CONTENDERS: report.Contenders = {
     OURS: ("keras_trellis, `exact`", functools.partial(ours, OURS)),
-    "trellisnet": ("keras_trellis, the authors' protocol", functools.partial(ours, "trellisnet")),
+    "trellisnet": (
+        "keras_trellis, the authors' protocol",
+        functools.partial(ours, "trellisnet"),
+    ),
     "authors": ("the authors' code", authors),
 }
 
@@ -174,7 +182,9 @@ def table(found: Facts) -> str:
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("data_dir", None, "The folder of ptb.train.txt and the other two.")
+    flags.DEFINE_string(
+        "data_dir", None, "The folder of ptb.train.txt and the other two."
+    )
     report.define_only(CONTENDERS, OURS)
     report.define_reference()
     report.define_flags(rounds=1, warmup=0)
@@ -203,7 +213,12 @@ def main(argv: Sequence[str]) -> int:
     results, left_out = report.compare(CONTENDERS, OURS, setting, here)
     known = dataclasses.asdict(setting)
     del known["ids"]
-    found = {"setting": {**known, "tokens": len(ids)}, **here, "left_out": left_out, "rows": []}
+    found = {
+        "setting": {**known, "tokens": len(ids)},
+        **here,
+        "left_out": left_out,
+        "rows": [],
+    }
     if OURS in results:
         found["rows"] = compared(report.rows(CONTENDERS, OURS, results))
     report.end(found, table(found))

@@ -49,7 +49,10 @@ def contender(name: str, sizes: HeadSizes) -> Contender:
 
     from keras_trellis import heads
 
-    arguments = {"MixtureOfSoftmaxes": [sizes.experts], "AdaptiveSoftmax": [sizes.cutoffs]}
+    arguments = {
+        "MixtureOfSoftmaxes": [sizes.experts],
+        "AdaptiveSoftmax": [sizes.cutoffs],
+    }
     head = getattr(heads, name)(*arguments.get(name, []))
 
     table_shape = (sizes.vocabulary_size, sizes.units)
@@ -69,7 +72,11 @@ def contender(name: str, sizes: HeadSizes) -> Contender:
 
 
 FULL = "tied"
-TITLES = {FULL: "TiedSoftmax", "mixture": "MixtureOfSoftmaxes", "adaptive": "AdaptiveSoftmax"}
+TITLES = {
+    FULL: "TiedSoftmax",
+    "mixture": "MixtureOfSoftmaxes",
+    "adaptive": "AdaptiveSoftmax",
+}
 HEADS: report.Contenders = {
     name: (title, functools.partial(contender, title)) for name, title in TITLES.items()
 }
@@ -92,7 +99,9 @@ def table(found: Facts) -> str:
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_integer("positions", 832, "B T, the scored positions.", lower_bound=1)
-    flags.DEFINE_integer("units", 400, "Size of features and word vectors.", lower_bound=1)
+    flags.DEFINE_integer(
+        "units", 400, "Size of features and word vectors.", lower_bound=1
+    )
     flags.DEFINE_integer("vocabulary_size", 10_000, "Words.", lower_bound=2)
     flags.DEFINE_integer("experts", 15, "Softmaxes of the mixture.", lower_bound=1)
     flags.DEFINE_list("cutoffs", ["2000", "5000"], "Clusters of the adaptive softmax.")

@@ -29,23 +29,31 @@ Contenders = Mapping[str, tuple[str, Build]]
 
 def define_flags(*, rounds: int | None, warmup: int | None = None) -> None:
     """Defines the flags of all commands; not on import, so that a test may import a command."""
-    flags.DEFINE_integer("threads", None, "Threads of each contender; all cores by default.")
+    flags.DEFINE_integer(
+        "threads", None, "Threads of each contender; all cores by default."
+    )
     if rounds is not None:
         flags.DEFINE_integer("rounds", rounds, "Rounds that count.", lower_bound=1)
     if warmup is not None:
-        flags.DEFINE_integer("warmup", warmup, "Rounds that do not count.", lower_bound=0)
+        flags.DEFINE_integer(
+            "warmup", warmup, "Rounds that do not count.", lower_bound=0
+        )
     flags.DEFINE_string("json", None, "A file for the result and every reading.")
 
 
 def define_only(contenders: Contenders, ours: str) -> None:
     """Defines the flag that selects contenders."""
     names = list(contenders)
-    flags.DEFINE_multi_enum("only", None, names, f"Contenders beside {ours}; all by default.")
+    flags.DEFINE_multi_enum(
+        "only", None, names, f"Contenders beside {ours}; all by default."
+    )
 
 
 def define_reference() -> None:
     """Defines the flag of the authors' code."""
-    flags.DEFINE_string("reference_dir", None, "A clone of github.com/locuslab/trellisnet.")
+    flags.DEFINE_string(
+        "reference_dir", None, "A clone of github.com/locuslab/trellisnet."
+    )
 
 
 def values(names: Sequence[str]) -> Facts:
@@ -92,7 +100,9 @@ def begin(argv: Sequence[str]) -> Facts:
             f"arguments must be flags, --FLAG=VALUE. Received: {' '.join(argv[1:])}"
         )
     here = {"command": sys.orig_argv, **machine(), "threads": threads()}
-    versions = ", ".join(f"{name} {version}" for name, version in here["versions"].items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in here["versions"].items()
+    )
     print(
         f"{here['processor']}, {here['threads']} threads, load average {here['load_average']} "
         f"before; {versions}.",

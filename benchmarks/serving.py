@@ -87,7 +87,9 @@ def model(layer: str, setting: Setting) -> Any:
             dilation_rate=setting.dilation_rate,
             output_units=width,
         )
-    built = keras_trellis.TrellisLM(setting.vocabulary_size, network, embedding_units=width)
+    built = keras_trellis.TrellisLM(
+        setting.vocabulary_size, network, embedding_units=width
+    )
     built.build((None, None))
     return built
 
@@ -173,7 +175,9 @@ def _loaded(layer, setting):
     import tensorflow as tf
 
     loaded = tf.saved_model.load(f"{setting.folder}/{layer}/1")
-    weights = [math.prod(weight.shape) for weight in loaded.signatures["step"].variables]
+    weights = [
+        math.prod(weight.shape) for weight in loaded.signatures["step"].variables
+    ]
     return loaded, {"tokens": setting.new_tokens, "parameters": sum(weights)}
 
 
@@ -196,7 +200,10 @@ CONTENDERS: report.Contenders = {
     OURS: ("`step`", functools.partial(step, "trellis")),
     "generate": ("`generate`", functools.partial(generate, "trellis")),
     "lstm": ("keras.layers.LSTM, `step`", functools.partial(step, "lstm")),
-    "lstm_generate": ("keras.layers.LSTM, `generate`", functools.partial(generate, "lstm")),
+    "lstm_generate": (
+        "keras.layers.LSTM, `generate`",
+        functools.partial(generate, "lstm"),
+    ),
     "window": ("TrellisLM, window by window", window),
 }
 
@@ -205,7 +212,9 @@ def a_token(results: Results) -> Results:
     """Returns the results with the seconds of one token in place of those of a step."""
     found = {}
     for name, (facts, readings) in results.items():
-        times = [each._replace(seconds=each.seconds / facts["tokens"]) for each in readings]
+        times = [
+            each._replace(seconds=each.seconds / facts["tokens"]) for each in readings
+        ]
         found[name] = Result(facts, times)
     return found
 
@@ -231,7 +240,9 @@ def define_flags() -> None:
     flags.DEFINE_integer("depth", 55, "Levels, L.", lower_bound=1)
     flags.DEFINE_list("dilation_rate", ["1"], "The cycle of dilations.")
     flags.DEFINE_list("batch_size", ["1", "32"], "The batch sizes.")
-    flags.DEFINE_integer("new_tokens", 16, "By which a step continues a prompt.", lower_bound=1)
+    flags.DEFINE_integer(
+        "new_tokens", 16, "By which a step continues a prompt.", lower_bound=1
+    )
     report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=5, warmup=1)
 
@@ -239,7 +250,9 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
-    sizes = report.values(("vocabulary_size", "units", "embedding_units", "depth", "new_tokens"))
+    sizes = report.values(
+        ("vocabulary_size", "units", "embedding_units", "depth", "new_tokens")
+    )
     sizes["dilation_rate"] = report.integers("dilation_rate")
     found = {"setting": sizes, **here, "left_out": {}, "rows": []}
     with tempfile.TemporaryDirectory() as folder:

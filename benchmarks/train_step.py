@@ -29,7 +29,9 @@ def table(found: Facts) -> str:
         "time to ours: min, median, max": report.time_to_ours,
         "tokens/s": lambda row: report.number(tokens / row["median"]),
         "peak MiB": report.peak_mebibytes,
-        "receptive field": lambda row: report.number(row["receptive_field"]) or "no end",
+        "receptive field": lambda row: (
+            report.number(row["receptive_field"]) or "no end"
+        ),
         "parameters": report.parameters,
     }
     return report.table(found["rows"], columns)
@@ -39,7 +41,9 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_integer("batch_size", 16, "B.", lower_bound=1)
     flags.DEFINE_integer("time_steps", 110, "T.", lower_bound=1)
-    flags.DEFINE_integer("input_units", None, "p; as `units` by default.", lower_bound=1)
+    flags.DEFINE_integer(
+        "input_units", None, "p; as `units` by default.", lower_bound=1
+    )
     flags.DEFINE_integer("units", 512, "Hidden channels, q.", lower_bound=1)
     flags.DEFINE_integer("depth", 20, "Levels, L.", lower_bound=1)
     flags.DEFINE_list("dilation_rate", ["1"], "The cycle of dilations: 1,2,4,8.")

@@ -111,7 +111,12 @@ def measure(
         if facts is not None:
             results[name] = Result(facts, [])
     for count in range(warmup + rounds):
-        print(f"\rround {count + 1} of {warmup + rounds}", end="", file=sys.stderr, flush=True)
+        print(
+            f"\rround {count + 1} of {warmup + rounds}",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         for name, result in list(results.items()):
             reading = arrived(name, processes[name].submit(_guarded, _step))
             result.readings.append(reading)

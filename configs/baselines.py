@@ -5,7 +5,8 @@ values are ours, unless a source stands beside them. The learning rates of `ADDI
 `COPY_MEMORY` are the better ones of two each (docs/comparisons.md). `--trials` tunes all further.
 """
 
-_OWN = dict(initial_deviation=0.0, gate="lstm", auxiliary_weight=0.0)  # Keras's own initializers
+# Keras's own initializers
+_OWN = dict(initial_deviation=0.0, gate="lstm", auxiliary_weight=0.0)
 _CARRIED = dict(horizon=0, history="carried")
 
 
@@ -23,7 +24,9 @@ _LSTM, _GRU = _layer("lstm", layers=1, **_WHOLE), _layer("gru", layers=1, **_WHO
 
 
 def _long_tcn(kernel_size: int) -> dict:
-    return _layer("tcn", kernel_size=kernel_size, depth=8, dilation_rate=_DOUBLING, **_WHOLE)
+    return _layer(
+        "tcn", kernel_size=kernel_size, depth=8, dilation_rate=_DOUBLING, **_WHOLE
+    )
 
 
 def _long_attention(context: int) -> dict:
@@ -55,8 +58,10 @@ IMAGES = {
 def _of_text(window: int, context: int) -> dict[str, dict]:
     """Returns the settings for texts: the state is carried from window to window."""
     data = dict(window=window, batch_size=16, **_CARRIED)
-    short = dict(window=40, batch_size=16, **_CARRIED)  # as in `small_lstm` of configs/ptb.py
-    broad = dict(window=40, batch_size=32, **_CARRIED)  # the better of two (docs/choosing.md)
+    # as in `small_lstm` of configs/ptb.py
+    short = dict(window=40, batch_size=16, **_CARRIED)
+    # the better of two (docs/choosing.md)
+    broad = dict(window=40, batch_size=32, **_CARRIED)
     sizes = dict(heads=4, context=context)
     # Bai, Kolter and Koltun (2018): kernel size 3 and four levels for words.
     temporal = _layer("tcn", kernel_size=3, depth=4, dilation_rate=(1, 2, 4, 8))
@@ -73,7 +78,9 @@ WORDS = _of_text(window=64, context=64)
 CHARACTERS = _of_text(window=128, context=128)
 
 BASELINES = {
-    **dict.fromkeys(("ptb", "ptb_mos", "wikitext2", "wikitext103", "pydoc", "text"), WORDS),
+    **dict.fromkeys(
+        ("ptb", "ptb_mos", "wikitext2", "wikitext103", "pydoc", "text"), WORDS
+    ),
     **dict.fromkeys(("ptb_char", "enwik8"), CHARACTERS),
     **dict.fromkeys(("seq_mnist", "permuted_mnist", "seq_cifar10"), IMAGES),
     "adding": ADDING,

@@ -49,7 +49,9 @@ def tcn() -> dict:
 def small() -> dict:
     """A minute of one CPU core; every change ours, found by trials of a minute."""
     config = tcn()
-    config["model"].update(units=24, kernel_size=5, dilation_rate=(1, 5, 25), initial_deviation=0.2)
+    config["model"].update(
+        units=24, kernel_size=5, dilation_rate=(1, 5, 25), initial_deviation=0.2
+    )
     config["data"].update(steps=100)
     config["optimizer"].update(learning_rate=2e-2)
     config["schedule"].update(epochs=(6, 8))

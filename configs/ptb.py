@@ -73,7 +73,8 @@ def released() -> dict:
             epochs=(),  # released: no steps down at fixed epochs
         ),
         training=dict(epochs=500),  # released
-        evaluation=dict(batch_size=12),  # released: the streams of the protocol `trellisnet`
+        # released: the streams of the protocol `trellisnet`
+        evaluation=dict(batch_size=12),
     )
 
 
@@ -132,7 +133,9 @@ def small() -> dict:
     config["data"].update(batch_size=8, window=64, horizon=0, history="carried")
     config["optimizer"].update(name="adam", learning_rate=8e-3, clip_norm=0.25)
     # Nearly the cosine of the trials: the rate halves after each epoch of the second half.
-    config["schedule"].update(factor=0.5, patience=None, minimum=1e-5, epochs=(7, 8, 9, 10, 11, 12))
+    config["schedule"].update(
+        factor=0.5, patience=None, minimum=1e-5, epochs=(7, 8, 9, 10, 11, 12)
+    )
     config["training"].update(epochs=13)
     return config
 
@@ -173,7 +176,10 @@ def _changed(base: Callable[[], dict], change: dict[str, dict]) -> dict:
 _WHOLE = (paper, paper_larger, released, small, small_lstm)
 PRESETS: dict[str, Callable[[], dict]] = {
     **{preset.__name__: preset for preset in _WHOLE},
-    **{f"paper_{name}": functools.partial(_changed, paper, ABLATIONS[name]) for name in ABLATIONS},
+    **{
+        f"paper_{name}": functools.partial(_changed, paper, ABLATIONS[name])
+        for name in ABLATIONS
+    },
     **{
         f"small_{name}": functools.partial(_changed, small, SMALL_ABLATIONS[name])
         for name in SMALL_ABLATIONS

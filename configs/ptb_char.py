@@ -9,7 +9,8 @@ is a default of the authors' `char_ptb.py`; where the table omits a value, it is
 def released() -> dict:
     """The authors' script with its defaults."""
     return dict(
-        corpus=dict(form="released"),  # released: the file as it is, a space at both ends of a line
+        # released: the file as it is, a space at both ends of a line
+        corpus=dict(form="released"),
         model=dict(
             units=1250,  # released: nhid 1050 + nout 200
             depth=140,  # released

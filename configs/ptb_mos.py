@@ -36,7 +36,8 @@ def paper() -> dict:
         output_dropout=0.4,  # Table 5
         auxiliary_every=16,  # Table 5
     )
-    config["model"]["mixture"].update(epsilon=0.0)  # ours: the equation of the mixture has none
+    # ours: the equation of the mixture has none
+    config["model"]["mixture"].update(epsilon=0.0)
     config["optimizer"].update(clip_norm=0.2, weight_decay=1e-6)  # Table 5
     return config
 
@@ -67,4 +68,9 @@ def small() -> dict:
     return config
 
 
-PRESETS = {"paper": paper, "paper_larger": paper_larger, "released": released, "small": small}
+PRESETS = {
+    "paper": paper,
+    "paper_larger": paper_larger,
+    "released": released,
+    "small": small,
+}

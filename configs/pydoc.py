@@ -9,7 +9,9 @@ from configs import ptb
 def small() -> dict:
     """A few minutes on two CPU cores."""
     config = ptb.small()
-    config["model"].update(depth=12, embedding_dropout=0.1, dropout=0.3, output_dropout=0.4)
+    config["model"].update(
+        depth=12, embedding_dropout=0.1, dropout=0.3, output_dropout=0.4
+    )
     config["schedule"].update(epochs=(5, 6, 7, 8, 9))
     config["training"].update(epochs=10)
     return config

@@ -89,4 +89,9 @@ def small() -> dict:
     return config
 
 
-PRESETS = {"paper": paper, "paper_larger": paper_larger, "released": released, "small": small}
+PRESETS = {
+    "paper": paper,
+    "paper_larger": paper_larger,
+    "released": released,
+    "small": small,
+}

@@ -9,7 +9,8 @@ is a default of the authors' `word_wt103.py`; where the table omits a value, it 
 def released() -> dict:
     """The authors' script with its defaults."""
     return dict(
-        corpus=dict(order="appearance"),  # released: although the adaptive softmax wants frequency
+        # released: although the adaptive softmax wants frequency
+        corpus=dict(order="appearance"),
         model=dict(
             units=2112,  # released: nhid 1600 + nout 512
             depth=75,  # released
@@ -51,14 +52,16 @@ def released() -> dict:
             epochs=25,  # released
             checkpoint_every_steps=1000,  # ours: a checkpoint is 2 GB
         ),
-        evaluation=dict(batch_size=1),  # released: the streams of the protocol `trellisnet`
+        # released: the streams of the protocol `trellisnet`
+        evaluation=dict(batch_size=1),
     )
 
 
 def paper() -> dict:
     """Table 5, where it differs from the released values."""
     config = released()
-    config["corpus"].update(order="frequency")  # ours: what the adaptive softmax is made for
+    # ours: what the adaptive softmax is made for
+    config["corpus"].update(order="frequency")
     config["model"].update(
         units=2000,  # Table 5: hidden 2000; its 180M parameters say that the output is in them
         depth=70,  # Table 5

@@ -60,7 +60,9 @@ def cells_that_matter(dilations: Sequence[int], steps: int) -> np.ndarray:
     A level reads the level below at the steps at which it reads the input. So the cells of level
     i that matter stand where the inputs of a network of the levels above it alone would matter.
     """
-    rows = [inputs_that_matter(dilations[level:], steps) for level in range(len(dilations))]
+    rows = [
+        inputs_that_matter(dilations[level:], steps) for level in range(len(dilations))
+    ]
     top = np.arange(steps) == steps - 1
     return np.stack([*rows, top])
 
@@ -103,7 +105,9 @@ def panel(axes: Axes, dilations: Sequence[int]) -> None:
         label(axes, level, f"level {level}, dilation {dilation}")
     top = height(levels)
     rate = dilations[0] if len(set(dilations)) == 1 else list(dilations)
-    title = f"depth={levels}, dilation_rate={rate}: the output depends on {reached} steps"
+    title = (
+        f"depth={levels}, dilation_rate={rate}: the output depends on {reached} steps"
+    )
     axes.text(-0.35, top + 1.0, title, fontsize=12.5, color=INK)
     axes.set(xlim=(-4.2, last + 0.7), ylim=(-1.0, top + 1.4), aspect="equal")
     axes.axis("off")

@@ -75,7 +75,14 @@ def history(axes: Axes) -> None:
     )
     middle = (height(0) + height(LEVELS - 1)) / 2
     axes.text(
-        0, middle, "history  $h, c$", rotation=90, ha="center", va="center", fontsize=12, color=INK
+        0,
+        middle,
+        "history  $h, c$",
+        rotation=90,
+        ha="center",
+        va="center",
+        fontsize=12,
+        color=INK,
     )
     box(axes, 0, height(-1), "$0$", NOTHING, MUTED)
 
@@ -105,7 +112,10 @@ def legend(axes: Axes) -> None:
         "present tap: $h_t$": PRESENT,
         r"input: $\tilde{x}_t$, computed once, injected into every level": INPUT,
     }
-    handles = [Line2D([], [], color=color, lw=2.5, label=text) for text, color in entries.items()]
+    handles = [
+        Line2D([], [], color=color, lw=2.5, label=text)
+        for text, color in entries.items()
+    ]
     handles.append(Patch(fc=SHADE, label=f"receptive field of $y_{STEPS}$"))
     axes.legend(
         handles=handles,
@@ -131,7 +141,14 @@ def draw(path: Path) -> None:
         taps(axes, step, 0, INPUT, INPUT)
         injection(axes, step)
         for level in range(1, LEVELS + 1):
-            box(axes, step, height(level), f"$h_{step}^{{({level})}}$", CELLS[level - 1], PRESENT)
+            box(
+                axes,
+                step,
+                height(level),
+                f"$h_{step}^{{({level})}}$",
+                CELLS[level - 1],
+                PRESENT,
+            )
             if level > 1:
                 taps(axes, step, level, PAST, PRESENT)
         output(axes, step, LEVELS, f"$y_{step}$")
@@ -143,7 +160,9 @@ def draw(path: Path) -> None:
     time_axis(axes, -0.3, STEPS + 0.5, height(-1) - 0.75)
     legend(axes)
     axes.set(
-        xlim=(-1.7, STEPS + 0.9), ylim=(height(-1) - 1.0, height(LEVELS) + 1.35), aspect="equal"
+        xlim=(-1.7, STEPS + 0.9),
+        ylim=(height(-1) - 1.0, height(LEVELS) + 1.35),
+        aspect="equal",
     )
     axes.axis("off")
     save(figure, path)

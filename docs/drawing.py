@@ -37,7 +37,9 @@ def box(axes: Axes, x: float, y: float, text: str, face: str, edge: str) -> None
     style = f"round,pad=0,rounding_size={HALF / 2}"
     corner = (x - HALF, y - HALF)
     axes.add_patch(
-        FancyBboxPatch(corner, 2 * HALF, 2 * HALF, style, fc=face, ec=edge, lw=1.3, zorder=4)
+        FancyBboxPatch(
+            corner, 2 * HALF, 2 * HALF, style, fc=face, ec=edge, lw=1.3, zorder=4
+        )
     )
     axes.text(x, y, text, ha="center", va="center", fontsize=12.5, color=INK, zorder=5)
 
@@ -47,7 +49,14 @@ def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 1.5) 
     style = "-|>,head_width=2.6,head_length=4.2"
     axes.add_patch(
         FancyArrowPatch(
-            start, end, arrowstyle=style, color=color, lw=width, shrinkA=0, shrinkB=0, zorder=3
+            start,
+            end,
+            arrowstyle=style,
+            color=color,
+            lw=width,
+            shrinkA=0,
+            shrinkB=0,
+            zorder=3,
         )
     )
 

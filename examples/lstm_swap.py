@@ -19,7 +19,8 @@ STEPS = 64
 
 def windows() -> tuple[np.ndarray, np.ndarray]:
     """Returns characters for training and for the test, each [windows, STEPS + 1]."""
-    lines = dict.fromkeys("\n".join(topics.values()).splitlines())  # topics repeat each other
+    # Topics repeat each other.
+    lines = dict.fromkeys("\n".join(topics.values()).splitlines())
     text = "\n".join(lines).encode("ascii", "ignore")
     characters = np.frombuffer(text, np.uint8)
     count = len(characters) // (STEPS + 1)
@@ -59,7 +60,9 @@ def learn(layer: keras.layers.Layer, epochs: int, limit: float = float("inf")) -
     _, accuracy = model.evaluate(unseen[:, :-1], unseen[:, 1:], verbose=0)
     steps = int(model.optimizer.iterations)
     print(f"{type(layer).__name__}, {layer.count_params():,} parameters:")
-    print(f"{accuracy:.1%} of the characters, after {steps} steps in {watch.seconds:.0f} s")
+    print(
+        f"{accuracy:.1%} of the characters, after {steps} steps in {watch.seconds:.0f} s"
+    )
     assert accuracy > 0.38, "how often each character occurs gives 19 %"
     return watch.seconds
 

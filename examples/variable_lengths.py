@@ -49,7 +49,9 @@ def main() -> None:
         ]
     )
     model.compile(
-        keras.optimizers.Adam(5e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
+        keras.optimizers.Adam(5e-3),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
     )
     with tempfile.TemporaryDirectory() as folder:
         best = Path(folder, "best.keras")
@@ -58,11 +60,18 @@ def main() -> None:
             keras.callbacks.ModelCheckpoint(best, "val_accuracy", save_best_only=True),
         ]
         model.fit(
-            names[500:], kinds[500:], validation_split=0.1, epochs=4, callbacks=callbacks, verbose=0
+            names[500:],
+            kinds[500:],
+            validation_split=0.1,
+            epochs=4,
+            callbacks=callbacks,
+            verbose=0,
         )
         model = keras.models.load_model(best)
     _, accuracy = model.evaluate(names[:500], kinds[:500], verbose=0)
-    print(f"{accuracy:.1%} of 500 names, {np.mean(kinds[:500] == 0):.1%} of them letters")
+    print(
+        f"{accuracy:.1%} of 500 names, {np.mean(kinds[:500] == 0):.1%} of them letters"
+    )
     assert accuracy > 0.85
 
 

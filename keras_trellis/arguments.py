@@ -42,7 +42,9 @@ def rate(name: str, value: Any) -> float:
     """Returns `value` as a float, or raises ValueError unless it is a dropout rate in [0, 1)."""
     number = _number(value)
     if not 0.0 <= number < 1.0:
-        raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
+        raise ValueError(
+            f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
+        )
     return number
 
 
@@ -86,7 +88,9 @@ def increasing(name: str, value: Sequence[int]) -> tuple[int, ...]:
     """Returns `value` as a tuple of increasing positive integers, or raises ValueError."""
     try:
         numbers = tuple(positive(name, each) for each in value)
-        if not numbers or any(after <= before for before, after in itertools.pairwise(numbers)):
+        if not numbers or any(
+            after <= before for before, after in itertools.pairwise(numbers)
+        ):
             raise ValueError
         return numbers
     except (TypeError, ValueError):

@@ -133,7 +133,9 @@ class SequenceLayer(keras.layers.Layer):
 
     # Keras's protocol
 
-    def build(self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None) -> None:
+    def build(
+        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
+    ) -> None:
         """Creates the variables for sequences of shape [B, T, p]."""
         received.check_shape(self, sequences_shape)
         batch_size, _, inputs = sequences_shape
@@ -182,17 +184,23 @@ class SequenceLayer(keras.layers.Layer):
         received.check_auxiliary(self, auxiliary_every, discard)
         stops = self._stops(auxiliary_every)
         sequences, mask = received.dense(self, sequences, mask)
-        sequences, initial, mask = received.tensors(self, sequences, initial_state, mask)
+        sequences, initial, mask = received.tensors(
+            self, sequences, initial_state, mask
+        )
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
         kept = received.kept(sequences, discard) if self.return_sequences else 1
         if self.stateful:
             begin = None if initial is None else self._cache_of_state(initial)
-            outputs, states = self._past.advance(self._stream, begin, sequences, mask, training)
+            outputs, states = self._past.advance(
+                self._stream, begin, sequences, mask, training
+            )
             outputs, further = last_steps(outputs, kept), None
         else:
-            outputs, states, further = self._whole(sequences, initial, mask, training, stops, kept)
+            outputs, states, further = self._whole(
+                sequences, initial, mask, training, stops, kept
+            )
         valid = None if mask is None else last_steps(mask, kept)
         auxiliary = further if stops else None
         return returned.results(self, outputs, states, auxiliary, valid)
@@ -220,8 +228,14 @@ class SequenceLayer(keras.layers.Layer):
     ) -> Any:
         """Returns the symbolic results of `call` in a functional model."""
         tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
-        shapes = self.compute_output_shape(sequences.shape, None, auxiliary_every, discard)
-        return tuple(map(tensor, shapes)) if isinstance(shapes[0], tuple) else tensor(shapes)
+        shapes = self.compute_output_shape(
+            sequences.shape, None, auxiliary_every, discard
+        )
+        return (
+            tuple(map(tensor, shapes))
+            if isinstance(shapes[0], tuple)
+            else tensor(shapes)
+        )
 
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         """Returns the mask of the outputs, that of the sequences; states have none.
@@ -239,7 +253,10 @@ class SequenceLayer(keras.layers.Layer):
 
     def get_initial_state(self, batch_size: Number) -> list[tf.Tensor]:
         """Returns the zero state: each [B, units]."""
-        return [tf.zeros([batch_size, units], self.compute_dtype) for units in self.state_units]
+        return [
+            tf.zeros([batch_size, units], self.compute_dtype)
+            for units in self.state_units
+        ]
 
     def propagate(
         self,
@@ -274,7 +291,9 @@ class SequenceLayer(keras.layers.Layer):
             ValueError: if an argument does not fit the layer or the sequences.
         """
         stops = self._stops(auxiliary_every)
-        sequences, initial, mask = received.tensors(self, sequences, initial_state, mask)
+        sequences, initial, mask = received.tensors(
+            self, sequences, initial_state, mask
+        )
         kept = received.kept(sequences, discard)
         return self._whole(sequences, initial, mask, training, stops, kept)
 

@@ -126,7 +126,9 @@ class TrellisLayer(TrellisBase):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        own = {name: getattr(self, name) for name in ("depth", "recompute", "staggered")}
+        own = {
+            name: getattr(self, name) for name in ("depth", "recompute", "staggered")
+        }
         return super().get_config() | own
 
     @property
@@ -139,7 +141,9 @@ class TrellisLayer(TrellisBase):
     def _stops(self, auxiliary_every: int | None) -> Sequence[int]:
         if auxiliary_every is None:
             return []
-        every = arguments.at_most("auxiliary_every", auxiliary_every, "depth", self.depth)
+        every = arguments.at_most(
+            "auxiliary_every", auxiliary_every, "depth", self.depth
+        )
         return range(every, self.depth + 1, every)
 
     def _whole(self, sequences, initial, mask, training, stops, kept):

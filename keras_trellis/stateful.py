@@ -70,11 +70,15 @@ class CacheVariables(tf.Module):
 
     def read(self) -> Any:
         """Returns the variables' values."""
-        return tf.nest.map_structure(lambda variable: variable.read_value(), self._cache)
+        return tf.nest.map_structure(
+            lambda variable: variable.read_value(), self._cache
+        )
 
     def write(self, cache: Any) -> None:
         """Gives the variables the values of `cache`."""
-        tf.nest.map_structure(lambda variable, value: variable.assign(value), self._cache, cache)
+        tf.nest.map_structure(
+            lambda variable, value: variable.assign(value), self._cache, cache
+        )
 
     def reset(self) -> None:
         """Sets all variables to zero, the cache of sequences that have not begun."""
@@ -112,8 +116,12 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        arrays = [each.numpy() if isinstance(each, StateVariable) else each for each in inputs]
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, **options: Any
+    ) -> Any:
+        arrays = [
+            each.numpy() if isinstance(each, StateVariable) else each for each in inputs
+        ]
         return getattr(ufunc, method)(*arrays, **options)
 
     def __getitem__(self, key: Any) -> tf.Tensor:
@@ -122,5 +130,7 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
 
 tf.register_tensor_conversion_function(
     StateVariable,
-    lambda state, dtype=None, name=None, as_ref=False: tf.convert_to_tensor(state.value, dtype),
+    lambda state, dtype=None, name=None, as_ref=False: tf.convert_to_tensor(
+        state.value, dtype
+    ),
 )

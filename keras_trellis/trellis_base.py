@@ -103,8 +103,11 @@ class TrellisBase(SequenceLayer):
         self.kernel_size = arguments.positive("kernel_size", kernel_size)
         self.dilation_rate = arguments.dilation_cycle(dilation_rate)
         self.gate = gates.get(gate)
-        self.output_units = arguments.at_most("output_units", output_units, "units", self.units)
-        self._all_units = output_units is None  # in the config too: it may change `units`
+        self.output_units = arguments.at_most(
+            "output_units", output_units, "units", self.units
+        )
+        # In the config too: it may change `units`.
+        self._all_units = output_units is None
         self.groups = arguments.divisor("groups", groups, "units", self.units)
         self.staggered = bool(staggered)
         self.inject_every = arguments.positive("inject_every", inject_every)
@@ -153,15 +156,21 @@ class TrellisBase(SequenceLayer):
         input_shape = (network.input_taps, inputs, channels)
         hidden_shape = (hidden_taps, self.units // groups, channels)
         self.kernel = self._add_kernel("kernel", input_shape, groups=1)
-        self.recurrent_kernel = self._add_kernel("recurrent_kernel", hidden_shape, groups)
+        self.recurrent_kernel = self._add_kernel(
+            "recurrent_kernel", hidden_shape, groups
+        )
         self.bias: Any = self._add_bias(network.channels) if self.use_bias else None
         if self.weight_normalization:
-            self.kernel_scale = self._add_scale("kernel_scale", channels, lambda: self.kernel)
+            self.kernel_scale = self._add_scale(
+                "kernel_scale", channels, lambda: self.kernel
+            )
             self.recurrent_scale = self._add_scale(
                 "recurrent_scale", network.channels, self._hidden_direction
             )
 
-    def _add_kernel(self, name: str, shape: tuple[int, ...], groups: int) -> keras.Variable:
+    def _add_kernel(
+        self, name: str, shape: tuple[int, ...], groups: int
+    ) -> keras.Variable:
         """Adds a kernel; `groups` are those of its input channels."""
         prefix = name.removesuffix("_kernel")
         form = kernels.MatrixForm(shape, self.gate.blocks, groups)
@@ -247,17 +256,25 @@ class TrellisBase(SequenceLayer):
         state_shape = (rows, 1, self.units)
         return Weights(
             kernel=tf.cast(kernel, dtype),
-            recurrent_kernel=self._finished("recurrent", self._hidden_direction(), seed),
+            recurrent_kernel=self._finished(
+                "recurrent", self._hidden_direction(), seed
+            ),
             bias=tf.cast(self.bias, dtype) if self.use_bias else None,
             input_mask=stream_mask(seed, "inputs", self.dropout, input_shape, dtype),
-            state_mask=stream_mask(seed, "states", self.recurrent_dropout, state_shape, dtype),
+            state_mask=stream_mask(
+                seed, "states", self.recurrent_dropout, state_shape, dtype
+            ),
         )
 
-    def _finished(self, prefix: str, kernel: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+    def _finished(
+        self, prefix: str, kernel: tf.Tensor, seed: tf.Tensor | None
+    ) -> tf.Tensor:
         """Drops weights of a kernel, then gives it the lengths of weight normalisation."""
         taps, inputs, outputs = kernel.shape
         shape = (max(taps - 1, 1), inputs, outputs)
-        mask = stream_mask(seed, f"{prefix}_weights", self.weight_dropout, shape, kernel.dtype)
+        mask = stream_mask(
+            seed, f"{prefix}_weights", self.weight_dropout, shape, kernel.dtype
+        )
         # With groups the input kernel has one tap, the present one, whatever `kernel_size` is.
         if mask is not None and taps == self.kernel_size:
             kernel = kernels.drop_past_taps(kernel, mask)

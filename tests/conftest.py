@@ -18,14 +18,20 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if _WORKERS > 1:
     _THREADS = str(max(1, (os.cpu_count() or 1) // _WORKERS))
-    for _name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
+    for _name in (
+        "TF_NUM_INTRAOP_THREADS",
+        "TF_NUM_INTEROP_THREADS",
+        "OMP_NUM_THREADS",
+    ):
         os.environ.setdefault(_name, _THREADS)
 
 # Tests that are started in the background, as by a script, begin with these ignored. So would the
 # commands that tests start, which keep to that.
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
-        _default = signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        _default = (
+            signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        )
         signal.signal(_number, _default)
 
 # Examples take as long as TensorFlow takes to trace them, and a run tells the same every time.
@@ -64,7 +70,9 @@ def _no_network(monkeypatch):
     def guarded(self, address):
         if self.family in (socket.AF_INET, socket.AF_INET6):
             if address[0] not in ("127.0.0.1", "::1", "localhost"):
-                raise ConnectionRefusedError(f"a test reached for the network: {address}")
+                raise ConnectionRefusedError(
+                    f"a test reached for the network: {address}"
+                )
         return connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)

@@ -21,7 +21,10 @@ def check_training_run(arrays, config):
     recipe = _recipe(arrays, config)
     model = _model(arrays, config, "param.")
     task = LanguageModeling(
-        model, recipe, arrays["train_ids"].reshape(-1), arrays["evaluation_ids"].reshape(-1)
+        model,
+        recipe,
+        arrays["train_ids"].reshape(-1),
+        arrays["evaluation_ids"].reshape(-1),
     )
     optimizer = runs.optimizer_of(recipe)
     trainer = loop.Trainer(task, optimizer, clip_norm=config["clip_norm"])
@@ -71,7 +74,9 @@ def _recipe(arrays, config):
 
 def _model(arrays, config, prefix):
     state_dict = {
-        name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)
+        name.removeprefix(prefix): arrays[name]
+        for name in arrays
+        if name.startswith(prefix)
     }
     # The tied decoder is named once in an average.
     state_dict.setdefault("decoder.weight", state_dict["encoder.weight"])
@@ -89,10 +94,16 @@ def _model(arrays, config, prefix):
 
 def _check_step(metrics, arrays, step):
     for name in LOSSES:
-        _assert_close(metrics[name], arrays[f"{name}_loss"][step], f"{name}_loss, step {step}")
-    _assert_close(metrics["loss"], arrays["total_loss"][step], f"total_loss, step {step}")
+        _assert_close(
+            metrics[name], arrays[f"{name}_loss"][step], f"{name}_loss, step {step}"
+        )
     _assert_close(
-        metrics["gradient_norm"], arrays["gradient_norm"][step], f"gradient_norm, step {step}"
+        metrics["loss"], arrays["total_loss"][step], f"total_loss, step {step}"
+    )
+    _assert_close(
+        metrics["gradient_norm"],
+        arrays["gradient_norm"][step],
+        f"gradient_norm, step {step}",
     )
 
 
@@ -104,4 +115,6 @@ def _check_parameters(model, arrays, config, prefix):
 
 
 def _assert_close(actual, expected, what):
-    np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
+    np.testing.assert_allclose(
+        actual, expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what
+    )

@@ -13,21 +13,27 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def lstm_gate(blocks: np.ndarray, shifted: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def lstm_gate(
+    blocks: np.ndarray, shifted: Sequence[np.ndarray]
+) -> tuple[np.ndarray, ...]:
     """Maps blocks i, f, c, o [4, B, units] and (h, c) of d steps before to h, c."""
     i, f, g, o = blocks
     c = sigmoid(f) * shifted[1] + sigmoid(i) * np.tanh(g)
     return sigmoid(o) * np.tanh(c), c
 
 
-def gru_gate(blocks: np.ndarray, shifted: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def gru_gate(
+    blocks: np.ndarray, shifted: Sequence[np.ndarray]
+) -> tuple[np.ndarray, ...]:
     """Maps blocks u, r, a, b [4, B, units] and (h,) of d steps before to h."""
     u, r, a, b = blocks
     u, r = sigmoid(u), sigmoid(r)
     return (u * shifted[0] + (1 - u) * np.tanh(a + r * b),)
 
 
-def tanh_gate(blocks: np.ndarray, shifted: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def tanh_gate(
+    blocks: np.ndarray, shifted: Sequence[np.ndarray]
+) -> tuple[np.ndarray, ...]:
     """Maps one block [1, B, units] to h."""
     del shifted
     return (np.tanh(blocks[0]),)
@@ -37,7 +43,9 @@ def tanh_gate(blocks: np.ndarray, shifted: Sequence[np.ndarray]) -> tuple[np.nda
 GATES = {"lstm": (lstm_gate, 4, 2), "gru": (gru_gate, 4, 1), "tanh": (tanh_gate, 1, 1)}
 
 
-def dense_kernel(kernel: np.ndarray, taps: int, units: int, blocks: int, groups: int) -> np.ndarray:
+def dense_kernel(
+    kernel: np.ndarray, taps: int, units: int, blocks: int, groups: int
+) -> np.ndarray:
     """From [1, p, blocks * units // groups] to [taps, p, blocks * units].
 
     The input enters the first group, on the present tap.
@@ -70,7 +78,9 @@ def dense_recurrent_kernel(
                 dense[tap, own, block, own] = kernel[tap * groups + group, :, columns]
             if group + 1 < groups:
                 following = slice((group + 1) * n, (group + 2) * n)
-                dense[-1, own, block, following] = kernel[(taps - 1) * groups + group, :, columns]
+                dense[-1, own, block, following] = kernel[
+                    (taps - 1) * groups + group, :, columns
+                ]
     return dense.reshape(taps, units, blocks * units)
 
 
@@ -125,10 +135,13 @@ def levels(
                 h = level[0][:, t - j * d] if t >= j * d else history[0]
                 z = z + (h * dropped) @ weights
             for j, weights in enumerate(reversed(kernel)):
-                if i % inject_every == 0 and t >= j * d:  # left of the sequence stands x = 0
+                if (
+                    i % inject_every == 0 and t >= j * d
+                ):  # left of the sequence stands x = 0
                     z = z + x[:, t - j * d] @ weights
             shifted = [
-                s[:, t - d] if t >= d else left for s, left in zip(level, history, strict=True)
+                s[:, t - d] if t >= d else left
+                for s, left in zip(level, history, strict=True)
             ]
             state = step(z.reshape(batch, blocks, units).transpose(1, 0, 2), shifted)
             for s, value in zip(following, state, strict=True):
@@ -173,7 +186,9 @@ def mixture_of_softmaxes(
     probabilities = 0.0
     for k in range(priors.shape[-1]):
         expert = latents[..., k * table.shape[1] : (k + 1) * table.shape[1]]
-        probabilities = probabilities + priors[..., k, None] * softmax(expert @ table.T + bias)
+        probabilities = probabilities + priors[..., k, None] * softmax(
+            expert @ table.T + bias
+        )
     return probabilities
 
 
@@ -190,6 +205,10 @@ def adaptive_softmax(
     tokens = features @ tail_vectors.T + tail_bias
     first = softmax(np.concatenate([logits[..., : cutoffs[0]], tokens], axis=-1))
     parts = [first[..., : cutoffs[0]]]
-    for j, (start, stop) in enumerate(zip(cutoffs, [*cutoffs[1:], len(table)], strict=True)):
-        parts.append(first[..., cutoffs[0] + j, None] * softmax(logits[..., start:stop]))
+    for j, (start, stop) in enumerate(
+        zip(cutoffs, [*cutoffs[1:], len(table)], strict=True)
+    ):
+        parts.append(
+            first[..., cutoffs[0] + j, None] * softmax(logits[..., start:stop])
+        )
     return np.concatenate(parts, axis=-1)

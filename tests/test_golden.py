@@ -24,17 +24,26 @@ TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
 
 if not FILES:
     pytest.skip(
-        f"no golden vectors in {FOLDER}; TRELLIS_GOLDEN names the folder", allow_module_level=True
+        f"no golden vectors in {FOLDER}; TRELLIS_GOLDEN names the folder",
+        allow_module_level=True,
     )
 
 
 def part(arrays, prefix):
-    return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): arrays[name]
+        for name in arrays
+        if name.startswith(prefix)
+    }
 
 
 def assert_equal(actual, expected, tolerance, what):
     np.testing.assert_allclose(
-        tf.convert_to_tensor(actual), expected, rtol=tolerance, atol=tolerance, err_msg=what
+        tf.convert_to_tensor(actual),
+        expected,
+        rtol=tolerance,
+        atol=tolerance,
+        err_msg=what,
     )
 
 
@@ -55,21 +64,26 @@ def check_core(arrays, config, dtype):
     }
     layer = convert.layer_from_torch(part(arrays, "param."), **arguments)
     inputs = [
-        tf.constant(arrays[name], dtype) for name in ("inputs", "initial_hidden", "initial_cell")
+        tf.constant(arrays[name], dtype)
+        for name in ("inputs", "initial_hidden", "initial_cell")
     ]
 
     def run():
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             outputs, (hidden, cell), auxiliary = layer.propagate(
-                inputs[0], initial_state=inputs[1:], auxiliary_every=config["aux_frequency"]
+                inputs[0],
+                initial_state=inputs[1:],
+                auxiliary_every=config["aux_frequency"],
             )
             results = {"outputs": outputs, "hidden": hidden, "cell": cell}
             if config["aux_frequency"]:
                 results["aux"] = auxiliary
             loss = tf.add_n(
                 [
-                    tf.reduce_sum(value * tf.constant(arrays[f"cotangent_{name}"], dtype))
+                    tf.reduce_sum(
+                        value * tf.constant(arrays[f"cotangent_{name}"], dtype)
+                    )
                     for name, value in results.items()
                 ]
             )
@@ -124,8 +138,13 @@ def check_language_model(arrays, config, dtype):
 
 def check_split_softmax(arrays, config, dtype):
     tolerance = TOLERANCE[dtype]
-    model, expected = (split_softmax_model(arrays, config, dtype, of) for of in ("", "grad_"))
-    hiddens, targets = tf.constant(arrays["hiddens"], dtype), tf.constant(arrays["targets"])
+    model, expected = (
+        split_softmax_model(arrays, config, dtype, of) for of in ("", "grad_")
+    )
+    hiddens, targets = (
+        tf.constant(arrays["hiddens"], dtype),
+        tf.constant(arrays["targets"]),
+    )
     variables = [model.embedding.embeddings, *model.head.trainable_variables]
 
     def run(hiddens, targets):
@@ -134,10 +153,16 @@ def check_split_softmax(arrays, config, dtype):
             nll = model.head.nll(hiddens, targets, model.embedding.embeddings)
             # The released code adds up in float32, whatever the dtype.
             loss = tf.reduce_mean(tf.cast(nll, tf.float32))
-        return nll, loss, tape.gradient(loss, [hiddens, [each.value for each in variables]])
+        return (
+            nll,
+            loss,
+            tape.gradient(loss, [hiddens, [each.value for each in variables]]),
+        )
 
     log_probs = model.head.log_probs(hiddens, model.embedding.embeddings)
-    chosen = -np.take_along_axis(np.asarray(log_probs), arrays["targets"][:, None], 1)[:, 0]
+    chosen = -np.take_along_axis(np.asarray(log_probs), arrays["targets"][:, None], 1)[
+        :, 0
+    ]
     for call in (run, tf.function(run), tf.function(run, jit_compile=True)):
         nll, loss, (of_hiddens, gradients) = call(hiddens, targets)
         assert_equal(nll, chosen, tolerance, "nll")
@@ -153,7 +178,11 @@ def check_split_softmax(arrays, config, dtype):
 def split_softmax_model(arrays, config, dtype, prefix):
     """A language model with the file's head, or its gradients; the network in front is any."""
     units = config["hidden_size"]
-    names = {"encoder.weight": "weight", "decoder.weight": "weight", "decoder.bias": "bias"}
+    names = {
+        "encoder.weight": "weight",
+        "decoder.weight": "weight",
+        "decoder.bias": "bias",
+    }
     names |= {name: name for name in ("tail_vectors", "tail_bias")}
     state = {name: arrays[prefix + other] for name, other in names.items()}
     state |= {f"full_conv.weight{i}": np.zeros((4 * units, units, 2)) for i in (1, 2)}

@@ -25,7 +25,12 @@ ORDER = (
     ("trainers/data/",),
     ("trainers/tasks/",),
     ("trainers/training/",),
-    ("trainers/language/", "trainers/sequences/", "trainers/authors/", "trainers/serving/"),
+    (
+        "trainers/language/",
+        "trainers/sequences/",
+        "trainers/authors/",
+        "trainers/serving/",
+    ),
     ("trainers/studies/",),
     ("trainers/cli/",),
     ("trainers/",),  # the commands
@@ -58,7 +63,9 @@ def imported(path):
 
 def our_files(path):
     """Returns the files of the library and the trainers that a file imports."""
-    beginnings = (itertools.accumulate(name.split("."), "{}.{}".format) for name in imported(path))
+    beginnings = (
+        itertools.accumulate(name.split("."), "{}.{}".format) for name in imported(path)
+    )
     modules = [[name for name in names if name in MODULES] for names in beginnings]
     return {MODULES[names[-1]] for names in modules if names}
 
@@ -81,8 +88,12 @@ def test_imports_form_no_circle():
 
 
 def test_data_knows_no_network():
-    of_data = [files for file, files in IMPORTS.items() if file.startswith("trainers/data/")]
-    of_library = {file for file in set().union(*of_data) if file.startswith("keras_trellis/")}
+    of_data = [
+        files for file, files in IMPORTS.items() if file.startswith("trainers/data/")
+    ]
+    of_library = {
+        file for file in set().union(*of_data) if file.startswith("keras_trellis/")
+    }
     assert of_library <= {"keras_trellis/export/tokenizer.py"}
 
 
@@ -90,4 +101,6 @@ def test_nothing_private_is_imported():
     folders = ("benchmarks", "docs", "examples", "tests", "tools")
     others = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     names = [name for path in FILES + others for name in imported(path)]
-    assert not [name for name in names if name.startswith(("keras.src", "tensorflow.python"))]
+    assert not [
+        name for name in names if name.startswith(("keras.src", "tensorflow.python"))
+    ]

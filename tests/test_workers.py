@@ -28,19 +28,35 @@ def run(tmp_path):
 
     def run(more: str = "", **constants: float) -> subprocess.CompletedProcess:
         settings = [f"workers.{name} = {value}" for name, value in constants.items()]
-        (tmp_path / "conftest.py").write_text("\n".join(["from tests import workers", *settings]))
+        (tmp_path / "conftest.py").write_text(
+            "\n".join(["from tests import workers", *settings])
+        )
         (tmp_path / "test_it.py").write_text(TESTS + more)
-        options = ["-q", "-n2", "--dist=worksteal", "-p", "tests.workers", "--rootdir=."]
+        options = [
+            "-q",
+            "-n2",
+            "--dist=worksteal",
+            "-p",
+            "tests.workers",
+            "--rootdir=.",
+        ]
         command = [sys.executable, "-m", "pytest", *options, "--import-mode=importlib"]
         environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
         )
 
     return run
 
 
-def test_every_test_runs_once_and_fixtures_end_where_workers_are_replaced(run, tmp_path):
+def test_every_test_runs_once_and_fixtures_end_where_workers_are_replaced(
+    run, tmp_path
+):
     ended = run(REPLACED_FROM=0)
     assert ended.returncode == 0, ended.stdout
     assert re.search("^6 passed", ended.stdout, re.MULTILINE), ended.stdout

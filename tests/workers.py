@@ -13,7 +13,9 @@ import pytest
 GIB = 2**30
 REPLACED_FROM = 2 * GIB
 MOST = 3 * GIB
-REPLACEMENTS = 1000  # more than any run takes; pytest-xdist ends a run at four a worker by default
+REPLACEMENTS = (
+    1000  # more than any run takes; pytest-xdist ends a run at four a worker by default
+)
 # The outcome of the test that a replaced worker was about to begin; another worker runs it.
 RESCHEDULED = "rescheduled"
 
@@ -48,7 +50,9 @@ class Worker:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self):
         report = yield
-        if report.when == "teardown":  # a test may have replaced what reads files until here
+        if (
+            report.when == "teardown"
+        ):  # a test may have replaced what reads files until here
             report.worker_peak = memory("VmHWM")
             report.worker_leaves = self._leaving
         return report
@@ -61,7 +65,9 @@ class Controller:
         self._config = config
         self._leaving: set[str] = set()
         self._peaks: dict[str, int] = {}
-        self._too_large: dict[str, str] = {}  # a worker's test after which it held too much
+        self._too_large: dict[
+            str, str
+        ] = {}  # a worker's test after which it held too much
 
     def pytest_runtest_logreport(self, report):
         if not hasattr(report, "worker_peak"):
@@ -98,10 +104,13 @@ class Controller:
         if not self._peaks:
             return
         peaks = [f"{name} {peak / GIB:.1f}" for name, peak in self._peaks.items()]
-        terminalreporter.write_line(f"Peak memory of the workers, GiB: {', '.join(peaks)}")
+        terminalreporter.write_line(
+            f"Peak memory of the workers, GiB: {', '.join(peaks)}"
+        )
         for worker, test in self._too_large.items():
             terminalreporter.write_line(
-                f"FAILED: {worker} held more than {MOST / GIB:g} GiB at the end of {test}", red=True
+                f"FAILED: {worker} held more than {MOST / GIB:g} GiB at the end of {test}",
+                red=True,
             )
 
 
@@ -109,6 +118,8 @@ class Controller:
 def pytest_configure(config):
     is_worker = hasattr(config, "workerinput")
     if not is_worker and hasattr(config.option, "maxworkerrestart"):
-        config.option.maxworkerrestart = config.option.maxworkerrestart or str(REPLACEMENTS)
+        config.option.maxworkerrestart = config.option.maxworkerrestart or str(
+            REPLACEMENTS
+        )
     hooks = Worker() if is_worker else Controller(config)
     config.pluginmanager.register(hooks, "workers' memory")

@@ -23,7 +23,10 @@ from trainers.serving import remote, terminal
 from trainers.serving.writing import Sampling, generate, score, unknown
 from trainers.tasks import names
 
-PROTOCOLS: dict[str, type[remote.Grpc | remote.Rest]] = {"grpc": remote.Grpc, "rest": remote.Rest}
+PROTOCOLS: dict[str, type[remote.Grpc | remote.Rest]] = {
+    "grpc": remote.Grpc,
+    "rest": remote.Rest,
+}
 
 _INT32 = 2**31 - 1
 _HELP = {
@@ -41,10 +44,14 @@ def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     own: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("server", None, "The server's address, HOST:PORT.", **own)
     flags.DEFINE_string("model", None, "The model's name on the server.", **own)
-    flags.DEFINE_enum("protocol", "grpc", list(PROTOCOLS), "The protocol of the port.", **own)
+    flags.DEFINE_enum(
+        "protocol", "grpc", list(PROTOCOLS), "The protocol of the port.", **own
+    )
     flags.DEFINE_enum("mode", "generate", list(_MODES), _HELP["mode"], **own)
     flags.DEFINE_string("prompt", "", "The text; it begins a line.", **own)
-    flags.DEFINE_float("deadline", 60.0, "Seconds for each request.", 1e-3, 86_400.0, **own)
+    flags.DEFINE_float(
+        "deadline", 60.0, "Seconds for each request.", 1e-3, 86_400.0, **own
+    )
     flags.DEFINE_integer("max_length", 200, "Tokens to add.", 1, _INT32, **own)
     flags.DEFINE_float("temperature", 1.0, _HELP["temperature"], **own)
     flags.DEFINE_integer("top_k", 0, _HELP["top_k"], 0, _INT32, **own)
@@ -70,16 +77,23 @@ def _check(values: flags.FlagValues) -> None:
             raise ValueError(f"--{name} is missing")
     address = re.fullmatch(r"[^/\s]+:(\d{1,5})", values.server, re.ASCII)
     if not address or not 0 < int(address[1]) < 2**16:
-        raise ValueError(f"--server must be HOST:PORT. Received: --server={values.server}")
+        raise ValueError(
+            f"--server must be HOST:PORT. Received: --server={values.server}"
+        )
     for name in ("model", "prompt"):
         flag_errors.check_text(name, values[name].value)
-    sampling = [name for name in (*Sampling._fields, "allow_unknown") if values[name].present]
+    sampling = [
+        name for name in (*Sampling._fields, "allow_unknown") if values[name].present
+    ]
     if sampling and values.mode != "generate":
         raise ValueError(
             f"--{sampling[0]} has no use in --mode={values.mode}, only in --mode=generate"
         )
-    expected = flag_errors.expected_by(values["deadline"].parser)  # the parser accepts NaN
-    names.check_flag("deadline", values.deadline, expected, not math.isnan(values.deadline))
+    # The parser accepts NaN.
+    expected = flag_errors.expected_by(values["deadline"].parser)
+    names.check_flag(
+        "deadline", values.deadline, expected, not math.isnan(values.deadline)
+    )
     flag_errors.check_sampling(values.temperature, values.top_p)
 
 
@@ -119,7 +133,9 @@ def _warn(count: int, of: str = "the") -> None:
     """Warns about unknown words, whose numbers are those of `<unk>`."""
     if count:
         message = f"{count} of {of} words {'is' if count == 1 else 'are'} unknown to the model"
-        print(f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True)
+        print(
+            f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True
+        )
 
 
 _MODES = {"generate": _generate, "next": _next, "score": _score}

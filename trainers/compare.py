@@ -38,14 +38,23 @@ def define_flags() -> None:
     )
     flags.DEFINE_integer("seeds", 5, "Runs of each model on each task.", 1, _MOST_SEEDS)
     flags.DEFINE_list(
-        "seconds", ["60"], "Processor seconds of a run's training steps: one number, or one a task."
+        "seconds",
+        ["60"],
+        "Processor seconds of a run's training steps: one number, or one a task.",
     )
-    flags.DEFINE_string("preset", "small", "The preset of each task that settings begin with.")
+    flags.DEFINE_string(
+        "preset", "small", "The preset of each task that settings begin with."
+    )
     flags.DEFINE_list(
-        "config_files", [], "Configs that replace presets; each names its task and its layer."
+        "config_files",
+        [],
+        "Configs that replace presets; each names its task and its layer.",
     )
     flags.DEFINE_integer(
-        "parameters", None, "The number of parameters. Default: near the first model's.", 1
+        "parameters",
+        None,
+        "The number of parameters. Default: near the first model's.",
+        1,
     )
     flags.DEFINE_integer("trials", 0, "Trials that tune each model on each task.", 0)
     flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
@@ -77,7 +86,9 @@ def _seconds() -> list[float]:
         numbers = [float(each) for each in given]
     except ValueError:
         numbers = []
-    fits = len(numbers) in (1, len(FLAGS.tasks)) and all(0 < each < math.inf for each in numbers)
+    fits = len(numbers) in (1, len(FLAGS.tasks)) and all(
+        0 < each < math.inf for each in numbers
+    )
     expected = "a number above 0, or one for each of --tasks"
     names.check_flag("seconds", ",".join(given), expected, fits)
     return numbers * (len(FLAGS.tasks) // len(numbers))

@@ -21,7 +21,9 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the command's flags, in a function because other commands share their names."""
     flags.DEFINE_string("model", None, "The folder of an exported language model.")
-    flags.DEFINE_string("host", "127.0.0.1", "The address to serve; other machines reach 0.0.0.0.")
+    flags.DEFINE_string(
+        "host", "127.0.0.1", "The address to serve; other machines reach 0.0.0.0."
+    )
     flags.DEFINE_integer("port", 8600, "The port; 0: any free one.", 0, 2**16 - 1)
 
 
@@ -51,7 +53,9 @@ def serve(model: str, host: str, port: int) -> None:
             page.model = ServedModel(model)
         address, number = page.server_address[:2]
         if not ipaddress.ip_address(str(address)).is_loopback:
-            logging.warning("Whoever reaches %s can use the page; there is no password.", address)
+            logging.warning(
+                "Whoever reaches %s can use the page; there is no password.", address
+            )
         signals = stopping.StopSignals()
         with signals, contextlib.suppress(stopping.StoppedError), signals.at_once():
             name = f"[{host}]" if ":" in host else host

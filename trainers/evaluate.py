@@ -25,15 +25,22 @@ _Made = TypeVar("_Made")
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_enum(
-    "protocol", None, evaluation.PROTOCOLS, "How to score a text. Default: by both protocols."
+    "protocol",
+    None,
+    evaluation.PROTOCOLS,
+    "How to score a text. Default: by both protocols.",
 )
-flags.DEFINE_float("dynamic_rate", None, "Learning rate of dynamic evaluation; above 0.")
+flags.DEFINE_float(
+    "dynamic_rate", None, "Learning rate of dynamic evaluation; above 0."
+)
 flags.DEFINE_float(
     "dynamic_decay",
     None,
     "How strongly dynamic evaluation pulls the weights back to the trained ones; from 0 to 1.",
 )
-flags.DEFINE_integer("cache_size", None, "Number of tokens in the continuous cache.", 1, 2**31 - 1)
+flags.DEFINE_integer(
+    "cache_size", None, "Number of tokens in the continuous cache.", 1, 2**31 - 1
+)
 flags.DEFINE_float(
     "cache_theta",
     None,
@@ -41,7 +48,9 @@ flags.DEFINE_float(
     "one; at least 0.",
 )
 flags.DEFINE_float(
-    "cache_lambda", None, "The cache's share of the probability; at least 0 and below 1."
+    "cache_lambda",
+    None,
+    "The cache's share of the probability; at least 0 and below 1.",
 )
 _DYNAMIC = ("dynamic_rate", "dynamic_decay")
 _CACHE = ("cache_size", "cache_theta", "cache_lambda")
@@ -70,7 +79,9 @@ def _evaluate() -> None:
         return
     for name in OF_LANGUAGE:
         if FLAGS[name].present:
-            raise ValueError(f"--{name} is for language models. Received: a run of {config.task}")
+            raise ValueError(
+                f"--{name} is for language models. Received: a run of {config.task}"
+            )
     sequence_runs.evaluate(path, FLAGS.data_dir)
 
 
@@ -91,7 +102,9 @@ def language_model(path: epath.Path) -> None:
     language_runs.evaluate(path, FLAGS.data_dir, protocols, *adaptations)
 
 
-def _adaptations() -> tuple[adaptation.DynamicEvaluation | None, adaptation.ContinuousCache | None]:
+def _adaptations() -> tuple[
+    adaptation.DynamicEvaluation | None, adaptation.ContinuousCache | None
+]:
     return (
         _from_flags(adaptation.DynamicEvaluation, _DYNAMIC),
         _from_flags(adaptation.ContinuousCache, _CACHE),

@@ -26,7 +26,9 @@ FLAGS = flags.FLAGS
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("output", None, "The folder of the served model.")
-flags.DEFINE_enum("precision", "float32", PRECISIONS, "How to store kernels and word vectors.")
+flags.DEFINE_enum(
+    "precision", "float32", PRECISIONS, "How to store kernels and word vectors."
+)
 
 
 def main(argv: list[str]) -> int:
@@ -54,7 +56,10 @@ def _export() -> None:
     if not FLAGS["verbosity"].present:  # hide TensorFlow's notes on graphs
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
-    path, output = epath.Path(FLAGS.workdir).expanduser(), os.path.expanduser(FLAGS.output)
+    path, output = (
+        epath.Path(FLAGS.workdir).expanduser(),
+        os.path.expanduser(FLAGS.output),
+    )
     # Check all of this before the long measurement of a lower precision.
     with flag_errors.naming("output", "path"):
         versions.check_folder(output)

@@ -15,17 +15,29 @@ FLAGS = flags.FLAGS
 _MOST = 2**31 - 1  # of 32 bits
 
 flags.adopt_module_key_flags(run_flags)
-flags.DEFINE_string("prompt", "", "The text to continue. Default: the beginning of a line.")
+flags.DEFINE_string(
+    "prompt", "", "The text to continue. Default: the beginning of a line."
+)
 flags.DEFINE_integer(
     "max_length", 200, "Length of the text in tokens, including the prompt.", 1, _MOST
 )
 flags.DEFINE_float(
-    "temperature", 1.0, "Divides the log-probabilities; 0 takes the likeliest token each time."
+    "temperature",
+    1.0,
+    "Divides the log-probabilities; 0 takes the likeliest token each time.",
 )
-flags.DEFINE_integer("top_k", None, "Draw from this many of the likeliest tokens.", 1, _MOST)
-flags.DEFINE_float("top_p", None, "Draw from the fewest tokens that have this probability.")
 flags.DEFINE_integer(
-    "seed", None, "Seed of the draws. Default: another text each time.", -(2**63), 2**63 - 1
+    "top_k", None, "Draw from this many of the likeliest tokens.", 1, _MOST
+)
+flags.DEFINE_float(
+    "top_p", None, "Draw from the fewest tokens that have this probability."
+)
+flags.DEFINE_integer(
+    "seed",
+    None,
+    "Seed of the draws. Default: another text each time.",
+    -(2**63),
+    2**63 - 1,
 )
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 OWN = ("prompt", "max_length", *_SAMPLING)
@@ -57,7 +69,9 @@ def check_language_flags() -> None:
 def _generate() -> None:
     path, config = run_flags.trained_run()
     if not isinstance(registry.get(config.task), LanguageTask):
-        raise ValueError(f"{path} must hold a language model. Received: a run of {config.task}")
+        raise ValueError(
+            f"{path} must hold a language model. Received: a run of {config.task}"
+        )
     continuation(path)
 
 

@@ -42,9 +42,13 @@ _PERMUTED = "permuted_mnist"
 _PIXELS = 28 * 28
 
 flags.adopt_module_key_flags(run_flags)
-flags.DEFINE_string("checkpoint", None, "The file of weights that the authors' script saved.")
 flags.DEFINE_string(
-    "permutation", None, "For permuted_mnist: the .npy file of the order in which it reads pixels."
+    "checkpoint", None, "The file of weights that the authors' script saved."
+)
+flags.DEFINE_string(
+    "permutation",
+    None,
+    "For permuted_mnist: the .npy file of the order in which it reads pixels.",
 )
 
 
@@ -61,7 +65,9 @@ def main(argv: list[str]) -> int:
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
     # Put the preset first, since the last one counts. Tasks of our own have no such preset.
-    theirs = config_flags.last_value(argv, "task") not in registry.of_kind(GeneratedTask)
+    theirs = config_flags.last_value(argv, "task") not in registry.of_kind(
+        GeneratedTask
+    )
     preset = ["--preset=released"] if theirs else []
     return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
 
@@ -69,9 +75,13 @@ def parse_flags(argv: list[str]) -> list[str]:
 def _check_flags() -> None:
     command.require("task", "checkpoint", "workdir")
     if FLAGS.task in registry.of_kind(GeneratedTask):
-        raise ValueError(f"--task={FLAGS.task} is none of the authors' trellis networks")
+        raise ValueError(
+            f"--task={FLAGS.task} is none of the authors' trellis networks"
+        )
     if FLAGS.permutation is not None and FLAGS.task != _PERMUTED:
-        raise ValueError(f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}")
+        raise ValueError(
+            f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}"
+        )
 
 
 def _import() -> None:
@@ -81,7 +91,11 @@ def _import() -> None:
     files.check_folder("workdir", path)
     checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
     files.check_regular(checkpoint, "checkpoint")
-    read = _classifier if FLAGS.config.task in registry.of_kind(ImageTask) else _language_model
+    read = (
+        _classifier
+        if FLAGS.config.task in registry.of_kind(ImageTask)
+        else _language_model
+    )
     model, config, keep, told = read(checkpoint, path)
     with open_workdir(path, config.to_dict()), contextlib.ExitStack() as failed:
         failed.callback(path.rmtree, missing_ok=True)
@@ -90,7 +104,9 @@ def _import() -> None:
         keep(path)
         weights = variables.arrays(variables.of_model(model))
         if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
-            raise NotKeptError(f"the weights could not be written to {path}, which is removed")
+            raise NotKeptError(
+                f"the weights could not be written to {path}, which is removed"
+            )
         failed.pop_all()
     print(
         f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
@@ -120,7 +136,9 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
 
 def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     order = _permutation()
-    source, config = _read(checkpoint, functools.partial(released.classifier_of, permutation=order))
+    source, config = _read(
+        checkpoint, functools.partial(released.classifier_of, permutation=order)
+    )
     experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path, order)
     model = experiment.build()
     released.give_weights(model, source)
@@ -160,10 +178,13 @@ def _permutation() -> list[int] | None:
         raise ValueError(
             f"{file} is no file of integers that `np.save` wrote, or is cut short"
         ) from error
-    is_array = isinstance(order, np.ndarray) and order.dtype.kind in "iu"  # an .npz is none
+    # An .npz file is no array.
+    is_array = isinstance(order, np.ndarray) and order.dtype.kind in "iu"
     numbers = order.ravel().tolist() if is_array else []
     if sorted(numbers) != list(range(_PIXELS)):
-        raise ValueError(f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once")
+        raise ValueError(
+            f"{file} must have each of the integers 0, ..., {_PIXELS - 1} once"
+        )
     return numbers
 
 

@@ -48,7 +48,9 @@ def _do() -> int | None:
         return run_command.train_by_flags(
             lambda _: LanguageExperiment(FLAGS.config, FLAGS.data_dir)
         )
-    mode = evaluate.language_model if FLAGS.mode == "evaluate" else generate.continuation
+    mode = (
+        evaluate.language_model if FLAGS.mode == "evaluate" else generate.continuation
+    )
     mode(run_command.trained_run(PROGRAM))
     return None
 

@@ -96,7 +96,9 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         OSError: a file cannot be read.
     """
     folder = epath.Path(path).expanduser()
-    config = workdir.read_config(folder, {"task": str, "preset": str, "training.epochs": int})
+    config = workdir.read_config(
+        folder, {"task": str, "preset": str, "training.epochs": int}
+    )
     result = workdir.read_result(folder, {"epochs": int, "scores": dict}) or {}
     # A run that continues for more epochs still has the result of its former end.
     finished = result.get("epochs", 0) >= config["training"]["epochs"]
@@ -105,7 +107,9 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     if finished and content.half:
         problem = problem or "its last line is cut off"
     if problem:
-        problem = f"{folder / tables.METRICS} is shown as far as it can be read ({problem})"
+        problem = (
+            f"{folder / tables.METRICS} is shown as far as it can be read ({problem})"
+        )
     run = Run(
         name,
         config,
@@ -166,12 +170,20 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     titles += ["epochs", "seen in training", "training time", "peak memory"]
     rows = [_run_cells(run) for run in runs]
     for each in task.published:
-        numbers = [f"{each.parameters / 1e6:g}M", _UNKNOWN, task.measure.text(each.value)]
+        numbers = [
+            f"{each.parameters / 1e6:g}M",
+            _UNKNOWN,
+            task.measure.text(each.value),
+        ]
         rows.append(["*paper*", each.name, *numbers, *_NOT_PUBLISHED])
     section = f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n"
-    for run in runs:  # a note on config values that a run did not have from its first step
+    for (
+        run
+    ) in runs:  # a note on config values that a run did not have from its first step
         if changes := [str(change) for change in run.changes if change.of_the_steps]:
-            section += f"\n{run.name} went on with other values: {'; '.join(changes)}.\n"
+            section += (
+                f"\n{run.name} went on with other values: {'; '.join(changes)}.\n"
+            )
     return section
 
 
@@ -200,7 +212,9 @@ def _draw_curves(axes: Any, task: Task, styled: _Styled) -> None:
         style = dict(marker=marker, markersize=5) if run.curve else dict(linewidth=1)
         axes.plot(epochs, values, color=colour, label=_label(run), **style)
     progress.choose_scale(axes, drawn)
-    axes.set(title=f"{task.name}: learning curves", xlabel="epoch", ylabel=task.measure.name)
+    axes.set(
+        title=f"{task.name}: learning curves", xlabel="epoch", ylabel=task.measure.name
+    )
     axes.grid(alpha=0.25)
     axes.legend()
 
@@ -216,15 +230,21 @@ def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
     exact, authors = evaluation.PROTOCOLS
     entries = [(each.value, f"paper, {each.name}", _GREY) for each in task.published]
     for run, colour, _ in styled:
-        if values := run.values():  # under the protocol of the paper, if the task has it
-            entries.append((values.get(authors, values.get(exact, math.nan)), run.name, colour))
+        if (
+            values := run.values()
+        ):  # under the protocol of the paper, if the task has it
+            entries.append(
+                (values.get(authors, values.get(exact, math.nan)), run.name, colour)
+            )
     if not entries:
         axes.set_axis_off()
         return
     entries.sort(reverse=task.measure.higher_is_better)
     for place, (value, _, colour) in enumerate(entries):
         axes.plot(value, place, "o", color=colour)
-        axes.text(value, place, f"   {task.measure.text(value)}", verticalalignment="center")
+        axes.text(
+            value, place, f"   {task.measure.text(value)}", verticalalignment="center"
+        )
     axes.set_yticks(range(len(entries)), [name for _, name, _ in entries])
     axes.set(title=f"{task.name}: test", xlabel=task.measure.name)
     axes.margins(x=0.25)
@@ -239,10 +259,15 @@ def _run_cells(run: Run) -> list[str]:
         run.name,
         run.config["preset"],
         _count(run.result.get("parameters")),
-        *(_score_cell(run.measure, scores.get(protocol)) for protocol in evaluation.PROTOCOLS),
+        *(
+            _score_cell(run.measure, scores.get(protocol))
+            for protocol in evaluation.PROTOCOLS
+        ),
         f"{epochs}" if run.result else f"{len(run.curve)} of {epochs}, unfinished",
         _count(cost.get("weight")),
-        _UNKNOWN if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
+        _UNKNOWN
+        if seconds is None
+        else str(datetime.timedelta(seconds=round(seconds))),
         _UNKNOWN if peak is None else f"{peak / 2**30:.1f} GiB",
     ]
 
@@ -260,13 +285,18 @@ def _count(number: float | None) -> str:
 def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a table; its first two columns are left-aligned."""
     marks = ["---", "---", *["---:"] * (len(titles) - 2)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows))
+    return "\n".join(
+        "| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows)
+    )
 
 
 def _by_task(runs: Sequence[Run]) -> list[tuple[Task, list[Run]]]:
     """Returns each task with its runs, in the order in which the runs name the tasks."""
     names = dict.fromkeys(run.task for run in runs)
-    return [(registry.get(name), [run for run in runs if run.task == name]) for name in names]
+    return [
+        (registry.get(name), [run for run in runs if run.task == name])
+        for name in names
+    ]
 
 
 def define_flags() -> None:

@@ -24,8 +24,12 @@ from trainers.tasks import names, schema
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("study", None, "The folder of the study.")
-flags.DEFINE_float("hours", None, "Wall time of the whole study, of all commands together.")
-flags.DEFINE_integer("trials", None, "The number of trials of the whole study.", lower_bound=1)
+flags.DEFINE_float(
+    "hours", None, "Wall time of the whole study, of all commands together."
+)
+flags.DEFINE_integer(
+    "trials", None, "The number of trials of the whole study.", lower_bound=1
+)
 flags.DEFINE_float(
     "trial_seconds",
     None,
@@ -33,7 +37,10 @@ flags.DEFINE_float(
     f"Default: those of the study or, at first, a {study.TRIALS}th of --hours, times --threads.",
 )
 flags.DEFINE_integer(
-    "parameters", None, "The number of parameters of each model. Default: the preset's.", 1
+    "parameters",
+    None,
+    "The number of parameters of each model. Default: the preset's.",
+    1,
 )
 flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
 
@@ -81,7 +88,9 @@ def _tune() -> None:
 
 def _fixed() -> tuple[str, ...]:
     """Returns the fields that the command line sets."""
-    given = [name for name in FLAGS if name.startswith("config.") and FLAGS[name].present]
+    given = [
+        name for name in FLAGS if name.startswith("config.") and FLAGS[name].present
+    ]
     return tuple(name.removeprefix("config.") for name in given)
 
 

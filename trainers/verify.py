@@ -93,9 +93,14 @@ def compare(step: int, theirs: Arrays, ours: Arrays) -> list[Difference]:
     Raises:
         ValueError: Names or shapes differ.
     """
-    shapes = [{name: np.shape(value) for name, value in side.items()} for side in (theirs, ours)]
+    shapes = [
+        {name: np.shape(value) for name, value in side.items()}
+        for side in (theirs, ours)
+    ]
     if shapes[0] != shapes[1]:
-        raise ValueError(f"tensors differ in name or shape: theirs {shapes[0]}, ours {shapes[1]}")
+        raise ValueError(
+            f"tensors differ in name or shape: theirs {shapes[0]}, ours {shapes[1]}"
+        )
     return [
         Difference(step, name, _largest(value - ours[name]), _largest(value))
         for name, value in theirs.items()
@@ -151,9 +156,13 @@ class Ours:
         self._config = config
         self.model = models.build(config, corpus.vocabulary.size)
         released.give_weights(self.model, released.model_of(weights, config))
-        self.task = modeling.LanguageModeling(self.model, config, corpus.train, corpus.validation)
+        self.task = modeling.LanguageModeling(
+            self.model, config, corpus.train, corpus.validation
+        )
         optimizer = runs.optimizer_of(config)
-        self._trainer = loop.Trainer(self.task, optimizer, clip_norm=config.optimizer.clip_norm)
+        self._trainer = loop.Trainer(
+            self.task, optimizer, clip_norm=config.optimizer.clip_norm
+        )
         self._look = tf.function(self._computed, autograph=False)
         self.start_epoch()
 
@@ -176,10 +185,14 @@ class Ours:
         found, gradients = self._look(batch, self._state)
         metrics, self._state = self._trainer.step(batch, self._state)
         del metrics["weight"]
-        found = {name: np.asarray(value) for name, value in {**found, **metrics}.items()}
+        found = {
+            name: np.asarray(value) for name, value in {**found, **metrics}.items()
+        }
         return found, [gradient.numpy() for gradient in gradients]
 
-    def _computed(self, batch: Any, state: Any) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
+    def _computed(
+        self, batch: Any, state: Any
+    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
         ids, _ = batch
         trellis: Any = self.model.trellis  # a `TrellisLayer`, by `released.check_kind`
         outputs, hidden, cell = trellis(
@@ -191,11 +204,15 @@ class Ours:
             loss, weight, _, _ = self.task.loss(batch, state)
             loss /= weight
         variables = [variable.value for variable in self.model.trainable_variables]
-        gradients = [tf.convert_to_tensor(part) for part in tape.gradient(loss, variables)]
+        gradients = [
+            tf.convert_to_tensor(part) for part in tape.gradient(loss, variables)
+        ]
         return {"outputs": outputs, "hidden": hidden, "cell": cell}, gradients
 
 
-def differences(theirs: Any, ours: Ours, config: ConfigDict, steps: int) -> Iterator[Difference]:
+def differences(
+    theirs: Any, ours: Ours, config: ConfigDict, steps: int
+) -> Iterator[Difference]:
     """Trains both and yields each step's differences.
 
     Args:
@@ -217,8 +234,13 @@ def differences(theirs: Any, ours: Ours, config: ConfigDict, steps: int) -> Iter
         expected, their_gradients = theirs.step(*(part.numpy() for part in batch))
         found, gradients = ours.step(batch)
         sides = {"gradient": their_gradients, "new value": theirs.weights()}
-        for what, arrays in sides.items():  # our model of any arrays has our names for them
-            expected |= named(what, released.model_of(arrays, config).trainable_variables)
+        for (
+            what,
+            arrays,
+        ) in sides.items():  # our model of any arrays has our names for them
+            expected |= named(
+                what, released.model_of(arrays, config).trainable_variables
+            )
         found |= named("gradient", gradients)
         found |= named("new value", ours.model.trainable_variables)
         yield from compare(step + 1, expected, found)
@@ -256,9 +278,13 @@ def _check_flags() -> None:
     command.require("task", "reference_dir")
     known = registry.of_kind(LanguageTask)
     if FLAGS.task not in known:
-        raise ValueError(f"--task must be one of {', '.join(known)}. Received: --task={FLAGS.task}")
+        raise ValueError(
+            f"--task must be one of {', '.join(known)}. Received: --task={FLAGS.task}"
+        )
     if FLAGS.workdir is not None:
-        raise ValueError(f"--workdir has no use here. Received: --workdir={FLAGS.workdir}")
+        raise ValueError(
+            f"--workdir has no use here. Received: --workdir={FLAGS.workdir}"
+        )
 
 
 def _verify() -> int:

@@ -60,7 +60,13 @@ def main(argv: Sequence[str]) -> int:
         if FLAGS.case or not each["good"]:
             print(told(each))
     seconds = time.monotonic() - began
-    result = {**here, "seed": FLAGS.seed, "seconds": seconds, "cases": found, "left_out": {}}
+    result = {
+        **here,
+        "seed": FLAGS.seed,
+        "seconds": seconds,
+        "cases": found,
+        "left_out": {},
+    }
     report.end(result, table(result))
     return int(not all(each["good"] for each in found))
 
@@ -71,7 +77,10 @@ def _begin_again():
     library = shim.build(folder)
     if library is None:
         folder.rmdir()
-        print("file operations are let fail on Linux with a C compiler, cc", file=sys.stderr)
+        print(
+            "file operations are let fail on Linux with a C compiler, cc",
+            file=sys.stderr,
+        )
         return 2
     environment = {**os.environ, **ENVIRONMENT, shim.VARIABLE: str(library)}
     command = [sys.executable, "-m", "benchmarks.faults", *sys.argv[1:]]
@@ -94,14 +103,18 @@ def _findings(folder, lanes, deadline):
     ):
         found.append({**dataclasses.asdict(each), "good": each.good})
         wrong = sum(not one["good"] for one in found)
-        print(f"\r{len(found)} cases, {wrong} wrong", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{len(found)} cases, {wrong} wrong", end="", file=sys.stderr, flush=True
+        )
     print(file=sys.stderr)
     return sorted(found, key=lambda each: each["case"])
 
 
 def told(finding: dict[str, Any]) -> str:
     """Returns what went wrong in a case, and the command that repeats it."""
-    lines = [shlex.join(["python", "-m", "benchmarks.faults", f"--case={finding['case']}"])]
+    lines = [
+        shlex.join(["python", "-m", "benchmarks.faults", f"--case={finding['case']}"])
+    ]
     for name in ("wrong", "lost", "different"):
         lines += [f"  {name}: {each}" for each in finding[name]]
     for status, message in zip(finding["statuses"], finding["messages"], strict=True):
@@ -134,11 +147,17 @@ def _row(title, found):
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_float("seconds", 600.0, "No case begins later than this.", lower_bound=0)
+    flags.DEFINE_float(
+        "seconds", 600.0, "No case begins later than this.", lower_bound=0
+    )
     flags.DEFINE_integer("seed", 0, "Seed of the draw of cases.")
-    flags.DEFINE_multi_enum("only", None, list(KINDS), "Kinds of cases; all by default.")
+    flags.DEFINE_multi_enum(
+        "only", None, list(KINDS), "Kinds of cases; all by default."
+    )
     flags.DEFINE_multi_string("case", None, "A case to repeat, instead of drawn ones.")
-    flags.DEFINE_integer("most", None, "Most cases; by default as many as there is time for.", 1)
+    flags.DEFINE_integer(
+        "most", None, "Most cases; by default as many as there is time for.", 1
+    )
     report.define_flags(rounds=None)
 
 

@@ -33,7 +33,10 @@ _FULL = ("ENOSPC", "EDQUOT")  # further errors of operations that take space
 FITS = 4096  # bytes of a file that a full disk still takes: a result, but no checkpoint
 _READING = ("open", "read", "stat", "list")
 # Operations that fail in a folder that is read-only, and in one that cannot even be read.
-_FOREIGN = ("@(openwrite|unlink|rename|mkdir)", "@(open|openwrite|list|unlink|rename|mkdir)")
+_FOREIGN = (
+    "@(openwrite|unlink|rename|mkdir)",
+    "@(open|openwrite|list|unlink|rename|mkdir)",
+)
 _UNIQUE = re.compile(r"(?<=events\.out\.tfevents\.).*|[0-9a-f]{20,}")
 
 
@@ -75,7 +78,9 @@ class Profile:
     seconds: float
 
 
-def profile(program: Program, templates: Templates, runner: Runner, place: Path) -> Profile:
+def profile(
+    program: Program, templates: Templates, runner: Runner, place: Path
+) -> Profile:
     """Runs a program with nothing to disturb it.
 
     Raises:
@@ -113,7 +118,9 @@ def operations(lines: Iterable[str]) -> Iterator[Operation]:
         yield Operation(name, path, seen[name, path], flags == "1")
 
 
-def every(kind: str, program: Program, profile: Profile, generator: random.Random) -> list[str]:
+def every(
+    kind: str, program: Program, profile: Profile, generator: random.Random
+) -> list[str]:
     """Returns the cases of a kind for a program; at most a thousand where they are endless."""
     of_kind = {
         "kills": _kills,
@@ -123,7 +130,9 @@ def every(kind: str, program: Program, profile: Profile, generator: random.Rando
         "denied": _denied,
         "pairs": _pairs,
     }[kind]
-    cases = (f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator))
+    cases = (
+        f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator)
+    )
     return list(dict.fromkeys(cases))  # what is drawn may be drawn twice
 
 
@@ -153,7 +162,9 @@ def _errors(program, profile, generator):
 def _damage(program, profile, generator):
     for name, size in profile.files.items():
         if size and not _is_stray(name):
-            yield from (f"flip:{name}:{generator.randrange(8 * size)}" for _ in range(40))
+            yield from (
+                f"flip:{name}:{generator.randrange(8 * size)}" for _ in range(40)
+            )
             yield from (f"cut:{name}:{generator.randrange(size)}" for _ in range(5))
             yield f"cut:{name}:0"
             yield f"gone:{name}:0"
@@ -166,7 +177,10 @@ def _denied(program, profile, generator):
     paths = {each.path: None for each in profile.operations}
     for path in paths:
         for operation in ("open", "openwrite", "unlink", "rename", "mkdir", "list"):
-            if any(each.path == path and each.name == operation for each in profile.operations):
+            if any(
+                each.path == path and each.name == operation
+                for each in profile.operations
+            ):
                 yield f"EACCES:{operation}:{path}:0"
     for folder in sorted({str(Path(path).parent) for path in paths} - {"."}):
         yield from (f"EACCES:{operations}:{folder}/*:0" for operations in _FOREIGN)

@@ -28,7 +28,9 @@ _VERSION = re.compile(r"models/(\d+)/")
 _EXPORTED = 2  # the version that an undisturbed export makes
 # A lock holds a process's number; a picture is drawn from the table; events that were written once
 # more, and what TensorFlow could not remove of a SavedModel, do no harm.
-_IGNORED = re.compile(r"\bcurves\.png$|\block$|/tensorboard/.*\.unreadable$|/variables_temp/")
+_IGNORED = re.compile(
+    r"\bcurves\.png$|\block$|/tensorboard/.*\.unreadable$|/variables_temp/"
+)
 RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # they may be incomplete
 
 

@@ -32,7 +32,8 @@ from benchmarks.faults import shim
 from trainers.training import stopping
 
 LIMIT_SECONDS = 60.0  # a command takes one second; after this it counts as hung
-_FACTS = struct.Struct("qq")  # whether the fault has come, and how many calls were counted
+# Whether the fault has come, and how many calls were counted.
+_FACTS = struct.Struct("qq")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +193,8 @@ def _become(command, disturbance, streams, facts):
     tqdm.tqdm.set_lock(threading.RLock())
     # This process may ignore the signal, as one started in the background does.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    stopping.listen(importing=True)  # as `trainers` does where Python begins with a command
+    # As `trainers` does where Python begins with a command.
+    stopping.listen(importing=True)
     status = _status_of(lambda: _main(command.module, disturbance))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())
@@ -238,4 +240,6 @@ def _status_of(main):
 
 def limit_core_files() -> None:
     """Keeps killed children from leaving core files."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    resource.setrlimit(
+        resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
+    )

@@ -15,7 +15,9 @@ RUN, TEXT, MODELS = "run", "text", "models"
 STRAYS = ("notes.txt", "metrics (copy).csv")
 STRAY_CHECKPOINTS = ("step-foo.npz", "step-00000004 (copy).npz", "best.npz~")
 # The renaming of the last checkpoint of the second epoch, of three.
-_HALF = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "rename", f"{RUN}/checkpoints/step-00000006*")
+_HALF = shim.Fault(
+    shim.Action.AFTER, signal.SIGKILL, "rename", f"{RUN}/checkpoints/step-00000006*"
+)
 _SMALL_TEXT_MODEL = {
     "model.units": 4,
     "model.output_units": 4,
@@ -155,7 +157,9 @@ EVALUATE = Program(
 )
 _ENCODING = (f"--data_dir={{folder}}/{TEXT}",)
 ENCODE = Program("encode", "benchmarks.faults.encode", _ENCODING, _text, 3)
-ENCODE_ON = Program("encode-on", "benchmarks.faults.encode", _ENCODING, _half_encoded_text, 3)
+ENCODE_ON = Program(
+    "encode-on", "benchmarks.faults.encode", _ENCODING, _half_encoded_text, 3
+)
 ENCODED = Program("encoded", "benchmarks.faults.encode", _ENCODING, _encoded_text, 1)
 EXPORT = Program(
     "export",

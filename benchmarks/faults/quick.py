@@ -97,7 +97,9 @@ class Experiment(sequence_runs.SequenceExperiment):
         return "a run of the benchmark of faults"
 
 
-def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
+def export(
+    path: epath.Path, output: str, precision: str, data_dir: str | None = None
+) -> str:
     """Writes the run's model as a new version of a served one, with one signature."""
     del data_dir
     config = runs.load_config(path)
@@ -108,9 +110,13 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
 
     def answer(inputs):
         features = tf.reshape(inputs, [tf.shape(inputs)[0], -1])
-        return {"sums": tf.matmul(tf.matmul(features, model.hidden), model.output_weights)}
+        return {
+            "sums": tf.matmul(tf.matmul(features, model.hidden), model.output_weights)
+        }
 
-    signatures = {"serving_default": saving.Signature(answer, {"inputs": spec}, example)}
+    signatures = {
+        "serving_default": saving.Signature(answer, {"inputs": spec}, example)
+    }
     weights = Weights(model, precision)
     return saving.save(signatures, weights, {}, output, lambda *_: "# A model card\n")
 

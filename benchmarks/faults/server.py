@@ -105,7 +105,9 @@ def _lane(mine, trying, deadline, sender):
         try:
             finding = trying(case)
         except Exception:  # try the other cases all the same
-            finding = Finding(case, wrong=[f"the benchmark failed: {traceback.format_exc()}"])
+            finding = Finding(
+                case, wrong=[f"the benchmark failed: {traceback.format_exc()}"]
+            )
         sender.send(finding)
     sender.close()
 
@@ -116,13 +118,20 @@ def _warm_up(folder):
     Functions run op by op, because tracing them would take longer than all steps of these runs.
     With one thread TensorFlow computes in the calling thread, the only one that a child has.
     """
-    warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_functions")
+    warnings.filterwarnings(
+        "ignore", "Even though the `tf.config.experimental_run_functions"
+    )
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.run_functions_eagerly(True)
     values = flags.FlagValues()
     config_flags.define_flag(["", *quick.flags()], values)
     values(["", *quick.flags()], known_only=True)
-    with tempfile.TemporaryDirectory(dir=folder) as run, contextlib.redirect_stdout(io.StringIO()):
-        load = functools.partial(SequenceExperiment, values.config, None, epath.Path(run))
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as run,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        load = functools.partial(
+            SequenceExperiment, values.config, None, epath.Path(run)
+        )
         runs.train(load, values.config, epath.Path(run), "none")

@@ -68,7 +68,16 @@ def build(folder: Path) -> Path | None:
     if compiler is None or sys.platform != "linux":
         return None
     library = folder / "shim.so"
-    flags = ("-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE), "-ldl", "-lpthread")
+    flags = (
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-o",
+        str(library),
+        str(SOURCE),
+        "-ldl",
+        "-lpthread",
+    )
     subprocess.run([compiler, *flags], check=True)
     return library
 

@@ -18,11 +18,17 @@ from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
 from trainers.cli.command import Status
 
 # Lines that libraries log; they are no messages of ours.
-_LOGGED = re.compile(r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*")
+_LOGGED = re.compile(
+    r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*"
+)
 # What a run says if its records are incomplete.
-_RECORDS_TOLD = re.compile(r"records in .* cannot be written|metrics.csv is not as a run writes it")
+_RECORDS_TOLD = re.compile(
+    r"records in .* cannot be written|metrics.csv is not as a run writes it"
+)
 _BEST = "run/checkpoints/best.npz"
-_OF_BEST = re.compile(r"run/result\.json|run/checkpoints/step-\d+\.npz differs \(best\)$")
+_OF_BEST = re.compile(
+    r"run/result\.json|run/checkpoints/step-\d+\.npz differs \(best\)$"
+)
 # Files that every command writes, or that can be made again.
 _LIVING = re.compile(r"run/lock|\.cache/.*")
 _CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
@@ -114,7 +120,9 @@ class _Trial:
         self._check_end(ended, _statuses(how) | self._crashes(how))
         self._check_steps()
         if ended.status == 0:
-            self.finding.wrong += [f"done, it says; but {each}" for each in self._found()]
+            self.finding.wrong += [
+                f"done, it says; but {each}" for each in self._found()
+            ]
         self._finish()
 
     def damaged(self, how: str, name: str, at: str) -> None:
@@ -127,7 +135,9 @@ class _Trial:
         self._check_end(ended, {Status.DONE, Status.REFUSED})
         told = re.search(fnmatch.translate(f"*{Path(name).name}*"), self._said)
         if ended.status:
-            if not told and "belongs to" not in self._said:  # of other values, it is another run's
+            if (
+                not told and "belongs to" not in self._said
+            ):  # of other values, it is another run's
                 self.finding.wrong.append(f"the message does not name {name}")
             self._check_kept(self._before)
             return
@@ -160,7 +170,9 @@ class _Trial:
         self.finding.different += self._found()
         outputs = (self._profile.output, again.output)
         ends = [output.splitlines()[-1:] for output in outputs]
-        if ends[0] != ends[1] and self._program is not EXPORT:  # that tells a version's number
+        if (
+            ends[0] != ends[1] and self._program is not EXPORT
+        ):  # that tells a version's number
             self.finding.different.append(f"it says {ends[1]} instead of {ends[0]}")
 
     def _note(self, ended):
@@ -215,7 +227,9 @@ class _Trial:
 
     def _may_differ(self, difference, damaged):
         name, _, what = difference.partition(" ")
-        if damaged and fnmatch.fnmatch(name, f"{damaged}*"):  # itself, or as it was set aside
+        if damaged and fnmatch.fnmatch(
+            name, f"{damaged}*"
+        ):  # itself, or as it was set aside
             return True
         if damaged == _BEST and damaged in self._said:
             return bool(_OF_BEST.match(difference))  # it has told what is gone

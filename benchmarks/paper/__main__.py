@@ -19,7 +19,9 @@ from trainers.tasks.task import LanguageTask
 FLAGS = flags.FLAGS
 
 flags.adopt_module_key_flags(run_flags)
-flags.DEFINE_string("output", None, "The folder to write. It must not exist, or be empty.")
+flags.DEFINE_string(
+    "output", None, "The folder to write. It must not exist, or be empty."
+)
 flags.DEFINE_enum(
     "precision",
     "mixed_bfloat16",
@@ -41,7 +43,9 @@ def parse_flags(argv: list[str]) -> list[str]:
 def _check_flags() -> None:
     command.require("task", "output")
     if not isinstance(registry.TASKS[FLAGS.task], LanguageTask):
-        raise ValueError(f"--task must be a task of trainers.lm. Received: --task={FLAGS.task}")
+        raise ValueError(
+            f"--task must be a task of trainers.lm. Received: --task={FLAGS.task}"
+        )
     schema.check(FLAGS.config)
     if steps := FLAGS.config.training.steps:
         raise ValueError(
@@ -54,7 +58,9 @@ def _check_flags() -> None:
 def _write() -> None:
     folder = pathlib.Path(FLAGS.output)
     size = export.write(FLAGS.config, FLAGS.data_dir, folder, FLAGS.precision)
-    print(f"{folder}: {size / 1e6:.1f} MB. Train with: python {folder / 'run.py'} --minutes=5")
+    print(
+        f"{folder}: {size / 1e6:.1f} MB. Train with: python {folder / 'run.py'} --minutes=5"
+    )
 
 
 if __name__ == "__main__":

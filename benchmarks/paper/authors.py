@@ -85,7 +85,9 @@ def main() -> None:
     model = build(flags.reference_dir, config, manifest["words"]).train()
     data, optimizer = config["data"], config["optimizer"]
     sgd = torch.optim.SGD(
-        model.parameters(), lr=optimizer["learning_rate"], weight_decay=optimizer["weight_decay"]
+        model.parameters(),
+        lr=optimizer["learning_rate"],
+        weight_decay=optimizer["weight_decay"],
     )
     with np.load(flags.folder / "arrays.npz") as arrays:
         window = arrays["train/streams"][:, : data["window"] + 1].astype("int64")

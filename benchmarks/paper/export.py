@@ -22,18 +22,25 @@ from trainers.data import streams
 from trainers.language import evaluation, experiment, modeling, models
 from trainers.training import loop, runs, variables
 
-_ALIAS = re.compile(r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>")
+_ALIAS = re.compile(
+    r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>"
+)
 _SPLITS = ("validation", "test")
 
 
 def check_output(folder: pathlib.Path) -> None:
     """Raises ValueError if the folder exists and holds files."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"--output must be a new or an empty folder. Received: --output={folder}")
+        raise ValueError(
+            f"--output must be a new or an empty folder. Received: --output={folder}"
+        )
 
 
 def write(
-    config: ml_collections.ConfigDict, data_dir: str | None, folder: pathlib.Path, precision: str
+    config: ml_collections.ConfigDict,
+    data_dir: str | None,
+    folder: pathlib.Path,
+    precision: str,
 ) -> int:
     """Writes the folder; returns its size in bytes.
 
@@ -55,7 +62,10 @@ def write(
     named = {**variables.of_model(model), **variables.of_optimizer(optimizer, model)}
     folder.mkdir(parents=True, exist_ok=True)
     lowering = _Lowering(named, folder)
-    arrays = {f"initial/{name}": _packed(value) for name, value in variables.arrays(named).items()}
+    arrays = {
+        f"initial/{name}": _packed(value)
+        for name, value in variables.arrays(named).items()
+    }
     arrays |= _lower_training(lowering, trainer, config, corpus.train)
     texts = {split: getattr(corpus, split) for split in _SPLITS}
     arrays |= _lower_exact(lowering, model, config, texts)
@@ -89,8 +99,12 @@ class _Lowering:
         programs: What `run.py` has to know of each program.
     """
 
-    def __init__(self, named: Mapping[str, keras.Variable], folder: pathlib.Path) -> None:
-        self._names = {id(variable.value.handle): name for name, variable in named.items()}
+    def __init__(
+        self, named: Mapping[str, keras.Variable], folder: pathlib.Path
+    ) -> None:
+        self._names = {
+            id(variable.value.handle): name for name, variable in named.items()
+        }
         self._named = named
         self._folder = folder
         self.programs: dict[str, dict[str, Any]] = {}
@@ -100,17 +114,23 @@ class _Lowering:
         if name in self.programs:
             return
         compiled = tf.function(function, jit_compile=True, autograph=False)
-        specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), arguments)
+        specs = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape, x.dtype), arguments
+        )
         concrete = compiled.get_concrete_function(*specs)
         captured = [self._names[id(handle)] for handle in concrete.captured_inputs]
         text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo")
         own = tf.nest.flatten(specs)
-        results = [_spec(result) for result in tf.nest.flatten(concrete.structured_outputs)]
+        results = [
+            _spec(result) for result in tf.nest.flatten(concrete.structured_outputs)
+        ]
         updates = {
             int(output): captured[int(parameter) - len(own)]
             for parameter, output in _ALIAS.findall(text)
         }
-        results += [_spec(self._named[updates[output]].value) for output in sorted(updates)]
+        results += [
+            _spec(self._named[updates[output]].value) for output in sorted(updates)
+        ]
         self.programs[name] = {
             "arguments": [_spec(spec) for spec in own],
             "captured": captured,
@@ -127,19 +147,28 @@ def _portable(text: str) -> bytes:
     from jax.interpreters import mlir
 
     # StableHLO has no attributes or operations of XLA's own dialect. The one operation is a copy.
-    text = re.sub(r" attributes \{mhlo\..*\} \{$", " {", text, count=1, flags=re.MULTILINE)
+    text = re.sub(
+        r" attributes \{mhlo\..*\} \{$", " {", text, count=1, flags=re.MULTILINE
+    )
     text = re.sub(r" \{mhlo\.frontend_attributes = \{[^}]*\}\}", "", text)
     text = re.sub(
-        r"mhlo\.copy (%\w+) : (tensor<[^>]*>)", r"stablehlo.reshape \1 : (\2) -> \2", text
+        r"mhlo\.copy (%\w+) : (tensor<[^>]*>)",
+        r"stablehlo.reshape \1 : (\2) -> \2",
+        text,
     )
     with mlir.make_ir_context():
         # The locations name files of this machine.
         text = ir.Module.parse(text).operation.get_asm(enable_debug_info=False)
-    return stablehlo.serialize_portable_artifact_str(text, stablehlo.get_current_version())
+    return stablehlo.serialize_portable_artifact_str(
+        text, stablehlo.get_current_version()
+    )
 
 
 def _lower_training(
-    lowering: _Lowering, trainer: loop.Trainer, config: ml_collections.ConfigDict, ids: np.ndarray
+    lowering: _Lowering,
+    trainer: loop.Trainer,
+    config: ml_collections.ConfigDict,
+    ids: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """Lowers a step for whole windows and one for the last window; returns the data."""
     rows = streams.contiguous_streams(ids, config.data.batch_size)
@@ -154,7 +183,11 @@ def _lower_training(
     for length in sorted({int(stop - start) for start, stop in bounds}):
         window = tf.zeros([len(rows), length], "int32")
         lowering.add(f"step_{length}", step, window, window, *state)
-    return {"train/streams": _small(rows), "train/bounds": bounds, **_states("train", state)}
+    return {
+        "train/streams": _small(rows),
+        "train/bounds": bounds,
+        **_states("train", state),
+    }
 
 
 def _lower_exact(
@@ -250,7 +283,9 @@ def _pieces(prefix: str, pieces: list[np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _states(prefix: str, state: Iterable[tf.Tensor]) -> dict[str, np.ndarray]:
-    return {f"{prefix}/state{i}": _packed(np.asarray(each)) for i, each in enumerate(state)}
+    return {
+        f"{prefix}/state{i}": _packed(np.asarray(each)) for i, each in enumerate(state)
+    }
 
 
 def _packed(array: np.ndarray) -> np.ndarray:
@@ -268,7 +303,9 @@ def _small(ids: np.ndarray) -> np.ndarray:
     return ids.astype("uint16" if ids.max() < 2**16 else "int32")
 
 
-def _averages(named: Mapping[str, keras.Variable], model: keras.Model) -> dict[str, str]:
+def _averages(
+    named: Mapping[str, keras.Variable], model: keras.Model
+) -> dict[str, str]:
     trained = {id(variable) for variable in model.trainable_variables}
     names = [name for name, variable in named.items() if id(variable) in trained]
     pairs = {name: f"optimizer/{name.removeprefix('model/')}/average" for name in names}

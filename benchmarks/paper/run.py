@@ -49,7 +49,9 @@ class Recipe:
         if name not in self._programs:
             described = self.manifest["programs"][name]
             module = (self.folder / f"{name}.stablehlo").read_bytes()
-            self._programs[name] = _compiled(described, self.manifest["variables"], module)
+            self._programs[name] = _compiled(
+                described, self.manifest["variables"], module
+            )
         return self._programs[name]
 
     def initial(self):
@@ -62,7 +64,10 @@ class Recipe:
     def state(self, prefix, program, skip):
         """Returns the first state of a program, whose arguments have it after `skip` others."""
         specs = self.manifest["programs"][program]["arguments"][skip:]
-        return [unpacked(self.arrays[f"{prefix}/state{i}"], spec) for i, spec in enumerate(specs)]
+        return [
+            unpacked(self.arrays[f"{prefix}/state{i}"], spec)
+            for i, spec in enumerate(specs)
+        ]
 
 
 def scoring(protocol, rows):
@@ -165,7 +170,9 @@ class Training:
         start, stop = self.bounds[at]
         window = self.streams[:, start:stop], self.streams[:, start + 1 : stop + 1]
         program = self.recipe.program(f"step_{int(stop - start)}")
-        (loss, _, *self.state), self.values = program([*window, *self.state], self.values)
+        (loss, _, *self.state), self.values = program(
+            [*window, *self.state], self.values
+        )
         self.record["step"] += 1
         return loss
 
@@ -173,7 +180,9 @@ class Training:
         """Adds the losses to the record once they are there; returns the present time."""
         losses = [float(loss) for loss in pending]
         if not all(map(math.isfinite, losses)):
-            raise ArithmeticError(f"the loss is not finite before step {self.record['step']}")
+            raise ArithmeticError(
+                f"the loss is not finite before step {self.record['step']}"
+            )
         for loss in losses:
             self.record["sum"] += loss
         if losses:
@@ -187,13 +196,19 @@ class Training:
 
     def _end_epoch(self):
         record, rate = self.record, float(self.values[_RATE])
-        row = {"epoch": len(record["losses"]) + 1, "step": record["step"], "learning_rate": rate}
+        row = {
+            "epoch": len(record["losses"]) + 1,
+            "step": record["step"],
+            "learning_rate": rate,
+        }
         row["training"] = record["sum"] / len(self.bounds)
         for protocol in ("trellisnet", "exact"):
             for split in ("validation", "test"):
                 row[f"{split}_{protocol}"] = self._score(protocol, split)
         row["training_seconds"] = round(record["seconds"], 1)
-        row["peak_bytes"] = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        row["peak_bytes"] = (jax.devices()[0].memory_stats() or {}).get(
+            "peak_bytes_in_use"
+        )
         record["losses"].append(row["validation_trellisnet"])
         record["rows"].append(row)
         record["sum"] = 0.0
@@ -203,7 +218,10 @@ class Training:
     def _score(self, protocol, split):
         """Returns the nats a token of a split under a protocol."""
         prefix = f"{protocol}/{split}"
-        pieces = [self.recipe.arrays[f"{prefix}/{each}"] for each in ("ids", "targets", "scored")]
+        pieces = [
+            self.recipe.arrays[f"{prefix}/{each}"]
+            for each in ("ids", "targets", "scored")
+        ]
         name = scoring(protocol, pieces[0].shape[1])
         program, values = self.recipe.program(name), self._evaluated()
         state, total = self.recipe.state(prefix, name, 3), 0.0
@@ -219,7 +237,10 @@ class Training:
         if averaged_from < 0 or int(self.values[_ITERATIONS]) == averaged_from:
             return self.values
         averages = self.recipe.manifest["averages"]
-        return {**self.values, **{name: self.values[of] for name, of in averages.items()}}
+        return {
+            **self.values,
+            **{name: self.values[of] for name, of in averages.items()},
+        }
 
     def _schedule(self):
         """Does what the trainers' schedule does after an epoch."""
@@ -238,7 +259,9 @@ class Training:
 
     def save(self):
         """Replaces the saved state and the curve, each at once."""
-        arrays = {f"variable/{name}": _stored(value) for name, value in self.values.items()}
+        arrays = {
+            f"variable/{name}": _stored(value) for name, value in self.values.items()
+        }
         arrays |= {f"state/{i}": _stored(value) for i, value in enumerate(self.state)}
         file = io.BytesIO()
         np.savez(file, **arrays, **{_RECORD: json.dumps(self.record)})
@@ -255,10 +278,13 @@ class Training:
             self.record = json.loads(str(arrays[_RECORD]))
             specs = self.recipe.manifest["variables"]
             self.values = {
-                name: unpacked(arrays[f"variable/{name}"], spec) for name, spec in specs.items()
+                name: unpacked(arrays[f"variable/{name}"], spec)
+                for name, spec in specs.items()
             }
             specs = self.recipe.manifest["programs"][self.program]["arguments"][2:]
-            self.state = [unpacked(arrays[f"state/{i}"], spec) for i, spec in enumerate(specs)]
+            self.state = [
+                unpacked(arrays[f"state/{i}"], spec) for i, spec in enumerate(specs)
+            ]
         print(f"going on from step {self.record['step']}")
 
 
@@ -280,14 +306,21 @@ def _replace(path, content):
 def main():
     """Trains for some minutes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent)
-    parser.add_argument("--minutes", type=float, default=5.0, help="when to stop, with all saved")
-    parser.add_argument("--save_every", type=int, default=500, help="steps between two saves")
+    parser.add_argument(
+        "--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="when to stop, with all saved"
+    )
+    parser.add_argument(
+        "--save_every", type=int, default=500, help="steps between two saves"
+    )
     flags = parser.parse_args()
     if not flags.minutes > 0 or flags.save_every < 1:
         parser.error("--minutes must be above 0 and --save_every at least 1")
     deadline = time.monotonic() + 60 * flags.minutes
-    jax.config.update("jax_enable_x64", True)  # the learning rate and the sums are float64
+    # The learning rate and the sums are float64.
+    jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_compilation_cache_dir", str(flags.folder / COMPILED))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     training = Training(Recipe(flags.folder))

@@ -61,7 +61,9 @@ def main(data_dir: str, preset: str, seconds: float, *changes: str) -> None:
         used += (time.process_time() - began) if step > 1 else 0
     ids = corpus.validation[:VALIDATION]
     nats = task.evaluator.trellisnet(ids).mean
-    print(f"{preset} {' '.join(changes)}: {step} steps, {tokens} tokens, {nats:.4f} nats a token")
+    print(
+        f"{preset} {' '.join(changes)}: {step} steps, {tokens} tokens, {nats:.4f} nats a token"
+    )
 
 
 if __name__ == "__main__":

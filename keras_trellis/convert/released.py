@@ -68,7 +68,9 @@ def layer_from_torch(
             names and different values.
     """
     weights = _layer_weights(canonical(arrays))
-    layer = _layer(weights, depth, dilation_rate, output_units, dtype, return_sequences=True)
+    layer = _layer(
+        weights, depth, dilation_rate, output_units, dtype, return_sequences=True
+    )
     layer.build((None, None, weights["kernel"].shape[1]))
     _assign(layer, weights)
     return layer
@@ -114,10 +116,18 @@ def language_model_from_torch(
     table, bias = model_arrays["encoder.weight"], model_arrays["decoder.bias"]
     require_shape("encoder.weight", table, (None, weights["kernel"].shape[1]))
     require_shape("decoder.bias", bias, table.shape[:1])
-    require_equal("encoder.weight", table, "decoder.weight", model_arrays["decoder.weight"])
+    require_equal(
+        "encoder.weight", table, "decoder.weight", model_arrays["decoder.weight"]
+    )
     of_head = head_weights(model_arrays, cutoffs)
-    head = head_of(of_head, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype)
-    features = of_head["prior_kernel"].shape[0] if "prior_kernel" in of_head else table.shape[1]
+    head = head_of(
+        of_head, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype
+    )
+    features = (
+        of_head["prior_kernel"].shape[0]
+        if "prior_kernel" in of_head
+        else table.shape[1]
+    )
     kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
     of_layer, of_model = legacy.split(TrellisLM, kwargs)
     of_layer["name"] = "trellis"

@@ -102,7 +102,9 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     layer.build((None, None, inputs))
     blocks = [_blocks_of(each) for each in layers]
     below = [inputs] + [widest] * (groups - 1)
-    _assign(layer, [_widened(*each, widest) for each in zip(blocks, below, strict=True)])
+    _assign(
+        layer, [_widened(*each, widest) for each in zip(blocks, below, strict=True)]
+    )
     _warn_of_training(layers)
     return layer
 
@@ -113,7 +115,9 @@ def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
     recurrent = [_joined(each.recurrent_kernel) for each in weights]
     present = [_joined(each.kernel) for each in weights[1:]]
     input_taps = [kernel]
-    if len(weights) == 1:  # a dense kernel: the past tap recurs, the present tap reads the input
+    if (
+        len(weights) == 1
+    ):  # a dense kernel: the past tap recurs, the present tap reads the input
         input_taps = [np.zeros_like(kernel), kernel]
         present = [np.zeros_like(recurrent[0])]
     layer.kernel.assign(np.stack(input_taps))
@@ -140,7 +144,9 @@ def _widened(
 
 
 def _warn_of_training(layers: Sequence[RNN]) -> None:
-    left = [name for name in _OF_TRAINING if any(getattr(layer, name) for layer in layers)]
+    left = [
+        name for name in _OF_TRAINING if any(getattr(layer, name) for layer in layers)
+    ]
     if not all(layer.trainable for layer in layers):
         left.append("trainable=False")
     if left:
@@ -159,7 +165,9 @@ def _joined(blocks: np.ndarray) -> np.ndarray:
 def _check(layers: Sequence[RNN]) -> None:
     """Raises ValueError unless a trellis network can equal the stack of layers."""
     if not layers:
-        raise ValueError("`layers` must hold at least one RNN layer. Received: layers=[]")
+        raise ValueError(
+            "`layers` must hold at least one RNN layer. Received: layers=[]"
+        )
     for layer in layers:
         _check_kind(layer)
     first = layers[0]
@@ -173,12 +181,16 @@ def _check(layers: Sequence[RNN]) -> None:
         if _activations(layer) != _activations(first):
             raise _refusal("have the same activations", layer)
         if layer.dtype_policy != first.dtype_policy:
-            raise _refusal(f"have the same dtype policy, {first.dtype_policy.name}", layer)
+            raise _refusal(
+                f"have the same dtype policy, {first.dtype_policy.name}", layer
+            )
 
 
 def _check_kind(layer: RNN) -> None:
     """Raises ValueError unless a trellis network can equal the layer by itself."""
-    if type(layer) not in _GATES:  # a class derived from one of these may compute something else
+    if (
+        type(layer) not in _GATES
+    ):  # a class derived from one of these may compute something else
         raise _refusal("each be a keras.layers.LSTM, GRU or SimpleRNN", layer)
     if not layer.built:
         raise _refusal("be built (call the model once)", layer)
@@ -186,7 +198,8 @@ def _check_kind(layer: RNN) -> None:
         raise _refusal("have go_backwards=False", layer)
     if layer.stateful:
         raise _refusal(
-            "have stateful=False (`stream` of the trellis layer continues a batch)", layer
+            "have stateful=False (`stream` of the trellis layer continues a batch)",
+            layer,
         )
     if isinstance(layer, keras.layers.GRU) and not layer.reset_after:
         raise _refusal("have reset_after=True if they are GRUs", layer)

@@ -119,7 +119,9 @@ def last_steps(sequences: tf.Tensor, count: Number | None) -> tf.Tensor:
     return sequences[:, begin:]
 
 
-def multiply(sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False) -> tf.Tensor:
+def multiply(
+    sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False
+) -> tf.Tensor:
     """Returns [B, T, C] times [C, C'] (or its transpose), [B, T, C'], as one 2-D product.
 
     `tf.tensordot` will not do: XLA cannot differentiate it in a loop with unknown sizes.

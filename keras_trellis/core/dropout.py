@@ -37,7 +37,9 @@ class Rate:
         if rate and vars(layer).get("seed_generator", self) is None:
             # Not by assignment: Keras lets a built layer have no more variables. A generator from
             # the start, as an LSTM has it, would shift the variables of models saved before.
-            object.__setattr__(layer, "seed_generator", keras.random.SeedGenerator(layer.seed))
+            object.__setattr__(
+                layer, "seed_generator", keras.random.SeedGenerator(layer.seed)
+            )
 
 
 def generator_for(seed: int | None, *rates: float) -> keras.random.SeedGenerator | None:
@@ -67,7 +69,9 @@ def fold_in(seed: tf.Tensor, data: Number) -> tf.Tensor:
     return tf.random.fold_in(seed, data, alg=_GENERATOR)
 
 
-def dropout_mask(shape: Shape, rate: float, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def dropout_mask(
+    shape: Shape, rate: float, seed: tf.Tensor, dtype: tf.DType
+) -> tf.Tensor:
     """Returns a mask of inverted dropout: 0 with probability `rate`, else 1 / (1 - rate).
 
     Args:

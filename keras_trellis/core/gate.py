@@ -36,7 +36,9 @@ class Gate(abc.ABC):
     forget_block: ClassVar[int | None] = None
 
     def __init__(
-        self, activation: Activation = "tanh", recurrent_activation: Activation = "sigmoid"
+        self,
+        activation: Activation = "tanh",
+        recurrent_activation: Activation = "sigmoid",
     ) -> None:
         self.activation = keras.activations.get(activation)
         self.recurrent_activation = keras.activations.get(recurrent_activation)
@@ -58,7 +60,9 @@ class Gate(abc.ABC):
         """Returns the constructor's arguments."""
         return {
             "activation": keras.activations.serialize(self.activation),
-            "recurrent_activation": keras.activations.serialize(self.recurrent_activation),
+            "recurrent_activation": keras.activations.serialize(
+                self.recurrent_activation
+            ),
         }
 
     @classmethod

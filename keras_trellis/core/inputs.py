@@ -38,7 +38,8 @@ def integers(name: str, value: Any) -> tf.Tensor:
             f"`{name}` must be an array of integers, its rows of one length. "
             f"Received: {name}={value!r:.200}"
         ) from error
-    is_empty = tensor.dtype.is_floating and tensor.shape.num_elements() == 0  # as `[]` is
+    # An empty list becomes a tensor of floats.
+    is_empty = tensor.dtype.is_floating and tensor.shape.num_elements() == 0
     if not (tensor.dtype.is_integer or is_empty):
         raise ValueError(
             f"`{name}` must be integers. Received: {name} of dtype {tensor.dtype.name}"
@@ -50,7 +51,9 @@ def integers(name: str, value: Any) -> tf.Tensor:
 def sizes(tensor: tf.Tensor) -> list[Any]:
     """Returns the shape of a tensor of known rank: integers where known, else scalar tensors."""
     found = tf.shape(tensor)
-    return [found[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
+    return [
+        found[axis] if size is None else size for axis, size in enumerate(tensor.shape)
+    ]
 
 
 def with_shape(
@@ -80,11 +83,14 @@ def with_shape(
     fits = (found == numbers) | (numbers < 0)
     holds = (tf.size(found) == len(static)) & tf.reduce_all(fits)
     message = _message(name, expected)
-    with tf.control_dependencies([_assertion(holds, message, found, "instead of", numbers)]):
+    with tf.control_dependencies(
+        [_assertion(holds, message, found, "instead of", numbers)]
+    ):
         tensor = tf.identity(tensor)
     if None not in wanted:
         tensor = tf.reshape(tensor, numbers)  # XLA refuses other sizes here
-    tensor.set_shape(static)  # after `tf.ensure_shape` XLA does not know the sizes any more
+    # After `tf.ensure_shape` XLA does not know the sizes any more.
+    tensor.set_shape(static)
     return tensor
 
 

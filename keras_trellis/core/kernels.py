@@ -103,7 +103,8 @@ class MatrixForm(NamedTuple):
         taps = tf.reshape(matrix, shape)
         past, present = taps[:-1], taps[-1]
         within = tf.einsum("kgibgc->kgibc", past)
-        across = tf.einsum("gibgc->gibc", present[:-1, :, :, 1:])  # each group and the next one
+        # Each group and the next one.
+        across = tf.einsum("gibgc->gibc", present[:-1, :, :, 1:])
         within = tf.reshape(within, [-1, inputs, channels])
         across = tf.reshape(across, [-1, inputs, channels])
         return tf.concat([within, across], axis=0)
@@ -148,7 +149,8 @@ def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tenso
         return kernel
     _, inputs, channels = kernel.shape
     width = channels // blocks
-    none = tf.zeros_like(kernel[:1])  # on the present tap the last group connects to none
+    # On the present tap the last group connects to none.
+    none = tf.zeros_like(kernel[:1])
     kernel = tf.concat([kernel, none], axis=0)
     taps = tf.reshape(kernel, [-1, groups, inputs, blocks, 1, width])
     past = taps.shape[0] - 1

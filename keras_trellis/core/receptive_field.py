@@ -34,7 +34,9 @@ def receptive_field(
     return 1 + (kernel_size - 1) * total
 
 
-def depth_for(steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence[int] = 1) -> int:
+def depth_for(
+    steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence[int] = 1
+) -> int:
     """Returns the smallest depth whose receptive field covers `steps` time steps.
 
     Args:

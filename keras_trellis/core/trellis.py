@@ -64,7 +64,9 @@ def trellis(
         hidden = masked(padded[0], weights.state_mask)
         total = causal_convolution(hidden, weights.recurrent_kernel, dilation, width)
         if level % network.inject_every == 0:
-            total += causal_convolution(inputs, weights.kernel, dilation, network.input_width)
+            total += causal_convolution(
+                inputs, weights.kernel, dilation, network.input_width
+            )
         if weights.bias is not None:
             total += weights.bias
         shifted = tuple(delay(each, width, dilation) for each in padded)

@@ -93,7 +93,9 @@ def split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:
     return list(map(tf.reshape, parts, shapes))
 
 
-def push(levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | None) -> tf.Tensor:
+def push(
+    levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | None
+) -> tf.Tensor:
     """Puts one more step at the end of what each level keeps, and drops the oldest.
 
     Args:

@@ -18,7 +18,9 @@ The phase, level % period, is a Python integer.
 """
 
 
-def ascend(advance: Advance, carry: Carry, *, first: int, last: int, period: int) -> Carry:
+def ascend(
+    advance: Advance, carry: Carry, *, first: int, last: int, period: int
+) -> Carry:
     """Applies `advance` for the levels first, ..., last - 1 in a `tf.while_loop`.
 
     Everything that differs between levels repeats with the period. One turn of the loop is one
@@ -70,4 +72,5 @@ def handed_on(tensor: tf.Tensor) -> tf.Tensor:
 def with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Gives a tensor the static shape of another one: a loop variable has to keep its own."""
     known = tensor.shape.is_subtype_of(other.shape)
-    return tensor if known else tf.ensure_shape(tensor, other.shape)  # LiteRT has no such operation
+    # LiteRT has no such operation.
+    return tensor if known else tf.ensure_shape(tensor, other.shape)

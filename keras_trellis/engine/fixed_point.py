@@ -92,7 +92,9 @@ def solve(
         after = tf.ensure_shape(function(loop.iterate), guess.shape)
         loop = _observe(loop, after, tolerance, reverse)
         extrapolates = tf.equal(count % _PERIOD, _PERIOD - 1)
-        following = tf.cond(extrapolates, lambda: _extrapolate(loop, reverse), lambda: loop.after)
+        following = tf.cond(
+            extrapolates, lambda: _extrapolate(loop, reverse), lambda: loop.after
+        )
         # The last iterate stays, so that what is returned is what the residual was taken of.
         is_last = tf.equal(count, max_iterations - 1)
         stays = tf.expand_dims(loop.convergence.converged | is_last, -1)
@@ -263,7 +265,9 @@ def fixed_point(
 
             u, _ = find(pull_back, upstream, reverse=True)
             # A derivative of it would miss that z, a constant here, depends on a.
-            u = tf.raw_ops.PreventGradient(input=u, message="The equilibrium has first gradients.")
+            u = tf.raw_ops.PreventGradient(
+                input=u, message="The equilibrium has first gradients."
+            )
             zero = tf.UnconnectedGradients.ZERO
             return tape.gradient(after, list(flat), u, unconnected_gradients=zero)
 

@@ -53,7 +53,9 @@ def _without_input(network: Network, bias: tf.Tensor | None) -> Addends:
     return {} if bias is None or network.inject_every == 1 else {0: bias}
 
 
-def inject_step(network: Network, weights: Weights, step: tf.Tensor, past: tf.Tensor) -> Addends:
+def inject_step(
+    network: Network, weights: Weights, step: tf.Tensor, past: tf.Tensor
+) -> Addends:
     """As `inject`, for a single step, whose present tap all dilations share."""
     dilations = sorted(set(network.cycle))
     taps = network.input_taps - 1

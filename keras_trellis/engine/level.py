@@ -30,7 +30,9 @@ from keras_trellis.core.gates import Gate
 from keras_trellis.core.network import Weights
 from keras_trellis.types import State
 
-_STEP_UNITS = 16_000  # from so many steps times channels on XLA compiles parts of a training step
+_STEP_UNITS = (
+    16_000  # from so many steps times channels on XLA compiles parts of a training step
+)
 
 
 class HiddenKernel(NamedTuple):
@@ -112,7 +114,12 @@ def level(
 
 
 def _plain(
-    gate: Gate, reach: Reach, hidden: HiddenKernel, past: State, state: State, addend: tf.Tensor
+    gate: Gate,
+    reach: Reach,
+    hidden: HiddenKernel,
+    past: State,
+    state: State,
+    addend: tf.Tensor,
 ) -> State:
     taps = _read(reach, past, state, hidden.mask)
     total = _total(reach, taps, hidden.matrix, state, addend)
@@ -135,10 +142,14 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
             by_products = by_total[:, : reach.steps]
             by_taps = multiply(by_products, matrix, transpose=True)
-            with tf.control_dependencies([by_total]):  # later than it could: less memory
+            with tf.control_dependencies(
+                [by_total]
+            ):  # later than it could: less memory
                 taps = read(past, state, hidden.mask)
             read_gradient = run(_read_gradient, reach)
-            by_past, by_state = read_gradient(past, state, hidden.mask, by_taps, by_shifted)
+            by_past, by_state = read_gradient(
+                past, state, hidden.mask, by_taps, by_shifted
+            )
             by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
             by_kernel = tf.cast(by_kernel, kernel.dtype)
             by_kernel = tf.reshape(by_kernel, kernel.shape)
@@ -164,10 +175,15 @@ def _pays(sequences: tf.Tensor) -> bool:
     steps is known, and where sequences and channels are so many that the steps soon repay it.
     """
     _, steps, units = sequences.shape
-    return not tf.executing_eagerly() and steps is not None and steps * units >= _STEP_UNITS
+    return (
+        not tf.executing_eagerly()
+        and steps is not None
+        and steps * units >= _STEP_UNITS
+    )
 
 
-@functools.lru_cache(maxsize=256)  # one function each, so that XLA compiles once for all levels
+# One function each, so that XLA compiles once for all levels.
+@functools.lru_cache(maxsize=256)
 def _compiled(function: Callable, *static: Any) -> Callable:
     function = functools.partial(function, *static)
     return tf.function(function, jit_compile=True, autograph=False)
@@ -206,7 +222,9 @@ def _shift(reach: Reach, past: State, state: State) -> State:
     return tuple(shifted)
 
 
-def activate(gate: Gate, reach: Reach | None, total: tf.Tensor, past: State, state: State) -> State:
+def activate(
+    gate: Gate, reach: Reach | None, total: tf.Tensor, past: State, state: State
+) -> State:
     """Runs the gate, in float32 at least: on a CPU XLA computes in float32 anyway, and rounds.
 
     Args:
@@ -229,7 +247,12 @@ def activate(gate: Gate, reach: Reach | None, total: tf.Tensor, past: State, sta
 
 
 def _activate_gradient(
-    gate: Gate, reach: Reach, total: tf.Tensor, past: State, state: State, upstream: State
+    gate: Gate,
+    reach: Reach,
+    total: tf.Tensor,
+    past: State,
+    state: State,
+    upstream: State,
 ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
     """Returns the gradients with respect to the sum and, None where none, the shifted states."""
     total, shifted = _watchable((total, _shift(reach, past, state)))

@@ -14,7 +14,13 @@ from keras_trellis.engine.depth_loop import Advance, Carry, ascend
 
 
 def ascend_recomputing(
-    network: Network, advance: Advance, carry: Carry, *, first: int, last: int, period: int
+    network: Network,
+    advance: Advance,
+    carry: Carry,
+    *,
+    first: int,
+    last: int,
+    period: int,
 ) -> Carry:
     """As `depth_loop.ascend`, but computes the levels of a block again for their gradient."""
     size = _block(network)

@@ -60,7 +60,11 @@ class _Carry(NamedTuple):
 
 
 def run(
-    network: Network, weights: Weights, step: tf.Tensor, cache: Cache, plan: Packing | None
+    network: Network,
+    weights: Weights,
+    step: tf.Tensor,
+    cache: Cache,
+    plan: Packing | None,
 ) -> tuple[State, State]:
     """Runs all levels on a single step.
 
@@ -91,7 +95,9 @@ def run(
     return carry.state, tuple(kept)
 
 
-def _levels(network: Network, weights: Weights, step: tf.Tensor, cache: Cache) -> _Levels:
+def _levels(
+    network: Network, weights: Weights, step: tf.Tensor, cache: Cache
+) -> _Levels:
     kernel = tf.cast(weights.recurrent_kernel, step.dtype)
     addends = injection.inject_step(network, weights, step, cache.inputs)
     dilations = [network.dilation(level) for level in range(network.depth)]

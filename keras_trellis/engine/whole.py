@@ -117,7 +117,9 @@ def run(
             filled = _filled(network, carry, part, reached)
             carry = advance(carry, first, first, filled, reached)
             first += 1
-        carry = climb(advance, carry, first=first, last=part.last, period=network.period)
+        carry = climb(
+            advance, carry, first=first, last=part.last, period=network.period
+        )
         state = network.begun(carry.state, part.last - 1)
         carry = carry._replace(state=state)
         if part.last in stops:
@@ -186,7 +188,9 @@ def _narrow(
     return carry._replace(state=state, addends=addends)
 
 
-def _filled(network: Network, carry: _Carry, part: Segment, reached: Kept) -> int | None:
+def _filled(
+    network: Network, carry: _Carry, part: Segment, reached: Kept
+) -> int | None:
     """Returns how many of the first steps have taps that are not zero; None: all may have.
 
     Below level 0 all is zero but what stands to its left.

@@ -30,7 +30,12 @@ from keras_trellis.export.weights import PRECISIONS, Weights, inference_model
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
 
-__all__ = ["PRECISIONS", "export_classifier", "export_language_model", "inference_model"]
+__all__ = [
+    "PRECISIONS",
+    "export_classifier",
+    "export_language_model",
+    "inference_model",
+]
 
 _LANGUAGE_MODEL = {
     "Intended use": "telling how probable texts like the training text are, and continuing them",
@@ -92,13 +97,17 @@ def export_language_model(
         def describe(functions: Mapping[str, Any], size: int) -> str:
             known = {
                 "Vocabulary": f"{len(vocabulary):,} tokens",
-                "Text is made ready": "it is taken as it is" if standardize is None else NOT_STATED,
+                "Text is made ready": "it is taken as it is"
+                if standardize is None
+                else NOT_STATED,
                 "Text is cut": tokenizer.rule(),
                 "Bytes of cache a row": f"{endpoints.cache.row_bytes:,}",
                 **_stored(precision, size),
                 **_LANGUAGE_MODEL,
             }
-            return card("A language model", {**known, **(facts or {})}, model, functions)
+            return card(
+                "A language model", {**known, **(facts or {})}, model, functions
+            )
 
         parts = {"tokenizer": tokenizer}
         return saving.save(endpoints.signatures(), weights, parts, path, describe)
@@ -136,21 +145,33 @@ def export_classifier(
     """
     path = _checked_path(path)
     labels = _checked_labels(labels, model.classes)
-    if (inputs is None) != (preprocess is None) or (inputs is not None and not inputs.name):
+    if (inputs is None) != (preprocess is None) or (
+        inputs is not None and not inputs.name
+    ):
         raise ValueError(
             "`inputs`, a tf.TensorSpec with a name, and `preprocess` go together. "
             f"Received: inputs={inputs!r}, preprocess={preprocess!r}"
         )
     if not model.built:
-        raise ValueError("`model` must be built: call it once. Received: a model without weights")
+        raise ValueError(
+            "`model` must be built: call it once. Received: a model without weights"
+        )
     model = _finite(inference_model(model, precision), precision)
     endpoints = ClassifierEndpoints(model, labels, inputs, preprocess or tf.identity)
 
     def describe(functions: Mapping[str, Any], size: int) -> str:
-        known = {"Classes": ", ".join(labels), **_stored(precision, size), **_CLASSIFIER}
-        return card("A classifier of sequences", {**known, **(facts or {})}, model, functions)
+        known = {
+            "Classes": ", ".join(labels),
+            **_stored(precision, size),
+            **_CLASSIFIER,
+        }
+        return card(
+            "A classifier of sequences", {**known, **(facts or {})}, model, functions
+        )
 
-    return saving.save(endpoints.signatures(), Weights(model, precision), {}, path, describe)
+    return saving.save(
+        endpoints.signatures(), Weights(model, precision), {}, path, describe
+    )
 
 
 def _checked_path(path: str | os.PathLike[str]) -> str:

@@ -102,4 +102,6 @@ def _check(name: str, value: tf.Tensor) -> Check:
         return Check(name, value, value >= 0, "at least 0")
     if value.dtype.is_floating:
         return Check(name, value, moderate(value), MODERATE)
-    return Check(name, value, tf.ones_like(value, tf.bool), "what an earlier call returned")
+    return Check(
+        name, value, tf.ones_like(value, tf.bool), "what an earlier call returned"
+    )

@@ -76,9 +76,18 @@ def card(
     }
     lines = [f"# {title}", "", "| | |", "|---|---|"]
     lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items()]
-    lines += ["", "The batch is the first dimension of every input and output; -1 is any size."]
+    lines += [
+        "",
+        "The batch is the first dimension of every input and output; -1 is any size.",
+    ]
     for name, function in functions.items():
-        lines += ["", f"## `{name}`", "", "| | name | dtype | shape | |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## `{name}`",
+            "",
+            "| | name | dtype | shape | |",
+            "|---|---|---|---|---|",
+        ]
         ((inputs,), _) = function.structured_input_signature
         lines += _rows("in", inputs) + _rows("out", function.structured_outputs)
     return "\n".join([*lines, ""])
@@ -93,7 +102,9 @@ def _layer_facts(layer: Any) -> dict[str, Any]:
             facts[name] = getattr(layer, attribute)
     if "Dilations" in facts:
         facts["Dilations"] = ", ".join(map(str, facts["Dilations"]))
-    facts["Receptive field"] = "all steps before" if field is None else f"{field:,} steps"
+    facts["Receptive field"] = (
+        "all steps before" if field is None else f"{field:,} steps"
+    )
     return facts
 
 

@@ -62,7 +62,9 @@ def all_checked(checks: Sequence[Check]) -> list[tf.Tensor]:
         tf.errors.InvalidArgumentError: as the graph runs; the first check's, of several.
     """
 
-    def refuse() -> tf.Tensor:  # finding the wrong value takes longer than knowing of none
+    def refuse() -> (
+        tf.Tensor
+    ):  # finding the wrong value takes longer than knowing of none
         refused: list[tf.Operation] = []
         for check in checks:
             with tf.control_dependencies(refused):
@@ -84,8 +86,12 @@ def moderate(values: tf.Tensor) -> tf.Tensor:
 def same_batch(inputs: Tensors) -> Tensors:
     """Returns the inputs, if all of them have the same number of rows."""
     sizes = tf.stack([tf.shape(value)[0] for value in inputs.values()])
-    message = f"{', '.join(inputs)} must have one row each for every request. Received rows:"
+    message = (
+        f"{', '.join(inputs)} must have one row each for every request. Received rows:"
+    )
     same = tf.reduce_all(sizes == sizes[0])
-    check = tf.raw_ops.Assert(condition=same, data=[message, sizes], summarize=len(inputs))
+    check = tf.raw_ops.Assert(
+        condition=same, data=[message, sizes], summarize=len(inputs)
+    )
     with tf.control_dependencies([check]):
         return {name: tf.identity(value) for name, value in inputs.items()}

@@ -44,7 +44,9 @@ class LanguageModelEndpoints:
         cache: the names and shapes of the cache's tensors.
     """
 
-    def __init__(self, model: TrellisLM, tokenizer: Tokenizer, weights: Weights) -> None:
+    def __init__(
+        self, model: TrellisLM, tokenizer: Tokenizer, weights: Weights
+    ) -> None:
         self._tokenizer = tokenizer
         self._vocabulary = Vocabulary(model.vocabulary_size, tokenizer.unknown_id)
         self._reader = Reader(model, weights)
@@ -66,7 +68,9 @@ class LanguageModelEndpoints:
             "score_ids": Signature.of(self.score_ids, ids),
             "prefill": Signature.of(self.prefill, ids),
             "step": Signature.of(self.step, {"ids": eos, **cache}, specs),
-            "generate": Signature.of(self.generate, {**ids, **_SETTINGS, **cache}, specs),
+            "generate": Signature.of(
+                self.generate, {**ids, **_SETTINGS, **cache}, specs
+            ),
         }
 
     def describe(self, text: tf.Tensor) -> Tensors:
@@ -94,7 +98,11 @@ class LanguageModelEndpoints:
     def tokenize(self, text: tf.Tensor) -> Tensors:
         """Returns `ids` `[B, T]` of texts, `lengths` `[B]`, and `unknown` `[B]`, see `describe`."""
         encoded = self._tokenizer.encode(text)
-        return {"ids": encoded.ids, "lengths": encoded.lengths, "unknown": encoded.unknown}
+        return {
+            "ids": encoded.ids,
+            "lengths": encoded.lengths,
+            "unknown": encoded.unknown,
+        }
 
     def score(self, text: tf.Tensor) -> Tensors:
         """Scores texts, each token given those before it and the line break before the text.
@@ -131,7 +139,9 @@ class LanguageModelEndpoints:
             row's end; `total` `[B]`, its sum; `count` `[B]`, the number of ids scored.
         """
         ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
-        nll, _, _ = self._reader.read_and_score(ids, lengths, self._reader.empty_cache(ids))
+        nll, _, _ = self._reader.read_and_score(
+            ids, lengths, self._reader.empty_cache(ids)
+        )
         count = tf.maximum(lengths - 1, 0)
         return {"nll": nll, "total": _total(nll), "count": count}
 
@@ -218,9 +228,13 @@ class LanguageModelEndpoints:
     def _read_text(self, text: tf.Tensor) -> tuple[Encoded, tf.Tensor, tf.Tensor]:
         """Returns encoded texts, the nll of their tokens, and the features after the last ones."""
         encoded = self._tokenizer.encode(text)
-        begun = tf.pad(encoded.ids, [[0, 0], [1, 0]], constant_values=self._tokenizer.eos_id)
+        begun = tf.pad(
+            encoded.ids, [[0, 0], [1, 0]], constant_values=self._tokenizer.eos_id
+        )
         empty = self._reader.empty_cache(begun)
-        nll, features, _ = self._reader.read_and_score(begun, encoded.lengths + 1, empty)
+        nll, features, _ = self._reader.read_and_score(
+            begun, encoded.lengths + 1, empty
+        )
         return encoded, nll[:, 1:], features
 
 

@@ -41,7 +41,9 @@ class Reader:
         mask = tf.TensorSpec([None, None], tf.bool)
         cache = tf.nest.map_structure(_of_any_batch, model.get_initial_cache(1))
 
-        def shared(specs: list[Any], function: Callable, *first: Any, **named: Any) -> Any:
+        def shared(
+            specs: list[Any], function: Callable, *first: Any, **named: Any
+        ) -> Any:
             call = functools.partial(weights.call, function, *first, **named)
             return tf.function(call, input_signature=specs, autograph=False)
 
@@ -54,7 +56,9 @@ class Reader:
         """Returns the cache of no text for each row of ids `[B, ...]`."""
         return self._model.get_initial_cache(tf.shape(ids)[0])
 
-    def _read(self, ids: tf.Tensor, lengths: tf.Tensor, cache: Any, *, scores: bool) -> tuple:
+    def _read(
+        self, ids: tf.Tensor, lengths: tf.Tensor, cache: Any, *, scores: bool
+    ) -> tuple:
         """Reads chunk after chunk; see `read`, and `read_and_score` if it scores."""
         time = tf.shape(ids)[1]
         size = tf.clip_by_value(time, 1, _CHUNK)
@@ -79,7 +83,9 @@ class Reader:
             return index + 1, after, outputs[:, -1], nll
 
         features = tf.zeros([tf.shape(ids)[0], self._model.trellis.output_units])
-        chunks = tf.TensorArray(tf.float32, count if scores else 0, element_shape=[None, None])
+        chunks = tf.TensorArray(
+            tf.float32, count if scores else 0, element_shape=[None, None]
+        )
         loop = (0, cache, features, chunks)
         _, cache, features, chunks = tf.while_loop(unfinished, advance, loop)
         if not scores:
@@ -88,7 +94,9 @@ class Reader:
         nll = tf.pad(nll, [[0, 0], [1, 0]])[:, :time]
         return nll, features, cache
 
-    def _nll(self, outputs: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor) -> tf.Tensor:
+    def _nll(
+        self, outputs: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor
+    ) -> tf.Tensor:
         """Returns the nll of targets, 0 where they are not scored."""
         targets = tf.where(scored, targets, 0)
         table = self._model.embedding.embeddings

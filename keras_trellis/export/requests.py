@@ -60,7 +60,9 @@ class Vocabulary:
             "steps": checked("max_length", steps, fits, f"from 1 to {_LONGEST}"),
             "stop_token_ids": stops[:, None],
             "seeds": tf.stack([seed, tf.zeros_like(seed)], axis=-1),
-            "temperature": checked("temperature", temperature, hot, "a number of at least 0"),
+            "temperature": checked(
+                "temperature", temperature, hot, "a number of at least 0"
+            ),
             "top_k": tf.where(top_k == 0, self.size, top_k),
             "top_p": checked("top_p", top_p, some, "in (0, 1]"),
             "forbidden_ids": self._forbidden(rows["forbidden_ids"]),
@@ -68,7 +70,9 @@ class Vocabulary:
 
     def _forbidden(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the ids that `generation.generate` must not write, `[B, F]`."""
-        expected = f"{UNKNOWN_ID} ({UNKNOWN}), {_NOTHING} (nothing) or in [0, {self.size})"
+        expected = (
+            f"{UNKNOWN_ID} ({UNKNOWN}), {_NOTHING} (nothing) or in [0, {self.size})"
+        )
         known = (ids >= _NOTHING) & (ids < self.size)
         ids = checked("forbidden_ids", ids, known, expected)
         ids = tf.where(ids == UNKNOWN_ID, self._unknown_id, ids)

@@ -122,10 +122,14 @@ def _trace(signature: Signature, weights: Weights) -> ConcreteFunction:
         return weights.call(signature.function, **shaped)
 
     specs = [dict(signature.specs)]
-    return tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+    return tf.function(
+        function, input_signature=specs, autograph=False
+    ).get_concrete_function()
 
 
-def _check_answer(name: str, function: ConcreteFunction, example: Mapping[str, Any]) -> None:
+def _check_answer(
+    name: str, function: ConcreteFunction, example: Mapping[str, Any]
+) -> None:
     """Refuses NaN and infinities, which a server would warm up by, and JSON cannot say."""
     request = tf.nest.map_structure(tf.constant, dict(example))
     for output, value in function(request).items():
@@ -156,4 +160,6 @@ def _write_warm_up(path: str, signatures: Mapping[str, Signature]) -> None:
 
 
 def _size(folder: str) -> int:
-    return sum(each.stat().st_size for each in Path(folder).rglob("*") if each.is_file())
+    return sum(
+        each.stat().st_size for each in Path(folder).rglob("*") if each.is_file()
+    )

@@ -63,7 +63,10 @@ class Tokenizer(tf.Module):
     """
 
     def __init__(
-        self, tokens: Sequence[str], folder: Path, standardize: Standardize | None = None
+        self,
+        tokens: Sequence[str],
+        folder: Path,
+        standardize: Standardize | None = None,
     ) -> None:
         super().__init__()
         path = folder / "vocabulary.txt"
@@ -81,7 +84,9 @@ class Tokenizer(tf.Module):
 
     def rule(self) -> str:
         """Returns how text is cut, in words for a model card."""
-        pieces, places = ("characters", "") if self._of_characters else ("words", " at white space")
+        pieces, places = (
+            ("characters", "") if self._of_characters else ("words", " at white space")
+        )
         others = f"read `{UNKNOWN}`" if self.unknown_id is not None else "are an error"
         return (
             f"in {pieces}{places}; a line break reads `{EOS}`, which stands before each text too; "

@@ -110,7 +110,9 @@ def _publish(write: Callable[[str], None], path: str) -> str:
         write(folder)
         _sync(folder)
         version = _rename(folder, path)
-    with contextlib.suppress(OSError):  # only a loss of power could undo the version now
+    with contextlib.suppress(
+        OSError
+    ):  # only a loss of power could undo the version now
         _sync_one(path)
     return version
 
@@ -159,7 +161,10 @@ def _rename(folder: str, path: str) -> str:
         try:
             os.rename(folder, version)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another export was faster
+            if error.errno not in (
+                errno.ENOTEMPTY,
+                errno.EEXIST,
+            ):  # another export was faster
                 raise
         else:
             return version
@@ -194,7 +199,9 @@ def _clear(path: str) -> None:
         if _UNDER_WAY.fullmatch(name) and os.path.isdir(folder):
             with _locked(folder) as held:
                 known = held and name.startswith(_prefix())
-                if known or (held is not False and _seconds_since_written(folder) > _DAY):
+                if known or (
+                    held is not False and _seconds_since_written(folder) > _DAY
+                ):
                     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -250,7 +257,10 @@ def _sync_one(path: str | Path) -> None:
     try:
         os.fsync(file)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # this file system cannot flush
+        if error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+        ):  # this file system cannot flush
             raise
     finally:
         os.close(file)

@@ -97,7 +97,9 @@ class _Decoded(tf.saved_model.experimental.TrackableResource):
         self._initialize()  # functions traced here also run here
 
     def _create_resource(self) -> tf.Tensor:
-        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self._shape, shared_name=self._name)
+        return tf.raw_ops.VarHandleOp(
+            dtype=tf.float32, shape=self._shape, shared_name=self._name
+        )
 
     def _initialize(self) -> None:
         value = self._decode()
@@ -105,7 +107,9 @@ class _Decoded(tf.saved_model.experimental.TrackableResource):
 
     def read(self) -> tf.Tensor:
         """Returns the variable's value."""
-        value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.float32)
+        value = tf.raw_ops.ReadVariableOp(
+            resource=self.resource_handle, dtype=tf.float32
+        )
         value.set_shape(self._shape)
         return value
 
@@ -143,13 +147,19 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
     copy = type(model).from_config(config)
     copy.build_from_config(model.get_build_config())
     scales = (layer.kernel_scale, layer.recurrent_scale) if folds else ()
-    kept = [each for each in model.weights if all(each is not scale for scale in scales)]
+    kept = [
+        each for each in model.weights if all(each is not scale for scale in scales)
+    ]
     for variable, value in zip(copy.weights, kept, strict=True):
         variable.assign(tf.cast(value, tf.float32))
     if folds:
         copy.trellis.kernel.assign(_folded(layer.kernel, layer.kernel_scale))
-        copy.trellis.recurrent_kernel.assign(_folded(layer.recurrent_kernel, layer.recurrent_scale))
-    for variable, stored in zip(copy.weights, Weights(copy, precision).stored, strict=True):
+        copy.trellis.recurrent_kernel.assign(
+            _folded(layer.recurrent_kernel, layer.recurrent_scale)
+        )
+    for variable, stored in zip(
+        copy.weights, Weights(copy, precision).stored, strict=True
+    ):
         variable.assign(stored.read())
     return copy
 

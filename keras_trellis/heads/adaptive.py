@@ -76,7 +76,9 @@ class AdaptiveSoftmax(Head):
             name="tail_bias", shape=(clusters,), initializer="zeros", autocast=False
         )
 
-    def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+    def log_probs(
+        self, features: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
         """Returns log-probabilities `[..., V]` in at least float32."""
         words = tf.split(tf.convert_to_tensor(table), self._sizes)
         biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
@@ -87,7 +89,9 @@ class AdaptiveSoftmax(Head):
             softmaxes.append(tf.nn.log_softmax(logits))
         first, *tails = softmaxes
         tokens: list[tf.Tensor]
-        frequent, *tokens = tf.split(first, [self.cutoffs[0], *[1] * len(tails)], axis=-1)
+        frequent, *tokens = tf.split(
+            first, [self.cutoffs[0], *[1] * len(tails)], axis=-1
+        )
         parts = [frequent]
         for token, tail in zip(tokens, tails, strict=True):
             parts.append(token + tail)
@@ -107,7 +111,9 @@ class AdaptiveSoftmax(Head):
         rows = tf.reshape(features, [-1, features.shape[-1]])
         # Sort the targets by cluster, so that those of a cluster are consecutive.
         order = tf.argsort(self._cluster_of(labels))
-        nll = self._sorted_nll(tf.gather(rows, order), tf.gather(labels, order), table, plain)
+        nll = self._sorted_nll(
+            tf.gather(rows, order), tf.gather(labels, order), table, plain
+        )
         nll = tf.gather(nll, tf.math.invert_permutation(order))
         return tf.reshape(nll, tf.shape(targets))
 
@@ -140,7 +146,9 @@ class AdaptiveSoftmax(Head):
     def _cluster_of(self, targets: tf.Tensor) -> tf.Tensor:
         return tf.searchsorted(self.cutoffs, targets, side="right")
 
-    def _with_tokens(self, words: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _with_tokens(
+        self, words: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Appends the clusters' tokens to the frequent words and their biases."""
         words = tf.concat([words, tf.cast(self.tail_vectors, words.dtype)], axis=0)
         bias = tf.concat([bias, tf.convert_to_tensor(self.tail_bias)], axis=0)

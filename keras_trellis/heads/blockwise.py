@@ -80,7 +80,9 @@ def add_blockwise_nll(
     parts = math.ceil((end - first) / WORDS)
     limit = math.ceil((end - first) / parts)
 
-    def add(features: tf.Tensor, total: tf.Tensor, words: tf.Tensor, bias: tf.Tensor) -> Any:
+    def add(
+        features: tf.Tensor, total: tf.Tensor, words: tf.Tensor, bias: tf.Tensor
+    ) -> Any:
         rows = _Range(*of_rows, BLOCK // limit, tf.shape(features)[0])
         columns = _Range(*of_words, limit, tf.shape(words)[0])
         tiles = _Tiles(features, words, bias, targets, rows, columns)
@@ -89,7 +91,12 @@ def add_blockwise_nll(
         def gradient(*sums: tf.Tensor) -> tuple:
             return tiles.add_gradients(sums, normalizers)
 
-        return (tf.identity(features), total, tf.identity(words), tf.identity(bias)), gradient
+        return (
+            tf.identity(features),
+            total,
+            tf.identity(words),
+            tf.identity(bias),
+        ), gradient
 
     if plain:
         added, _ = add(*chain)
@@ -130,7 +137,9 @@ class _Tiles(NamedTuple):
 
         def add_tile(row: _Block, column: _Block, sums: tuple) -> tuple:
             of_features, of_words, of_bias = sums
-            features, words, bias = self._tile_gradients(row, column, normalizers, of_total)
+            features, words, bias = self._tile_gradients(
+                row, column, normalizers, of_total
+            )
             of_features = row.add_to(of_features, features)
             of_words = column.add_to(of_words, words)
             of_bias = column.add_to(of_bias, bias)

@@ -47,16 +47,24 @@ class Head(keras.layers.Layer):
             table_shape: `[V, E']`, of the word vectors.
         """
 
-    def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+    def log_probs(
+        self, features: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
         """Returns log-probabilities `[..., V]` for features `[..., E]` and a table `[V, E']`."""
         raise NotImplementedError
 
-    def logits(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+    def logits(
+        self, features: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
         """Returns logits `[..., V]`; their softmax is the distribution."""
         return self.log_probs(features, table, training)
 
     def nll(
-        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
+        self,
+        features: tf.Tensor,
+        targets: tf.Tensor,
+        table: Any,
+        training: bool = False,
     ) -> tf.Tensor:
         """Returns the negative log-likelihood of each target.
 
@@ -81,14 +89,18 @@ class Head(keras.layers.Layer):
         # For a target outside the vocabulary, a GPU and XLA gather a value from another place.
         return tf.where(known, nll, tf.constant(float("nan"), nll.dtype))
 
-    def plain_nll(self, features: tf.Tensor, targets: tf.Tensor, table: Any) -> tf.Tensor:
+    def plain_nll(
+        self, features: tf.Tensor, targets: tf.Tensor, table: Any
+    ) -> tf.Tensor:
         """Returns `nll` without custom gradients, for an export.
 
         Override it if `nll` has a custom gradient, since a SavedModel cannot hold one.
         """
         return self.nll(features, targets, table)
 
-    def call(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+    def call(
+        self, features: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
         """Returns `logits`."""
         return self.logits(features, table, training)
 
@@ -100,7 +112,9 @@ class Head(keras.layers.Layer):
     def _add_bias(self, words: int) -> keras.Variable:
         """Adds `bias [V]`, zero at the start."""
         # Not autocast: the softmax adds the bias in its own precision, which is never half.
-        return self.add_weight(name="bias", shape=(words,), initializer="zeros", autocast=False)
+        return self.add_weight(
+            name="bias", shape=(words,), initializer="zeros", autocast=False
+        )
 
 
 def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:

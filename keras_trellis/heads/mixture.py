@@ -93,7 +93,9 @@ class MixtureOfSoftmaxes(Head):
         self.latent_bias = add("latent_bias", self.experts * word_units)
         self.bias = self._add_bias(words)
 
-    def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+    def log_probs(
+        self, features: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
         """Returns log-probabilities `[..., V]` in at least float32."""
         latents = tf.unstack(self._latents(features, training), axis=-2)
         priors = tf.split(self._log_priors(features), self.experts, axis=-1)
@@ -148,7 +150,9 @@ class MixtureOfSoftmaxes(Head):
     def _plus_epsilon(self, log_probs: tf.Tensor) -> tf.Tensor:
         if not self.epsilon:
             return log_probs
-        return log_add_exp(log_probs, tf.constant(math.log(self.epsilon), log_probs.dtype))
+        return log_add_exp(
+            log_probs, tf.constant(math.log(self.epsilon), log_probs.dtype)
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -7,7 +7,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis.heads.head import Head, broadcast_targets, dense_logits, require_tied_sizes
+from keras_trellis.heads.head import (
+    Head,
+    broadcast_targets,
+    dense_logits,
+    require_tied_sizes,
+)
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -27,18 +32,28 @@ class TiedSoftmax(Head):
         require_tied_sizes("A tied softmax", features_shape, table_shape)
         self.bias = self._add_bias(table_shape[0])
 
-    def logits(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+    def logits(
+        self, features: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
         """Returns unnormalised logits `[..., V]` in at least float32."""
         return dense_logits(features, table, self.bias)
 
-    def log_probs(self, features: tf.Tensor, table: Any, training: bool = False) -> tf.Tensor:
+    def log_probs(
+        self, features: tf.Tensor, table: Any, training: bool = False
+    ) -> tf.Tensor:
         """Returns log-probabilities `[..., V]` in at least float32."""
         return tf.nn.log_softmax(self.logits(features, table, training))
 
     def nll(
-        self, features: tf.Tensor, targets: tf.Tensor, table: Any, training: bool = False
+        self,
+        features: tf.Tensor,
+        targets: tf.Tensor,
+        table: Any,
+        training: bool = False,
     ) -> tf.Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll`."""
         targets = broadcast_targets(targets, features)
         logits = self.logits(features, table, training)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=targets, logits=logits
+        )

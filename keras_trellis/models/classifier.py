@@ -85,8 +85,12 @@ class TrellisClassifier(keras.Model):
         self.seed = seed
         self.supports_masking = True
         self.seed_generator = generator_for(seed, self.dropout, self.output_dropout)
-        self.trellis = sequence_layer.prepared(trellis, "a classifier", returns_all=False)
-        self.dense = keras.layers.Dense(self.classes, dtype=self.dtype_policy, name="dense")
+        self.trellis = sequence_layer.prepared(
+            trellis, "a classifier", returns_all=False
+        )
+        self.dense = keras.layers.Dense(
+            self.classes, dtype=self.dtype_policy, name="dense"
+        )
 
     def build(self, sequences_shape: Sequence[int | None]) -> None:
         """Creates the variables for sequences `[B, T, p]`."""
@@ -127,7 +131,8 @@ class TrellisClassifier(keras.Model):
         if sample_weight is not None:
             sample_weight = tf.convert_to_tensor(sample_weight)
             sample_weight = _one_a_row("sample_weight", sample_weight, rows, "weights")
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync  # Keras sums over them
+        # Keras sums over the replicas.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
         penalties = [tf.cast(each, tf.float32) / replicas for each in self.losses]
         return tf.add_n([cross_entropy(y, y_pred, sample_weight), *penalties])
 
@@ -215,7 +220,9 @@ def _one_a_row(
     return tf.reshape(values, [-1])
 
 
-def _drop(stream: str, values: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+def _drop(
+    stream: str, values: tf.Tensor, rate: float, seed: tf.Tensor | None
+) -> tf.Tensor:
     """Drops elements; without a seed or a rate, none."""
     mask = dropout.stream_mask(seed, stream, rate, tf.shape(values), values.dtype)
     return masked(values, mask)

@@ -34,10 +34,18 @@ def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
             "`temperature` must be a number >= 0 (0: the most probable token). "
             f"Received: temperature={temperature!r}"
         )
-    if top_k is not None and not (isinstance(top_k, numbers.Integral) and int(top_k) >= 1):
-        raise ValueError(f"`top_k` must be None or an integer >= 1. Received: top_k={top_k!r}")
-    if top_p is not None and not (isinstance(top_p, numbers.Real) and 0 < float(top_p) <= 1):
-        raise ValueError(f"`top_p` must be None or in (0, 1]. Received: top_p={top_p!r}")
+    if top_k is not None and not (
+        isinstance(top_k, numbers.Integral) and int(top_k) >= 1
+    ):
+        raise ValueError(
+            f"`top_k` must be None or an integer >= 1. Received: top_k={top_k!r}"
+        )
+    if top_p is not None and not (
+        isinstance(top_p, numbers.Real) and 0 < float(top_p) <= 1
+    ):
+        raise ValueError(
+            f"`top_p` must be None or in (0, 1]. Received: top_p={top_p!r}"
+        )
 
 
 def row_seeds(seed: int | None, batch_size: Any) -> tf.Tensor:
@@ -220,7 +228,8 @@ def generate(
     token = draw(log_probs, 0)
     lengths = tf.ones_like(token)
     steps = tf.cast(steps, tf.int32) * lengths
-    longest = tf.maximum(tf.reduce_max(steps), 1)  # the first draw counts even without rows
+    # The first draw counts even without rows.
+    longest = tf.maximum(tf.reduce_max(steps), 1)
     tokens = tf.TensorArray(tf.int32, longest, element_shape=token.shape)
     tokens = tokens.write(0, token)
     loop = (tf.constant(1), token, going_on(token, lengths), lengths, tokens, cache)
@@ -266,7 +275,9 @@ def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
     if length is None:
         length = tf.shape(ids)[1]
         holds = (length >= 1) & (length <= max_length)
-        inputs.require(holds, f"{expected}, and at least 1. {received}, a prompt of", length)
+        inputs.require(
+            holds, f"{expected}, and at least 1. {received}, a prompt of", length
+        )
     return tf.cast(ids, tf.int32)
 
 

@@ -107,7 +107,9 @@ class TrellisLM(Streaming, OwnLoss):
         self.auxiliary_weight = _weight("auxiliary_weight", auxiliary_weight)
         self.activation_weight = _weight("activation_weight", activation_weight)
         self.temporal_weight = _weight("temporal_weight", temporal_weight)
-        self.untrained_input_id = _token("untrained_input_id", untrained_input_id, vocabulary_size)
+        self.untrained_input_id = _token(
+            "untrained_input_id", untrained_input_id, vocabulary_size
+        )
         # A config keeps what was given, so that an id from the end follows another vocabulary.
         self._from_the_end = (untrained_input_id or 0) < 0
         self.seed = seed
@@ -124,12 +126,15 @@ class TrellisLM(Streaming, OwnLoss):
             dtype=self.dtype_policy,
             name="embedding",
         )
-        self.trellis = sequence_layer.prepared(trellis, "a language model", returns_all=True)
+        self.trellis = sequence_layer.prepared(
+            trellis, "a language model", returns_all=True
+        )
         self.auxiliary_every = sequence_layer.auxiliary_levels(
             self.trellis, auxiliary_every, self.auxiliary_weight
         )
         self.head = heads.get(head, dtype=self.dtype_policy, name="head")
-        self.build((None, None))  # so that no method has to ask whether it is the first one
+        # Built here, so that no method has to ask whether it is the first one.
+        self.build((None, None))
         self.head.take()
         ids = tf.zeros([1, 1], tf.int32)
         self(ids)  # Keras exports only what has been called
@@ -273,7 +278,9 @@ class TrellisLM(Streaming, OwnLoss):
         nll = passes.nll(self, outputs, targets)
         return inputs.where_valid(mask, nll), after
 
-    def own_loss(self, data: Any, training: bool) -> tuple[LossTerms, LossTerms, tf.Tensor]:
+    def own_loss(
+        self, data: Any, training: bool
+    ) -> tuple[LossTerms, LossTerms, tf.Tensor]:
         """Returns the sums of the loss terms of a batch, their weights, and the logits."""
         ids, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if targets is None:
@@ -282,7 +289,9 @@ class TrellisLM(Streaming, OwnLoss):
                 "next token at each position: fit(ids, targets). Received: y=None"
             )
         ids, _ = self.checked_tokens("x", ids)
-        targets, weights = inputs.scored(self, targets, ids, None, sample_weight, ("y", "x"))
+        targets, weights = inputs.scored(
+            self, targets, ids, None, sample_weight, ("y", "x")
+        )
         found = self._features(ids, training)
         terms, totals = losses.sums(self, found, targets, weights, training)
         return terms, totals, passes.logits(self, found.dropped, training)
@@ -295,7 +304,9 @@ class TrellisLM(Streaming, OwnLoss):
     ) -> passes.Features:
         """Returns what the loss is made of; of inner levels, only if their loss is on."""
         every = self.auxiliary_every if self.auxiliary_weight else None
-        return passes.features(self, ids, training=training, auxiliary_every=every, **how)
+        return passes.features(
+            self, ids, training=training, auxiliary_every=every, **how
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -320,7 +331,9 @@ class TrellisLM(Streaming, OwnLoss):
         }
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> TrellisLM:
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Any = None
+    ) -> TrellisLM:
         """Makes a model of its config, also of one that 0.1 saved."""
         return super().from_config(legacy.composed(cls, config), custom_objects)
 

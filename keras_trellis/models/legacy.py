@@ -27,7 +27,9 @@ def accepts_layer_arguments(constructor: Callable) -> Callable:
     @functools.wraps(constructor)
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         units = [*args[1:2], kwargs.get("units")]
-        is_old = len(args) >= 3 or any(isinstance(each, numbers.Integral) for each in units)
+        is_old = len(args) >= 3 or any(
+            isinstance(each, numbers.Integral) for each in units
+        )
         if is_old:
             named = zip((size, "units", "depth"), args, strict=False)
             args, kwargs = (), composed(type(self), {**dict(named), **kwargs})
@@ -63,7 +65,9 @@ def composed(model: type, config: Mapping[str, Any]) -> dict[str, Any]:
     return {**of_model, "trellis": layer}
 
 
-def split(model: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(
+    model: type, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arguments of a model's layer and those of the model; both get the seed."""
     own = _OF_EVERY_MODEL | inspect.signature(model.__init__).parameters.keys()  # type: ignore
     of_layer, of_model = {}, {}

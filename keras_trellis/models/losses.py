@@ -54,7 +54,9 @@ def sums(
     terms["prediction"] = tf.reduce_sum(weights * nll)
     if auxiliary is not None:
         nll = passes.nll(model, auxiliary, targets[:, None], training)
-        terms["auxiliary"] = model.auxiliary_weight * tf.reduce_sum(weights[:, None] * nll)
+        terms["auxiliary"] = model.auxiliary_weight * tf.reduce_sum(
+            weights[:, None] * nll
+        )
     if model.activation_weight:
         squares = tf.reduce_sum(weights * _mean_square(dropped))
         terms["activation"] = model.activation_weight * squares

@@ -16,7 +16,9 @@ from keras_trellis.models.losses import LossTerms
 class OwnLoss(keras.Model):
     """A model with a loss of its own, which trains where `compile()` is given none."""
 
-    def own_loss(self, data: Any, training: bool) -> tuple[LossTerms, LossTerms, tf.Tensor]:
+    def own_loss(
+        self, data: Any, training: bool
+    ) -> tuple[LossTerms, LossTerms, tf.Tensor]:
         """Returns the sums of the loss terms of a batch, their weights, and the logits."""
         raise NotImplementedError
 
@@ -53,7 +55,9 @@ class OwnLoss(keras.Model):
         sums, weights, logits = self.own_loss(data, training)
         weights = LossTerms(*map(losses.global_sum, weights))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        penalties = [heads.at_least_float32(penalty) / replicas for penalty in self.losses]
+        penalties = [
+            heads.at_least_float32(penalty) / replicas for penalty in self.losses
+        ]
         return tf.add_n([*losses.means(sums, weights), *penalties]), logits
 
     def _reported(
@@ -66,5 +70,7 @@ class OwnLoss(keras.Model):
         ids, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         for metric in self.metrics:
             if metric.name == "loss":
-                metric.update_state(losses.global_sum(loss), sample_weight=tf.shape(ids)[0])
+                metric.update_state(
+                    losses.global_sum(loss), sample_weight=tf.shape(ids)[0]
+                )
         return self.compute_metrics(ids, targets, logits, sample_weight=sample_weight)

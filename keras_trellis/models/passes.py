@@ -69,7 +69,9 @@ def features(
         **how: `initial_state`, `mask`, `auxiliary_every` and `discard`; see `sequence_layer.run`.
     """
     words = embed(model, ids, training)
-    raw, state, auxiliary = sequence_layer.run(model.trellis, words, training=training, **how)
+    raw, state, auxiliary = sequence_layer.run(
+        model.trellis, words, training=training, **how
+    )
     if auxiliary is not None:
         auxiliary = _drop(model, auxiliary, training)
     return Features(raw, _drop(model, raw, training), auxiliary, state)
@@ -127,7 +129,9 @@ def nll(
     training: bool = False,
 ) -> tf.Tensor:
     """Returns the negative log-likelihood of each target, in nats; see `Head.nll`."""
-    return model.head.nll(outputs, targets, model.embedding.embeddings, training=training)
+    return model.head.nll(
+        outputs, targets, model.embedding.embeddings, training=training
+    )
 
 
 def _drop(

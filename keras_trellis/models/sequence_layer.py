@@ -107,7 +107,9 @@ def prepared(
     layer = deserialized(value)
     if is_recurrent(layer):
         layer = RecurrentLayer(layer, name="trellis")
-    if not isinstance(layer, keras.layers.Layer) or not all(hasattr(layer, n) for n in _NEEDED):
+    if not isinstance(layer, keras.layers.Layer) or not all(
+        hasattr(layer, n) for n in _NEEDED
+    ):
         raise ValueError(
             "`trellis` must be a sequence layer, such as keras_trellis.TrellisLayer or "
             f"keras.layers.LSTM. Received: trellis={value!r}"
@@ -174,7 +176,8 @@ def auxiliary_levels(
             "`auxiliary_weight` needs a layer that returns the outputs of inner levels, such as "
             f"keras_trellis.TrellisLayer. Received: auxiliary_weight={weight!r}, trellis={layer!r}"
         )
-    depth = getattr(layer, "depth", every)  # a layer without levels refuses it when it is called
+    # A layer without levels refuses it when it is called.
+    depth = getattr(layer, "depth", every)
     return arguments.at_most("auxiliary_every", every, "depth", depth)
 
 

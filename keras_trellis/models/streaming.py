@@ -160,7 +160,9 @@ class Streaming:
         ids = inputs.integers(name, value)
         ids = inputs.with_shape(name, ids, [None, None], "of shape [B, T]")
         if mask is not None:
-            mask = inputs.with_shape("mask", mask, inputs.sizes(ids), f"of the shape of `{name}`")
+            mask = inputs.with_shape(
+                "mask", mask, inputs.sizes(ids), f"of the shape of `{name}`"
+            )
             ids = inputs.where_valid(mask, ids)
         return inputs.within(name, ids, self.vocabulary_size), mask
 

@@ -158,7 +158,11 @@ class RecurrentLayer(SequenceLayer):
         return masks.unpack(outputs, plan, before), after
 
     def _run_layers(
-        self, outputs: tf.Tensor, state: Sequence[tf.Tensor], mask: tf.Tensor | None, training: bool
+        self,
+        outputs: tf.Tensor,
+        state: Sequence[tf.Tensor],
+        mask: tf.Tensor | None,
+        training: bool,
     ) -> tuple[tf.Tensor, State]:
         ahead, after = list(state), []
         for layer in self.layers:
@@ -166,7 +170,9 @@ class RecurrentLayer(SequenceLayer):
             size = len(tf.nest.flatten(structure))
             own = tf.nest.pack_sequence_as(structure, ahead[:size])
             del ahead[:size]
-            outputs, *own = layer(outputs, initial_state=own, mask=mask, training=training)
+            outputs, *own = layer(
+                outputs, initial_state=own, mask=mask, training=training
+            )
             after += tf.nest.flatten(own)
         return outputs, tuple(after)
 
@@ -220,7 +226,9 @@ def _check(layers: list[Any]) -> None:
         _check_dtype(layers[0].dtype_policy, layer)
         for name in MEANINGLESS:
             if getattr(layer, name, False):
-                raise ValueError(f"`layers` must have {name}=False. Received: {layer!r}")
+                raise ValueError(
+                    f"`layers` must have {name}=False. Received: {layer!r}"
+                )
 
 
 def _check_dtype(policy: keras.DTypePolicy, layer: keras.layers.RNN) -> None:

@@ -10,7 +10,9 @@ from tests import ROOT
 def run(name, *flags, **options):
     """Returns the ended process of `python -m benchmarks.NAME`."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *flags]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, **options)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=400, **options
+    )
 
 
 def measured(folder, name, *flags):

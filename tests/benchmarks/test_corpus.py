@@ -11,7 +11,9 @@ from trainers.tasks import corpora
 def test_has_the_tokens_and_words_asked_for(tmp_path):
     done = run("corpus", f"--output={tmp_path}", "--tokens=30000", "--words=900")
     assert done.returncode == 0, done.stderr
-    loaded = corpora.load("wikitext103", tmp_path, tmp_path / "cache", order="frequency")
+    loaded = corpora.load(
+        "wikitext103", tmp_path, tmp_path / "cache", order="frequency"
+    )
     assert loaded.vocabulary.size == 900
     lengths = len(loaded.train), len(loaded.validation), len(loaded.test)
     assert lengths == (30_000, 217_646, 245_569)

@@ -25,7 +25,9 @@ SETTING = evaluate.Setting(
 @pytest.fixture(scope="module")
 def ours():
     """Each protocol's contender after a step."""
-    found = {name: evaluate.CONTENDERS[name][1](SETTING) for name in ("exact", "trellisnet")}
+    found = {
+        name: evaluate.CONTENDERS[name][1](SETTING) for name in ("exact", "trellisnet")
+    }
     for contender in found.values():
         contender.step()
     return {name: contender.facts for name, contender in found.items()}
@@ -35,12 +37,15 @@ def test_protocols_score_their_tokens(ours):
     assert ours["exact"]["tokens"] == len(IDS) - 1
     windows = streams.Windows(20, SETTING.window, SETTING.horizon)
     assert ours["trellisnet"]["tokens"] == 2 * sum(
-        stop - start - windows.discard for start, stop in map(windows.bounds, range(windows.count))
+        stop - start - windows.discard
+        for start, stop in map(windows.bounds, range(windows.count))
     )
     assert len(ours["exact"]["first"]) == 10
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
 def test_the_authors_loop_scores_each_window_behind_its_horizon(monkeypatch, ours):
     import torch
 
@@ -77,14 +82,21 @@ def test_differences_are_those_of_targets_that_both_score():
     readings = [Reading(1.0, 2**20)]
     results = {
         "exact": Result({"tokens": 4, "nll": 8.0, "first": [1.0, 2.0, 3.0]}, readings),
-        "authors": Result({"tokens": 2, "nll": 5.0, "first": [None, 2.5, 3.25, 9.0]}, readings),
+        "authors": Result(
+            {"tokens": 2, "nll": 5.0, "first": [None, 2.5, 3.25, 9.0]}, readings
+        ),
     }
     rows = evaluate.compared(report.rows(evaluate.CONTENDERS, "exact", results))
-    assert [each["difference"] for each in rows] == [None, 0.5] and rows[1]["compared"] == 2
+    assert [each["difference"] for each in rows] == [None, 0.5] and rows[1][
+        "compared"
+    ] == 2
     text = evaluate.table({"rows": rows, "setting": {"tokens": 5}})
     assert "| 100.00% | 4 | 2.000000 |" in text and "5.0e-01 of 2" in text
 
 
 def test_authors_arrays_are_a_language_model_s():
     shapes = {name: each.shape for name, each in SETTING.arrays().items()}
-    assert shapes["full_conv.weight2"] == (24, 6, 2) and shapes["encoder.weight"] == (7, 4)
+    assert shapes["full_conv.weight2"] == (24, 6, 2) and shapes["encoder.weight"] == (
+        7,
+        4,
+    )

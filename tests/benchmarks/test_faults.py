@@ -62,7 +62,11 @@ def try_with(library, tmp_path):
             text=True,
         )
         assert not ended.stderr
-        return ended.returncode, ended.stdout.split(), sorted(p.name for p in watched.iterdir())
+        return (
+            ended.returncode,
+            ended.stdout.split(),
+            sorted(p.name for p in watched.iterdir()),
+        )
 
     run.folder = watched
     return run
@@ -91,21 +95,33 @@ def test_a_process_is_killed_before_or_after_an_operation(try_with, action, cont
     ("fault", "told", "content"),
     [
         ("Fault()", ["8", "8", "None", "end"], 16),
-        (f"Fault(Action.ONCE, {NO_SPACE}, 'write', 'a', 1)", ["ENOSPC", "8", "None", "end"], 8),
+        (
+            f"Fault(Action.ONCE, {NO_SPACE}, 'write', 'a', 1)",
+            ["ENOSPC", "8", "None", "end"],
+            8,
+        ),
         (f"Fault(Action.ONCE, {errno.EIO}, 'sync')", ["8", "8", "EIO", "end"], 16),
         (
             f"Fault(Action.LASTING, {NO_SPACE}, 'write', 'a', 2)",
             ["8", "ENOSPC", "ENOSPC", "end"],
             8,
         ),
-        (f"Fault(Action.MATCHING, {errno.EIO}, 'write')", ["EIO", "EIO", "None", "end"], 0),
+        (
+            f"Fault(Action.MATCHING, {errno.EIO}, 'write')",
+            ["EIO", "EIO", "None", "end"],
+            0,
+        ),
         ("Fault(Action.SHORT, 0, 'write', 'a', 2)", ["8", "4", "None", "end"], 12),
         (
             f"Fault(Action.FITS, {NO_SPACE}, 'openwrite', 'a', fits=10)",
             ["8", "ENOSPC", "None", "end"],
             8,
         ),
-        (f"Fault(Action.ONCE, {NO_SPACE}, 'write', 'b', 1)", ["8", "8", "None", "end"], 16),
+        (
+            f"Fault(Action.ONCE, {NO_SPACE}, 'write', 'b', 1)",
+            ["8", "8", "None", "end"],
+            16,
+        ),
     ],
 )
 def test_an_operation_fails_once_or_from_then_on(try_with, fault, told, content):
@@ -127,7 +143,14 @@ told(os.rmdir, here / "folder")
 
 @pytest.mark.parametrize(
     ("operation", "line"),
-    [("mkdir", 0), ("openwrite", 1), ("rename", 2), ("stat", 3), ("list", 4), ("unlink", 5)],
+    [
+        ("mkdir", 0),
+        ("openwrite", 1),
+        ("rename", 2),
+        ("stat", 3),
+        ("list", 4),
+        ("unlink", 5),
+    ],
 )
 def test_names_can_be_refused(try_with, operation, line):
     fault = f"Fault(Action.MATCHING, {errno.EACCES}, {operation!r})"
@@ -165,7 +188,13 @@ def test_c_streams_fail_too(try_with):
 def test_operations_are_told_in_order(try_with, tmp_path):
     try_with("Fault()", WRITE, log=tmp_path / "log")
     lines = [line.split("\t") for line in (tmp_path / "log").read_text().splitlines()]
-    assert [name for name, *_ in lines] == ["openwrite", "write", "write", "sync", "close"]
+    assert [name for name, *_ in lines] == [
+        "openwrite",
+        "write",
+        "write",
+        "sync",
+        "close",
+    ]
     assert {path for _, path, _ in lines} == {"a"}
     assert [takes for *_, takes in lines] == ["1", "1", "1", "1", "0"]
 
@@ -208,9 +237,14 @@ def test_a_command_that_is_killed_while_it_prints_makes_no_other_hang(try_with):
 def test_without_a_compiler_there_is_a_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.faults"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.faults"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
-    assert ended.returncode == 2 and ended.stderr.splitlines()[-1].startswith("file operations are")
+    assert ended.returncode == 2 and ended.stderr.splitlines()[-1].startswith(
+        "file operations are"
+    )
 
 
 def test_a_case_is_repeated_by_what_is_told_of_it():
@@ -226,13 +260,24 @@ def test_a_case_is_repeated_by_what_is_told_of_it():
     lines = told(finding).splitlines()
     assert lines[0] == f"python -m benchmarks.faults '--case={finding['case']}'"
     assert lines[1:] == ["  wrong: exit status 1", "  exit status 1: no"]
-    assert table({"cases": [finding]}).splitlines()[2].endswith("| 1 | 0 | 1 | 0 | 0 | 1 |")
+    assert (
+        table({"cases": [finding]})
+        .splitlines()[2]
+        .endswith("| 1 | 0 | 1 | 0 | 0 | 1 |")
+    )
 
 
 @pytest.fixture
 def profile():
-    lines = ["openwrite\trun/a\t1", "write\trun/a\t1", "write\trun/a\t1", "read\trun/b\t0"]
-    return cases.Profile(list(cases.operations(lines)), 1000, {}, "", {"run/b": 10}, 0.1)
+    lines = [
+        "openwrite\trun/a\t1",
+        "write\trun/a\t1",
+        "write\trun/a\t1",
+        "read\trun/b\t0",
+    ]
+    return cases.Profile(
+        list(cases.operations(lines)), 1000, {}, "", {"run/b": 10}, 0.1
+    )
 
 
 def test_a_seed_draws_the_same_cases_and_none_twice(profile):
@@ -241,7 +286,9 @@ def test_a_seed_draws_the_same_cases_and_none_twice(profile):
 
     assert drawn(1, 200) == drawn(1, 200) != drawn(2, 200)
     first = drawn(1, 200)
-    assert len(set(first)) == 200 and {case.partition(":")[0] for case in first} == {*KINDS}
+    assert len(set(first)) == 200 and {case.partition(":")[0] for case in first} == {
+        *KINDS
+    }
     errors = cases.every("errors", PROGRAMS["train"], profile, random.Random(0))
     assert "errors:train:EDQUOT-lasting:write:run/a:2" in errors
     assert "errors:train:EIO-once:read:run/b:1" in errors
@@ -253,7 +300,11 @@ def test_a_name_says_what_goes_wrong():
     assert fault == Fault(Action.LASTING, NO_SPACE, "write", "run/a", 2, cases.FITS)
     assert cases.disturbance("before", ["sync", "a", "1"]).fault.value == signal.SIGKILL
     killed = cases.disturbance("SIGTERM", ["77"])
-    assert (killed.call, killed.signal, killed.fault.action) == (77, signal.SIGTERM, Action.NOTHING)
+    assert (killed.call, killed.signal, killed.fault.action) == (
+        77,
+        signal.SIGTERM,
+        Action.NOTHING,
+    )
 
 
 def test_what_a_run_leaves_is_compared_but_for_times(tmp_path):
@@ -265,7 +316,9 @@ def test_what_a_run_leaves_is_compared_but_for_times(tmp_path):
         cost = {"weight": 3, "seconds": index, "peak_bytes": index}
         result = {"cost": cost, "summary": "all", "checksum": str(index)}
         (folder / "run" / "result.json").write_text(json.dumps(result))
-        (folder / "run" / "metrics.csv").write_text(f"step,loss,tokens_per_second\n1,2,{index}\n")
+        (folder / "run" / "metrics.csv").write_text(
+            f"step,loss,tokens_per_second\n1,2,{index}\n"
+        )
         (folder / "run" / "lock").write_text(str(index))
         writer = tf.summary.create_file_writer(str(folder / "run" / "tensorboard"))
         with writer.as_default():
@@ -276,11 +329,14 @@ def test_what_a_run_leaves_is_compared_but_for_times(tmp_path):
     assert not outcomes.differences(one, other)
     assert one["tensorboard"] == [(4, "train/loss", 2.5)]
     assert outcomes.newest_step(folders[0]) == 3
-    (folders[1] / "run" / "metrics.csv").write_text("step,loss,tokens_per_second\n1,3,1\n")
+    (folders[1] / "run" / "metrics.csv").write_text(
+        "step,loss,tokens_per_second\n1,3,1\n"
+    )
     (folders[1] / "run" / ".a.part").write_text("")
     np.savez(folders[1] / "run" / "checkpoints" / "step-00000003.npz", a=np.arange(4))
     assert [
-        each.split(" (")[0] for each in outcomes.differences(one, outcomes.read(folders[1]))
+        each.split(" (")[0]
+        for each in outcomes.differences(one, outcomes.read(folders[1]))
     ] == [
         "left: run/.a.part is new",
         "run/checkpoints/step-00000003.npz differs",
@@ -313,8 +369,14 @@ DONE = (0, "", "right")
         ([(137, "", "half"), DONE], {}),
         ([(2, "error: no space\n", "half"), DONE], {}),
         ([DONE, DONE], {}),
-        ([(0, "", "half"), DONE], {"wrong": ["done, it says; but run/result.txt differs"]}),
-        ([(137, "", "half"), (0, "", "other")], {"different": ["run/result.txt differs"]}),
+        (
+            [(0, "", "half"), DONE],
+            {"wrong": ["done, it says; but run/result.txt differs"]},
+        ),
+        (
+            [(137, "", "half"), (0, "", "other")],
+            {"different": ["run/result.txt differs"]},
+        ),
         ([(137, "", None), DONE], {"different": ["run/notes.txt is missing"]}),
         ([(2, "", "half"), DONE], {"wrong": ["0 lines of error with exit status 2"]}),
         (

@@ -10,7 +10,9 @@ from tests.benchmarks.commands import measured
 def test_targets_follow_zipf():
     counts = np.bincount(heads.draw_targets(20_000, 8), minlength=8)
     harmonic = (1 / np.arange(1, 9)).sum()
-    np.testing.assert_allclose(counts * np.arange(1, 9) * harmonic / 20_000, 1, atol=0.1)
+    np.testing.assert_allclose(
+        counts * np.arange(1, 9) * harmonic / 20_000, 1, atol=0.1
+    )
 
 
 @pytest.mark.parametrize("name", heads.HEADS)
@@ -22,7 +24,13 @@ def test_a_step_trains(name):
 
 
 def test_the_command(tmp_path):
-    flags = ("--positions=6", "--units=4", "--vocabulary_size=9", "--cutoffs=2,5", "--threads=1")
+    flags = (
+        "--positions=6",
+        "--units=4",
+        "--vocabulary_size=9",
+        "--cutoffs=2,5",
+        "--threads=1",
+    )
     found, text = measured(tmp_path, "heads", *flags, "--rounds=1", "--only=adaptive")
     assert [each["name"] for each in found["rows"]] == ["tied", "adaptive"]
     assert "| AdaptiveSoftmax | " in text

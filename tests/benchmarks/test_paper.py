@@ -37,7 +37,9 @@ def config():
     values = configs.load("text")
     values.update(seed=3)
     values.model.update(units=6, depth=3, embedding_units=4, output_units=4)
-    values.model.update(dilation_rate=(1, 2), dropout=0.1, weight_dropout=0.2, auxiliary_every=2)
+    values.model.update(
+        dilation_rate=(1, 2), dropout=0.1, weight_dropout=0.2, auxiliary_every=2
+    )
     values.model.update(recurrent_dropout=0.1, output_dropout=0.1, auxiliary_weight=0.1)
     values.data.update(batch_size=2, window=6, horizon=2, history="carried")
     values.optimizer.update(name="sgd", learning_rate=1.0)
@@ -56,7 +58,9 @@ def folder(config, data_dir, tmp_path_factory):
 
 def program(folder, *arguments):
     command = [sys.executable, str(folder / "run.py"), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def finish(folder, *arguments):
@@ -99,14 +103,22 @@ def test_its_steps_are_those_of_the_trainers(undisturbed, config, data_dir):
         losses.append(task.evaluate()["loss"])
         schedule.after_epoch(losses, optimizer)
         exact = task.evaluator.score("exact", corpus.test).mean
-        assert float(row["training"]) == pytest.approx(np.mean(metrics["prediction"]), abs=1e-5)
-        assert float(row["validation_trellisnet"]) == pytest.approx(losses[-1], abs=1e-5)
+        assert float(row["training"]) == pytest.approx(
+            np.mean(metrics["prediction"]), abs=1e-5
+        )
+        assert float(row["validation_trellisnet"]) == pytest.approx(
+            losses[-1], abs=1e-5
+        )
         assert float(row["test_exact"]) == pytest.approx(exact, abs=1e-5)
     arrays = kept(undisturbed)
     named = {**variables.of_model(model), **variables.of_optimizer(optimizer, model)}
-    assert {f"variable/{name}" for name in named} == {n for n in arrays if n.startswith("var")}
+    assert {f"variable/{name}" for name in named} == {
+        n for n in arrays if n.startswith("var")
+    }
     for name, variable in named.items():
-        np.testing.assert_allclose(arrays[f"variable/{name}"], variable, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(
+            arrays[f"variable/{name}"], variable, atol=1e-5, err_msg=name
+        )
 
 
 def test_a_killed_training_goes_on_bit_for_bit(folder, undisturbed, tmp_path):
@@ -125,7 +137,9 @@ def test_a_killed_training_goes_on_bit_for_bit(folder, undisturbed, tmp_path):
     assert expected.keys() == found.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
-    timeless = [name for name in rows(path)[0] if "seconds" not in name and "bytes" not in name]
+    timeless = [
+        name for name in rows(path)[0] if "seconds" not in name and "bytes" not in name
+    ]
     for one, other in zip(rows(path), rows(undisturbed), strict=True):
         assert [one[name] for name in timeless] == [other[name] for name in timeless]
 
@@ -140,11 +154,15 @@ def test_a_folder_with_files_is_not_written(tmp_path):
     export.check_output(tmp_path / "new")
     export.check_output(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"--output must be a new or an empty folder. Received"):
+    with pytest.raises(
+        ValueError, match=r"--output must be a new or an empty folder. Received"
+    ):
         export.check_output(tmp_path)
 
 
 def test_a_task_without_a_text_is_refused():
     ended = commands.run("paper", "--task=adding", "--output=folder")
     assert ended.returncode == 2
-    assert "--task must be a task of trainers.lm. Received: --task=adding" in ended.stderr
+    assert (
+        "--task must be a task of trainers.lm. Received: --task=adding" in ended.stderr
+    )

@@ -11,17 +11,25 @@ def test_a_table_leaves_out_empty_columns():
         "a": lambda row: report.number(row.get("a")),
         "b": lambda row: "",
     }
-    assert report.table(rows, columns) == "|  | a |\n| --- | ---: |\n| x | 1 |\n| y |  |"
+    assert (
+        report.table(rows, columns) == "|  | a |\n| --- | ---: |\n| x | 1 |\n| y |  |"
+    )
 
 
 def test_rows_set_times_beside_ours_round_by_round():
     contenders = {"ours": ("Ours", None), "theirs": ("Theirs", None)}
     results = {
-        "ours": Result({"units": 1}, [Reading(1.0, 5), Reading(4.0, 7), Reading(2.0, None)]),
+        "ours": Result(
+            {"units": 1}, [Reading(1.0, 5), Reading(4.0, 7), Reading(2.0, None)]
+        ),
         "theirs": Result({"units": 2}, [Reading(2.0, None)] * 3),
     }
     ours, theirs = report.rows(contenders, "ours", results)
-    assert (theirs["title"], theirs["units"], theirs["seconds"]) == ("Theirs", 2, [2.0] * 3)
+    assert (theirs["title"], theirs["units"], theirs["seconds"]) == (
+        "Theirs",
+        2,
+        [2.0] * 3,
+    )
     assert theirs["time_to_ours"] == {"min": 0.5, "median": 1.0, "max": 2.0}
     assert report.time_to_ours(theirs) == "0.50, **1.00**, 2.00"
     assert (ours["peak_bytes"], theirs["peak_bytes"]) == (7, None)

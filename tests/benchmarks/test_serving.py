@@ -16,7 +16,9 @@ from tests.benchmarks.commands import measured
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("exports"))
-    setting = serving.Setting(11, 8, 6, 3, (1,), batch_size=2, new_tokens=4, folder=folder)
+    setting = serving.Setting(
+        11, 8, 6, 3, (1,), batch_size=2, new_tokens=4, folder=folder
+    )
     with pytest.MonkeyPatch.context() as patch:  # building and loading take seconds
         patch.setattr(serving, "model", functools.cache(serving.model))
         patch.setattr(tf.saved_model, "load", functools.cache(tf.saved_model.load))
@@ -39,7 +41,9 @@ def test_each_continues_as_the_keras_model_does(name, setting):
 
 def test_a_window_gives_the_next_token(setting):
     built, prompts = serving.model("trellis", setting), setting.prompts()
-    expected = built.generate(prompts, prompts.shape[1] + 1, temperature=0.0, strip_prompt=True)
+    expected = built.generate(
+        prompts, prompts.shape[1] + 1, temperature=0.0, strip_prompt=True
+    )
     found = serving.CONTENDERS["window"][1](setting).step()
     np.testing.assert_array_equal(found, expected[:, 0])
     assert prompts.shape == (2, built.receptive_field)

@@ -50,7 +50,10 @@ def test_rows_and_reasons(measured_once):
     assert list(rows) == ["trellis", "lstm"]
     assert all(len(row["seconds"]) == 2 for row in rows.values())
     assert rows["trellis"]["time_to_ours"] == {"min": 1.0, "median": 1.0, "max": 1.0}
-    assert rows["trellis"]["receptive_field"] == 4 and rows["lstm"]["receptive_field"] is None
+    assert (
+        rows["trellis"]["receptive_field"] == 4
+        and rows["lstm"]["receptive_field"] is None
+    )
     assert rows["lstm"]["parameters"] == 4 * (3 * 4 + 4 * 4 + 4)
     assert found["sizes"]["threads"] == 1 and "tensorflow" in found["versions"]
     assert "Left out: the authors' code: it needs --reference_dir=DIR" in text
@@ -107,7 +110,9 @@ def test_the_table_counts_kept_outputs():
     facts = {"receptive_field": None, "parameters": 1}
     results = {"trellis": Result(facts, [Reading(1.0, 2**20)])}
     rows = report.rows(contenders.CONTENDERS, "trellis", results)
-    text = train_step.table({"sizes": vars(Sizes(2, 7, 3, 4, 3, discard=2)), "rows": rows})
+    text = train_step.table(
+        {"sizes": vars(Sizes(2, 7, 3, 4, 3, discard=2)), "rows": rows}
+    )
     assert text.splitlines()[-1] == (
         "| keras_trellis.TrellisLayer | 1,000.0 | 1.00, **1.00**, 1.00 | 10 | 1 | no end | 1 |"
     )

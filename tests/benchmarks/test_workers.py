@@ -21,7 +21,9 @@ def hoarder(size):
 
 def learner(setting):
     steps = []
-    return Contender(lambda: steps.append(setting), {"known": 1}, lambda: {"steps": len(steps)})
+    return Contender(
+        lambda: steps.append(setting), {"known": 1}, lambda: {"steps": len(steps)}
+    )
 
 
 def told(setting):
@@ -62,12 +64,16 @@ def test_what_the_steps_brought_is_learned():
     assert results["learner"].facts == {"known": 1, "steps": 4}
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="memory is read from /proc"
+)
 def test_memory_is_that_of_the_step():
     size = 64 * 2**20
     results, _ = measure({"hoarder": hoarder, "idle": limits}, size)
     # Linux counts pages in batches.
-    assert all(0.9 * size < each.bytes < 1.5 * size for each in results["hoarder"].readings)
+    assert all(
+        0.9 * size < each.bytes < 1.5 * size for each in results["hoarder"].readings
+    )
     assert all(each.bytes < size / 8 for each in results["idle"].readings)
 
 

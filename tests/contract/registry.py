@@ -69,7 +69,9 @@ class Entry:
         rng = np.random.default_rng(0)
         for variable in obj.trainable_variables:
             values = 0.4 * rng.normal(size=variable.shape)
-            variable.assign(np.abs(values) + 0.3 if "_scale" in variable.path else values)
+            variable.assign(
+                np.abs(values) + 0.3 if "_scale" in variable.path else values
+            )
         return obj
 
 
@@ -146,8 +148,13 @@ def _recurrent(*layers: Callable[..., Any]) -> Callable[..., RecurrentLayer]:
 
 
 def _cells(dtype: Any = None) -> keras.layers.RNN:
-    cells = [keras.layers.SimpleRNNCell(3, dtype=dtype), keras.layers.LSTMCell(2, dtype=dtype)]
-    return keras.layers.RNN(keras.layers.StackedRNNCells(cells, dtype=dtype), dtype=dtype)
+    cells = [
+        keras.layers.SimpleRNNCell(3, dtype=dtype),
+        keras.layers.LSTMCell(2, dtype=dtype),
+    ]
+    return keras.layers.RNN(
+        keras.layers.StackedRNNCells(cells, dtype=dtype), dtype=dtype
+    )
 
 
 LSTM = functools.partial(keras.layers.LSTM, 4)
@@ -157,7 +164,9 @@ GRU = functools.partial(keras.layers.GRU, 4)
 # TrellisLM
 
 
-def _language_model(layer: Callable[..., Any], head: Callable[..., Any] | None = None) -> Entry:
+def _language_model(
+    layer: Callable[..., Any], head: Callable[..., Any] | None = None
+) -> Entry:
     def make(policy: str) -> TrellisLM:
         of_head = {} if head is None else {"head": head(dtype=policy)}
         return TrellisLM(
@@ -165,7 +174,9 @@ def _language_model(layer: Callable[..., Any], head: Callable[..., Any] | None =
         )
 
     def targets(ids: Any) -> Any:
-        return (3 * ids + 1) % VOCABULARY  # a function of each id alone, as padding demands
+        return (
+            3 * ids + 1
+        ) % VOCABULARY  # a function of each id alone, as padding demands
 
     def run(model: TrellisLM, ids: Any, mask: Any) -> Outputs:
         nll, states = model.score(ids, targets(ids), mask=mask)
@@ -222,7 +233,9 @@ def _head(cls: type, **arguments: Any) -> Entry:
         targets = tf.range(tf.shape(features)[1])[None] % VOCABULARY
         targets = tf.zeros_like(features[..., 0], tf.int32) + targets
         words = tf.constant(table, head.compute_dtype)
-        return Outputs([head.log_probs(features, words), head.nll(features, targets, words)])
+        return Outputs(
+            [head.log_probs(features, words), head.nll(features, targets, words)]
+        )
 
     return Entry(cls=cls, make=make, draw=_sequences, padding=np.nan, run=run)
 
@@ -236,7 +249,12 @@ _PAIR = _trellis(units=7, depth=2, output_units=4)
 REGISTRY = {
     "TrellisLayer": _trellis_layer(depth=3),
     "TrellisLayer gru, dilated, groups": _trellis_layer(
-        depth=3, gate="gru", dilation_rate=(1, 3), kernel_size=3, groups=2, output_units=4
+        depth=3,
+        gate="gru",
+        dilation_rate=(1, 3),
+        kernel_size=3,
+        groups=2,
+        output_units=4,
     ),
     "TrellisLayer, staggered groups": _trellis_layer(depth=4, groups=3, staggered=True),
     "TrellisLayer tanh, one tap, weight normalisation": _trellis_layer(
@@ -268,15 +286,21 @@ REGISTRY = {
     "TrellisLM over a GRU": _language_model(GRU),
     "TrellisLM, an equilibrium": _language_model(_equilibrium(output_units=4)),
     "TrellisClassifier": _classifier(
-        _trellis(depth=3, output_units=5, dilation_rate=(1, 2, 4), weight_normalization=True)
+        _trellis(
+            depth=3, output_units=5, dilation_rate=(1, 2, 4), weight_normalization=True
+        )
     ),
     "TrellisClassifier over an LSTM": _with_rows(_classifier(LSTM)),
     "TrellisClassifier over a GRU": _classifier(GRU),
     "TrellisClassifier, an equilibrium": _classifier(_equilibrium()),
     "TiedSoftmax": _head(heads.TiedSoftmax),
     "MixtureOfSoftmaxes": _head(heads.MixtureOfSoftmaxes, experts=3),
-    "MixtureOfSoftmaxes, epsilon": _head(heads.MixtureOfSoftmaxes, experts=2, epsilon=1e-3),
+    "MixtureOfSoftmaxes, epsilon": _head(
+        heads.MixtureOfSoftmaxes, experts=2, epsilon=1e-3
+    ),
     "AdaptiveSoftmax": _head(heads.AdaptiveSoftmax, cutoffs=(2, 5, 6)),
 }
 
-WITHOUT_CONTRACT = {heads.Head: "the interface of heads: it has no distribution of its own"}
+WITHOUT_CONTRACT = {
+    heads.Head: "the interface of heads: it has no distribution of its own"
+}

@@ -39,7 +39,9 @@ def save(folder: pathlib.Path, prefix: str = "") -> None:
 def main() -> None:
     """Writes the files of the version that is installed."""
     if any(RELEASED.glob(f"{VERSION}-*")):
-        sys.exit(f"{RELEASED} has the files of version {VERSION}, which stay as they are")
+        sys.exit(
+            f"{RELEASED} has the files of version {VERSION}, which stay as they are"
+        )
     RELEASED.mkdir(exist_ok=True)
     save(RELEASED, f"{VERSION}-")
 

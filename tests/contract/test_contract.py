@@ -57,7 +57,9 @@ def built(entry):
 @pytest.fixture(scope="module")
 def graph(entry, built):
     """`run_with_gradients` as a graph, which several tests use."""
-    return tf.function(lambda inputs, mask: run_with_gradients(entry, built, inputs, mask))
+    return tf.function(
+        lambda inputs, mask: run_with_gradients(entry, built, inputs, mask)
+    )
 
 
 @pytest.fixture
@@ -149,14 +151,18 @@ def test_streaming_eagerly_and_under_xla_agree(entry, built, inputs):
 def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
     shape = [None, None, *inputs.shape[2:]]
     specs = [tf.TensorSpec(shape, inputs.dtype), tf.TensorSpec([None, None], tf.bool)]
-    run = tf.function(lambda x, m: run_with_gradients(entry, built, x, m), input_signature=specs)
+    run = tf.function(
+        lambda x, m: run_with_gradients(entry, built, x, m), input_signature=specs
+    )
     plain = tf.function(lambda x: entry.run(built, x, None), input_signature=specs[:1])
     for batch, steps in [(BATCH, STEPS), (2, 1), (1, 0), (entry.least_batch, 3)]:
         x = entry.draw(np.random.default_rng(2), batch, steps)
         mask = np.random.default_rng(3).random((batch, steps)) < 0.7
         assert_close(plain(x), entry.run(built, tf.constant(x), None))
         got = run(x, mask)
-        assert_close(got, run_with_gradients(entry, built, tf.constant(x), tf.constant(mask)))
+        assert_close(
+            got, run_with_gradients(entry, built, tf.constant(x), tf.constant(mask))
+        )
         assert all(each.shape[:2] == (batch, steps) for each in got[0].steps)
     assert run.experimental_get_tracing_count() == 1
 
@@ -167,7 +173,11 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
 def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
     mask = MASK if masked else np.ones_like(MASK)
     expected = entry.run(built, inputs, MASK if masked else None)
-    inputs, cache, chunks = spoil(entry, inputs, mask), entry.get_initial_cache(built, BATCH), []
+    inputs, cache, chunks = (
+        spoil(entry, inputs, mask),
+        entry.get_initial_cache(built, BATCH),
+        [],
+    )
     for start, end in zip((0, *cuts), (*cuts, STEPS), strict=True):
         chunk_mask = mask[:, start:end] if masked else None
         chunk, cache = entry.stream(built, inputs[:, start:end], cache, chunk_mask)
@@ -193,7 +203,9 @@ def test_padding_is_nothing(entry, built, inputs):
             [np.asarray(each)[row, valid] for each in padded.steps],
             [each[0] for each in alone.steps],
         )
-        assert_close([each[row] for each in padded.rows], [each[0] for each in alone.rows])
+        assert_close(
+            [each[row] for each in padded.rows], [each[0] for each in alone.rows]
+        )
 
 
 @with_cache
@@ -216,8 +228,12 @@ def test_gradients_are_finite_differences(built, graph, inputs):
     directions = [rng.normal(size=g.shape) for g in gradients]
 
     def moved(index, sign):
-        for i, (variable, value) in enumerate(zip(built.trainable_variables, before, strict=True)):
-            variable.assign(value + sign * step * directions[i] if i == index else value)
+        for i, (variable, value) in enumerate(
+            zip(built.trainable_variables, before, strict=True)
+        ):
+            variable.assign(
+                value + sign * step * directions[i] if i == index else value
+            )
         x = inputs + sign * step * directions[index] if index == len(before) else inputs
         return float(graph(x, mask)[1])
 
@@ -316,7 +332,9 @@ def loaded(tmp_path_factory):
     saved.save(folder)
     command = [sys.executable, "-c", LOADING, *folder.glob("*.keras"), *RELEASED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if ".keras " in line)
+    said = dict(
+        line.split(" ", 1) for line in done.stdout.splitlines() if ".keras " in line
+    )
     assert said, done.stderr[-2000:]
     return said
 
@@ -361,7 +379,8 @@ def test_the_registry_is_complete():
         value
         for module in (keras_trellis, keras_trellis.heads)
         for name in module.__all__
-        if inspect.isclass(value := getattr(module, name)) and issubclass(value, keras.layers.Layer)
+        if inspect.isclass(value := getattr(module, name))
+        and issubclass(value, keras.layers.Layer)
     }
     assert public - registered == set()
     assert registered - public == set(), "registered, but not public"
@@ -377,4 +396,6 @@ def test_the_contract_can_fail():
     with pytest.raises(AssertionError):
         test_the_future_reaches_nothing(Entry, lambda x: np.roll(x, -1, axis=1), x, 3)
     with pytest.raises(AssertionError):
-        test_a_row_does_not_depend_on_others(Entry, lambda x: x + x.sum(0, keepdims=True), x)
+        test_a_row_does_not_depend_on_others(
+            Entry, lambda x: x + x.sum(0, keepdims=True), x
+        )

@@ -20,7 +20,11 @@ class Page(html.parser.HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.links, self.anchors = [], set()
-        self.feed(markdown.markdown(path.read_text(), extensions=["fenced_code", "tables", "toc"]))
+        self.feed(
+            markdown.markdown(
+                path.read_text(), extensions=["fenced_code", "tables", "toc"]
+            )
+        )
 
     def handle_starttag(self, tag, attrs):
         for name, value in attrs:
@@ -46,7 +50,9 @@ def broken(path):
     return found
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix()
+)
 def test_links_lead_somewhere(path):
     assert not broken(path)
 

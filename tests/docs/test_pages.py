@@ -31,7 +31,9 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("page", [page for page, text in PROGRAMS.items() if text.strip()])
+@pytest.mark.parametrize(
+    "page", [page for page, text in PROGRAMS.items() if text.strip()]
+)
 def test_the_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     keras.utils.set_random_seed(0)
@@ -40,7 +42,19 @@ def test_the_examples_run(page, tmp_path, monkeypatch):
 
 def test_a_program_keeps_its_lines():
     page = "Text\n```\nshell\n```\n```python\na = 1\n```\n```python\n\nb = a\n```\n"
-    assert program(page).split("\n") == ["", "", "", "", "", "a = 1", "", "", "", "b = a", ""]
+    assert program(page).split("\n") == [
+        "",
+        "",
+        "",
+        "",
+        "",
+        "a = 1",
+        "",
+        "",
+        "",
+        "b = a",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +62,9 @@ def test_a_program_keeps_its_lines():
     [("keras_trellis.md", keras_trellis), ("heads.md", heads), ("convert.md", convert)],
 )
 def test_the_reference_has_every_public_name(page, module):
-    entries = re.findall(r"^::: (\S+)$", (DOCS / "reference" / page).read_text(), re.MULTILINE)
+    entries = re.findall(
+        r"^::: (\S+)$", (DOCS / "reference" / page).read_text(), re.MULTILINE
+    )
     names = {entry.rpartition(".")[2] for entry in entries}
     with_pages = {"convert", "heads"} if module is keras_trellis else set()
     assert set(module.__all__) - with_pages <= names

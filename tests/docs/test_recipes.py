@@ -33,7 +33,9 @@ def recipes():
     section = page.split("\n## Recipes\n")[1].split("\n## ")[0]
     for part in section.split("\n### ")[1:]:
         heading = part.partition("\n")[0]
-        files = re.findall(r"^```python (\S+)\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
+        files = re.findall(
+            r"^```python (\S+)\n(.*?)^```$", part, re.MULTILINE | re.DOTALL
+        )
         diffs = re.findall(r"^```diff\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
         command = re.search(r"`python -m (trainers\S+ [^`]*)`", part)[1]
         yield pytest.param(files, diffs, command.split(), id=heading)
@@ -66,7 +68,9 @@ def followed(tmp_path_factory):
     """The folder of a copy of the packages in which every recipe was followed."""
     folder = tmp_path_factory.mktemp("followed")
     for name in PACKAGES:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for recipe in RECIPES:
         files, diffs, _ = recipe.values
         for name, content in files:
@@ -91,7 +95,9 @@ def test_what_the_recipes_add_is_trained_scored_and_exported(followed):
         (texts / f"{name}.txt").write_text(TEXT * 20)
     given = [recipe.values[2] for recipe in RECIPES]
     assert all(command[0] == "trainers.lm" for command in given)
-    chosen = {flag for command in given for flag in command if flag.startswith("--config")}
+    chosen = {
+        flag for command in given for flag in command if flag.startswith("--config")
+    }
     layer = "--config.model.layer=minimal"
     common = [f"--data_dir={texts}", *TINY]
     runs = {

@@ -67,14 +67,20 @@ def messages():
         message = file.message_type.add(name=name)
         for number, (field, kind) in enumerate(fields.items(), 1):
             named = (
-                {"type_name": kind, "type": _MESSAGE} if isinstance(kind, str) else {"type": kind}
+                {"type_name": kind, "type": _MESSAGE}
+                if isinstance(kind, str)
+                else {"type": kind}
             )
-            message.field.add(name=field, number=number, label=_FIELD.LABEL_OPTIONAL, **named)
+            message.field.add(
+                name=field, number=number, label=_FIELD.LABEL_OPTIONAL, **named
+            )
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"serving.{name}"))
+        name: message_factory.GetMessageClass(
+            pool.FindMessageTypeByName(f"serving.{name}")
+        )
         for name in _PROTOS
     }
 
@@ -115,7 +121,9 @@ def check_batching(config):
 
 
 def test_the_server_s_files():
-    batching, models, monitoring = (parsed(text) for text in map(str, fenced("textproto")))
+    batching, models, monitoring = (
+        parsed(text) for text in map(str, fenced("textproto"))
+    )
     model = check_models(models)
     assert {**model.version_labels} == {"stable": 7, "canary": 8}
     check_monitoring(monitoring)
@@ -152,32 +160,51 @@ def test_the_manifest_s_files(manifest):
 
 def test_the_manifest_s_parts_name_each_other(manifest):
     deployment = manifest["Deployment"]["spec"]
-    pod, labels = deployment["template"]["spec"], deployment["template"]["metadata"]["labels"]
+    pod, labels = (
+        deployment["template"]["spec"],
+        deployment["template"]["metadata"]["labels"],
+    )
     assert (
-        deployment["selector"]["matchLabels"] == labels == manifest["Service"]["spec"]["selector"]
+        deployment["selector"]["matchLabels"]
+        == labels
+        == manifest["Service"]["spec"]["selector"]
     )
     (container,) = pod["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"grpc": 8500, "rest": 8501}
-    assert {port["targetPort"] for port in manifest["Service"]["spec"]["ports"]} == {*ports}
+    assert {port["targetPort"] for port in manifest["Service"]["spec"]["ports"]} == {
+        *ports
+    }
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     assert {*mounts.values()} == {*volumes}
     assert mounts["/config"] == "config" and "/models" in mounts
-    assert volumes["config"]["configMap"]["name"] == manifest["ConfigMap"]["metadata"]["name"]
+    assert (
+        volumes["config"]["configMap"]["name"]
+        == manifest["ConfigMap"]["metadata"]["name"]
+    )
     for probe in ("startupProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
-        assert asked == {"path": "/v1/models/pydoc/labels/stable/metadata", "port": "rest"}
+        assert asked == {
+            "path": "/v1/models/pydoc/labels/stable/metadata",
+            "port": "rest",
+        }
     annotations = deployment["template"]["metadata"]["annotations"]
     assert annotations["prometheus.io/port"] == str(ports["rest"])
 
 
 def test_the_manifest_s_flags(manifest):
     (container,) = manifest["Deployment"]["spec"]["template"]["spec"]["containers"]
-    flags = dict(re.fullmatch(r"--(\w+)(?:=(.*))?", flag).groups() for flag in container["args"])
+    flags = dict(
+        re.fullmatch(r"--(\w+)(?:=(.*))?", flag).groups() for flag in container["args"]
+    )
     assert {*flags} <= FLAGS
     files = manifest["ConfigMap"]["data"]
-    for name in ("model_config_file", "monitoring_config_file", "batching_parameters_file"):
+    for name in (
+        "model_config_file",
+        "monitoring_config_file",
+        "batching_parameters_file",
+    ):
         folder, _, file = flags[name].rpartition("/")
         assert folder == "/config" and file in files
     # Its labels are there before its versions.

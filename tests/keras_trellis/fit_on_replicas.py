@@ -26,7 +26,8 @@ def fit(scope):
 def main():
     keras.config.set_floatx("float64")
     tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
     )
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     weights = fit(contextlib.nullcontext()), fit(strategy.scope())

@@ -51,7 +51,9 @@ def weights_of(network, batch, use_bias=True, drops=True):
 
 
 def state_of(network, batch):
-    return tuple(tensor(batch, UNITS, seed=10 + each) for each in range(network.gate.states))
+    return tuple(
+        tensor(batch, UNITS, seed=10 + each) for each in range(network.gate.states)
+    )
 
 
 def draw_mask(batch, steps, seed=5):

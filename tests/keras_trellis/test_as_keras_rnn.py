@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis import EquilibriumTrellisLayer, LSTMGate, TrellisClassifier, TrellisLayer
+from keras_trellis import (
+    EquilibriumTrellisLayer,
+    LSTMGate,
+    TrellisClassifier,
+    TrellisLayer,
+)
 
 KINDS = {
     "LSTM": keras.layers.LSTM,
@@ -27,7 +32,8 @@ KINDS = {
 }
 OURS = {name: make for name, make in KINDS.items() if name != "LSTM"}
 MASK = np.array(
-    [[1, 1, 1, 1, 1, 0], [1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]], bool
+    [[1, 1, 1, 1, 1, 0], [1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]],
+    bool,
 )
 LENGTHS = [6, 3, 0, 1]
 
@@ -49,7 +55,9 @@ def draw(*shape, seed=0):
 def close(actual, expected, tolerance=2e-5):
     actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
     for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance
+        )
 
 
 def copy_of(layer, **changes):
@@ -88,7 +96,11 @@ def test_basics(make, arguments, losses):
     assert (len(layer.trainable_weights), len(layer.non_trainable_weights)) == (3, 0)
     expected = (3, 2, 3) if layer.return_sequences else (3, 3)
     symbolic = keras.KerasTensor((3, 2, 4))
-    for outputs in (copy(symbolic), layer(symbolic, training=True), layer(x, training=True)):
+    for outputs in (
+        copy(symbolic),
+        layer(symbolic, training=True),
+        layer(x, training=True),
+    ):
         assert tuple(outputs.shape) == expected
     assert tuple(layer.compute_output_shape(x.shape)) == expected
     assert len(layer.losses) == losses and layer.supports_masking
@@ -120,8 +132,14 @@ def test_a_model_of_it_trains(make):
 def test_a_bias_and_one_that_forgets_later_change_the_output(make):
     x, outputs = 0.1 * draw(3, 6, 4), []
     for arguments in ({}, {"use_bias": False}, {"unit_forget_bias": True}):
-        arguments = {"unit_forget_bias": False, "bias_initializer": "zeros", **arguments}
-        layer = make(3, kernel_initializer="ones", recurrent_initializer="zeros", **arguments)
+        arguments = {
+            "unit_forget_bias": False,
+            "bias_initializer": "zeros",
+            **arguments,
+        }
+        layer = make(
+            3, kernel_initializer="ones", recurrent_initializer="zeros", **arguments
+        )
         outputs.append(np.asarray(layer(x)))
     close(outputs[1], outputs[0])
     assert np.abs(outputs[2] - outputs[0]).max() > 0.01
@@ -143,7 +161,9 @@ def test_statefulness(make):
     expected = layer(x)
     stateful = copy_of_stateful(layer)
     for _ in range(2):
-        close([stateful(x[:, :3]), stateful(x[:, 3:])], [expected[:, :3], expected[:, 3:]])
+        close(
+            [stateful(x[:, :3]), stateful(x[:, 3:])], [expected[:, :3], expected[:, 3:]]
+        )
         stateful.reset_state()
     stateful(x)
     assert np.abs(stateful(x) - expected).max() > 1e-3
@@ -180,13 +200,24 @@ def test_states_of_a_stateful_layer_count_as_arrays_and_tensors(make):
     values = hidden.numpy()
     assert tuple(hidden.shape) == (2, 4) and hidden.dtype == "float32"
     assert np.abs(values).max() > 0
-    for same in (np.asarray(hidden), tf.convert_to_tensor(hidden), hidden.value, hidden[:]):
+    for same in (
+        np.asarray(hidden),
+        tf.convert_to_tensor(hidden),
+        hidden.value,
+        hidden[:],
+    ):
         close(same, values)
-    close([hidden + 1, 1 - hidden, hidden * hidden], [values + 1, 1 - values, values**2])
-    close([tf.abs(hidden), keras.ops.convert_to_numpy(hidden)], [np.abs(values), values])
+    close(
+        [hidden + 1, 1 - hidden, hidden * hidden], [values + 1, 1 - values, values**2]
+    )
+    close(
+        [tf.abs(hidden), keras.ops.convert_to_numpy(hidden)], [np.abs(values), values]
+    )
     close(tf.ones([2, 4]) + hidden, 1 + values)
     again = make(4)
-    expected = again(draw(2, 3, 3), initial_state=[each.numpy() for each in layer.states])
+    expected = again(
+        draw(2, 3, 3), initial_state=[each.numpy() for each in layer.states]
+    )
     close(again(draw(2, 3, 3), initial_state=layer.states), expected)
 
 
@@ -196,7 +227,8 @@ def test_pass_initial_state(make):
     outputs = layer(x, initial_state=state)
     assert np.abs(outputs - layer(x)).max() > 1e-4
     rows = [
-        layer(x[i : i + 1], initial_state=[each[i : i + 1] for each in state]) for i in range(4)
+        layer(x[i : i + 1], initial_state=[each[i : i + 1] for each in state])
+        for i in range(4)
     ]
     close(outputs, np.concatenate(rows))
 
@@ -209,7 +241,10 @@ def test_one_initial_state_stands_for_all_rows(make):
     if make is not keras.layers.LSTM:  # whose loop in a graph refuses it
         traced = tf.function(lambda x: layer(x, initial_state=state))
         close(
-            traced.get_concrete_function(tf.TensorSpec([None, None, 3]))(tf.constant(x)), expected
+            traced.get_concrete_function(tf.TensorSpec([None, None, 3]))(
+                tf.constant(x)
+            ),
+            expected,
         )
 
 
@@ -256,7 +291,11 @@ def test_a_mask_of_the_reversed_outputs_is_reversed(make_ours):
 def ragged_and_masked(channels=3):
     x = draw(4, 6, channels)
     mask = np.arange(6) < np.array(LENGTHS)[:, None]
-    return tf.RaggedTensor.from_tensor(x, LENGTHS), np.where(mask[..., None], x, 0), mask
+    return (
+        tf.RaggedTensor.from_tensor(x, LENGTHS),
+        np.where(mask[..., None], x, 0),
+        mask,
+    )
 
 
 @pytest.mark.parametrize("after", ["LSTM", "TrellisLayer"])
@@ -289,14 +328,18 @@ def test_embedded_ragged_ids(make_ours):
     embedding, layer = keras.layers.Embedding(7, 3, mask_zero=True), make_ours(4)
     padded = ids.to_tensor()
     close(layer(embedding(ids)), layer(embedding(padded)))
-    assert np.abs(layer(embedding(padded)) - layer(embedding(padded).numpy())).max() > 1e-3
+    assert (
+        np.abs(layer(embedding(padded)) - layer(embedding(padded).numpy())).max() > 1e-3
+    )
 
 
 def test_ragged_input_in_bidirectional(make_ours):
     ragged, padded, mask = ragged_and_masked()
     last = keras.layers.Bidirectional(make_ours(4))
     close(last(ragged), last(padded, mask=mask))
-    with pytest.raises(ValueError, match=r"`sequences` must be padded.*Bidirectional.*row_lengths"):
+    with pytest.raises(
+        ValueError, match=r"`sequences` must be padded.*Bidirectional.*row_lengths"
+    ):
         keras.layers.Bidirectional(make_ours(4, return_sequences=True))(ragged)
 
 
@@ -363,11 +406,14 @@ def constrain(layer):
 
 @pytest.mark.parametrize("arguments", SHAPES)
 def test_constraints_act_on_each_output_channel_over_all_of_its_inputs(arguments):
-    layer = built(kernel_constraint="unit_norm", recurrent_constraint="unit_norm", **arguments)
+    layer = built(
+        kernel_constraint="unit_norm", recurrent_constraint="unit_norm", **arguments
+    )
     constrain(layer)
     for matrix in dense_kernels(layer):
         norms = np.linalg.norm(matrix, axis=0)
-        read = np.any(matrix, axis=0)  # with one tap the first group reads no channel at all
+        # With one tap the first group reads no channel at all.
+        read = np.any(matrix, axis=0)
         close(norms[read], np.ones(read.sum()))
         assert read.sum() >= layer.gate.blocks
     layer = built(kernel_constraint=keras.constraints.MaxNorm(1, axis=1), **arguments)
@@ -379,8 +425,13 @@ def test_constraints_act_on_each_output_channel_over_all_of_its_inputs(arguments
 def test_a_constraint_of_a_layer_in_a_model_is_an_lstms():
     """In `fit`: no norm of an output channel is above the bound, and some reach it."""
     x, norms = draw(16, 5, 3), []
-    for make in (keras.layers.LSTM, lambda units, **arguments: TrellisLayer(units, 2, **arguments)):
-        layer = make(4, kernel_constraint="max_norm", recurrent_constraint=max_norm(0.3))
+    for make in (
+        keras.layers.LSTM,
+        lambda units, **arguments: TrellisLayer(units, 2, **arguments),
+    ):
+        layer = make(
+            4, kernel_constraint="max_norm", recurrent_constraint=max_norm(0.3)
+        )
         model = keras.Sequential([layer, keras.layers.Dense(1)])
         model.compile(keras.optimizers.SGD(0.5), "mse")
         model.fit(x, draw(16, 1, seed=1), verbose=0)
@@ -397,28 +448,37 @@ def max_norm(value):
 @pytest.mark.parametrize("mode", ["rows", "columns"])
 def test_regularizers_see_a_matrix(arguments, mode):
     regularizer = keras.regularizers.OrthogonalRegularizer(0.1, mode)
-    layer = built(kernel_regularizer=regularizer, recurrent_regularizer=regularizer, **arguments)
+    layer = built(
+        kernel_regularizer=regularizer, recurrent_regularizer=regularizer, **arguments
+    )
     matrices = [tf.constant(each, tf.float32) for each in dense_kernels(layer)]
     close(layer.losses, [regularizer(each) for each in matrices])
     with tf.GradientTape() as tape:
         loss = tf.add_n(layer.losses)
     assert all(
-        np.isfinite(each).all() for each in tape.gradient(loss, layer.trainable_variables[:2])
+        np.isfinite(each).all()
+        for each in tape.gradient(loss, layer.trainable_variables[:2])
     )
 
 
 @pytest.mark.parametrize("arguments", SHAPES)
 def test_the_identity_is_that_of_the_matrix(arguments):
-    layer = built(kernel_initializer="identity", recurrent_initializer="identity", **arguments)
-    for matrix, name in zip(dense_kernels(layer), ("kernel", "recurrent_kernel"), strict=True):
+    layer = built(
+        kernel_initializer="identity", recurrent_initializer="identity", **arguments
+    )
+    for matrix, name in zip(
+        dense_kernels(layer), ("kernel", "recurrent_kernel"), strict=True
+    ):
         expected = np.eye(*matrix.shape)
         if layer.groups > 1 and name == "recurrent_kernel":
-            expected *= dense_of_groups(layer, np.ones(layer.recurrent_kernel.shape)).reshape(
-                expected.shape
-            )
+            expected *= dense_of_groups(
+                layer, np.ones(layer.recurrent_kernel.shape)
+            ).reshape(expected.shape)
         close(matrix, expected)
     assert layer.kernel.dtype == "float32"
-    lstm = keras.layers.LSTM(6, kernel_initializer="identity", recurrent_initializer="identity")
+    lstm = keras.layers.LSTM(
+        6, kernel_initializer="identity", recurrent_initializer="identity"
+    )
     lstm.build((None, None, 5))
     if arguments == dict(kernel_size=1):
         close([each[0] for each in layer.get_weights()[:2]], lstm.get_weights()[:2])
@@ -429,7 +489,10 @@ def test_a_recurrent_network_that_starts_as_the_identity_sums_its_inputs():
     x = np.abs(draw(2, 4, 3))
     gate = {"class_name": "keras_trellis>TanhGate", "config": {"activation": "relu"}}
     recurrent = keras.layers.SimpleRNN(
-        3, activation="relu", kernel_initializer="identity", recurrent_initializer="identity"
+        3,
+        activation="relu",
+        kernel_initializer="identity",
+        recurrent_initializer="identity",
     )
     layer = TrellisLayer(3, 4, gate=gate, recurrent_initializer="identity")
     layer.build((None, None, 3))
@@ -441,10 +504,15 @@ def test_a_config_gives_back_the_users_own_constraint():
     constraint = keras.constraints.MaxNorm(3)
     regularizer = keras.regularizers.OrthogonalRegularizer()
     layer = built(kernel_constraint=constraint, recurrent_regularizer=regularizer)
-    assert layer.kernel_constraint is constraint and layer.recurrent_regularizer is regularizer
+    assert (
+        layer.kernel_constraint is constraint
+        and layer.recurrent_regularizer is regularizer
+    )
     copy = TrellisLayer.from_config(json.loads(json.dumps(layer.get_config())))
     assert copy.kernel_constraint.get_config() == constraint.get_config()
-    assert isinstance(copy.recurrent_regularizer, keras.regularizers.OrthogonalRegularizer)
+    assert isinstance(
+        copy.recurrent_regularizer, keras.regularizers.OrthogonalRegularizer
+    )
 
 
 # Rates that are set afterwards
@@ -470,7 +538,9 @@ def test_dropout_may_be_set_at_any_time(make_ours, name, stateful):
     setattr(layer, name, 0)
     layer.reset_state()
     close(layer(x, training=True), before)
-    with pytest.raises(ValueError, match=rf"`{name}` must be a number in \[0, 1\).*1.5"):
+    with pytest.raises(
+        ValueError, match=rf"`{name}` must be a number in \[0, 1\).*1.5"
+    ):
         setattr(layer, name, 1.5)
 
 
@@ -482,7 +552,10 @@ def test_dropout_that_is_set_acts_in_fit():
     for rate in (0.0, 0.9):
         layer.dropout = rate
         model.compile(keras.optimizers.SGD(0.0), "mse")
-        losses += [model.fit(x, np.ones((8, 4)), verbose=0).history["loss"][0] for _ in range(2)]
+        losses += [
+            model.fit(x, np.ones((8, 4)), verbose=0).history["loss"][0]
+            for _ in range(2)
+        ]
     close(losses[0], losses[1])
     assert min(abs(losses[2] - losses[1]), abs(losses[3] - losses[2])) > 1e-3
 
@@ -521,7 +594,10 @@ def test_unit_forget_bias(make, groups, dtype):
     layer.build((None, None, 3))
     close(layer.get_weights()[2], np.repeat([0.5, 1, 0.5, 0.5], 4))
     assert layer.get_config()["unit_forget_bias"] is True
-    assert len(make(4, unit_forget_bias=True, use_bias=False, **arguments)(draw(2, 3, 3))) == 2
+    assert (
+        len(make(4, unit_forget_bias=True, use_bias=False, **arguments)(draw(2, 3, 3)))
+        == 2
+    )
 
 
 def test_unit_forget_bias_needs_a_forget_block(make_ours):
@@ -533,7 +609,9 @@ def test_unit_forget_bias_needs_a_forget_block(make_ours):
     close(layer.bias, np.array([1, 1, 0, 0, 0, 0, 0, 0]))
     assert not make_ours(2).unit_forget_bias
     for gate in ("gru", "tanh"):
-        with pytest.raises(ValueError, match=f"`unit_forget_bias` needs.*gate='{gate}'"):
+        with pytest.raises(
+            ValueError, match=f"`unit_forget_bias` needs.*gate='{gate}'"
+        ):
             make_ours(2, gate=gate, unit_forget_bias=True)
 
 
@@ -547,8 +625,12 @@ def test_unit_forget_bias_needs_a_forget_block(make_ours):
         (dict(use_cudnn=False), "use_cudnn=False"),
     ],
 )
-def test_what_an_lstm_takes_and_we_do_not_says_what_to_write(make_ours, arguments, said):
-    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}`.*{re.escape(said)}"):
+def test_what_an_lstm_takes_and_we_do_not_says_what_to_write(
+    make_ours, arguments, said
+):
+    with pytest.raises(
+        ValueError, match=f"`{next(iter(arguments))}`.*{re.escape(said)}"
+    ):
         make_ours(16, **arguments)
 
 
@@ -567,13 +649,27 @@ def test_bidirectional_basics(make):
     x = draw(3, 2, 4)
     for arguments, channels in (
         (dict(layer=make(4)), 8),
-        (dict(layer=make(4), backward_layer=make(4, go_backwards=True), merge_mode="sum"), 4),
+        (
+            dict(
+                layer=make(4),
+                backward_layer=make(4, go_backwards=True),
+                merge_mode="sum",
+            ),
+            4,
+        ),
     ):
         wrapper = keras.layers.Bidirectional(**arguments)
-        assert wrapper(x).shape == (3, channels) == wrapper.compute_output_shape(x.shape)
+        assert (
+            wrapper(x).shape == (3, channels) == wrapper.compute_output_shape(x.shape)
+        )
         assert wrapper(keras.KerasTensor((3, 2, 4))).shape == (3, channels)
-        assert (len(wrapper.trainable_weights), len(wrapper.non_trainable_weights)) == (6, 0)
-        copy = keras.layers.Bidirectional.from_config(json.loads(json.dumps(wrapper.get_config())))
+        assert (len(wrapper.trainable_weights), len(wrapper.non_trainable_weights)) == (
+            6,
+            0,
+        )
+        copy = keras.layers.Bidirectional.from_config(
+            json.loads(json.dumps(wrapper.get_config()))
+        )
         copy.build(x.shape)
         copy.set_weights(wrapper.get_weights())
         close(copy(x), wrapper(x))
@@ -590,7 +686,9 @@ MERGES = {
 @pytest.mark.parametrize("merge_mode", [*MERGES, None])
 def test_bidirectional_merges_both_directions(make, merge_mode):
     x, mask = draw(4, 6, 3), MASK
-    wrapper = keras.layers.Bidirectional(make(2, return_sequences=True), merge_mode=merge_mode)
+    wrapper = keras.layers.Bidirectional(
+        make(2, return_sequences=True), merge_mode=merge_mode
+    )
     wrapper(x)
     for given in (None, mask):
         y = np.asarray(wrapper.forward_layer(x, mask=given))
@@ -625,7 +723,9 @@ def test_bidirectional_states(make):
 @pytest.mark.parametrize("return_state", [False, True])
 @pytest.mark.parametrize("merge_mode", [*MERGES, None])
 def test_bidirectional_output_shape(make, merge_mode, return_state):
-    wrapper = keras.layers.Bidirectional(make(2, return_state=return_state), merge_mode=merge_mode)
+    wrapper = keras.layers.Bidirectional(
+        make(2, return_state=return_state), merge_mode=merge_mode
+    )
     outputs, shapes = wrapper(draw(1, 2, 2)), wrapper.compute_output_shape((1, 2, 2))
     if merge_mode is not None and not return_state:
         outputs, shapes = [outputs], [shapes]
@@ -641,7 +741,11 @@ def test_time_distributed_is_the_layer_at_each_place(make):
     wrapper = keras.layers.TimeDistributed(layer)
     outputs = wrapper(x)
     assert outputs.shape == (2, 3, 6, 5) == wrapper.compute_output_shape(x.shape)
-    assert keras.layers.TimeDistributed(make(5))(keras.Input((3, 6, 4))).shape == (None, 3, 5)
+    assert keras.layers.TimeDistributed(make(5))(keras.Input((3, 6, 4))).shape == (
+        None,
+        3,
+        5,
+    )
     for place in range(3):
         close(outputs[:, place], layer(x[:, place]))
 
@@ -654,7 +758,9 @@ def test_time_distributed_masks(make):
     for place in range(2):
         close(outputs[:, place], layer(x[:, place], mask=mask[:, place]))
     for shape in ((4, 3, 6), (5, 2, 6)):
-        with pytest.raises(ValueError, match="`mask` passed to the `TimeDistributed` layer"):
+        with pytest.raises(
+            ValueError, match="`mask` passed to the `TimeDistributed` layer"
+        ):
             wrapper(x, mask=np.ones(shape, bool))
 
 
@@ -665,4 +771,7 @@ def test_time_distributed_over_masked_words(make):
     outputs = model(ids)
     for place in range(2):
         close(outputs[:, place], layer(embedding(ids[:, place])))
-        assert np.abs(outputs[:, place] - layer(embedding(ids[:, place]).numpy())).max() > 1e-4
+        assert (
+            np.abs(outputs[:, place] - layer(embedding(ids[:, place]).numpy())).max()
+            > 1e-4
+        )

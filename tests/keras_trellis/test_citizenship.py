@@ -27,14 +27,18 @@ def draw(*shape, seed=0):
 def assert_close(actual, expected, tolerance=1e-6):
     actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
     for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance
+        )
 
 
 def series_model(**arguments):
     """A model that gives a number at each step, from the same weights each time."""
     keras.utils.set_random_seed(0)
     layer = TrellisLayer(UNITS, 3, return_sequences=True, **arguments)
-    return keras.Sequential([keras.Input((None, CHANNELS)), layer, keras.layers.Dense(1)])
+    return keras.Sequential(
+        [keras.Input((None, CHANNELS)), layer, keras.layers.Dense(1)]
+    )
 
 
 # Training
@@ -78,13 +82,16 @@ def fitted(dtype, jit_compile):
     x, y = draw(32, 7, CHANNELS), draw(32, 7, 1, seed=1)
     model = series_model(dtype=dtype)
     model.compile(keras.optimizers.Adam(0.02), "mse", jit_compile=jit_compile)
-    losses = model.fit(x, y, batch_size=8, epochs=4, shuffle=False, verbose=0).history["loss"]
+    losses = model.fit(x, y, batch_size=8, epochs=4, shuffle=False, verbose=0).history[
+        "loss"
+    ]
     assert {each.dtype for each in model.trainable_variables} == {"float32"}
     return losses
 
 
 @pytest.mark.parametrize(
-    "dtype, jit_compile, tolerance", [("float32", True, 1e-4), ("mixed_bfloat16", False, 0.03)]
+    "dtype, jit_compile, tolerance",
+    [("float32", True, 1e-4), ("mixed_bfloat16", False, 0.03)],
 )
 def test_fit_compiled_and_in_mixed_precision(dtype, jit_compile, tolerance):
     expected = fitted("float32", False)
@@ -140,16 +147,24 @@ def test_a_shared_layer_learns_from_each_of_its_places():
     """Its gradient is the sum of those of two layers that hold the same weights."""
     layer, twin = (TrellisLayer(UNITS, 3) for _ in range(2))
     first, second = keras.Input((None, CHANNELS)), keras.Input((None, CHANNELS))
-    shared = keras.Model([first, second], keras.layers.subtract([layer(first), layer(second)]))
-    apart = keras.Model([first, second], keras.layers.subtract([layer(first), twin(second)]))
+    shared = keras.Model(
+        [first, second], keras.layers.subtract([layer(first), layer(second)])
+    )
+    apart = keras.Model(
+        [first, second], keras.layers.subtract([layer(first), twin(second)])
+    )
     twin.set_weights(layer.get_weights())
     x = [draw(2, 4, CHANNELS), draw(2, 6, CHANNELS, seed=1)]
     with tf.GradientTape(persistent=True) as tape:
         losses = [tf.reduce_sum(model(x) ** 2) for model in (shared, apart)]
     assert len(shared.trainable_variables) == 3
     gradients = tape.gradient(losses[0], shared.trainable_variables)
-    parts = tape.gradient(losses[1], [layer.trainable_variables, twin.trainable_variables])
-    assert_close(gradients, [one + other for one, other in zip(*parts, strict=True)], 1e-5)
+    parts = tape.gradient(
+        losses[1], [layer.trainable_variables, twin.trainable_variables]
+    )
+    assert_close(
+        gradients, [one + other for one, other in zip(*parts, strict=True)], 1e-5
+    )
 
 
 # One step at a time
@@ -187,13 +202,17 @@ class OneStep(keras.layers.Layer):
             channels = self.channels[len(after)]
             past = tf.reshape(states[len(after)], [tf.shape(x)[0], -1, channels])
             steps = tf.concat([past, tf.expand_dims(step, 1)], 1)
-            after.append(tf.reshape(steps[:, 1:], [tf.shape(x)[0], self.state_size[len(after)]]))
+            after.append(
+                tf.reshape(steps[:, 1:], [tf.shape(x)[0], self.state_size[len(after)]])
+            )
             return steps
 
         inputs = append(x)
         for dilation in self.dilations:
             below, cells = append(h), append(c)
-            total = self.convolve(layer.kernel, inputs, dilation) + np.asarray(layer.bias)
+            total = self.convolve(layer.kernel, inputs, dilation) + np.asarray(
+                layer.bias
+            )
             total += self.convolve(layer.recurrent_kernel, below, dilation)
             i, f, g, o = tf.split(total, 4, axis=-1)
             c = tf.sigmoid(f) * cells[:, -1 - dilation] + tf.sigmoid(i) * tf.tanh(g)
@@ -201,7 +220,9 @@ class OneStep(keras.layers.Layer):
         return h, after
 
 
-@pytest.mark.parametrize("kernel_size, dilation_rate", [(2, 1), (3, (1, 2)), (1, (2, 1))])
+@pytest.mark.parametrize(
+    "kernel_size, dilation_rate", [(2, 1), (3, (1, 2)), (1, (2, 1))]
+)
 def test_stream_is_a_cell_stepped_by_keras(kernel_size, dilation_rate):
     arguments = dict(kernel_size=kernel_size, dilation_rate=dilation_rate)
     layer = TrellisLayer(UNITS, 3, return_sequences=True, **arguments)
@@ -229,7 +250,9 @@ def sequence_model(steps=None, **arguments):
 def word_model():
     words = keras.Input((None,), dtype="int32")
     embedded = keras.layers.Embedding(11, 4, mask_zero=True)(words)
-    both = keras.layers.Bidirectional(TrellisLayer(UNITS, 4, return_sequences=True))(embedded)
+    both = keras.layers.Bidirectional(TrellisLayer(UNITS, 4, return_sequences=True))(
+        embedded
+    )
     return keras.Model([words], TrellisLayer(UNITS, 3)(both))
 
 
@@ -237,13 +260,21 @@ def model_with_state_and_mask():
     inputs = keras.Input((None, CHANNELS), name="a")
     state = keras.Input((UNITS,), name="b"), keras.Input((UNITS,), name="c")
     mask = keras.Input((None,), dtype="bool", name="d")
-    layer = TrellisLayer(UNITS, 4, kernel_size=3, dilation_rate=(1, 2), return_sequences=True)
-    return keras.Model([inputs, *state, mask], layer(inputs, initial_state=state, mask=mask))
+    layer = TrellisLayer(
+        UNITS, 4, kernel_size=3, dilation_rate=(1, 2), return_sequences=True
+    )
+    return keras.Model(
+        [inputs, *state, mask], layer(inputs, initial_state=state, mask=mask)
+    )
 
 
 MODELS = {
-    "the last output": lambda: sequence_model(gate="gru", groups=2, weight_normalization=True),
-    "a known number of steps": lambda: sequence_model(7, inject_every=2, dilation_rate=(1, 9)),
+    "the last output": lambda: sequence_model(
+        gate="gru", groups=2, weight_normalization=True
+    ),
+    "a known number of steps": lambda: sequence_model(
+        7, inject_every=2, dilation_rate=(1, 9)
+    ),
     "words, masked, bidirectional": word_model,
     "a state and a mask": model_with_state_and_mask,
 }
@@ -266,7 +297,9 @@ def draw_for(model, batch, steps):
         if each.dtype == "float32":
             values.append(rng.normal(size=shape).astype("float32"))
         else:
-            values.append(rng.integers(0, 2 if each.dtype == "bool" else 11, shape, each.dtype))
+            values.append(
+                rng.integers(0, 2 if each.dtype == "bool" else 11, shape, each.dtype)
+            )
     return values
 
 
@@ -312,7 +345,9 @@ PAGE = (ROOT / "docs/keras.md").read_text(encoding="utf-8")
 
 
 def test_the_tests_that_the_page_names_are_there():
-    sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/*/test_*.py"))
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in ROOT.glob("tests/*/test_*.py")
+    )
     named = re.findall(r"`(test_\w+)`", PAGE)
     assert named and not [name for name in named if f"def {name}(" not in sources]
 
@@ -338,7 +373,9 @@ def test_what_an_lstm_takes_is_taken_or_explained():
     for name, parameter in theirs.items():
         if name in ours:
             differs = parameter.default != ours[name].default
-            assert differs == (f"`{name}` is `{ours[name].default}` unless" in PAGE), name
+            assert differs == (f"`{name}` is `{ours[name].default}` unless" in PAGE), (
+                name
+            )
         elif parameter.kind is not parameter.VAR_KEYWORD:
             try:
                 TrellisLayer(4, 2, **{name: parameter.default})
@@ -363,7 +400,9 @@ def test_quantization_leaves_it_as_it_is():
     layer, dense = model.layers
     x = draw(2, 5, CHANNELS)
     expected = np.asarray(layer(x))
-    with pytest.warns(UserWarning, match="TrellisLayer does not have a `quantize` method"):
+    with pytest.warns(
+        UserWarning, match="TrellisLayer does not have a `quantize` method"
+    ):
         model.quantize("int8")
     assert np.array_equal(layer(x), expected)
     assert dense.kernel.dtype == "int8"

@@ -22,7 +22,11 @@ def layer_arrays(normalized=False, prefix="", suffix=""):
 
 def model_arrays(**arguments):
     table = np.random.default_rng(1).normal(size=(V, E))
-    arrays = {"encoder.weight": table, "decoder.weight": table, "decoder.bias": np.arange(V) / 7}
+    arrays = {
+        "encoder.weight": table,
+        "decoder.weight": table,
+        "decoder.bias": np.arange(V) / 7,
+    }
     for prefix in ("tnet.module.", "network.0.module."):
         arrays.update(layer_arrays(prefix=prefix, suffix="_raw", **arguments))
     return arrays
@@ -30,7 +34,11 @@ def model_arrays(**arguments):
 
 def convert_layer(arrays, output_units=E):
     return convert.layer_from_torch(
-        arrays, depth=4, dilation_rate=[1, 2], output_units=output_units, dtype="float64"
+        arrays,
+        depth=4,
+        dilation_rate=[1, 2],
+        output_units=output_units,
+        dtype="float64",
     )
 
 
@@ -60,21 +68,29 @@ def test_kernel_layout_and_gate_order():
     arrays = layer_arrays()
     layer = convert_layer(arrays)
     gates = dict(zip("iogf", np.split(arrays["full_conv.weight1"], 4), strict=True))
-    for name, block in zip("ifgo", np.split(layer.kernel.numpy(), 4, axis=-1), strict=True):
+    for name, block in zip(
+        "ifgo", np.split(layer.kernel.numpy(), 4, axis=-1), strict=True
+    ):
         np.testing.assert_array_equal(block, gates[name].transpose(2, 1, 0))
 
 
 def test_language_model():
     arrays = model_arrays(normalized=True)
-    model = convert_model(arrays, auxiliary_every=2, auxiliary_weight=0.5, output_dropout=0.1)
+    model = convert_model(
+        arrays, auxiliary_every=2, auxiliary_weight=0.5, output_dropout=0.1
+    )
     config = model.get_config()
     assert (config["vocabulary_size"], config["embedding_units"]) == (V, E)
     assert (config["auxiliary_weight"], config["output_dropout"]) == (0.5, 0.1)
     assert config["untrained_input_id"] == V - 1
     np.testing.assert_array_equal(model.head.bias, arrays["decoder.bias"])
     np.testing.assert_array_equal(model.embedding.embeddings, arrays["encoder.weight"])
-    alone = {name: array for name, array in arrays.items() if not name.startswith("network.")}
-    for one, other in zip(model.get_weights(), convert_model(alone).get_weights(), strict=True):
+    alone = {
+        name: array for name, array in arrays.items() if not name.startswith("network.")
+    }
+    for one, other in zip(
+        model.get_weights(), convert_model(alone).get_weights(), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
@@ -96,7 +112,10 @@ def mixture_arrays(experts=2, features=4):
 
 def split_arrays(clusters=2):
     rng = np.random.default_rng(3)
-    tails = {"tail_vectors": rng.normal(size=(clusters, E)), "tail_bias": rng.normal(size=clusters)}
+    tails = {
+        "tail_vectors": rng.normal(size=(clusters, E)),
+        "tail_bias": rng.normal(size=clusters),
+    }
     return model_arrays() | tails
 
 
@@ -107,7 +126,9 @@ def test_mixture_of_softmaxes():
     names = ("experts", "latent_dropout", "epsilon", "seed")
     assert [config[name] for name in names] == [2, 0.3, 1e-8, 5]
     assert model.trellis.output_units == 4
-    np.testing.assert_array_equal(model.head.latent_kernel, arrays["mixsoft.latent.weight"].T)
+    np.testing.assert_array_equal(
+        model.head.latent_kernel, arrays["mixsoft.latent.weight"].T
+    )
     np.testing.assert_array_equal(model.head.bias, arrays["decoder.bias"])
 
 
@@ -123,7 +144,11 @@ def test_split_softmax_hands_out_its_tokens_backwards():
     "arrays, arguments, message",
     [
         (split_arrays(), {}, "`cutoffs` must say .*Received: cutoffs=None"),
-        (split_arrays(), {"cutoffs": (2,)}, r"'tail_vectors'.*\(1, 3\). Received: \(2, 3\)"),
+        (
+            split_arrays(),
+            {"cutoffs": (2,)},
+            r"'tail_vectors'.*\(1, 3\). Received: \(2, 3\)",
+        ),
         (split_arrays(), {"cutoffs": (2, 9)}, r"vocabulary's size, 7.*\(2, 9\)"),
         (
             model_arrays(),
@@ -149,7 +174,10 @@ def test_arguments_that_do_not_fit_the_head(arrays, arguments, message):
 
 def classifier_arrays(classes=4, **arguments):
     rng = np.random.default_rng(2)
-    linear = {"linear.weight": rng.normal(size=(classes, E)), "linear.bias": np.arange(classes) / 3}
+    linear = {
+        "linear.weight": rng.normal(size=(classes, E)),
+        "linear.bias": np.arange(classes) / 3,
+    }
     return linear | layer_arrays(prefix="network.0.module.", suffix="_raw", **arguments)
 
 
@@ -165,7 +193,9 @@ def test_classifier(normalized):
     arrays, order = classifier_arrays(normalized=normalized), [3, 0, 4, 2, 1]
     model = convert_classifier(arrays, permutation=order, dropout=0.2)
     assert (model.classes, model.dropout, model.trellis.output_units) == (4, 0.2, E)
-    network = {name: array for name, array in arrays.items() if name.startswith("network")}
+    network = {
+        name: array for name, array in arrays.items() if name.startswith("network")
+    }
     x = np.random.default_rng(3).normal(size=(2, 5, E))
     last = convert_layer(network)(x[:, order])[:, -1]
     expected = last @ arrays["linear.weight"].T + arrays["linear.bias"]
@@ -175,8 +205,14 @@ def test_classifier(normalized):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"linear.bias": np.zeros(5)}, r"`arrays\['linear.bias'\]` must be of shape \(4,\)"),
-        ({"linear.weight": np.zeros(4)}, r"`arrays\['linear.weight'\]` must be of shape"),
+        (
+            {"linear.bias": np.zeros(5)},
+            r"`arrays\['linear.bias'\]` must be of shape \(4,\)",
+        ),
+        (
+            {"linear.weight": np.zeros(4)},
+            r"`arrays\['linear.weight'\]` must be of shape",
+        ),
         ({"linear.weight": None}, "without .'linear.weight'."),
         ({"decoder.bias": np.zeros(3)}, "with the unknown .'decoder.bias'."),
     ],
@@ -196,12 +232,17 @@ def test_bad_classifier_arrays(changes, message):
 )
 def test_what_was_saved_within_data_parallel(arrays, read):
     within = read({f"module.{name}": array for name, array in arrays.items()})
-    for one, other in zip(within.get_weights(), read(arrays).get_weights(), strict=True):
+    for one, other in zip(
+        within.get_weights(), read(arrays).get_weights(), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
 def changed(arrays, **changes):
-    arrays = {**arrays, **{name.replace("__", "."): value for name, value in changes.items()}}
+    arrays = {
+        **arrays,
+        **{name.replace("__", "."): value for name, value in changes.items()},
+    }
     return {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -212,8 +253,14 @@ def changed(arrays, **changes):
         ({"full_conv__extra": np.zeros(3)}, "unknown .'extra'."),
         ({"other": np.zeros(3)}, "unknown .'other'."),
         ({"full_conv__bias2": np.zeros(3)}, r"'bias2'.*\(20,\). Received: \(3,\)"),
-        ({"full_conv__weight1": np.zeros((20, 3, 3))}, r"'weight1'.*Received: \(20, 3, 3\)"),
-        ({"full_conv__weight2": np.zeros((24, 5, 2))}, r"'weight2'.*Received: \(24, 5, 2\)"),
+        (
+            {"full_conv__weight1": np.zeros((20, 3, 3))},
+            r"'weight1'.*Received: \(20, 3, 3\)",
+        ),
+        (
+            {"full_conv__weight2": np.zeros((24, 5, 2))},
+            r"'weight2'.*Received: \(24, 5, 2\)",
+        ),
         ({"full_conv__weight2": np.zeros((20, 5))}, r"'weight2'.*Received: \(20, 5\)"),
         ({"full_conv__bias2_raw": np.ones(20)}, "bias2'.* are one tensor"),
     ],
@@ -227,11 +274,20 @@ def test_bad_layer_arrays(changes, message):
     "changes, message",
     [
         ({"encoder__weight": None}, "without .'encoder.weight'."),
-        ({"mixsoft__prior__bias": np.zeros(3)}, "without .'latent.bias', .*'prior.weight'."),
+        (
+            {"mixsoft__prior__bias": np.zeros(3)},
+            "without .'latent.bias', .*'prior.weight'.",
+        ),
         ({"decoder__bias": np.zeros(3)}, r"'decoder.bias'.*\(7,\). Received: \(3,\)"),
         ({"decoder__weight": np.zeros((V, E))}, "'decoder.weight'.* are one tensor"),
-        ({"network__0__module__full_conv__bias2": np.ones(20)}, "bias2'.* are one tensor"),
-        ({"encoder__weight": np.zeros((V, 9))}, r"'encoder.weight'.*Received: \(7, 9\)"),
+        (
+            {"network__0__module__full_conv__bias2": np.ones(20)},
+            "bias2'.* are one tensor",
+        ),
+        (
+            {"encoder__weight": np.zeros((V, 9))},
+            r"'encoder.weight'.*Received: \(7, 9\)",
+        ),
     ],
 )
 def test_bad_language_model_arrays(changes, message):

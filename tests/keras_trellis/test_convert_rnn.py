@@ -26,7 +26,9 @@ def built(layers, p=P, seed=0, shape=(None, None)):
 
 def stack(kind, depth=3, units=4, **arguments):
     arguments = {"return_sequences": True, "dtype": "float64", **arguments}
-    return built([getattr(keras.layers, kind)(units, **arguments) for _ in range(depth)])
+    return built(
+        [getattr(keras.layers, kind)(units, **arguments) for _ in range(depth)]
+    )
 
 
 def run(layers, x, initial=None):
@@ -80,7 +82,8 @@ def side_by_side(states):
     """Joins the layers' states, each in a group as wide as the widest, at its end."""
     widest = max(each.shape[-1] for state in states for each in state)
     padded = [
-        [np.pad(each, [(0, 0), (widest - each.shape[-1], 0)]) for each in state] for state in states
+        [np.pad(each, [(0, 0), (widest - each.shape[-1], 0)]) for each in state]
+        for state in states
     ]
     return [np.concatenate(each, axis=-1) for each in zip(*padded, strict=True)]
 
@@ -107,7 +110,9 @@ def stacks(draw):
     # Of these only the first is zero where a layer has seen nothing.
     common = {"activation": draw(st.sampled_from(["tanh", "sigmoid", "relu"]))}
     if kind != "SimpleRNN":
-        common["recurrent_activation"] = draw(st.sampled_from(["sigmoid", "hard_sigmoid"]))
+        common["recurrent_activation"] = draw(
+            st.sampled_from(["sigmoid", "hard_sigmoid"])
+        )
     own = st.fixed_dictionaries({"units": st.integers(1, 4), "use_bias": st.booleans()})
     return kind, [common | each for each in draw(st.lists(own, min_size=1, max_size=3))]
 
@@ -127,13 +132,17 @@ def stacks(draw):
 def test_each_output_is_the_rnn_on_its_last_steps(drawn, steps, valid, carried, data):
     kind, arguments = drawn
     common = {"return_sequences": True, "dtype": "float64"}
-    layers = built([getattr(keras.layers, kind)(**each, **common) for each in arguments])
+    layers = built(
+        [getattr(keras.layers, kind)(**each, **common) for each in arguments]
+    )
     rng, mask = np.random.default_rng(1), np.array(valid)
     x = rng.normal(size=(2, len(valid), P))
     initial = None
     if carried:
         kinds = 2 if isinstance(layers[0], keras.layers.LSTM) else 1
-        initial = [[rng.normal(size=(2, each.units)) for _ in range(kinds)] for each in layers]
+        initial = [
+            [rng.normal(size=(2, each.units)) for _ in range(kinds)] for each in layers
+        ]
     layer = convert.layer_from_rnn(layers, steps)
     layer.recompute = data.draw(st.booleans())
     state = side_by_side(initial) if carried else None
@@ -148,10 +157,15 @@ def test_each_output_is_the_rnn_on_its_last_steps(drawn, steps, valid, carried, 
     assert_equal(layer.propagate(x, discard=discard, **kept)[0], whole[:, discard:])
     if mask.any():
         outputs = layer.propagate(x, mask=np.tile(mask, (2, 1)), **kept)[0]
-        assert_equal(outputs.numpy()[:, mask], truncated(layers, x[:, mask], steps, initial))
+        assert_equal(
+            outputs.numpy()[:, mask], truncated(layers, x[:, mask], steps, initial)
+        )
     if not carried:
         cut = data.draw(st.integers(0, len(valid)))
-        (first, cache), pieces = layer.stream(x[:, :cut], layer.get_initial_cache(2)), []
+        (first, cache), pieces = (
+            layer.stream(x[:, :cut], layer.get_initial_cache(2)),
+            [],
+        )
         for step in range(cut, len(valid)):
             piece, cache = layer.stream(x[:, step : step + 1], cache)
             pieces.append(piece)
@@ -161,7 +175,10 @@ def test_each_output_is_the_rnn_on_its_last_steps(drawn, steps, valid, carried, 
 def test_a_higher_stack_compiles_and_goes_on_from_batch_to_batch():
     layers = stack("SimpleRNN", 5, units=2)
     layer = convert.layer_from_rnn(layers, 3)
-    x, initial = np.random.default_rng(1).normal(size=(2, 7, P)), [[np.ones((2, 2))]] * 5
+    x, initial = (
+        np.random.default_rng(1).normal(size=(2, 7, P)),
+        [[np.ones((2, 2))]] * 5,
+    )
     expected = truncated(layers, x, 3, initial)
     state = side_by_side(initial)
     compiled = tf.function(lambda x: layer(x, initial_state=state), jit_compile=True)
@@ -169,8 +186,14 @@ def test_a_higher_stack_compiles_and_goes_on_from_batch_to_batch():
     stateful = TrellisLayer.from_config(layer.get_config() | {"stateful": True})
     stateful.build((2, None, P))
     stateful.set_weights(layer.get_weights())
-    pieces = [stateful(x[:, :4], initial_state=state), stateful(x[:, 4:5]), stateful(x[:, 5:])]
-    np.testing.assert_allclose(np.concatenate(pieces, axis=1), expected, rtol=0, atol=1e-12)
+    pieces = [
+        stateful(x[:, :4], initial_state=state),
+        stateful(x[:, 4:5]),
+        stateful(x[:, 5:]),
+    ]
+    np.testing.assert_allclose(
+        np.concatenate(pieces, axis=1), expected, rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("return_sequences", [True, False])
@@ -209,7 +232,8 @@ def test_masked_steps():
 def test_the_past_taps_are_the_recurrent_kernels():
     layers = stack("SimpleRNN", 2, units=2, activation="tanh")
     layer = convert.layer_from_rnn(layers, STEPS)
-    kernel = np.asarray(layer.recurrent_kernel)  # past of both groups, then group 1 to group 2
+    # Past of both groups, then group 1 to group 2.
+    kernel = np.asarray(layer.recurrent_kernel)
     expected = [layers[0].cell.recurrent_kernel, layers[1].cell.recurrent_kernel]
     np.testing.assert_array_equal(kernel[:2], expected)
     np.testing.assert_array_equal(kernel[2], layers[1].cell.kernel)
@@ -227,7 +251,9 @@ def test_other_activations(kind):
     except ValueError as error:
         assert "activation" in str(error)  # refused by name is as good
     else:
-        np.testing.assert_allclose(layer.propagate(x)[0], run(layers, x), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            layer.propagate(x)[0], run(layers, x), rtol=1e-12, atol=1e-12
+        )
 
 
 def test_a_converted_layer_has_a_configuration():
@@ -252,9 +278,14 @@ REFUSED = {
     "layers": lambda: [],
     "Received: 5": lambda: 5,
     "reset_after": lambda: stack("GRU", 1, reset_after=False),
-    "output of the layer below": lambda: [*alone(keras.layers.GRU), *alone(keras.layers.GRU)],
+    "output of the layer below": lambda: [
+        *alone(keras.layers.GRU),
+        *alone(keras.layers.GRU),
+    ],
     "go_backwards": lambda: stack("LSTM", 1, go_backwards=True),
-    "stateful=False": lambda: built([keras.layers.LSTM(4, stateful=True)], shape=(2, None)),
+    "stateful=False": lambda: built(
+        [keras.layers.LSTM(4, stateful=True)], shape=(2, None)
+    ),
     "return_sequences=True below": lambda: stack("LSTM", 2, return_sequences=False),
     "dtype policy": lambda: [
         *alone(keras.layers.GRU),
@@ -289,7 +320,10 @@ def test_refused(said):
     ],
 )
 def test_a_warning_names_what_acts_in_training_alone(arguments, named):
-    layers = [*stack("LSTM", 1), *built([keras.layers.LSTM(4, dtype="float64", **arguments)], 4)]
+    layers = [
+        *stack("LSTM", 1),
+        *built([keras.layers.LSTM(4, dtype="float64", **arguments)], 4),
+    ]
     with pytest.warns(UserWarning, match=f"It leaves behind: {named}$"):
         convert.layer_from_rnn(layers, 3)
 

@@ -21,14 +21,18 @@ def randomize(layer, scale=0.3, batch=None):
     rng = np.random.default_rng(0)
     for variable in layer.trainable_variables:
         values = scale * rng.normal(size=variable.shape)
-        variable.assign(np.abs(values) + 0.3 if variable.path.endswith("_scale") else values)
+        variable.assign(
+            np.abs(values) + 0.3 if variable.path.endswith("_scale") else values
+        )
     return layer
 
 
 def make(scale=0.3, **arguments):
     """A layer in float64 with random variables, solved as well as it can be."""
     defaults = {"tolerance": 1e-13, "max_iterations": 300, "dtype": "float64"}
-    layer = EquilibriumTrellisLayer(UNITS, **defaults | {"return_sequences": True} | arguments)
+    layer = EquilibriumTrellisLayer(
+        UNITS, **defaults | {"return_sequences": True} | arguments
+    )
     return randomize(layer, scale, BATCH if layer.stateful else None)
 
 
@@ -63,7 +67,9 @@ def with_gradients(layer, x, state, mask, training=False):
     sources = [variable.value for variable in layer.trainable_variables] + [x, *state]
     with tf.GradientTape() as tape:
         tape.watch(sources)
-        outputs, states, _ = layer.propagate(x, initial_state=state, mask=mask, training=training)
+        outputs, states, _ = layer.propagate(
+            x, initial_state=state, mask=mask, training=training
+        )
         total = 0.0
         for seed, each in enumerate([outputs, *states]):
             weights = np.random.default_rng(seed).normal(size=each.shape)
@@ -104,7 +110,11 @@ def test_it_is_a_very_deep_network(gate, masked, training, **arguments):
     """So are its gradients: those of the theorem in training, else those of the iterations."""
     layer = make(gate=gate, **arguments)
     x, state = draw_inputs(), draw_state(gate)
-    mask = tf.constant(np.random.default_rng(4).random((BATCH, STEPS)) < 0.7) if masked else None
+    mask = (
+        tf.constant(np.random.default_rng(4).random((BATCH, STEPS)) < 0.7)
+        if masked
+        else None
+    )
     run = tf.function(with_gradients)
     got, gradients = run(layer, x, state, mask, training)
     expected, expected_gradients = run(deep(layer, 200), x, state, mask)
@@ -129,7 +139,9 @@ def test_dropout_is_drawn_once_a_call():
     rates = dict(dropout=0.2, recurrent_dropout=0.3, weight_dropout=0.4)
     layer = make(seed=3, **rates)
     x, state = draw_inputs(), draw_state()
-    expected, expected_gradients = with_gradients(deep(layer, 100), x, state, None, training=True)
+    expected, expected_gradients = with_gradients(
+        deep(layer, 100), x, state, None, training=True
+    )
     got, gradients = with_gradients(layer, x, state, None, training=True)
     assert_close(got, expected, 1e-8)
     assert_close(gradients, expected_gradients, 1e-6)
@@ -159,7 +171,10 @@ def test_an_output_depends_on_all_steps_before_it():
 
 
 def test_more_iterations_come_nearer():
-    x, mask = draw_inputs(), tf.constant([[False, True] * 3 + [True], [True] * 5 + [False] * 2])
+    x, mask = (
+        draw_inputs(),
+        tf.constant([[False, True] * 3 + [True], [True] * 5 + [False] * 2]),
+    )
     exact, *_ = make().propagate(x, mask=mask)
     before = None
     for bound in (3, 9, 27):
@@ -168,7 +183,12 @@ def test_more_iterations_come_nearer():
         distance = np.abs(outputs - exact).max()
         assert before is None or distance < before
         before = distance
-        assert found.iterations.shape == found.residual.shape == found.converged.shape == [2, 7]
+        assert (
+            found.iterations.shape
+            == found.residual.shape
+            == found.converged.shape
+            == [2, 7]
+        )
         assert np.max(found.iterations) <= bound
         assert np.all(found.converged == (found.residual <= 1e-7))
         assert np.all(found.converged) == (bound == 27)
@@ -184,7 +204,9 @@ def test_the_residual_is_that_of_the_state_returned():
     """A step alone, without input: one level more, in NumPy."""
     layer = make(gate="tanh", kernel_size=1, max_iterations=4)
     _, (state,), found = layer.propagate(tf.zeros([1, 1, P], tf.float64))
-    after = np.tanh(state @ np.asarray(layer.recurrent_kernel[0]) + np.asarray(layer.bias))
+    after = np.tanh(
+        state @ np.asarray(layer.recurrent_kernel[0]) + np.asarray(layer.bias)
+    )
     assert_close(found.residual[0, 0], norm(after - state) / norm(after), 1e-10)
     assert found.residual[0, 0] > 1e-6
 
@@ -216,17 +238,25 @@ def test_affine_maps_that_plain_iteration_does_not_solve(reverse):
     direction = -1 if reverse else 1
 
     def function(z):
-        before = tf.pad(z[:, ::direction], [[0, 0], [1, 0], [0, 0]])[:, :-1][:, ::direction]
+        before = tf.pad(z[:, ::direction], [[0, 0], [1, 0], [0, 0]])[:, :-1][
+            :, ::direction
+        ]
         return constant + z @ matrix + 0.3 * before
 
     z, found = solve(
-        function, tf.zeros_like(constant), tolerance=1e-12, max_iterations=200, reverse=reverse
+        function,
+        tf.zeros_like(constant),
+        tolerance=1e-12,
+        max_iterations=200,
+        reverse=reverse,
     )
     assert np.all(found.converged)
     assert_close(function(z), z, 1e-9)
     expected = np.zeros((BATCH, 3))
     for step in range(4)[::direction]:
-        expected = (constant[:, step] + 0.3 * expected) @ np.linalg.inv(np.eye(3) - matrix)
+        expected = (constant[:, step] + 0.3 * expected) @ np.linalg.inv(
+            np.eye(3) - matrix
+        )
         assert_close(z[:, step], expected, 1e-9)
 
 
@@ -238,9 +268,13 @@ def test_a_step_waits_for_those_before_it():
     def function(z):
         return constant + rates * z + 0.5 * tf.pad(z, [[0, 0], [1, 0], [0, 0]])[:, :-1]
 
-    z, found = solve(function, tf.zeros_like(constant), tolerance=1e-3, max_iterations=4)
+    z, found = solve(
+        function, tf.zeros_like(constant), tolerance=1e-3, max_iterations=4
+    )
     assert not np.any(found.converged)
-    z, found = solve(function, tf.zeros_like(constant), tolerance=1e-3, max_iterations=99)
+    z, found = solve(
+        function, tf.zeros_like(constant), tolerance=1e-3, max_iterations=99
+    )
     after = function(z)
     assert np.all(found.converged) and np.all(found.residual <= 1e-3)
     assert_close(found.residual[0, 1], norm(after - z) / norm(after), 1e-12)
@@ -264,7 +298,11 @@ def test_what_is_kept_for_the_gradient_does_not_grow_with_the_iterations():
     x, state = draw_inputs(), draw_state()
 
     def lists(layer):
-        graph = tf.function(with_gradients).get_concrete_function(layer, x, state, None, True).graph
+        graph = (
+            tf.function(with_gradients)
+            .get_concrete_function(layer, x, state, None, True)
+            .graph
+        )
         functions = graph.as_graph_def().library.function
         return sum("TensorListPushBack" in n.op for f in functions for n in f.node_def)
 
@@ -292,8 +330,12 @@ def test_second_derivatives_are_refused():
     "arguments", [{}, {"weight_normalization": True, "groups": 2}, {"use_bias": False}]
 )
 def test_it_goes_on_from_a_trained_layer(arguments):
-    layer = randomize(TrellisLayer(UNITS, 4, gate="gru", name="mine", dtype="float64", **arguments))
-    warm = EquilibriumTrellisLayer.from_layer(layer, tolerance=1e-12, return_sequences=True)
+    layer = randomize(
+        TrellisLayer(UNITS, 4, gate="gru", name="mine", dtype="float64", **arguments)
+    )
+    warm = EquilibriumTrellisLayer.from_layer(
+        layer, tolerance=1e-12, return_sequences=True
+    )
     assert warm.get_config()["gate"] == layer.get_config()["gate"]
     assert warm.return_sequences and warm.compute_dtype == "float64"
     names = [variable.name for variable in layer.weights]
@@ -305,9 +347,14 @@ def test_it_goes_on_from_a_trained_layer(arguments):
 
 
 def test_a_layer_not_built_gives_its_arguments():
-    warm = EquilibriumTrellisLayer.from_layer(TrellisLayer(UNITS, 4, dilation_rate=(1, 2)))
+    warm = EquilibriumTrellisLayer.from_layer(
+        TrellisLayer(UNITS, 4, dilation_rate=(1, 2))
+    )
     assert not warm.built and warm.dilation_rate == (1, 2)
-    assert EquilibriumTrellisLayer.from_layer(warm).get_config().keys() == warm.get_config().keys()
+    assert (
+        EquilibriumTrellisLayer.from_layer(warm).get_config().keys()
+        == warm.get_config().keys()
+    )
 
 
 def test_it_learns_in_a_model():
@@ -330,10 +377,16 @@ def test_it_learns_in_a_model():
         ({"depth": 3}, "`depth` has no meaning .* Received: depth=3"),
         ({"recompute": True}, "`recompute` has no meaning .* Received: recompute=True"),
         ({"staggered": True}, "`staggered` has no meaning .* Received: staggered=True"),
-        ({"tolerance": 0}, "`tolerance` must be a number between 0 and 1. .* tolerance=0"),
+        (
+            {"tolerance": 0},
+            "`tolerance` must be a number between 0 and 1. .* tolerance=0",
+        ),
         ({"tolerance": True}, "`tolerance` must"),
         ({"tolerance": "small"}, "Received: tolerance='small'"),
-        ({"max_iterations": 0}, "`max_iterations` must be a positive integer. Received"),
+        (
+            {"max_iterations": 0},
+            "`max_iterations` must be a positive integer. Received",
+        ),
         ({"inject_every": 0}, "`inject_every` must"),
         ({"dilation_rate": []}, "`dilation_rate` must"),
     ],
@@ -345,7 +398,9 @@ def test_bad_arguments(arguments, message):
 
 def test_bad_arguments_of_a_call():
     layer, x = make(), draw_inputs()
-    with pytest.raises(ValueError, match="`auxiliary_every` must be None.*auxiliary_every=2"):
+    with pytest.raises(
+        ValueError, match="`auxiliary_every` must be None.*auxiliary_every=2"
+    ):
         layer.propagate(x, auxiliary_every=2)
     with pytest.raises(ValueError, match="`discard` must be at most"):
         layer.propagate(x, discard=STEPS + 1)

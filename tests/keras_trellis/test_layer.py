@@ -50,7 +50,9 @@ def randomize(layer, seed=0, scale=0.4):
     rng = np.random.default_rng(seed)
     for variable in layer.trainable_variables:
         values = scale * rng.normal(size=variable.shape)
-        variable.assign(np.abs(values) + 0.3 if variable.path.endswith("_scale") else values)
+        variable.assign(
+            np.abs(values) + 0.3 if variable.path.endswith("_scale") else values
+        )
     return layer
 
 
@@ -96,7 +98,9 @@ def reference(
     collected = [each[:, discard:, UNITS - layer.output_units :] for each in collected]
     auxiliary = None
     if auxiliary_every:
-        auxiliary = tf.stack(collected if depth % every == 0 else collected[:-1], axis=1)
+        auxiliary = tf.stack(
+            collected if depth % every == 0 else collected[:-1], axis=1
+        )
     return Result(collected[-1].numpy(), states, auxiliary)
 
 
@@ -104,7 +108,9 @@ def assert_close(actual, expected, tolerance=1e-10):
     actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
     assert len(actual) == len(expected)
     for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance
+        )
 
 
 @st.composite
@@ -114,7 +120,9 @@ def architectures(draw, gates=("lstm", "gru", "tanh")):
         depth=draw(st.integers(1, 5)),
         gate=draw(st.sampled_from(gates)),
         kernel_size=draw(st.integers(1, 3)),
-        dilation_rate=draw(st.sampled_from([1, 2, (1, 2), (1, 2, 4), (3, 1, 2), (9,), (1, 20)])),
+        dilation_rate=draw(
+            st.sampled_from([1, 2, (1, 2), (1, 2, 4), (3, 1, 2), (9,), (1, 20)])
+        ),
         groups=draw(st.sampled_from([1, 1, 2, 3])),
         staggered=draw(st.booleans()),
         inject_every=draw(st.integers(1, 3)),
@@ -147,7 +155,11 @@ def test_equations(arguments, batch, steps, carried, auxiliary_every, discard):
     state = draw_state(arguments["gate"], batch) if carried else None
     if auxiliary_every:
         auxiliary_every = min(auxiliary_every, arguments["depth"])
-    call = dict(initial_state=state, auxiliary_every=auxiliary_every, discard=min(discard, steps))
+    call = dict(
+        initial_state=state,
+        auxiliary_every=auxiliary_every,
+        discard=min(discard, steps),
+    )
     outputs, states, auxiliary = layer.propagate(x, **call)
     expected = reference(layer, x, **call)
     assert_close(outputs, expected.outputs)
@@ -162,7 +174,10 @@ def test_gradients_of_gradients(gate):
     """As a gradient penalty needs them; against differences."""
     layer, x = make(gate=gate, dilation_rate=(1, 2)), tf.constant(draw_inputs())
     kernel = layer.recurrent_kernel
-    directions = [draw_inputs(seed=9), np.random.default_rng(8).normal(size=kernel.shape)]
+    directions = [
+        draw_inputs(seed=9),
+        np.random.default_rng(8).normal(size=kernel.shape),
+    ]
 
     def penalty(x):
         with tf.GradientTape() as tape:
@@ -175,7 +190,9 @@ def test_gradients_of_gradients(gate):
             tape.watch(x)
             total = penalty(x)
         slopes = tape.gradient(total, [x, kernel.value])
-        return tf.add_n([tf.reduce_sum(s * d) for s, d in zip(slopes, directions, strict=True)])
+        return tf.add_n(
+            [tf.reduce_sum(s * d) for s, d in zip(slopes, directions, strict=True)]
+        )
 
     def moved(distance):
         kernel.assign_add(distance * directions[1])
@@ -197,7 +214,9 @@ def test_gradients_of_gradients_are_refused_in_mixed_precision():
             tape.watch(x)
             total = tf.reduce_sum(layer(x, training=True))
         slope = tape.gradient(total, x)
-    with pytest.raises(LookupError, match="gradients of gradients are not there in mixed prec"):
+    with pytest.raises(
+        LookupError, match="gradients of gradients are not there in mixed prec"
+    ):
         outer.gradient(slope, x)
 
 
@@ -208,7 +227,9 @@ def test_call_is_propagate(gate):
     every = make(return_state=True, **arguments)
     last = make(return_sequences=False, **arguments)
     expected = reference(every, x, initial_state=state)
-    assert_close(list(every(x, initial_state=state)), [expected.outputs, *expected.states])
+    assert_close(
+        list(every(x, initial_state=state)), [expected.outputs, *expected.states]
+    )
     assert_close(last(x, initial_state=state), expected.outputs[:, -1])
     assert_close(last(x), reference(last, x).outputs[:, -1])
 
@@ -221,7 +242,10 @@ def test_a_call_returns_what_propagate_does(masked):
     call = dict(initial_state=state, mask=mask, auxiliary_every=2, discard=2)
     outputs, states, auxiliary = layer.propagate(x, **call)
     if masked:
-        outputs, auxiliary = outputs * mask[:, 2:, None], auxiliary * mask[:, None, 2:, None]
+        outputs, auxiliary = (
+            outputs * mask[:, 2:, None],
+            auxiliary * mask[:, None, 2:, None],
+        )
     assert_close(layer(x, **call), (outputs, *states, auxiliary))
     alone = make(output_units=4, zero_output_for_mask=masked)
     assert_close(alone(x, **call), (outputs, auxiliary))
@@ -243,8 +267,16 @@ def test_auxiliary_outputs_and_discarded_ones_in_a_functional_model():
     ("arguments", "call", "message"),
     [
         ({"return_sequences": False}, {"discard": 1}, "need `return_sequences=True`"),
-        ({"return_sequences": False}, {"auxiliary_every": 1}, "need `return_sequences=True`"),
-        ({"stateful": True}, {"auxiliary_every": 1}, "must be None with `stateful=True`"),
+        (
+            {"return_sequences": False},
+            {"auxiliary_every": 1},
+            "need `return_sequences=True`",
+        ),
+        (
+            {"stateful": True},
+            {"auxiliary_every": 1},
+            "must be None with `stateful=True`",
+        ),
         ({"stateful": True}, {"discard": 6}, "at most the number of steps, 5"),
     ],
 )
@@ -256,8 +288,13 @@ def test_a_call_refuses_what_the_layer_cannot_return(arguments, call, message):
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("go_backwards", [False, True])
-def test_the_last_output_alone_has_the_gradient_that_it_has_among_all(masked, go_backwards):
-    x, state = tf.constant(draw_inputs(steps=12)), [*map(tf.constant, draw_state("lstm"))]
+def test_the_last_output_alone_has_the_gradient_that_it_has_among_all(
+    masked, go_backwards
+):
+    x, state = (
+        tf.constant(draw_inputs(steps=12)),
+        [*map(tf.constant, draw_state("lstm"))],
+    )
     mask = np.arange(12) % 5 != 4 if masked else None
     mask = mask if mask is None else np.stack([mask, mask[::-1]])
 
@@ -285,7 +322,10 @@ def test_the_last_output_alone_has_the_gradient_that_it_has_among_all(masked, go
 @pytest.mark.parametrize("gate", N_STATES)
 def test_what_is_returned(return_sequences, return_state, gate):
     layer = make(
-        gate=gate, return_sequences=return_sequences, return_state=return_state, output_units=4
+        gate=gate,
+        return_sequences=return_sequences,
+        return_state=return_state,
+        output_units=4,
     )
     returned = layer(draw_inputs())
     if return_state:
@@ -300,7 +340,9 @@ def test_initial_state_comes_in_any_sequence(container):
     x, state = draw_inputs(), draw_state()
     expected = reference(layer, x, initial_state=state).outputs
     assert_close(layer(x, initial_state=container(state)), expected)
-    assert_close(layer(x, initial_state=container(tf.constant(s) for s in state)), expected)
+    assert_close(
+        layer(x, initial_state=container(tf.constant(s) for s in state)), expected
+    )
 
 
 def test_initial_state_of_a_gate_with_one_state_may_stand_alone():
@@ -315,7 +357,9 @@ def test_states_of_one_call_start_the_next():
     _, *states = layer(x[:, :4])
     expected = reference(layer, x[:, :4]).states
     second = reference(layer, x[:, 4:], initial_state=expected)
-    assert_close(list(layer(x[:, 4:], initial_state=states)), [second.outputs, *second.states])
+    assert_close(
+        list(layer(x[:, 4:], initial_state=states)), [second.outputs, *second.states]
+    )
 
 
 @pytest.mark.parametrize("gate", N_STATES)
@@ -326,7 +370,8 @@ def test_get_initial_state(gate):
     x = draw_inputs(4)
     assert_close(layer(x, initial_state=states), layer(x))
     dynamic = tf.function(
-        lambda n: layer.get_initial_state(n), input_signature=[tf.TensorSpec([], tf.int32)]
+        lambda n: layer.get_initial_state(n),
+        input_signature=[tf.TensorSpec([], tf.int32)],
     )
     assert_close(list(dynamic(4)), list(states))
 
@@ -350,9 +395,14 @@ def test_no_row():
 
 @pytest.mark.parametrize("kernel_size", [1, 2, 3])
 @pytest.mark.parametrize("weight_normalization", [False, True])
-def test_the_number_of_variables_does_not_depend_on_depth(kernel_size, weight_normalization):
+def test_the_number_of_variables_does_not_depend_on_depth(
+    kernel_size, weight_normalization
+):
     arguments = dict(kernel_size=kernel_size, weight_normalization=weight_normalization)
-    shallow, deep = make(depth=1, **arguments), make(depth=9, dilation_rate=(1, 2), **arguments)
+    shallow, deep = (
+        make(depth=1, **arguments),
+        make(depth=9, dilation_rate=(1, 2), **arguments),
+    )
     expected = {
         "kernel": (kernel_size, P, 4 * UNITS),
         "recurrent_kernel": (kernel_size, UNITS, 4 * UNITS),
@@ -382,7 +432,9 @@ def test_a_layer_that_fit_builds_has_the_lengths_of_its_kernels():
 def test_weight_normalization_changes_nothing_at_the_start(groups, kernel_size):
     arguments = dict(groups=groups, kernel_size=kernel_size, return_sequences=True)
     arguments |= dict(bias_initializer="random_normal")
-    normed = keras_trellis.TrellisLayer(UNITS, 3, weight_normalization=True, **arguments)
+    normed = keras_trellis.TrellisLayer(
+        UNITS, 3, weight_normalization=True, **arguments
+    )
     plain = keras_trellis.TrellisLayer(UNITS, 3, **arguments)
     x = draw_inputs()
     normed(x), plain(x)
@@ -411,9 +463,15 @@ def test_weights_that_are_set_keep_the_normalized_kernel_defined():
 @pytest.mark.parametrize("kernel_size", [1, 2, 3])
 @pytest.mark.parametrize("dilation_rate", [1, 3, (1, 2), (4, 1, 2)])
 def test_receptive_field(gate, kernel_size, dilation_rate):
-    layer = make(gate=gate, depth=4, kernel_size=kernel_size, dilation_rate=dilation_rate)
+    layer = make(
+        gate=gate, depth=4, kernel_size=kernel_size, dilation_rate=dilation_rate
+    )
     dilations = list(itertools.islice(itertools.cycle(tuple_of(dilation_rate)), 4))
-    reach = 1 + (kernel_size - 1) * sum(dilations) if kernel_size > 1 else 1 + sum(dilations[1:])
+    reach = (
+        1 + (kernel_size - 1) * sum(dilations)
+        if kernel_size > 1
+        else 1 + sum(dilations[1:])
+    )
     assert layer.receptive_field == reach
     steps = reach + 4
     x = tf.constant(draw_inputs(1, steps))
@@ -466,13 +524,18 @@ def make_either(request):
 
 @pytest.mark.parametrize("zero_output_for_mask", [False, True])
 def test_outputs_at_masked_steps(make_either, zero_output_for_mask):
-    layer = make_either(return_sequences=True, zero_output_for_mask=zero_output_for_mask)
+    layer = make_either(
+        return_sequences=True, zero_output_for_mask=zero_output_for_mask
+    )
     x, state = draw_inputs(5, 6), draw_state(batch=5)
     outputs = np.asarray(layer(x, mask=MASK, initial_state=state))
     for row, valid in enumerate(MASK):
         alone = (
             np.asarray(
-                layer(x[row : row + 1, valid], initial_state=[s[row : row + 1] for s in state])
+                layer(
+                    x[row : row + 1, valid],
+                    initial_state=[s[row : row + 1] for s in state],
+                )
             )[0]
             if valid.any()
             else np.zeros((0, UNITS))
@@ -483,7 +546,9 @@ def test_outputs_at_masked_steps(make_either, zero_output_for_mask):
             if is_valid:
                 last = outputs[row, t]
             else:
-                assert_close(outputs[row, t], np.zeros(UNITS) if zero_output_for_mask else last)
+                assert_close(
+                    outputs[row, t], np.zeros(UNITS) if zero_output_for_mask else last
+                )
 
 
 def test_states_of_masked_rows(make_either):
@@ -492,9 +557,13 @@ def test_states_of_masked_rows(make_either):
     returned = [np.asarray(r) for r in layer(x, mask=MASK, initial_state=state)]
     for row, valid in enumerate(MASK):
         if not valid.any():
-            assert_close([r[row] for r in returned], [np.zeros(UNITS), *[s[row] for s in state]])
+            assert_close(
+                [r[row] for r in returned], [np.zeros(UNITS), *[s[row] for s in state]]
+            )
             continue
-        alone = layer(x[row : row + 1, valid], initial_state=[s[row : row + 1] for s in state])
+        alone = layer(
+            x[row : row + 1, valid], initial_state=[s[row : row + 1] for s in state]
+        )
         assert_close([r[row] for r in returned], [np.asarray(a)[0] for a in alone])
 
 
@@ -503,7 +572,8 @@ def test_go_backwards(make_either):
     forwards = make_either(return_sequences=True, return_state=True)
     backwards = make_either(return_sequences=True, return_state=True, go_backwards=True)
     assert_close(
-        list(backwards(x, initial_state=state)), list(forwards(x[:, ::-1], initial_state=state))
+        list(backwards(x, initial_state=state)),
+        list(forwards(x[:, ::-1], initial_state=state)),
     )
     expected = list(forwards(x[:, ::-1], mask=MASK[:, ::-1], initial_state=state))
     assert_close(list(backwards(x, mask=MASK, initial_state=state)), expected)
@@ -515,9 +585,9 @@ def test_shape_and_mask_are_computed_as_in_keras(return_sequences, return_state)
     arguments = dict(return_sequences=return_sequences, return_state=return_state)
     ours, theirs = make(**arguments), lstm(**arguments)
     for shape in [(2, 5, P), (None, None, P), (4, None, P)]:
-        assert tf.nest.map_structure(str, _as_lists(ours.compute_output_shape(shape))) == (
-            tf.nest.map_structure(str, _as_lists(theirs.compute_output_shape(shape)))
-        )
+        assert tf.nest.map_structure(
+            str, _as_lists(ours.compute_output_shape(shape))
+        ) == (tf.nest.map_structure(str, _as_lists(theirs.compute_output_shape(shape))))
     x, mask = tf.constant(draw_inputs(5, 6)), tf.constant(MASK)
     got, expected = ours.compute_mask(x, mask), theirs.compute_mask(x, mask)
     assert_same_masks(got, expected)
@@ -544,7 +614,9 @@ def gradients(layer, x, cotangent, **call):
         tape.watch(x)
         returned = layer(x, **call)
         outputs, *states = returned if layer.return_state else [returned]
-        loss = tf.reduce_sum(outputs * cotangent) + sum(tf.reduce_sum(s) for s in states)
+        loss = tf.reduce_sum(outputs * cotangent) + sum(
+            tf.reduce_sum(s) for s in states
+        )
     return [g.numpy() for g in tape.gradient(loss, [x, *variables])]
 
 
@@ -571,12 +643,16 @@ def test_ragged_input_counts_as_right_padding():
     assert_close(list(layer(ragged)), [expected.outputs, *expected.states])
     traced = tf.function(
         layer.__call__,
-        input_signature=[tf.RaggedTensorSpec([None, None, P], tf.float64, ragged_rank=1)],
+        input_signature=[
+            tf.RaggedTensorSpec([None, None, P], tf.float64, ragged_rank=1)
+        ],
     )
     assert_close(list(traced(ragged)), [expected.outputs, *expected.states])
     state = draw_state(batch=4)
     expected = reference(layer, x, mask, initial_state=state)
-    assert_close(list(layer(ragged, initial_state=state)), [expected.outputs, *expected.states])
+    assert_close(
+        list(layer(ragged, initial_state=state)), [expected.outputs, *expected.states]
+    )
 
 
 # Streams and stateful layers: chunks are one long pass.
@@ -596,7 +672,9 @@ def stream(layer, x, cuts, mask=None):
 
 def cache_specs(layer):
     cache = layer.get_initial_cache(1)
-    return tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), cache)
+    return tf.nest.map_structure(
+        lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), cache
+    )
 
 
 def test_stream_in_graph_with_unknown_sizes_and_one_trace():
@@ -632,7 +710,12 @@ def test_single_steps_in_a_graph(jit_compile):
 
 @pytest.mark.parametrize(
     "steps, training, compiles",
-    [(9_000, True, True), (90, True, False), (None, True, False), (9_000, False, False)],
+    [
+        (9_000, True, True),
+        (90, True, False),
+        (None, True, False),
+        (9_000, False, False),
+    ],
 )
 def test_xla_is_for_training_on_much(steps, training, compiles):
     """A server has it switched off, and what is small would have to be compiled for too long."""
@@ -644,7 +727,9 @@ def test_xla_is_for_training_on_much(steps, training, compiles):
     assert any(each.attr["_XlaMustCompile"].b for each in functions) == compiles
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-10), ("mixed_bfloat16", 0.05)])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [("float64", 1e-10), ("mixed_bfloat16", 0.05)]
+)
 def test_a_stateful_layer_trains_on_single_steps(dtype, tolerance):
     """Its masks and gradients are those of a layer that remembers nothing but the same state."""
     found = []
@@ -657,10 +742,14 @@ def test_a_stateful_layer_trains_on_single_steps(dtype, tolerance):
         call = dict(initial_state=draw_state(), training=True)
         x = draw_inputs(steps=1)
         found.append(gradients(layer, tf.cast(x, layer.compute_dtype), 1, **call))
-        assert [each.dtype for each in found[-1][1:]] == [v.dtype for v in layer.variables[:3]]
+        assert [each.dtype for each in found[-1][1:]] == [
+            v.dtype for v in layer.variables[:3]
+        ]
     for got, expected in zip(*found, strict=True):
         assert np.abs(expected).max() > 0.1
-        np.testing.assert_allclose(got.astype(float), expected.astype(float), atol=tolerance)
+        np.testing.assert_allclose(
+            got.astype(float), expected.astype(float), atol=tolerance
+        )
 
 
 def test_stateful_batches_are_one_long_pass():
@@ -715,7 +804,13 @@ def test_stateful_with_an_initial_state_starts_from_it():
 
 def test_remembered_inputs_are_dropped_too():
     layer = keras_trellis.TrellisLayer(
-        UNITS, 1, stateful=True, return_sequences=True, use_bias=False, dropout=0.999, seed=0
+        UNITS,
+        1,
+        stateful=True,
+        return_sequences=True,
+        use_bias=False,
+        dropout=0.999,
+        seed=0,
     )
     layer(np.ones((1, 3, P)), training=True)
     # Nothing but the remembered inputs could reach this step, and the call's mask drops them.
@@ -786,7 +881,9 @@ def test_bidirectional(merge_mode, return_sequences):
 
 
 def test_bidirectional_states():
-    wrapper = keras.layers.Bidirectional(keras_trellis.TrellisLayer(UNITS, 3, return_state=True))
+    wrapper = keras.layers.Bidirectional(
+        keras_trellis.TrellisLayer(UNITS, 3, return_state=True)
+    )
     x = draw_inputs()
     _, *states = wrapper(x)
     expected = reference(wrapper.forward_layer, x).states
@@ -843,7 +940,9 @@ def test_fit_and_time_distributed():
     ids = np.random.default_rng(0).integers(0, 11, (32, 6))
     targets = ids.sum(1, keepdims=True) / 30.0
     model.compile(keras.optimizers.Adam(0.02), "mse")
-    history = model.fit(ids, targets, epochs=6, batch_size=16, verbose=0).history["loss"]
+    history = model.fit(ids, targets, epochs=6, batch_size=16, verbose=0).history[
+        "loss"
+    ]
     assert history[-1] < 0.7 * history[0]
     layer = make(return_sequences=False)
     x = np.random.default_rng(0).normal(size=(2, 3, 5, P))
@@ -882,7 +981,9 @@ def linear(units, p, kernel, recurrent_kernel, **arguments):
     )
     layer.build((None, None, p))
     layer.kernel.assign([tap * np.ones((p, units)) for tap in kernel])
-    layer.recurrent_kernel.assign([tap * np.ones((units, units)) for tap in recurrent_kernel])
+    layer.recurrent_kernel.assign(
+        [tap * np.ones((units, units)) for tap in recurrent_kernel]
+    )
     return layer
 
 
@@ -891,7 +992,10 @@ def assert_is_dropped(mask, rate, undropped=1.0):
     mask = np.asarray(mask)
     kept = undropped / (1 - rate)
     assert np.all((mask == 0) | np.isclose(mask, kept, rtol=1e-6))
-    assert abs((mask == 0).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / mask.size) + 1e-9
+    assert (
+        abs((mask == 0).mean() - rate)
+        < 5 * np.sqrt(rate * (1 - rate) / mask.size) + 1e-9
+    )
 
 
 def test_input_dropout_is_one_mask_for_all_steps():
@@ -925,7 +1029,9 @@ def test_recurrent_dropout_is_one_mask_for_all_steps_and_levels(depth):
 def test_recurrent_dropout_drops_the_history_that_enters_the_convolution():
     q = 30
     layer = linear(q, q, [0, 0], [np.eye(q), 0], depth=1, recurrent_dropout=0.3, seed=1)
-    outputs = layer(np.ones((20, 2, q)), initial_state=[np.ones((20, q))], training=True)
+    outputs = layer(
+        np.ones((20, 2, q)), initial_state=[np.ones((20, q))], training=True
+    )
     assert_is_dropped(outputs[:, 0], 0.3)
     assert not np.asarray(outputs[:, 1]).any()
 
@@ -961,7 +1067,14 @@ def test_weight_dropout_drops_the_past_taps_of_the_recurrent_kernel():
     past = layer(x, initial_state=[np.eye(q)], training=True)
     assert_is_dropped(past[:, 0], 0.4)
     layer = linear(
-        q, q, [0, np.eye(q)], [0, 1], depth=2, inject_every=2, weight_dropout=0.4, seed=1
+        q,
+        q,
+        [0, np.eye(q)],
+        [0, 1],
+        depth=2,
+        inject_every=2,
+        weight_dropout=0.4,
+        seed=1,
     )
     present = layer(np.eye(q)[:, None], training=True)
     assert np.array_equal(present[:, 0], np.ones((q, q)))
@@ -971,8 +1084,11 @@ def test_weight_dropout_drops_the_only_tap_there_is():
     q = 24
     layer = linear(q, q, [1], [0], depth=1, weight_dropout=0.4, seed=1)
     assert_is_dropped(layer(np.eye(q)[:, None], training=True)[:, 0], 0.4)
-    layer = linear(q, q, [np.eye(q)], [1], depth=2, inject_every=2, weight_dropout=0.4, seed=1)
-    two = np.asarray(layer(np.eye(q)[:, None], training=True)[:, 0])  # both kernels' masks
+    layer = linear(
+        q, q, [np.eye(q)], [1], depth=2, inject_every=2, weight_dropout=0.4, seed=1
+    )
+    # Both kernels' masks.
+    two = np.asarray(layer(np.eye(q)[:, None], training=True)[:, 0])
     assert_is_dropped(two[two.any(axis=1)] * 0.6, 0.4)
 
 
@@ -1033,7 +1149,9 @@ def test_seeds_repeat_eager_in_a_graph_and_under_xla():
 
     def run(wrap=lambda f: f, seed=7):
         layer = make(**DROPPING)
-        copy = keras_trellis.TrellisLayer.from_config(layer.get_config() | {"seed": seed})
+        copy = keras_trellis.TrellisLayer.from_config(
+            layer.get_config() | {"seed": seed}
+        )
         copy.build((None, None, P))
         randomize(copy)
         call = wrap(lambda x: copy(x, training=True))
@@ -1052,7 +1170,9 @@ def test_seeds_repeat_eager_in_a_graph_and_under_xla():
 
 
 def test_everything_dropped_stays_finite():
-    layer = make(weight_normalization=True, weight_dropout=0.999, recurrent_dropout=0.999, seed=1)
+    layer = make(
+        weight_normalization=True, weight_dropout=0.999, recurrent_dropout=0.999, seed=1
+    )
     got = gradients(layer, draw_inputs(), 1.0, training=True)
     assert all(np.isfinite(g).all() for g in got)
 
@@ -1083,7 +1203,9 @@ print("all masks differ")
 
 
 def test_no_two_replicas_share_a_mask():
-    done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", REPLICAS], capture_output=True, text=True
+    )
     assert done.stdout.strip().endswith("all masks differ"), done.stderr[-2000:]
 
 
@@ -1115,7 +1237,9 @@ def test_a_gate_of_the_users_own(tmp_path):
     x = draw_inputs()
     state = [np.random.default_rng(i).normal(size=(2, UNITS)) for i in range(3)]
     expected = reference(layer, x, initial_state=state)
-    assert_close(list(layer(x, initial_state=state)), [expected.outputs, *expected.states])
+    assert_close(
+        list(layer(x, initial_state=state)), [expected.outputs, *expected.states]
+    )
     assert layer.compute_output_shape((2, 5, P)) == ((2, 5, UNITS), *[(2, UNITS)] * 3)
     outputs, _ = stream(layer, x, [2])
     assert_close(outputs, reference(layer, x).outputs)

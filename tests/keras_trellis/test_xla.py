@@ -65,7 +65,9 @@ def runs(layer, *, every, discard, masked, state):
         with tf.GradientTape() as tape:
             tape.watch(x)
             results = run(x)
-            total = tf.add_n([tf.reduce_sum(tf.cast(each, tf.float32) ** 2) for each in results])
+            total = tf.add_n(
+                [tf.reduce_sum(tf.cast(each, tf.float32) ** 2) for each in results]
+            )
         variables = [variable.value for variable in layer.trainable_variables]
         return results, tape.gradient(total, [x, *variables])
 
@@ -74,21 +76,31 @@ def runs(layer, *, every, discard, masked, state):
 
 def assert_same(got, expected, tolerance):
     for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
-        one, other = tf.cast(one, tf.float32).numpy(), tf.cast(other, tf.float32).numpy()
+        one, other = (
+            tf.cast(one, tf.float32).numpy(),
+            tf.cast(other, tf.float32).numpy(),
+        )
         scale = max(1.0, np.abs(other).max(initial=0.0))
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * scale)
 
 
 @hypothesis.settings(
-    max_examples=2, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    max_examples=2,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 @hypothesis.given(drawn=layers(), known=st.booleans())
 @hypothesis.example(({"depth": 9, "return_sequences": False}, {}), True)
 @hypothesis.example(({"depth": 9, "return_sequences": True}, {"every": 4}), True)
 @hypothesis.example(
-    ({"depth": 20, "return_sequences": True, "recompute": True}, {"every": 4, "state": True}), False
+    (
+        {"depth": 20, "return_sequences": True, "recompute": True},
+        {"every": 4, "state": True},
+    ),
+    False,
 )
-def test_compiled_or_not_all_results_and_gradients_are_the_same(compiled_parts, drawn, known):
+def test_compiled_or_not_all_results_and_gradients_are_the_same(
+    compiled_parts, drawn, known
+):
     arguments, how = drawn
     layer = keras_trellis.TrellisLayer(4, **arguments, seed=0)
     layer.build([None, None, CHANNELS])
@@ -104,14 +116,18 @@ def test_compiled_or_not_all_results_and_gradients_are_the_same(compiled_parts, 
 
 
 def bidirectional():
-    return keras.layers.Bidirectional(keras_trellis.TrellisLayer(4, depth=5, gate="gru"))
+    return keras.layers.Bidirectional(
+        keras_trellis.TrellisLayer(4, depth=5, gate="gru")
+    )
 
 
 FITTED = {
     "last": lambda: keras_trellis.TrellisLayer(4, depth=8),
     "kernel_of_3": lambda: keras_trellis.TrellisLayer(4, depth=5, kernel_size=3),
     "dilations": lambda: keras_trellis.TrellisLayer(4, depth=12, dilation_rate=[1, 2]),
-    "backwards": lambda: keras_trellis.TrellisLayer(4, depth=5, dilation_rate=2, go_backwards=True),
+    "backwards": lambda: keras_trellis.TrellisLayer(
+        4, depth=5, dilation_rate=2, go_backwards=True
+    ),
     "bidirectional": bidirectional,
     "classifier": lambda: keras_trellis.TrellisClassifier(
         3, keras_trellis.TrellisLayer(8, depth=8)
@@ -128,7 +144,9 @@ def test_fit_compiled_ends_with_the_same_weights(name):
         keras.utils.set_random_seed(0)
         model = FITTED[name]()
         if not isinstance(model, keras.Model):
-            model = keras.Sequential([keras.Input([9, CHANNELS]), model, keras.layers.Dense(3)])
+            model = keras.Sequential(
+                [keras.Input([9, CHANNELS]), model, keras.layers.Dense(3)]
+            )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         steps = 2 if name == "last" else 1
         model.compile("sgd", loss, jit_compile=jit_compile, steps_per_execution=steps)
@@ -154,7 +172,9 @@ def test_a_language_model_of_the_papers_depth_is_fitted_compiled():
 
 
 def test_chunks_of_a_stream_under_xla():
-    layer = keras_trellis.TrellisLayer(4, depth=3, dilation_rate=[1, 2], return_sequences=True)
+    layer = keras_trellis.TrellisLayer(
+        4, depth=3, dilation_rate=[1, 2], return_sequences=True
+    )
     x = tf.random.stateless_normal([BATCH, 5, CHANNELS], [0, 1])
     expected = layer(x)
     stream = tf.function(layer.stream, jit_compile=True)
@@ -181,15 +201,21 @@ def test_gradients_of_gradients_under_xla():
 
     expected = second(x)
     assert np.abs(expected).max() > 1e-3
-    np.testing.assert_allclose(tf.function(second, jit_compile=True)(x), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        tf.function(second, jit_compile=True)(x), expected, atol=1e-6
+    )
 
 
 @pytest.mark.usefixtures("compiled_parts")
 def test_an_exported_model_needs_no_xla(tmp_path):
     """Known lengths are what we compile for."""
-    model = keras.Sequential([keras.Input([9, CHANNELS]), keras_trellis.TrellisLayer(4, depth=2)])
+    model = keras.Sequential(
+        [keras.Input([9, CHANNELS]), keras_trellis.TrellisLayer(4, depth=2)]
+    )
     model.export(tmp_path / "model", verbose=False)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        graph = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / "model")).graph_def
+        graph = tf.compat.v1.saved_model.load(
+            session, ["serve"], str(tmp_path / "model")
+        ).graph_def
     assert graph.library.function
     assert not any(each.attr["_XlaMustCompile"].b for each in graph.library.function)

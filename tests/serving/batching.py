@@ -50,11 +50,15 @@ class Batcher:
     def _answer(self, signature, tasks):
         requests, answers = zip(*tasks, strict=True)
         try:
-            outputs = self._run(signature, merged(requests, self._merge.allowed_batch_sizes))
+            outputs = self._run(
+                signature, merged(requests, self._merge.allowed_batch_sizes)
+            )
             sizes = [_rows(each) for each in requests]
             for answer, own in zip(answers, split(outputs, sizes), strict=True):
                 answer.set_result(own)
-        except tf.errors.OpError as error:  # one request's error is the answer to all of them
+        except (
+            tf.errors.OpError
+        ) as error:  # one request's error is the answer to all of them
             for answer in answers:
                 answer.set_exception(error)
 
@@ -77,7 +81,10 @@ def merged(requests, allowed_batch_sizes):
 
 
 def _widened(value, shape):
-    widths = [(0, 0), *((0, most - own) for most, own in zip(shape, value.shape[1:], strict=True))]
+    widths = [
+        (0, 0),
+        *((0, most - own) for most, own in zip(shape, value.shape[1:], strict=True)),
+    ]
     if not any(after for _, after in widths):
         return value
     if not value.size:

@@ -25,7 +25,21 @@ import tensorflow as tf
 from tests.serving.served import Arrays, Served, assert_row, rows_of
 
 INTEGERS = [-(2**31), -7, -1, 0, 1, 2, 5, 11, 12, 127, 128, 300, 2**16 + 1, 2**31 - 1]
-FLOATS = [-np.inf, -3e38, -1.0, -1e-45, 0.0, 1e-45, 1e-38, 0.3, 1.0, 1e9, 3e38, np.inf, np.nan]
+FLOATS = [
+    -np.inf,
+    -3e38,
+    -1.0,
+    -1e-45,
+    0.0,
+    1e-45,
+    1e-38,
+    0.3,
+    1.0,
+    1e9,
+    3e38,
+    np.inf,
+    np.nan,
+]
 TEXTS = [
     b"",
     b" ",
@@ -45,7 +59,9 @@ def drawn_text(random: np.random.Generator) -> bytes:
     """Returns some of `TEXTS`, or bytes, one after the other."""
     if random.random() < 0.2:
         return random.bytes(random.integers(20))
-    return b"".join(TEXTS[index] for index in random.integers(len(TEXTS), size=random.integers(4)))
+    return b"".join(
+        TEXTS[index] for index in random.integers(len(TEXTS), size=random.integers(4))
+    )
 
 
 class Cases:
@@ -75,10 +91,15 @@ class Cases:
 
     def _good(self, random: np.random.Generator, signature: str) -> Arrays:
         rows = int(random.choice([0, 1, 2, 3, 5]))
-        steps = int(random.choice([0, 1, 2, 3, 9, 140], p=[0.1, 0.2, 0.2, 0.2, 0.2, 0.1]))
+        steps = int(
+            random.choice([0, 1, 2, 3, 9, 140], p=[0.1, 0.2, 0.2, 0.2, 0.2, 0.1])
+        )
         request = {}
         for name, spec in self._model.inputs(signature).items():
-            shape = [rows, *(steps if size is None else size for size in spec.shape[1:])]
+            shape = [
+                rows,
+                *(steps if size is None else size for size in spec.shape[1:]),
+            ]
             values = _good_values(random, name, spec, shape)
             request[name] = values.astype(spec.dtype.as_numpy_dtype)
         if "lengths" in request:
@@ -118,8 +139,14 @@ def _hostile_shape(random: np.random.Generator, values: np.ndarray) -> np.ndarra
         lambda: values[..., None],
         lambda: values.reshape(-1),
         lambda: values[..., :0],
-        lambda: np.concatenate([values, values], axis=int(random.integers(values.ndim))),
-        lambda: np.zeros([], values.dtype) if values.dtype != object else np.array(b"a", object),
+        lambda: np.concatenate(
+            [values, values], axis=int(random.integers(values.ndim))
+        ),
+        lambda: (
+            np.zeros([], values.dtype)
+            if values.dtype != object
+            else np.array(b"a", object)
+        ),
     ]
     return changes[random.integers(len(changes))]()
 
@@ -127,7 +154,9 @@ def _hostile_shape(random: np.random.Generator, values: np.ndarray) -> np.ndarra
 def check(model: Served, signature: str, request: Arrays) -> None:
     """Asks, and raises AssertionError where what comes back is wrong."""
     sizes = {value.shape[:1] for value in request.values()}
-    alone = _alone(model, signature, request) if len(sizes) == 1 and sizes != {()} else None
+    alone = (
+        _alone(model, signature, request) if len(sizes) == 1 and sizes != {()} else None
+    )
     together = _asked(model, signature, request)
     if isinstance(together, str):
         named = re.search(rf"\b({'|'.join(request)})\b", together)
@@ -144,7 +173,9 @@ def check(model: Served, signature: str, request: Arrays) -> None:
 
 def _alone(model: Served, signature: str, request: Arrays) -> list[Arrays | str]:
     rows = len(next(iter(request.values())))
-    return [_asked(model, signature, rows_of(request, slice(i, i + 1))) for i in range(rows)]
+    return [
+        _asked(model, signature, rows_of(request, slice(i, i + 1))) for i in range(rows)
+    ]
 
 
 def _asked(model: Served, signature: str, request: Arrays) -> Arrays | str:
@@ -168,7 +199,10 @@ def ask(options: argparse.Namespace) -> int:
         try:
             check(model, signature, request)
         except Exception:
-            print({name: value.tolist() for name, value in request.items()}, file=sys.stderr)
+            print(
+                {name: value.tolist() for name, value in request.items()},
+                file=sys.stderr,
+            )
             raise
         number += 1
     return 0
@@ -177,7 +211,9 @@ def ask(options: argparse.Namespace) -> int:
 def watch(options: argparse.Namespace) -> int:
     """Runs `ask` in a process of its own; returns the exit status, and says what came of it."""
     command = [sys.executable, "-m", "tests.serving.fuzz", "--asks"]
-    command += [f"--{name}={value}" for name, value in vars(options).items() if name != "asks"]
+    command += [
+        f"--{name}={value}" for name, value in vars(options).items() if name != "asks"
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     lines = done.stdout.splitlines()
     print(f"seed {options.seed}: {len(lines)} cases")

@@ -15,7 +15,9 @@ from tests.serving import models
 from tests.serving.served import Arrays
 
 
-def answer(name: str, model: keras.Model, signature: str, row: Mapping[str, Any]) -> Arrays:
+def answer(
+    name: str, model: keras.Model, signature: str, row: Mapping[str, Any]
+) -> Arrays:
     """Returns what a row gets from a signature of one of `KINDS`, without padding."""
     if name in models.VOCABULARIES:
         answers = _LanguageModel(model, models.VOCABULARIES[name])
@@ -105,7 +107,9 @@ class _LanguageModel:
         cache = self._model.get_initial_cache(1)
         if not lengths:  # zeros are what the head is given of no text
             features = tf.zeros([1, self._model.trellis.output_units])
-            log_probs = self._model.head.log_probs(features, self._model.embedding.embeddings)
+            log_probs = self._model.head.log_probs(
+                features, self._model.embedding.embeddings
+            )
         else:
             log_probs, cache = self._model.prefill(ids[None, :lengths], cache)
         return _first_row({"log_probs": log_probs, **cache_arrays(cache, [lengths])})
@@ -119,7 +123,9 @@ class _LanguageModel:
         """After no text only: the model's own `generate` begins there."""
         prompt = ids[:lengths]
         unknown = self._vocabulary.index("<unk>") if "<unk>" in self._vocabulary else -2
-        forbidden = [unknown if index == -1 else index for index in settings["forbidden_ids"]]
+        forbidden = [
+            unknown if index == -1 else index for index in settings["forbidden_ids"]
+        ]
         drawn = self._model.generate(
             prompt[None],
             int(lengths + settings["max_length"]),
@@ -138,13 +144,19 @@ class _LanguageModel:
 
     def _cache(self, named: Mapping[str, np.ndarray]) -> Any:
         if "cache_inputs" not in named:
-            return tuple(named[each][None] for each in sorted(named) if each != "cache_steps")
+            return tuple(
+                named[each][None] for each in sorted(named) if each != "cache_steps"
+            )
 
         def states(name: str) -> tuple:
-            return tuple(named[each][None] for each in sorted(named) if each.startswith(name))
+            return tuple(
+                named[each][None] for each in sorted(named) if each.startswith(name)
+            )
 
         levels, state = states("cache_levels"), states("cache_state")
-        return Cache(named["cache_inputs"][None], levels, state, named["cache_steps"][None])
+        return Cache(
+            named["cache_inputs"][None], levels, state, named["cache_steps"][None]
+        )
 
     def _tokens(self, ids: np.ndarray) -> np.ndarray:
         return np.array([self._vocabulary[index].encode() for index in ids], object)
@@ -154,7 +166,9 @@ class _LanguageModel:
         for index in ids:
             ends = index == self._eos
             word = "\n" if ends else self._vocabulary[index]
-            text += word if ends or line_begins or " " in self._vocabulary else f" {word}"
+            text += (
+                word if ends or line_begins or " " in self._vocabulary else f" {word}"
+            )
             line_begins = ends
         return text.encode()
 

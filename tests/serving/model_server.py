@@ -28,7 +28,12 @@ from tests.serving import batching, rest
 
 _DEFAULT = "serving_default"
 # `Tensor::AsProtoField`, which the server fills its answers by: values, not the tensor's bytes.
-_FIELDS = {"float32": "float_val", "int32": "int_val", "int64": "int64_val", "object": "string_val"}
+_FIELDS = {
+    "float32": "float_val",
+    "int32": "int_val",
+    "int64": "int64_val",
+    "object": "string_val",
+}
 
 
 class Model:
@@ -41,7 +46,9 @@ class Model:
     def __init__(self, folder):
         self.name = Path(folder).name
         names = (each.name for each in Path(folder).iterdir())
-        self.version = max(int(name) for name in names if name.isascii() and name.isdecimal())
+        self.version = max(
+            int(name) for name in names if name.isascii() and name.isdecimal()
+        )
         self._loaded = tf.saved_model.load(str(Path(folder) / str(self.version)))
         self.metadata = get_model_metadata_pb2.SignatureDefMap()
         for name, function in self._loaded.signatures.items():
@@ -57,8 +64,12 @@ class Model:
     def check(self, name, version=None):
         """Raises NotFoundError where another model or another version is asked for."""
         if name != self.name or version not in (None, self.version):
-            asked = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise tf.errors.NotFoundError(None, None, f"Servable not found for request: {asked}")
+            asked = (
+                f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            )
+            raise tf.errors.NotFoundError(
+                None, None, f"Servable not found for request: {asked}"
+            )
 
     def predict(self, signature, inputs):
         """Returns what a signature answers, arrays by name."""
@@ -116,7 +127,9 @@ class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         with _told(context):
             spec = request.model_spec
             self._model.check(spec.name, _version(spec))
-            inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+            inputs = {
+                name: tf.make_ndarray(proto) for name, proto in request.inputs.items()
+            }
             outputs = self._model.predict(spec.signature_name, inputs)
             response = predict_pb2.PredictResponse()
             for name, value in outputs.items():
@@ -151,7 +164,9 @@ def _told(context):
     try:
         yield
     except tf.errors.OpError as error:
-        code = next(each for each in grpc.StatusCode if each.value[0] == error.error_code)
+        code = next(
+            each for each in grpc.StatusCode if each.value[0] == error.error_code
+        )
         context.abort(code, error.message)
 
 
@@ -172,7 +187,11 @@ def serve(model):
     """
     with grpc_server(_PredictionService(model)) as address:
         web = serving.make_server(
-            "127.0.0.1", 0, rest.Application(model), threaded=True, request_handler=_Silent
+            "127.0.0.1",
+            0,
+            rest.Application(model),
+            threaded=True,
+            request_handler=_Silent,
         )
         thread = threading.Thread(target=web.serve_forever, args=(0.05,))
         thread.start()
@@ -187,7 +206,8 @@ def serve(model):
 @contextlib.contextmanager
 def grpc_server(service):
     """Runs a `PredictionService`; yields its address."""
-    options = [("grpc.max_receive_message_length", 2**31 - 1)]  # as TensorFlow Serving sets it
+    # As TensorFlow Serving sets it.
+    options = [("grpc.max_receive_message_length", 2**31 - 1)]
     server = grpc.server(futures.ThreadPoolExecutor(8), options=options)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")

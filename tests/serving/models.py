@@ -31,7 +31,11 @@ LABELS = ["low", "mid", "high"]
 # Of the page's model: two tokens that a page must not obey, and a fact that it must not either.
 SCRIPT = "<script>document.title='taken'</script>"
 IMAGE = "<img/src=x/onerror=document.title='taken'>"
-FACTS = {"Trained on": "cats | mats", "Test perplexity": "12.34 (56 tokens)", "Made by": SCRIPT}
+FACTS = {
+    "Trained on": "cats | mats",
+    "Test perplexity": "12.34 (56 tokens)",
+    "Made by": SCRIPT,
+}
 PAGE_WORDS = ["<eos>", "the", "cat", "sat", "on", "mat", SCRIPT, IMAGE]
 
 
@@ -62,13 +66,17 @@ def _wide() -> keras.initializers.Initializer:
 def _trellis(**kwargs) -> TrellisLayer:
     wide = _wide()
     settings = {"output_units": 4, "dilation_rate": (1, 2), **kwargs}
-    return TrellisLayer(6, 3, kernel_initializer=wide, recurrent_initializer=wide, **settings)
+    return TrellisLayer(
+        6, 3, kernel_initializer=wide, recurrent_initializer=wide, **settings
+    )
 
 
 def _language_model(size: int, layer: Any, **kwargs) -> TrellisLM:
     keras.utils.set_random_seed(7)
     embeddings = keras.initializers.RandomNormal(stddev=1.0)
-    return TrellisLM(size, layer, embedding_units=4, embeddings_initializer=embeddings, **kwargs)
+    return TrellisLM(
+        size, layer, embedding_units=4, embeddings_initializer=embeddings, **kwargs
+    )
 
 
 def _mixture() -> TrellisLM:
@@ -117,13 +125,19 @@ KINDS = {
 }
 MODELS = {
     **KINDS,
-    "words": Model(lambda: _language_model(9, _trellis()), ["<eos>", "<unk>", *"abcdef", "é"]),
+    "words": Model(
+        lambda: _language_model(9, _trellis()), ["<eos>", "<unk>", *"abcdef", "é"]
+    ),
     "page": Model(lambda: _of_random_weights(8, seed=0), PAGE_WORDS, {"facts": FACTS}),
     "page_characters": Model(
-        lambda: _of_random_weights(5, seed=1), ["<eos>", " ", "a", "b", "<unk>"], {"facts": FACTS}
+        lambda: _of_random_weights(5, seed=1),
+        ["<eos>", " ", "a", "b", "<unk>"],
+        {"facts": FACTS},
     ),
 }
-VOCABULARIES = {name: kind.vocabulary for name, kind in KINDS.items() if kind.vocabulary}
+VOCABULARIES = {
+    name: kind.vocabulary for name, kind in KINDS.items() if kind.vocabulary
+}
 
 
 class Exports(Mapping[str, Path]):
@@ -154,7 +168,9 @@ def _export(model: Model, folder: Path) -> None:
     if model.vocabulary is None:
         export.export_classifier(model.make(), folder, **model.options)
     else:
-        export.export_language_model(model.make(), model.vocabulary, folder, **model.options)
+        export.export_language_model(
+            model.make(), model.vocabulary, folder, **model.options
+        )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,12 @@ from werkzeug.wrappers import Request, Response
 
 _PREDICT = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict")
 _DESCRIBE = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(/metadata)?")
-_STATUS = {"NOT_FOUND": 404, "INTERNAL": 500, "DEADLINE_EXCEEDED": 504, "UNAVAILABLE": 503}
+_STATUS = {
+    "NOT_FOUND": 404,
+    "INTERNAL": 500,
+    "DEADLINE_EXCEEDED": 504,
+    "UNAVAILABLE": 503,
+}
 
 
 class Application:
@@ -26,8 +31,13 @@ class Application:
             body, status = self._answer(request), 200
         except tf.errors.OpError as error:
             code = _name(error.error_code)
-            body, status = f'{{ "error": "{c_escape(error.message)}" }}', _STATUS.get(code, 400)
-        return Response(body, status, content_type="application/json")(environ, start_response)
+            body, status = (
+                f'{{ "error": "{c_escape(error.message)}" }}',
+                _STATUS.get(code, 400),
+            )
+        return Response(body, status, content_type="application/json")(
+            environ, start_response
+        )
 
     def _answer(self, request):
         if request.method == "POST" and (found := _PREDICT.fullmatch(request.path)):
@@ -44,16 +54,22 @@ class Application:
         self._model.check(name, version and int(version))
         signature = request.get("signature_name", "serving_default")
         if signature not in self._model.metadata.signature_def:
-            raise invalid(f'Serving signature name: "{signature}" not found in signature def')
+            raise invalid(
+                f'Serving signature name: "{signature}" not found in signature def'
+            )
         infos = self._model.metadata.signature_def[signature].inputs
         if "instances" in request:
-            outputs = self._model.predict(signature, from_rows(request["instances"], infos))
+            outputs = self._model.predict(
+                signature, from_rows(request["instances"], infos)
+            )
             return json.dumps({"predictions": to_rows(outputs)})
         if "inputs" not in request:
             raise invalid("Missing 'inputs' or 'instances' key")
         outputs = self._model.predict(signature, from_columns(request["inputs"], infos))
         columns = {name: to_json(name, value) for name, value in outputs.items()}
-        return json.dumps({"outputs": columns if len(columns) > 1 else columns.popitem()[1]})
+        return json.dumps(
+            {"outputs": columns if len(columns) > 1 else columns.popitem()[1]}
+        )
 
     def _describe(self, name, version, metadata):
         self._model.check(name, version and int(version))
@@ -68,7 +84,9 @@ class Application:
             always_print_fields_with_no_presence=True,
         )
         spec = {"name": self._model.name, "signature_name": "", "version": version}
-        return json.dumps({"model_spec": spec, "metadata": {"signature_def": signatures}})
+        return json.dumps(
+            {"model_spec": spec, "metadata": {"signature_def": signatures}}
+        )
 
 
 def invalid(message):
@@ -76,7 +94,9 @@ def invalid(message):
 
 
 def _name(code):
-    names = {value: name for name, value in vars(tf.errors).items() if isinstance(value, int)}
+    names = {
+        value: name for name, value in vars(tf.errors).items() if isinstance(value, int)
+    }
     return names[code]
 
 
@@ -144,7 +164,9 @@ def _scalar(value, dtype):
     number = (int, float) if dtype.is_floating else int
     if dtype != tf.string and isinstance(value, number) and not isinstance(value, bool):
         return value
-    raise invalid(f"JSON Value: {json.dumps(value)} is not of expected type: {dtype.name}")
+    raise invalid(
+        f"JSON Value: {json.dumps(value)} is not of expected type: {dtype.name}"
+    )
 
 
 def to_rows(outputs):
@@ -152,7 +174,9 @@ def to_rows(outputs):
     lists = {name: to_json(name, value) for name, value in outputs.items()}
     if len(lists) == 1:
         return lists.popitem()[1]
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    return [
+        dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)
+    ]
 
 
 def to_json(name, value):

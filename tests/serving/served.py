@@ -22,7 +22,9 @@ class Served:
         """Calls a signature with all its inputs, cast to their dtypes."""
         function = self._signatures[signature]
         specs = function.structured_input_signature[1]
-        tensors = {name: tf.constant(request[name], specs[name].dtype) for name in specs}
+        tensors = {
+            name: tf.constant(request[name], specs[name].dtype) for name in specs
+        }
         return {name: value.numpy() for name, value in function(**tensors).items()}
 
     def signatures(self) -> list[str]:
@@ -55,10 +57,23 @@ def ragged(rows: list[list[int]], width: int | None = None) -> Arrays:
 
 def sampling(rows: int, **settings: Any) -> Arrays:
     """Returns the settings of `generate`: those given, one for all rows or one a row."""
-    usual = {"temperature": 1, "top_k": 0, "top_p": 1, "seed": 1, "max_length": 4, "stop_id": -1}
+    usual = {
+        "temperature": 1,
+        "top_k": 0,
+        "top_p": 1,
+        "seed": 1,
+        "max_length": 4,
+        "stop_id": -1,
+    }
     forbidden = np.atleast_1d(settings.pop("forbidden_ids", -2))  # `[F]` or `[rows, F]`
-    values = {name: np.broadcast_to(value, [rows]) for name, value in {**usual, **settings}.items()}
-    return {**values, "forbidden_ids": np.broadcast_to(forbidden, [rows, forbidden.shape[-1]])}
+    values = {
+        name: np.broadcast_to(value, [rows])
+        for name, value in {**usual, **settings}.items()
+    }
+    return {
+        **values,
+        "forbidden_ids": np.broadcast_to(forbidden, [rows, forbidden.shape[-1]]),
+    }
 
 
 def rows_of(request: Mapping[str, np.ndarray], rows: Any) -> Arrays:
@@ -66,7 +81,9 @@ def rows_of(request: Mapping[str, np.ndarray], rows: Any) -> Arrays:
     return {name: value[rows] for name, value in request.items()}
 
 
-def assert_row(actual: Mapping[str, Any], expected: Mapping[str, Any], tolerance=1e-5) -> None:
+def assert_row(
+    actual: Mapping[str, Any], expected: Mapping[str, Any], tolerance=1e-5
+) -> None:
     """Asserts that two answers to one row are the same but for padding, which either may have."""
     assert actual.keys() == expected.keys()
     for name in expected:
@@ -75,6 +92,8 @@ def assert_row(actual: Mapping[str, Any], expected: Mapping[str, Any], tolerance
         assert {*got[size:].flat, *value[size:].flat} <= {0, -1, b""}, name
         got, value = got[:size], value[:size]
         if value.dtype.kind == "f":
-            np.testing.assert_allclose(got, value, rtol=tolerance, atol=tolerance, err_msg=name)
+            np.testing.assert_allclose(
+                got, value, rtol=tolerance, atol=tolerance, err_msg=name
+            )
         else:
             np.testing.assert_array_equal(got, value, err_msg=name)

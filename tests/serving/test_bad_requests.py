@@ -60,7 +60,9 @@ def test_no_rows(words, characters, sequences, good):
         answer = words(signature, rows_of(request, slice(0)))
         assert {len(value) for value in answer.values()} == {0}
         assert words.inputs(signature).keys() == request.keys()
-    answer = sequences("serve", {"sequences": np.zeros([0, 4, 2]), "lengths": np.zeros([0])})
+    answer = sequences(
+        "serve", {"sequences": np.zeros([0, 4, 2]), "lengths": np.zeros([0])}
+    )
     assert {len(value) for value in answer.values()} == {0}
 
 
@@ -73,10 +75,14 @@ def test_text_without_tokens(words, text):
         answer["next_probabilities"][0], np.sort(np.exp(first))[::-1][:10], rtol=1e-5
     )
     answer = words("score", {"text": [text]})
-    assert answer["nll"].shape == (1, 0) and answer["total"] == 0 and answer["count"] == 0
+    assert (
+        answer["nll"].shape == (1, 0) and answer["total"] == 0 and answer["count"] == 0
+    )
 
 
-@pytest.mark.parametrize("text", [b"\xff\xfe", b"a\xc3", b"\x80", b"zz", b"\x00", b"a\x00b"])
+@pytest.mark.parametrize(
+    "text", [b"\xff\xfe", b"a\xc3", b"\x80", b"zz", b"\x00", b"a\x00b"]
+)
 def test_unknown_tokens(words, characters, text):
     answer = words("score", {"text": [text, b"a zz b"]})
     told = text.decode(errors="replace").encode()
@@ -89,7 +95,11 @@ def test_unknown_tokens(words, characters, text):
     # Without <unk> it is an error.
     for signature in TEXT:
         refused(
-            characters, signature, {"text": [b"ab", text]}, "`text`", "symbols of the vocabulary"
+            characters,
+            signature,
+            {"text": [b"ab", text]},
+            "`text`",
+            "symbols of the vocabulary",
         )
 
 
@@ -98,7 +108,14 @@ def test_unknown_tokens(words, characters, text):
 def test_ids_and_lengths_out_of_range(words, signature, bad):
     refused(words, signature, ragged([[1], [2, bad]]), "`ids`", "[0, 12)", f"[{bad}]")
     lengths = {"ids": np.ones([2, 2]), "lengths": [1, bad]}
-    refused(words, signature, lengths, "`lengths`", "from 0 to the number of columns", f"[{bad}]")
+    refused(
+        words,
+        signature,
+        lengths,
+        "`lengths`",
+        "from 0 to the number of columns",
+        f"[{bad}]",
+    )
 
 
 def test_ids_after_a_rows_end_are_not_read(words):
@@ -117,7 +134,10 @@ def test_ids_after_a_rows_end_are_not_read(words):
         ("lengths", 0, "from 1 to the number of columns"),
         ("lengths", 3, "from 1 to the number of columns"),
         ("lengths", LOW, "from 1 to the number of columns"),
-        *(("temperature", bad, "a number of at least 0") for bad in (-1, NAN, INF, -INF)),
+        *(
+            ("temperature", bad, "a number of at least 0")
+            for bad in (-1, NAN, INF, -INF)
+        ),
         *(("top_k", bad, "at least 0") for bad in (-1, LOW)),
         *(("top_p", bad, "in (0, 1]") for bad in (0, -1, 1.5, NAN, INF)),
         *(("max_length", bad, "from 1 to 65536") for bad in (0, -1, LOW, 65537, HIGH)),
@@ -154,7 +174,13 @@ def test_all_tokens_forbidden(words, characters, good):
     size = len(models.CHARACTERS)
     settings = sampling(1, forbidden_ids=range(size))
     request = {**ragged([[1]]), **settings, **characters.no_text(1)}
-    refused(characters, "generate", request, "`forbidden_ids`", f"less than all {size} tokens")
+    refused(
+        characters,
+        "generate",
+        request,
+        "`forbidden_ids`",
+        f"less than all {size} tokens",
+    )
 
 
 @pytest.mark.parametrize("bad", [0, 1e-45, 1e-38, 1e-30])
@@ -175,7 +201,9 @@ def test_rows_that_do_not_agree(words, good):
         for name in request:
             bad = {**request, name: request[name][:1]}
             sizes = [1 if each == name else 2 for each in words.inputs(signature)]
-            with pytest.raises(tf.errors.InvalidArgumentError, match="one row each") as error:
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match="one row each"
+            ) as error:
                 words(signature, bad)
             names, received = re.search(
                 r"\[([^[]*) must have .*:\] \[(.*?)\]", str(error.value)
@@ -188,13 +216,31 @@ def test_a_wrong_shape(words, characters, sequences, good):
     for model in (words, characters):
         for signature in TEXT:
             for text in ("a", [["a"]]):
-                refused(model, signature, {"text": text}, "tensor text", "expected shape [?]")
+                refused(
+                    model,
+                    signature,
+                    {"text": text},
+                    "tensor text",
+                    "expected shape [?]",
+                )
     for signature, request in good.items():
         for name, spec in words.inputs(signature).items():
             for bad in (request[name][..., None], np.zeros([])):
-                expected = f"expected shape {str(spec.shape.as_list()).replace('None', '?')}"
-                refused(words, signature, {**request, name: bad}, name, expected.replace(", ", ","))
-    for name in ("cache_inputs", "cache_levels_0", "cache_levels_1"):  # those of another model
+                expected = (
+                    f"expected shape {str(spec.shape.as_list()).replace('None', '?')}"
+                )
+                refused(
+                    words,
+                    signature,
+                    {**request, name: bad},
+                    name,
+                    expected.replace(", ", ","),
+                )
+    for name in (
+        "cache_inputs",
+        "cache_levels_0",
+        "cache_levels_1",
+    ):  # those of another model
         bad = np.concatenate([good["step"][name]] * 2, axis=1)
         refused(words, "step", {**good["step"], name: bad}, name, "expected shape")
     bad = {"sequences": np.zeros([1, 4, 3]), "lengths": [4]}
@@ -215,14 +261,25 @@ def test_numbers_that_are_none_in_sequences(sequences, bad):
 @pytest.mark.parametrize("bad", [0, -1, 5, LOW, HIGH])
 def test_lengths_of_sequences(sequences, bad):
     request = {"sequences": np.ones([2, 4, 2]), "lengths": [4, bad]}
-    refused(sequences, "serve", request, "`lengths`", "from 1 to the number of steps", f"[{bad}]")
+    refused(
+        sequences,
+        "serve",
+        request,
+        "`lengths`",
+        "from 1 to the number of steps",
+        f"[{bad}]",
+    )
 
 
 def test_a_long_text(words):
     text = "a b c d e f g h i j " * 10_000
     answer = words("score", {"text": [text]})
     assert answer["count"] == 100_000 and np.isfinite(answer["nll"]).all()
-    np.testing.assert_allclose(answer["total"], answer["nll"].astype("float64").sum(), rtol=1e-6)
+    np.testing.assert_allclose(
+        answer["total"], answer["nll"].astype("float64").sum(), rtol=1e-6
+    )
     # After its memory has filled with it, a text that repeats is worth the same each time.
     again = answer["nll"].reshape(-1, 10)[10:]
-    np.testing.assert_allclose(again, np.broadcast_to(again[:1], again.shape), atol=1e-5)
+    np.testing.assert_allclose(
+        again, np.broadcast_to(again[:1], again.shape), atol=1e-5
+    )

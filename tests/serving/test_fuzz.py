@@ -13,7 +13,9 @@ SECONDS = float(os.environ.get("FUZZ_SECONDS", "6"))
 
 @pytest.mark.parametrize("name", ["tied", "sequences"])
 def test_hostile_requests(exports, capfd, name):
-    status = fuzz.main([f"--model={exports[name]}", f"--seconds={SECONDS / 2}", "--seed=1"])
+    status = fuzz.main(
+        [f"--model={exports[name]}", f"--seconds={SECONDS / 2}", "--seed=1"]
+    )
     told = capfd.readouterr()
     assert status == 0, f"{told.out}\n{told.err[-5000:]}"
 
@@ -33,7 +35,11 @@ def test_rows_that_meet_are_found(tmp_path, capfd):
     told = capfd.readouterr()
     assert "seed 0" in told.out and "exit status 1" in told.out
     number, signature = re.search(r"case (\d+) (\w+):", told.out).groups()
-    assert signature == "serving_default" and "greatest" in told.err and "numbers" in told.err
+    assert (
+        signature == "serving_default"
+        and "greatest" in told.err
+        and "numbers" in told.err
+    )
     # The case can be had again.
     assert fuzz.main([f"--model={tmp_path}", "--seconds=5", f"--first={number}"]) == 1
     assert "seed 0: 1 cases" in capfd.readouterr().out

@@ -20,7 +20,11 @@ def reached(nodes, library):
     found, ahead = set(), functions_of(nodes, library)
     while ahead:
         found |= ahead
-        ahead = {name for each in ahead for name in functions_of(library[each].node_def, library)}
+        ahead = {
+            name
+            for each in ahead
+            for name in functions_of(library[each].node_def, library)
+        }
         ahead -= found
     return found
 
@@ -36,7 +40,9 @@ def graph_of(folder):
 def test_a_graph_has_no_function_that_nothing_calls(exports, name):
     nodes, library = graph_of(exports[name])
     # Those with which TensorFlow makes the tables of a vocabulary, and frees them.
-    resources = {each for each in library if "_creator_" in each or "_destroyer_" in each}
+    resources = {
+        each for each in library if "_creator_" in each or "_destroyer_" in each
+    }
     assert reached(nodes, library) == {*library} - resources
 
 

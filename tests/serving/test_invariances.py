@@ -56,12 +56,22 @@ def batches(model):
     }
 
 
-SIGNATURES = ("serving_default", "tokenize", "score", "score_ids", "prefill", "step", "generate")
+SIGNATURES = (
+    "serving_default",
+    "tokenize",
+    "score",
+    "score_ids",
+    "prefill",
+    "step",
+    "generate",
+)
 
 
 def assert_same(actual, expected):
     """Asserts that answers to the same rows are the same but for padding."""
-    assert {len(value) for value in actual.values()} == {len(value) for value in expected.values()}
+    assert {len(value) for value in actual.values()} == {
+        len(value) for value in expected.values()
+    }
     for row in range(len(next(iter(expected.values())))):
         assert_row(rows_of(actual, row), rows_of(expected, row))
 
@@ -86,7 +96,10 @@ def test_padding_changes_nothing(model, batches, signature):
 def long_rows():
     """Ids whose lengths stand around the edges of the chunks that are read at once."""
     random = np.random.default_rng(0)
-    return [random.integers(V, size=size).tolist() for size in (1, 127, 128, 129, 256, 257, 400)]
+    return [
+        random.integers(V, size=size).tolist()
+        for size in (1, 127, 128, 129, 256, 257, 400)
+    ]
 
 
 def test_a_score_is_that_of_one_pass(of_a_layer, long_rows):
@@ -96,7 +109,9 @@ def test_a_score_is_that_of_one_pass(of_a_layer, long_rows):
         ids = np.array([row])
         nll = keras_model.score(ids[:, :-1], ids[:, 1:])[0] if len(row) > 1 else [[]]
         expected = np.concatenate([[0], nll[0]])
-        np.testing.assert_allclose(answer["nll"][index, : len(row)], expected, atol=1e-5)
+        np.testing.assert_allclose(
+            answer["nll"][index, : len(row)], expected, atol=1e-5
+        )
         assert not answer["nll"][index, len(row) :].any()
         np.testing.assert_allclose(answer["total"][index], expected.sum(), rtol=1e-5)
         assert answer["count"][index] == len(row) - 1
@@ -113,9 +128,13 @@ def test_text_is_scored_as_its_ids_after_a_line_break(model, batches):
     log_probs = model("prefill", ids)["log_probs"]
     best = np.argsort(-log_probs, axis=1)[:, :10]
     tokens = np.array(models.WORDS)[best]
-    assert [[each.decode() for each in row] for row in described["next_tokens"]] == tokens.tolist()
+    assert [
+        [each.decode() for each in row] for row in described["next_tokens"]
+    ] == tokens.tolist()
     probabilities = np.exp(np.take_along_axis(log_probs, best, axis=1))
-    np.testing.assert_allclose(described["next_probabilities"], probabilities, rtol=1e-5)
+    np.testing.assert_allclose(
+        described["next_probabilities"], probabilities, rtol=1e-5
+    )
 
 
 @hypothesis.given(
@@ -154,7 +173,11 @@ def test_one_call_of_generate_is_two(of_a_layer):
 def test_a_read_prompt_is_continued_as_an_unread_one(model):
     settings = sampling(1, seed=3, max_length=6)
     row = PROMPTS[2]
-    read = {**ragged([row[-1:]]), **settings, **cache_of(model("prefill", ragged([row[:-1]])))}
+    read = {
+        **ragged([row[-1:]]),
+        **settings,
+        **cache_of(model("prefill", ragged([row[:-1]]))),
+    }
     assert_same(
         model("generate", read),
         model("generate", {**ragged([row]), **settings, **model.no_text(1)}),
@@ -164,8 +187,12 @@ def test_a_read_prompt_is_continued_as_an_unread_one(model):
 def test_generate_is_the_models_own(of_a_layer):
     model, keras_model = of_a_layer
     for seed in (0, 2**63 - 1, -(2**63)):
-        settings = sampling(1, temperature=0.8, top_k=8, top_p=0.95, seed=seed, max_length=20)
-        answer = model("generate", {**ragged(PROMPTS[:1]), **settings, **model.no_text(1)})
+        settings = sampling(
+            1, temperature=0.8, top_k=8, top_p=0.95, seed=seed, max_length=20
+        )
+        answer = model(
+            "generate", {**ragged(PROMPTS[:1]), **settings, **model.no_text(1)}
+        )
         own = keras_model.generate(
             np.array(PROMPTS[:1]), 23, temperature=0.8, top_k=8, top_p=0.95, seed=seed
         )
@@ -174,7 +201,10 @@ def test_generate_is_the_models_own(of_a_layer):
 
 def test_generation_ends_at_the_stop_symbol(model):
     rows = 6
-    free = {**ragged([[3, 1]] * rows), **sampling(rows, seed=range(rows), max_length=12)}
+    free = {
+        **ragged([[3, 1]] * rows),
+        **sampling(rows, seed=range(rows), max_length=12),
+    }
     free |= model.no_text(rows)
     endless = model("generate", free)
     stops = endless["ids"][:, 5]
@@ -182,7 +212,9 @@ def test_generation_ends_at_the_stop_symbol(model):
     for row, stop in enumerate(stops):
         size = endless["ids"][row].tolist().index(stop) + 1
         assert ended["lengths"][row] == size
-        np.testing.assert_array_equal(ended["ids"][row, :size], endless["ids"][row, :size])
+        np.testing.assert_array_equal(
+            ended["ids"][row, :size], endless["ids"][row, :size]
+        )
         assert (ended["ids"][row, size:] == -1).all()
         # Its cache is that after all but the stop symbol, whatever the others did meanwhile.
         read = model("prefill", ragged([[3, 1, *ended["ids"][row, : size - 1]]]))
@@ -194,7 +226,9 @@ def test_what_is_forbidden_is_not_written(model):
 
     def written(*forbidden):
         request = {**ragged([[3, 1]] * rows), **model.no_text(rows)}
-        settings = sampling(rows, seed=range(rows), max_length=30, forbidden_ids=forbidden)
+        settings = sampling(
+            rows, seed=range(rows), max_length=30, forbidden_ids=forbidden
+        )
         return model("generate", {**request, **settings})["ids"]
 
     free = written(-2)
@@ -230,7 +264,11 @@ def test_words_that_the_vocabulary_lacks_are_counted_and_told(model, characters)
 
 
 def test_greedy_generation_takes_the_most_probable(model):
-    request = {**ragged([[3, 1]]), **sampling(1, temperature=0, max_length=5), **model.no_text(1)}
+    request = {
+        **ragged([[3, 1]]),
+        **sampling(1, temperature=0, max_length=5),
+        **model.no_text(1),
+    }
     row = [3, 1]
     for token in model("generate", request)["ids"][0]:
         assert token == model("prefill", ragged([row]))["log_probs"][0].argmax()
@@ -238,17 +276,24 @@ def test_greedy_generation_takes_the_most_probable(model):
 
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-SPACED = st.text(st.sampled_from("ab\n\r\t \x0b\x0c\x1c\x1f\x85\xa0\u1680\u2003\u2028\u3000\u200b"))
+SPACED = st.text(
+    st.sampled_from("ab\n\r\t \x0b\x0c\x1c\x1f\x85\xa0\u1680\u2003\u2028\u3000\u200b")
+)
 
 
 @hypothesis.given(texts=st.lists(UNICODE | SPACED, max_size=4))
 @hypothesis.settings(max_examples=60)
 def test_words_are_those_of_python(model, texts):
-    answer = model("tokenize", {"text": np.array([text.encode() for text in texts], object)})
+    answer = model(
+        "tokenize", {"text": np.array([text.encode() for text in texts], object)}
+    )
     unknown = models.WORDS.index("<unk>")
     for index, text in enumerate(texts):
         words = text.replace("\n", " <eos> ").split()
-        ids = [models.WORDS.index(word) if word in models.WORDS else unknown for word in words]
+        ids = [
+            models.WORDS.index(word) if word in models.WORDS else unknown
+            for word in words
+        ]
         assert answer["lengths"][index] == len(ids)
         assert answer["ids"][index, : len(ids)].tolist() == ids
 
@@ -256,7 +301,11 @@ def test_words_are_those_of_python(model, texts):
 @hypothesis.given(texts=st.lists(st.text("abcd é日\n", max_size=20), max_size=4))
 @hypothesis.settings(max_examples=20)
 def test_characters_are_those_of_python(characters, texts):
-    answer = characters("tokenize", {"text": np.array([text.encode() for text in texts], object)})
+    answer = characters(
+        "tokenize", {"text": np.array([text.encode() for text in texts], object)}
+    )
     for index, text in enumerate(texts):
-        ids = [models.CHARACTERS.index("<eos>" if each == "\n" else each) for each in text]
+        ids = [
+            models.CHARACTERS.index("<eos>" if each == "\n" else each) for each in text
+        ]
         assert answer["ids"][index, : answer["lengths"][index]].tolist() == ids

@@ -30,7 +30,8 @@ TEXTS = {
     "adaptive": ["ab é日\nc", "", "da"],
 }
 ROWS = [[3, 1, 7, 5, 4], [2], [0, 6]]
-ONE_OF_EACH = ("tokenize", "score_ids", "step", "generate")  # kinds of inputs: text, ids, caches
+# Kinds of inputs: text, ids, caches.
+ONE_OF_EACH = ("tokenize", "score_ids", "step", "generate")
 
 
 def language_model_requests(name, model):
@@ -48,7 +49,10 @@ def language_model_requests(name, model):
     )
     prompts = ragged([row[:-1] for row in ROWS])
     caches = [
-        {"ids": row[-1], **answer(name, model, "prefill", {"ids": np.array(row), "lengths": n})}
+        {
+            "ids": row[-1],
+            **answer(name, model, "prefill", {"ids": np.array(row), "lengths": n}),
+        }
         for row, n in zip(ROWS, prompts["lengths"], strict=True)
     ]
     step = {key: np.stack([each[key] for each in caches]) for key in caches[0]}
@@ -61,9 +65,15 @@ def language_model_requests(name, model):
         "step": step,
         "generate": {**ragged(ROWS), **settings, **empty},
     }
-    if name in ("tied", "adaptive"):  # words and characters; else what depends on head and layer
+    if name in (
+        "tied",
+        "adaptive",
+    ):  # words and characters; else what depends on head and layer
         return requests
-    return {signature: requests[signature] for signature in ("serving_default", "step", "generate")}
+    return {
+        signature: requests[signature]
+        for signature in ("serving_default", "step", "generate")
+    }
 
 
 def classifier_requests(name):
@@ -71,7 +81,10 @@ def classifier_requests(name):
     if name == "images":
         requests = {"images": random.integers(0, 256, [3, 2, 3, 2], np.uint8)}
     else:
-        sequences, lengths = random.normal(size=[3, 5, 2]).astype("float32"), np.array([5, 1, 3])
+        sequences, lengths = (
+            random.normal(size=[3, 5, 2]).astype("float32"),
+            np.array([5, 1, 3]),
+        )
         sequences[np.arange(5) >= lengths[:, None]] = np.nan  # padding
         requests = {"sequences": sequences, "lengths": lengths}
     return {"serving_default": requests, "serve": requests}
@@ -93,7 +106,10 @@ def expected(keras_models, requests):
     """What the Keras models answer to them: three rows, by model and signature."""
     return {
         name: {
-            signature: [answer(name, model, signature, rows_of(request, row)) for row in range(3)]
+            signature: [
+                answer(name, model, signature, rows_of(request, row))
+                for row in range(3)
+            ]
             for signature, request in requests[name].items()
         }
         for name, model in keras_models.items()
@@ -130,7 +146,10 @@ def test_a_process_without_the_package(exports, requests, expected, tmp_path):
         for signature, batch in signatures.items()
         for rows, request in together_and_alone(batch)
     ]
-    calls = [(str(exports[name]), signature, request) for name, signature, _, request in cases]
+    calls = [
+        (str(exports[name]), signature, request)
+        for name, signature, _, request in cases
+    ]
     (tmp_path / "calls").write_bytes(pickle.dumps(calls))
     program = [sys.executable, "-m", "tests.serving.without_package"]
     run(*program, tmp_path / "calls", tmp_path / "answers")
@@ -172,8 +191,17 @@ def run_arguments(folder, signature, specs, request, scratch):
         dtype = "S" if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
         np.save(scratch / f"in_{name}.npy", np.asarray(request[name]).astype(dtype))
     inputs = ";".join(f"{name}={scratch}/in_{name}.npy" for name in specs)
-    options = {"dir": folder, "tag_set": "serve", "signature_def": signature, "outdir": scratch}
-    return ["run", *(f"--{name}={value}" for name, value in options.items()), f"--inputs={inputs}"]
+    options = {
+        "dir": folder,
+        "tag_set": "serve",
+        "signature_def": signature,
+        "outdir": scratch,
+    }
+    return [
+        "run",
+        *(f"--{name}={value}" for name, value in options.items()),
+        f"--inputs={inputs}",
+    ]
 
 
 def test_saved_model_cli(exports, specs, requests, expected, tmp_path):
@@ -182,13 +210,19 @@ def test_saved_model_cli(exports, specs, requests, expected, tmp_path):
     places = [tmp_path / name / signature for name, signature in cases]
     commands = [
         run_arguments(
-            exports[name], signature, specs[name][signature], requests[name][signature], place
+            exports[name],
+            signature,
+            specs[name][signature],
+            requests[name][signature],
+            place,
         )
         for (name, signature), place in zip(cases, places, strict=True)
     ]
     run(sys.executable, "-c", _COMMANDS, input=json.dumps(commands).encode())
     for (name, signature), place in zip(cases, places, strict=True):
-        files = [path for path in place.glob("*.npy") if not path.name.startswith("in_")]
+        files = [
+            path for path in place.glob("*.npy") if not path.name.startswith("in_")
+        ]
         answers = {path.stem: np.load(path, allow_pickle=True) for path in files}
         assert_answers(answers, range(3), expected[name][signature])
 
@@ -198,8 +232,15 @@ def test_the_console_script(exports, requests, expected):
     for signature, request in requests["tied"].items():
         assert f"signature_def['{signature}']" in shown
         assert all(f"inputs['{name}'] tensor_info" in shown for name in request)
-    options = ["--tag_set=serve", "--signature_def=serving_default", "--dir", exports["tied"]]
-    printed = run(CLI, "run", *options, f"--input_exprs=text={TEXTS['tied'][:1]}").decode()
+    options = [
+        "--tag_set=serve",
+        "--signature_def=serving_default",
+        "--dir",
+        exports["tied"],
+    ]
+    printed = run(
+        CLI, "run", *options, f"--input_exprs=text={TEXTS['tied'][:1]}"
+    ).decode()
     perplexity = re.search(r"output key perplexity:\n\[(.*)\]", printed).group(1)
     wanted = expected["tied"]["serving_default"][0]["perplexity"]
     np.testing.assert_allclose(float(perplexity), wanted, rtol=1e-5)
@@ -253,7 +294,10 @@ def told(printed):
 def expected_of_text(name, model, text, row, length):
     """What the C program shall print of a text."""
     asked = functools.partial(answer, name, model)
-    described, scored = asked("serving_default", {"text": text}), asked("score", {"text": text})
+    described, scored = (
+        asked("serving_default", {"text": text}),
+        asked("score", {"text": text}),
+    )
     tokens = zip(described["next_tokens"], described["next_probabilities"], strict=True)
     prompt = asked("tokenize", {"text": b"\n" + text})
     steps, ids = [], [*prompt["ids"]]
@@ -262,8 +306,12 @@ def expected_of_text(name, model, text, row, length):
         log_probs = asked("prefill", read)["log_probs"]
         ids.append(log_probs.argmax())
         steps.append([ids[-1], log_probs.max()])
-    settings = rows_of(sampling(1, seed=row, max_length=2 * length, forbidden_ids=-1), 0)
-    text = asked("generate", {**prompt, **settings})["text"].decode().replace("\n", "\\n")
+    settings = rows_of(
+        sampling(1, seed=row, max_length=2 * length, forbidden_ids=-1), 0
+    )
+    text = (
+        asked("generate", {**prompt, **settings})["text"].decode().replace("\n", "\\n")
+    )
     return {
         "perplexity": [[described["perplexity"]]],
         "next": [[token.decode(), probability] for token, probability in tokens],
@@ -281,7 +329,9 @@ def assert_told(actual, expected):
     expected = {name: values for name, values in expected.items() if values}
     assert actual.keys() == expected.keys()
     for name, values in expected.items():
-        assert [each[:-1] for each in actual[name]] == [list(map(str, v[:-1])) for v in values]
+        assert [each[:-1] for each in actual[name]] == [
+            list(map(str, v[:-1])) for v in values
+        ]
         numbers = [float(each[-1]) for each in actual[name]]
         wanted = [each[-1] for each in values]
         np.testing.assert_allclose(numbers, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
@@ -292,7 +342,8 @@ def test_c_program_with_a_language_model(exports, keras_models, c_programs, name
     texts, length = TEXTS[name], 3
     model = keras_models[name]
     expected = [
-        expected_of_text(name, model, text.encode(), row, length) for row, text in enumerate(texts)
+        expected_of_text(name, model, text.encode(), row, length)
+        for row, text in enumerate(texts)
     ]
     for batch in (texts, texts[:1]):
         printed = run(c_programs / "language_model", exports[name], str(length), *batch)
@@ -322,7 +373,9 @@ def test_c_program_with_a_classifier(exports, requests, expected, c_programs):
 )
 def test_c_program_says_what_is_wrong(exports, c_programs, arguments, message):
     arguments = [each.format(exports["adaptive"]) for each in arguments]
-    done = subprocess.run([c_programs / "language_model", *arguments], capture_output=True)
+    done = subprocess.run(
+        [c_programs / "language_model", *arguments], capture_output=True
+    )
     assert done.returncode == 1 and message in done.stderr.decode()
 
 
@@ -331,8 +384,13 @@ def test_a_graph_has_plain_operations_alone(exports):
     for name in models.KINDS:
         folder = exports[name]
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            graph = tf.compat.v1.saved_model.load(session, ["serve"], str(folder)).graph_def
-        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+            graph = tf.compat.v1.saved_model.load(
+                session, ["serve"], str(folder)
+            ).graph_def
+        nodes = [
+            *graph.node,
+            *(node for each in graph.library.function for node in each.node_def),
+        ]
         assert nodes
         for each in [*nodes, *graph.library.function]:
             assert not each.attr["_XlaMustCompile"].b, each

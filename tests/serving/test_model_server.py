@@ -47,7 +47,9 @@ def post(model):
 
         def post(body, path="affine:predict"):
             data = body if isinstance(body, str) else json.dumps(body)
-            answer = requests.post(f"http://{address}/v1/models/{path}", data, timeout=30)
+            answer = requests.post(
+                f"http://{address}/v1/models/{path}", data, timeout=30
+            )
             return answer.status_code, answer.text
 
         post.address = address
@@ -78,21 +80,43 @@ def test_several_inputs_and_outputs_have_names(post):
     assert json.loads(rows) == {"predictions": [answer]}
     columns = {name: [value] for name, value in row.items()}
     _, columns = post({"signature_name": "two", "inputs": columns})
-    assert json.loads(columns) == {"outputs": {name: [value] for name, value in answer.items()}}
+    assert json.loads(columns) == {
+        "outputs": {name: [value] for name, value in answer.items()}
+    }
 
 
 @pytest.mark.parametrize(
     ("body", "path", "status", "expected"),
     [
-        ({"instances": [[1, 2]]}, "other:predict", 404, r"not found for request: Latest\(other\)"),
-        ({"instances": [[1, 2]]}, "affine/versions/9:predict", 404, r"Specific\(affine, 9\)"),
+        (
+            {"instances": [[1, 2]]},
+            "other:predict",
+            404,
+            r"not found for request: Latest\(other\)",
+        ),
+        (
+            {"instances": [[1, 2]]},
+            "affine/versions/9:predict",
+            404,
+            r"Specific\(affine, 9\)",
+        ),
         ({"instances": [[1, 2]]}, "affine:classify", 400, "Malformed request"),
-        ({"instances": [[1, 2]], "signature_name": "three"}, "affine:predict", 400, "three"),
+        (
+            {"instances": [[1, 2]], "signature_name": "three"},
+            "affine:predict",
+            400,
+            "three",
+        ),
         ("{", "affine:predict", 400, "JSON Parse error"),
         ({"instance": []}, "affine:predict", 400, "Missing"),
         ({"instances": []}, "affine:predict", 400, "No values"),
         ({"instances": [[1, 2], [3]]}, "affine:predict", 400, "unexpected size: 1"),
-        ({"instances": [["a", "b"]]}, "affine:predict", 400, "not of expected type: float"),
+        (
+            {"instances": [["a", "b"]]},
+            "affine:predict",
+            400,
+            "not of expected type: float",
+        ),
         (
             {"inputs": {"ids": [[1.5]], "text": ["a"]}, "signature_name": "two"},
             "affine:predict",
@@ -122,7 +146,9 @@ def test_numbers_read_back_as_the_same_float32():
     numbers = np.append(bits.view(np.float32), np.float32([0.1, -0.0, 3e38, np.inf]))
     numbers = numbers[~np.isnan(numbers)]
     read = json.loads(json.dumps(rest.to_json("y", numbers)))
-    np.testing.assert_array_equal(np.float32(read).view(np.uint32), numbers.view(np.uint32))
+    np.testing.assert_array_equal(
+        np.float32(read).view(np.uint32), numbers.view(np.uint32)
+    )
 
 
 def test_requests_are_merged_and_taken_apart():

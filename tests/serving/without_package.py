@@ -37,8 +37,12 @@ def main(calls, answers):
     forget_package()
     with open(calls, "rb") as file:
         requests = pickle.load(file)
-    models = {folder: Served(folder) for folder in {folder for folder, _, _ in requests}}
-    results = [models[folder](signature, request) for folder, signature, request in requests]
+    models = {
+        folder: Served(folder) for folder in {folder for folder, _, _ in requests}
+    }
+    results = [
+        models[folder](signature, request) for folder, signature, request in requests
+    ]
     with open(answers, "wb") as file:
         pickle.dump(results, file)
 

@@ -49,17 +49,23 @@ def train(strategy_name, history):
         "steps_per_epoch": task.steps_per_epoch,
         "replicas": strategy.num_replicas_in_sync,
         "loss": float(metrics["loss"]),
-        "weights": [variable.numpy().ravel().tolist() for variable in model.trainable_variables],
+        "weights": [
+            variable.numpy().ravel().tolist() for variable in model.trainable_variables
+        ],
     }
 
 
 def main():
     tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
     )
     print(
         json.dumps(
-            {history: [train(name, history) for name in ("none", "mirrored")] for history in STEPS}
+            {
+                history: [train(name, history) for name in ("none", "mirrored")]
+                for history in STEPS
+            }
         )
     )
 

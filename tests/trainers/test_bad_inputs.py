@@ -28,7 +28,18 @@ from tests.trainers.bad_inputs import (
 from trainers.studies import budget
 from trainers.training import loop
 
-TABLES = (names, uses, config, texts, images, weights, folders, serving, studies, comparisons)
+TABLES = (
+    names,
+    uses,
+    config,
+    texts,
+    images,
+    weights,
+    folders,
+    serving,
+    studies,
+    comparisons,
+)
 ROWS = [
     pytest.param(row, id=f"{table.__name__.rpartition('.')[2]}-{number}-{row.command}")
     for table in TABLES
@@ -40,7 +51,10 @@ COMMANDS = (
     *("report", "parameters", "client", "demo", "tune", "compare"),
 )
 MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}
-MAINS = {name: getattr(module, "main", None) or module.run for name, module in MODULES.items()}
+MAINS = {
+    name: getattr(module, "main", None) or module.run
+    for name, module in MODULES.items()
+}
 
 
 @contextlib.contextmanager
@@ -52,11 +66,14 @@ def fresh_flags(module):
     values = flags.FLAGS
     saved = flagsaver.save_flag_values()
     kept = {flag.name for flag in values.get_key_flags_for_module(module.__name__)}
-    keys = {name: list(each) for name, each in values.key_flags_by_module_dict().items()}
+    keys = {
+        name: list(each) for name, each in values.key_flags_by_module_dict().items()
+    }
     removed = {
         name: (values[name], values.find_module_defining_flag(name))
         for name in values
-        if values.find_module_defining_flag(name).startswith("trainers.") and name not in kept
+        if values.find_module_defining_flag(name).startswith("trainers.")
+        and name not in kept
     }
     for name in removed:
         delattr(values, name)
@@ -151,11 +168,15 @@ def told(home, tmp_path, monkeypatch, capsys, caplog):
         monkeypatch.setattr(budget, "fix_threads", lambda threads: None)
         # In place of torch, which the tests do without.
         read = np.load
-        monkeypatch.setattr(MODULES["import_weights"], "read_state_dict", lambda f: dict(read(f)))
+        monkeypatch.setattr(
+            MODULES["import_weights"], "read_state_dict", lambda f: dict(read(f))
+        )
         status = run(row, tmp_path)
         assert contents(tmp_path) == before
         printed = capsys.readouterr()
-        warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        warnings = [
+            r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING
+        ]
         return status, printed.out, [*warnings, *printed.err.splitlines()]
 
     return told

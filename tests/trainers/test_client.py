@@ -77,7 +77,10 @@ def run(*arguments, status=0):
 
 def text_of(served, prompt_ids, sampling):
     """What the model writes in one call, without a server."""
-    ids, rows = np.array([prompt_ids], np.int32), {"lengths": np.int32([len(prompt_ids)])}
+    ids, rows = (
+        np.array([prompt_ids], np.int32),
+        {"lengths": np.int32([len(prompt_ids)])},
+    )
     none = served.predict("prefill", {"ids": ids, "lengths": np.int32([0])})
     cache = {name: value for name, value in none.items() if name.startswith("cache_")}
     settings = {
@@ -95,7 +98,9 @@ def text_of(served, prompt_ids, sampling):
 
 def test_scores_are_the_models(served, model):
     found = client.score(model, "a é zebra\nb")
-    alone = served.predict("score", {"text": np.array(["a é zebra\nb".encode()], object)})
+    alone = served.predict(
+        "score", {"text": np.array(["a é zebra\nb".encode()], object)}
+    )
     assert found.words == ["a", "é", "zebra", "<eos>", "b"]
     assert found.known == [True, True, False, True, True]
     np.testing.assert_allclose(found.nll, alone["nll"][0], rtol=1e-5)
@@ -130,7 +135,9 @@ def test_pieces_come_one_by_one(served, monkeypatch):
         lambda *call: asked.append(call[0]) or type(served).predict(served, *call),
     )
     with model_server.serve(served) as (address, _):
-        pieces = writing.generate(remote.Model(remote.Grpc(address, NAME, 60)), "a", SAMPLING, 5)
+        pieces = writing.generate(
+            remote.Model(remote.Grpc(address, NAME, 60)), "a", SAMPLING, 5
+        )
         assert next(pieces)
         assert asked == ["tokenize", "prefill", "generate"]
     with pytest.raises(remote.RemoteError, match=f"no answer from {address}"):
@@ -153,37 +160,63 @@ def test_caches_above_the_limit_of_a_message(served, addresses):
 
 def test_caches_are_the_same_over_both(served, model):
     cache = {}
-    for signature, ids in (("prefill", np.int32([[2, 3], [4, 5]])), ("step", np.int32([6, 7]))):
+    for signature, ids in (
+        ("prefill", np.int32([[2, 3], [4, 5]])),
+        ("step", np.int32([6, 7])),
+    ):
         lengths = {"lengths": np.int32([2, 1])} if signature == "prefill" else {}
         answer = model(signature, ids=ids, **lengths, **cache)
         expected = served.predict(signature, {"ids": ids, **lengths, **cache})
         for name, value in expected.items():
             _equal(answer[name], value, name)
-        cache = {name: value for name, value in answer.items() if name.startswith("cache_")}
+        cache = {
+            name: value for name, value in answer.items() if name.startswith("cache_")
+        }
 
 
 def requests_of(served):
     """A list of requests for each signature, of one and of two rows, of different lengths."""
-    text = [{"text": np.array(rows, object)} for rows in ([b"a b c d"], [b"e", "é f".encode()])]
+    text = [
+        {"text": np.array(rows, object)}
+        for rows in ([b"a b c d"], [b"e", "é f".encode()])
+    ]
     ids = [
         {"ids": np.int32([[2, 3, 4, 5]]), "lengths": np.int32([4])},
         {"ids": np.int32([[6, 2], [7, 8]]), "lengths": np.int32([1, 2])},
     ]
     caches = [
-        {name: value for name, value in served.predict("prefill", each).items() if "cache" in name}
+        {
+            name: value
+            for name, value in served.predict("prefill", each).items()
+            if "cache" in name
+        }
         for each in ids
     ]
     settings = [
-        {"temperature": [0.5], "top_k": [0], "top_p": [1], "seed": [1], "max_length": [6]},
+        {
+            "temperature": [0.5],
+            "top_k": [0],
+            "top_p": [1],
+            "seed": [1],
+            "max_length": [6],
+        },
         {"temperature": [2, 0], "top_k": [3, 1], "top_p": [1, 0.5], "seed": [2, 3]},
     ]
-    settings[1] |= {"max_length": [2, 4], "stop_id": [0, -1], "forbidden_ids": [[0, 3], [-2, 1]]}
+    settings[1] |= {
+        "max_length": [2, 4],
+        "stop_id": [0, -1],
+        "forbidden_ids": [[0, 3], [-2, 1]],
+    }
     settings[0] |= {"stop_id": [-1], "forbidden_ids": [[-1]]}
     return {
         **dict.fromkeys(("serving_default", "serve", "tokenize", "score"), text),
         **dict.fromkeys(("score_ids", "prefill"), ids),
-        "step": [{"ids": i["ids"][:, 0], **c} for i, c in zip(ids, caches, strict=True)],
-        "generate": [{**i, **s, **c} for i, s, c in zip(ids, settings, caches, strict=True)],
+        "step": [
+            {"ids": i["ids"][:, 0], **c} for i, c in zip(ids, caches, strict=True)
+        ],
+        "generate": [
+            {**i, **s, **c} for i, s, c in zip(ids, settings, caches, strict=True)
+        ],
     }
 
 
@@ -199,7 +232,16 @@ def merging(served, addresses):
 
 @pytest.mark.parametrize(
     "signature",
-    ["serving_default", "serve", "tokenize", "score", "score_ids", "prefill", "step", "generate"],
+    [
+        "serving_default",
+        "serve",
+        "tokenize",
+        "score",
+        "score_ids",
+        "prefill",
+        "step",
+        "generate",
+    ],
 )
 def test_merged_requests_do_not_mix(served, merging, addresses, signature):
     assert {*served.metadata.signature_def} == {*requests_of(served)}
@@ -213,7 +255,8 @@ def test_merged_requests_do_not_mix(served, merging, addresses, signature):
             beyond = np.ones(answer[name].shape, bool)
             beyond[own] = False
             _equal(answer[name][own], expected, name)
-            assert {*answer[name][beyond].tolist()} <= {0, -1, ""}  # of a longer neighbour
+            # Of a longer neighbour.
+            assert {*answer[name][beyond].tolist()} <= {0, -1, ""}
 
 
 def _equal(value, expected, name):
@@ -225,9 +268,14 @@ def _equal(value, expected, name):
 
 def test_a_text_beside_a_longer_one_keeps_its_tokens(served):
     merging = served.merging(batching.Merge(requests=2, allowed_batch_sizes=(4,)))
-    with model_server.serve(merging) as (address, _), futures.ThreadPoolExecutor(2) as pool:
+    with (
+        model_server.serve(merging) as (address, _),
+        futures.ThreadPoolExecutor(2) as pool,
+    ):
         model = remote.Model(remote.Grpc(address, NAME, 60))
-        found = list(pool.map(lambda text: client.score(model, text), ["a b c d e", "é"]))
+        found = list(
+            pool.map(lambda text: client.score(model, text), ["a b c d e", "é"])
+        )
     assert [len(each.words) for each in found] == [5, 1]
     alone = served.predict("score", {"text": np.array(["é".encode()], object)})
     assert found[1].perplexity == pytest.approx(math.exp(alone["total"][0]), rel=1e-5)
@@ -262,7 +310,9 @@ def test_the_command_tells_what_may_come_next(served, flag, capsys):
     run(*flag, "--mode=next", "--prompt=a b")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     ids = np.int32([[0, 2, 3]])
-    log_probs = served.predict("prefill", {"ids": ids, "lengths": np.int32([3])})["log_probs"][0]
+    log_probs = served.predict("prefill", {"ids": ids, "lengths": np.int32([3])})[
+        "log_probs"
+    ][0]
     order = np.argsort(-log_probs)
     assert [token for _, token in lines] == [VOCABULARY[index] for index in order]
     probabilities = [float(probability) for probability, _ in lines]
@@ -272,7 +322,11 @@ def test_the_command_tells_what_may_come_next(served, flag, capsys):
 @pytest.mark.parametrize(
     ("mode", "prompt", "told"),
     [
-        ("score", "a zebra <unk> yak b", "2 of 5 words are unknown to the model; it reads"),
+        (
+            "score",
+            "a zebra <unk> yak b",
+            "2 of 5 words are unknown to the model; it reads",
+        ),
         ("generate", "a zebra b", "1 of 3 words is unknown to the model; it reads"),
         ("next", "a zebra yak b", "2 of the words are unknown to the model; it reads"),
     ],
@@ -283,7 +337,13 @@ def test_unknown_words_are_told(flag, capsys, mode, prompt, told):
     assert output.err == f"warning: {told} each as <unk>\n"
     if mode == "score":
         lines = [line.split()[1:] for line in output.out.splitlines()[:-1]]
-        assert lines == [["a"], ["zebra", "(unknown)"], ["<unk>"], ["yak", "(unknown)"], ["b"]]
+        assert lines == [
+            ["a"],
+            ["zebra", "(unknown)"],
+            ["<unk>"],
+            ["yak", "(unknown)"],
+            ["b"],
+        ]
     run(*flag, f"--mode={mode}", "--prompt=a <unk>")
     assert not capsys.readouterr().err
 
@@ -309,8 +369,14 @@ def test_the_unknown_word_is_written_where_it_is_allowed(flag, capsys):
             ["--server=localhost:65536"],
             "--server must be HOST:PORT. Received: --server=localhost:65536",
         ),
-        (["--server=localhost:0"], "--server must be HOST:PORT. Received: --server=localhost:0"),
-        (["--server=local host:1"], "--server must be HOST:PORT. Received: --server=local host:1"),
+        (
+            ["--server=localhost:0"],
+            "--server must be HOST:PORT. Received: --server=localhost:0",
+        ),
+        (
+            ["--server=local host:1"],
+            "--server must be HOST:PORT. Received: --server=local host:1",
+        ),
         (["--server=.:1"], "no answer from .:1: "),
         (["--prompt=\udcff"], "--prompt must be UTF-8. Received: --prompt='\\udcff'"),
         (["words"], "arguments must be flags, --FLAG=VALUE. Received: words"),
@@ -318,7 +384,10 @@ def test_the_unknown_word_is_written_where_it_is_allowed(flag, capsys):
             ["--mode=score", "--seed=1"],
             "--seed has no use in --mode=score, only in --mode=generate",
         ),
-        (["--mode=next", "--allow_unknown"], "--allow_unknown has no use in --mode=next, only"),
+        (
+            ["--mode=next", "--allow_unknown"],
+            "--allow_unknown has no use in --mode=next, only",
+        ),
         (["--temperature=-1"], "--temperature must be a number of at least 0"),
         (["--temperature=nan"], "--temperature must be a number of at least 0"),
         (["--top_p=0"], "--top_p must be a number above 0 and at most 1"),
@@ -333,7 +402,9 @@ def test_errors_are_one_line(flag, capsys, arguments, message):
 
 
 @pytest.mark.parametrize("protocol", client.PROTOCOLS)
-def test_what_was_written_stays_when_the_server_fails(served, protocol, monkeypatch, capsys):
+def test_what_was_written_stays_when_the_server_fails(
+    served, protocol, monkeypatch, capsys
+):
     text, calls = text_of(served, [0, 2], SAMPLING._replace(max_length=8)), []
 
     def predict(signature, inputs):
@@ -360,24 +431,33 @@ def test_unknown_flags_end_the_command(capsys):
 
 def fenced(language):
     """Returns the blocks of docs/serving.md in a language, made to ask for this model."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
     return [block.replace("pydoc", NAME) for block in blocks]
 
 
 def test_the_pages_request_over_grpc(served, addresses, capsys):
     (program,) = fenced("py")
     exec(program.replace("localhost:8500", addresses["grpc"]), {})
-    unknown = [0, 1, 1, 1]  # what the page asks about: three words that this model does not know
-    likeliest = writing.Sampling(max_length=8, temperature=0.0, top_k=0, top_p=1.0, seed=0)
+    # What the page asks about: three words that this model does not know.
+    unknown = [0, 1, 1, 1]
+    likeliest = writing.Sampling(
+        max_length=8, temperature=0.0, top_k=0, top_p=1.0, seed=0
+    )
     assert capsys.readouterr().out == f"{text_of(served, unknown, likeliest)}\n"
 
 
 def test_the_pages_requests_over_rest(addresses):
     (commands,), (answers,) = fenced("sh"), fenced("json")
-    for command, answer in zip(commands.splitlines(), answers.splitlines(), strict=True):
+    for command, answer in zip(
+        commands.splitlines(), answers.splitlines(), strict=True
+    ):
         url, body = re.fullmatch(r"curl (\S+) -d '(.*)'", command).groups()
         url = url.replace("localhost:8501", addresses["rest"])
-        assert _form(requests.post(url, body, timeout=60).json()) == _form(json.loads(answer))
+        assert _form(requests.post(url, body, timeout=60).json()) == _form(
+            json.loads(answer)
+        )
 
 
 def _form(answer):
@@ -388,10 +468,18 @@ def _form(answer):
 
 
 def test_the_pages_table_has_every_signature(served):
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
-    table = {name: tensors for name, *tensors in rows if name in served.metadata.signature_def}
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*) \| (.*) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    table = {
+        name: tensors
+        for name, *tensors in rows
+        if name in served.metadata.signature_def
+    }
     for name, signature in served.metadata.signature_def.items():
-        for infos, told in zip((signature.inputs, signature.outputs), table[name], strict=True):
+        for infos, told in zip(
+            (signature.inputs, signature.outputs), table[name], strict=True
+        ):
             expected = [
                 f"`{key}` {tf.as_dtype(info.dtype).name} {len(info.tensor_shape.dim)}"
                 for key, info in sorted(infos.items())
@@ -405,7 +493,13 @@ def test_the_pages_table_has_every_signature(served):
 def test_the_command_line(served, addresses):
     arguments = ["--prompt=a b", "--max_length=10", "--seed=3", f"--model={NAME}"]
     done = subprocess.run(
-        [sys.executable, "-m", "trainers.client", f"--server={addresses['grpc']}", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "trainers.client",
+            f"--server={addresses['grpc']}",
+            *arguments,
+        ],
         env=os.environ,
         capture_output=True,
         text=True,

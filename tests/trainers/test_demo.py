@@ -17,7 +17,9 @@ from tools import browser
 from trainers import demo
 
 WAIT = 120_000  # milliseconds
-in_browser = pytest.mark.skipif(browser.path() is None, reason="there is no Chromium here")
+in_browser = pytest.mark.skipif(
+    browser.path() is None, reason="there is no Chromium here"
+)
 
 
 @contextlib.contextmanager
@@ -56,7 +58,9 @@ def write(page, prompt, **settings):
 
 
 def wait_until_written(page):
-    sync_api.expect(page.get_by_role("button", name="Stop")).to_be_disabled(timeout=WAIT)
+    sync_api.expect(page.get_by_role("button", name="Stop")).to_be_disabled(
+        timeout=WAIT
+    )
     return page.locator("#generate-status").text_content()
 
 
@@ -87,7 +91,9 @@ def test_it_opens_with_a_scored_example_and_the_model_s_card(page):
         tab.get_by_text("The model’s card").click()
         assert facts.is_visible() and f"Made by{models.SCRIPT}" in facts.text_content()
         assert tab.get_by_label("Top k").input_value() == "40"
-        assert tab.get_by_role("button", name="Copy").is_disabled()  # there is nothing yet
+        assert tab.get_by_role(
+            "button", name="Copy"
+        ).is_disabled()  # there is nothing yet
 
 
 @in_browser
@@ -107,13 +113,20 @@ def test_control_and_enter_send(page):
 
 @in_browser
 def test_what_was_typed_outlasts_a_reload(page):
-    typed = {"A text": "the mat\nsat", "The text to go on from": "on", "Seed": "9", "Top k": "3"}
+    typed = {
+        "A text": "the mat\nsat",
+        "The text to go on from": "on",
+        "Seed": "9",
+        "Top k": "3",
+    }
     with another(page) as tab:
         for label, value in typed.items():
             tab.get_by_label(label, exact=label == "A text").fill(value)
         tab.reload()
         for label, value in typed.items():
-            assert tab.get_by_label(label, exact=label == "A text").input_value() == value
+            assert (
+                tab.get_by_label(label, exact=label == "A text").input_value() == value
+            )
         tokens = tab.locator("#tokens [role=listitem]")
         sync_api.expect(tokens).to_have_text(["the", "mat", "↵", "sat"], timeout=WAIT)
         tab.get_by_label("A text", exact=True).fill("")
@@ -149,7 +162,10 @@ def test_seeds_that_cannot_be_represented_are_refused(page, seed):
     assert page.evaluate("document.querySelector(':invalid[name=seed]') !== null")
     assert not asked
     page.get_by_label("Seed").fill(str(2**53 - 1))
-    assert page.evaluate("document.querySelector('[name=seed]').valueAsNumber") == 2**53 - 1
+    assert (
+        page.evaluate("document.querySelector('[name=seed]').valueAsNumber")
+        == 2**53 - 1
+    )
     assert page.evaluate("document.querySelector(':invalid') === null")
 
 
@@ -170,12 +186,21 @@ def test_unknown_words_are_marked(page):
         "all => all.map(getComputedStyle).map(each => [each.borderStyle, each.backgroundColor])"
     )
     assert [style == "dashed" for style, _ in styles] == [False, True, False, True]
-    assert [colour == "rgba(0, 0, 0, 0)" for _, colour in styles] == [False, True, False, True]
+    assert [colour == "rgba(0, 0, 0, 0)" for _, colour in styles] == [
+        False,
+        True,
+        False,
+        True,
+    ]
     tokens.nth(1).hover()
     detail = page.locator("#detail").text_content()
-    assert detail.startswith('"qwfp" is unknown to the model, which reads <unk>; of that, 2.885 ')
+    assert detail.startswith(
+        '"qwfp" is unknown to the model, which reads <unk>; of that, 2.885 '
+    )
     told = page.locator("#score-unknown").text_content()
-    assert told.startswith("2 of 4 tokens are unknown to the model, which reads <unk> instead: ")
+    assert told.startswith(
+        "2 of 4 tokens are unknown to the model, which reads <unk> instead: "
+    )
     assert page.locator("#legend").is_visible()
     score(page, "the")
     assert page.locator("#legend").is_hidden()
@@ -199,22 +224,32 @@ def test_colours_are_as_warm_as_tokens_are_surprising(page):
     score(page, "the cat sat\non the mat the mat")
     tokens = page.locator("#tokens [role=listitem]")
     assert tokens.all_text_contents() == "the cat sat ↵ on the mat the mat".split()
-    assert page.locator("#tokens").text_content() == "the cat sat ↵\non the mat the mat "
-    labels = tokens.evaluate_all("all => all.map(each => each.getAttribute('aria-label'))")
+    assert (
+        page.locator("#tokens").text_content() == "the cat sat ↵\non the mat the mat "
+    )
+    labels = tokens.evaluate_all(
+        "all => all.map(each => each.getAttribute('aria-label'))"
+    )
     told = [
-        re.fullmatch(r'(".*"): ([\d.]+) bits, ([\d.]+) nats, probability ([\d.]+)', label).groups()
+        re.fullmatch(
+            r'(".*"): ([\d.]+) bits, ([\d.]+) nats, probability ([\d.]+)', label
+        ).groups()
         for label in labels
     ]
     assert [each[0] for each in told[:4]] == ['"the"', '"cat"', '"sat"', '"<eos>"']
     bits, nats, probabilities = np.array([each[1:] for each in told], float).T
     np.testing.assert_allclose(nats, bits * np.log(2), rtol=2e-3)
     np.testing.assert_allclose(probabilities, np.exp(-nats), rtol=2e-3)
-    colours = tokens.evaluate_all("all => all.map(each => getComputedStyle(each).backgroundColor)")
+    colours = tokens.evaluate_all(
+        "all => all.map(each => getComputedStyle(each).backgroundColor)"
+    )
     warmth = [float(re.search(r"([\d.]+)\)$", colour)[1]) for colour in colours]
     np.testing.assert_allclose(warmth, 0.65 * bits / 16, atol=3e-3)
     assert len({*np.round(warmth, 2)}) > 1
     status = page.locator("#score-status").text_content()
-    perplexity = float(re.match(r"Perplexity ([\d.]+): .* bits a token, 9 tokens$", status)[1])
+    perplexity = float(
+        re.match(r"Perplexity ([\d.]+): .* bits a token, 9 tokens$", status)[1]
+    )
     np.testing.assert_allclose(perplexity, np.exp(nats.mean()), rtol=2e-3)
 
 
@@ -225,7 +260,12 @@ def test_pointer_and_keys_tell_of_a_token(page):
     tokens.nth(1).hover()
     assert detail.text_content().startswith('"cat": ')
     tokens.nth(0).focus()
-    for key, word in [("ArrowRight", "cat"), ("End", "sat"), ("ArrowLeft", "cat"), ("Home", "the")]:
+    for key, word in [
+        ("ArrowRight", "cat"),
+        ("End", "sat"),
+        ("ArrowLeft", "cat"),
+        ("Home", "the"),
+    ]:
         page.keyboard.press(key)
         assert detail.text_content().startswith(f'"{word}": ')
     assert tokens.evaluate_all("all => all.map(each => each.tabIndex)") == [0, -1, -1]
@@ -235,7 +275,9 @@ def test_pointer_and_keys_tell_of_a_token(page):
 def test_a_text_streams_until_it_is_stopped(page):
     write(page, "the", Length_in_tokens=2000, Seed="")
     more_than_a_piece = re.compile(r"\S+(\s+\S+){9}")
-    sync_api.expect(page.locator("#added")).to_have_text(more_than_a_piece, timeout=WAIT)
+    sync_api.expect(page.locator("#added")).to_have_text(
+        more_than_a_piece, timeout=WAIT
+    )
     assert page.locator("#generate-status").text_content() == "Writing …"
     page.get_by_role("button", name="Stop").click()
     assert re.fullmatch(r"Stopped; seed \d+", wait_until_written(page))
@@ -273,7 +315,10 @@ def test_errors_are_shown_as_text(page):
     assert page.locator("#score-status.error").text_content() == "Internal Server Error"
     page.unroute("**/score")
     score(page, "")
-    assert page.locator("#score-status").text_content() == "There is no token in this text."
+    assert (
+        page.locator("#score-status").text_content()
+        == "There is no token in this text."
+    )
 
 
 @in_browser
@@ -298,23 +343,41 @@ def test_nothing_that_is_shown_is_obeyed(page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_is_readable_on_every_colour(page, scheme):
     page.emulate_media(color_scheme=scheme)
-    names = ["--panel", "--page", "--ink", "--muted", "--error", "--accent", "--on-accent", "--hot"]
+    names = [
+        "--panel",
+        "--page",
+        "--ink",
+        "--muted",
+        "--error",
+        "--accent",
+        "--on-accent",
+        "--hot",
+    ]
     values = page.evaluate(
-        "names => names.map(name => getComputedStyle(document.body).getPropertyValue(name))", names
+        "names => names.map(name => getComputedStyle(document.body).getPropertyValue(name))",
+        names,
     )
     *colours, hot = values
     panel, ground, ink, muted, error, accent, on_accent = (
         np.array([*bytes.fromhex(colour.strip("# "))]) / 255 for colour in colours
     )
     warmest = 0.65 * np.array(hot.split(), float) / 255 + 0.35 * panel
-    pairs = [(ink, panel), (ink, ground), (ink, warmest), (muted, panel), (muted, ground)]
+    pairs = [
+        (ink, panel),
+        (ink, ground),
+        (ink, warmest),
+        (muted, panel),
+        (muted, ground),
+    ]
     pairs += [(error, panel), (on_accent, accent), (accent, panel)]
     assert min(contrast(*pair) for pair in pairs) >= 4.5  # WCAG 2.2, level AA
 
 
 def contrast(*colours):
     """The contrast of two colours by WCAG 2.2."""
-    linear = [np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in colours]
+    linear = [
+        np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in colours
+    ]
     low, high = sorted(each @ [0.2126, 0.7152, 0.0722] for each in linear)
     return (high + 0.05) / (low + 0.05)
 
@@ -330,7 +393,10 @@ def test_a_folder_without_an_export_is_refused(tmp_path):
 
 
 def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as used, pytest.raises(OSError, match="in use"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as used,
+        pytest.raises(OSError, match="in use"),
+    ):
         demo.serve(str(tmp_path), "127.0.0.1", used.getsockname()[1])
 
 
@@ -343,7 +409,9 @@ def test_ctrl_c_is_the_pages_end_as_soon_as_its_address_is_told(exports):
 def test_beyond_this_machine_it_warns(exports, monkeypatch, caplog, host, warns):
     listening = []
     monkeypatch.setattr(
-        demo.Page, "serve_forever", lambda page: listening.append(page.server_address[0])
+        demo.Page,
+        "serve_forever",
+        lambda page: listening.append(page.server_address[0]),
     )
     monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
     demo.serve(str(exports["page"].parent), host, 0)

@@ -50,7 +50,11 @@ def corpus(tmp_path_factory):
     words = np.random.default_rng(0).integers(0, 30, 1800)
     lines = [" ".join(f"w{word}" for word in row) for row in words.reshape(-1, 10)]
     lines[-1] = " ".join(["new", *lines[-1].split()[1:-1], "other"])
-    for name, part in (("train", lines[:100]), ("valid", lines[100:140]), ("test", lines[140:])):
+    for name, part in (
+        ("train", lines[:100]),
+        ("valid", lines[100:140]),
+        ("test", lines[140:]),
+    ):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in part))
     return folder
 
@@ -62,7 +66,9 @@ def language_run(corpus, tmp_path_factory):
     loaded = language_runs.load_corpus(config, str(corpus))
     with open_workdir(path, config.to_dict()):
         language_runs.keep_corpus(path, loaded)
-        save_weights(path, language_runs.LanguageExperiment(config, str(corpus)).build())
+        save_weights(
+            path, language_runs.LanguageExperiment(config, str(corpus)).build()
+        )
     score = {"nll": 1.0, "tokens": 1234, "perplexity": 56.789}
     files.write_json(path / "result.json", {"scores": {"test": {"exact": score}}})
     return path
@@ -149,11 +155,15 @@ def test_a_language_model(call, language_run, tmp_path):
     sums = [f"{split} {sha256}" for split, sha256 in kept["sha256"].items()]
     assert facts["SHA-256 of the data"] == ", ".join(sums) and len(sums) == 3
     assert facts["Text is made ready"] == "it is taken as it is"
-    assert facts["Text is cut"].startswith("in words at white space; a line break reads `<eos>`")
+    assert facts["Text is cut"].startswith(
+        "in words at white space; a line break reads `<eos>`"
+    )
     # Two of its 400 words are not in the training text; each of the 40 lines has one more token.
     assert facts["Unknown words in the test text"] == "0.45 % (2 of 440 tokens)"
     assert "follows no instructions" in facts["Limits"] and facts["Intended use"]
-    assert facts["Written by"].startswith(f"keras_trellis {metadata.version('keras_trellis')} ")
+    assert facts["Written by"].startswith(
+        f"keras_trellis {metadata.version('keras_trellis')} "
+    )
     written = datetime.date.fromisoformat(facts["Written on"].removesuffix(" (UTC)"))
     assert abs(datetime.datetime.now(datetime.timezone.utc).date() - written).days <= 1
 
@@ -172,14 +182,21 @@ def test_a_language_model(call, language_run, tmp_path):
 
 
 def test_less_precision_is_measured(call, language_run, corpus, tmp_path):
-    arguments = [f"--workdir={language_run}", f"--output={tmp_path}", "--precision=int8"]
+    arguments = [
+        f"--workdir={language_run}",
+        f"--output={tmp_path}",
+        "--precision=int8",
+    ]
     call(*arguments, f"--data_dir={corpus}")
     row = re.search(
-        r"\| Validation perplexity in int8 \| (\S+), in float32 (\S+) \|", card(tmp_path / "1")
+        r"\| Validation perplexity in int8 \| (\S+), in float32 (\S+) \|",
+        card(tmp_path / "1"),
     )
     model, _, config = language_runs.load_trained(language_run)
     loaded = language_runs.load_corpus(config, str(corpus))
-    evaluator = language_runs.evaluation.Evaluator(model, config.data, config.evaluation)
+    evaluator = language_runs.evaluation.Evaluator(
+        model, config.data, config.evaluation
+    )
     assert row[2] == f"{math.exp(evaluator.exact(loaded.validation).mean):.2f}"
     assert row[1] != row[2]
 
@@ -189,19 +206,32 @@ def test_text_of_another_run_measures_nothing(call, language_run, corpus, tmp_pa
     other.mkdir()
     for file in corpus.iterdir():
         (other / file.name).write_text(file.read_text() + "w1 w2\n")
-    arguments = [f"--workdir={language_run}", f"--output={tmp_path / 'served'}", "--precision=int8"]
-    assert "belongs to a run on another text" in call(*arguments, f"--data_dir={other}", status=2)
+    arguments = [
+        f"--workdir={language_run}",
+        f"--output={tmp_path / 'served'}",
+        "--precision=int8",
+    ]
+    assert "belongs to a run on another text" in call(
+        *arguments, f"--data_dir={other}", status=2
+    )
     assert not (tmp_path / "served").exists()
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
     exact = precision == "float32"
-    arguments = [f"--workdir={digits_run}", f"--output={tmp_path}", f"--precision={precision}"]
+    arguments = [
+        f"--workdir={digits_run}",
+        f"--output={tmp_path}",
+        f"--precision={precision}",
+    ]
     call(*arguments, *([] if exact else [f"--data_dir={digits}"]))
     assert ("| Validation accuracy in float16 |" in card(tmp_path / "1")) != exact
     facts = facts_of(tmp_path / "1")
-    assert facts["Trained on"].startswith("MNIST") and facts["Licence of the data"] == "not stated"
+    assert (
+        facts["Trained on"].startswith("MNIST")
+        and facts["Licence of the data"] == "not stated"
+    )
     kept = json.loads((digits_run / "data.json").read_text())
     assert f"train {kept['sha256']['train']}" in facts["SHA-256 of the data"]
     assert "Text is cut" not in facts and "one of its classes" in facts["Limits"]
@@ -227,7 +257,10 @@ def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
     [
         ([], "--workdir is missing"),
         (["--workdir=x"], "--output is missing"),
-        (["--workdir=x", "--output=y", "--data_dir=z"], "--data_dir has no use with --precision"),
+        (
+            ["--workdir=x", "--output=y", "--data_dir=z"],
+            "--data_dir has no use with --precision",
+        ),
         (["--workdir=x", "--output=y", "--task=ptb"], "--task has no use here"),
         (["--workdir=/nowhere", "--output=y"], "/nowhere holds no run"),
         (["--workdir=x", "--output=y", "--precision=int4"], "--precision"),
@@ -252,10 +285,14 @@ def test_a_folder_that_is_none(call, language_run, tmp_path):
     assert "which is a file" in message and file.read_text() == "mine"
 
 
-def test_a_folder_that_is_none_is_told_before_anything_is_measured(call, language_run, tmp_path):
+def test_a_folder_that_is_none_is_told_before_anything_is_measured(
+    call, language_run, tmp_path
+):
     (tmp_path / "file").write_text("mine")
     place = (f"--workdir={language_run}", f"--output={tmp_path / 'file'}")
-    assert "which is a file" in call(*place, "--precision=int8", "--data_dir=/nowhere", status=2)
+    assert "which is a file" in call(
+        *place, "--precision=int8", "--data_dir=/nowhere", status=2
+    )
 
 
 @pytest.mark.parametrize("inside", [".", "served", "checkpoints/served"])
@@ -272,10 +309,14 @@ def test_a_runs_folder_is_no_place_for_exports(call, language_run, inside):
 
 def test_a_full_disk_is_a_status_of_its_own(call, language_run, tmp_path, monkeypatch):
     def full(*_, **__):
-        raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device\nmore")
+        raise tf.errors.ResourceExhaustedError(
+            None, None, "x; No space left on device\nmore"
+        )
 
     monkeypatch.setattr(tf.saved_model, "save", full)
-    message = call(f"--workdir={language_run}", f"--output={tmp_path / 'served'}", status=4)
+    message = call(
+        f"--workdir={language_run}", f"--output={tmp_path / 'served'}", status=4
+    )
     assert message == (
         f"error: no version is written in {tmp_path / 'served'}: x; No space left on device\n"
     )
@@ -284,4 +325,6 @@ def test_a_full_disk_is_a_status_of_its_own(call, language_run, tmp_path, monkey
 
 def test_the_home_folder_of_the_output(call, language_run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert str(tmp_path / "served" / "1") in call(f"--workdir={language_run}", "--output=~/served")
+    assert str(tmp_path / "served" / "1") in call(
+        f"--workdir={language_run}", "--output=~/served"
+    )

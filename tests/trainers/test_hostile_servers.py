@@ -21,8 +21,12 @@ from trainers import client
 from trainers.serving import remote, writing
 
 PROTOCOLS = client.PROTOCOLS
-CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-SCREEN = "\x1b[2J\x1b]0;taken\x07\r\x9b31m\u202e"  # clears the screen, names the window, ...
+CONTROL = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+SCREEN = (
+    "\x1b[2J\x1b]0;taken\x07\r\x9b31m\u202e"  # clears the screen, names the window, ...
+)
 
 
 @contextlib.contextmanager
@@ -73,7 +77,9 @@ def refusal(call):
     [
         pytest.param(b"HTTP/1.1 200 OK\r\nX-Long: ", id="headers"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", id="body"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n", id="chunk"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n", id="chunk"
+        ),
     ],
 )
 def test_a_dripping_answer_ends_at_the_deadline(begun):
@@ -122,10 +128,15 @@ def test_an_answer_has_a_limit(framed, monkeypatch):
 
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "307 Temporary Redirect"])
 def test_nobody_is_led_elsewhere(status):
-    with talking(lambda connection, _: connection.sendall(http_of(b"{}"))) as (other, never):
+    with talking(lambda connection, _: connection.sendall(http_of(b"{}"))) as (
+        other,
+        never,
+    ):
 
         def talk(connection, _):
-            connection.sendall(http_of(b"", status, f"Location: http://{other}/v1/models/liar"))
+            connection.sendall(
+                http_of(b"", status, f"Location: http://{other}/v1/models/liar")
+            )
 
         with talking(talk) as (address, asked):
             assert f"answered {status}" in refusal(rest(address).metadata)
@@ -140,11 +151,17 @@ DEEP = b"[" * 100_000
     ("answer", "message"),
     [
         (http_of(DEEP), "malformed answer of liar on"),
-        (http_of(b'{"metadata": ' + b'{"a":' * 900 + b"1" + b"}" * 901), "malformed answer"),
+        (
+            http_of(b'{"metadata": ' + b'{"a":' * 900 + b"1" + b"}" * 901),
+            "malformed answer",
+        ),
         (http_of(DEEP, "400 Bad Request"), "answered 400 Bad Request for liar: [[["),
         (http_of(b'{"metadata": "\xff"}'), "malformed answer"),
         (http_of(b"1" * 10_000), "malformed answer"),
-        (http_of(b'{"error": "' + SCREEN.encode() + b'"}', "500 Oh"), "answered 500 Oh for liar"),
+        (
+            http_of(b'{"error": "' + SCREEN.encode() + b'"}', "500 Oh"),
+            "answered 500 Oh for liar",
+        ),
         (http_of(json.dumps({"error": SCREEN}).encode(), "500 Oh"), r"\x1b[2J"),
         (http_of(b"", f"500 {SCREEN[:-1]}"), r"answered 500 \x1b[2J"),
         (http_of(b"", "500 taken\x9b31m"), "answered 500 "),
@@ -192,14 +209,19 @@ class Liar:
 
     def __init__(self, changed, promised=None):
         self._outputs = {
-            signature: {**outputs, **{name: changed[name] for name in outputs.keys() & changed}}
+            signature: {
+                **outputs,
+                **{name: changed[name] for name in outputs.keys() & changed},
+            }
             for signature, outputs in RETURNED.items()
         }
         self.metadata = get_model_metadata_pb2.SignatureDefMap()
         for signature, outputs in RETURNED.items():
             described = self.metadata.signature_def[signature]
             described.inputs["text"].dtype = tf.string.as_datatype_enum
-            described.inputs["text"].tensor_shape.CopyFrom(tf.TensorShape([None]).as_proto())
+            described.inputs["text"].tensor_shape.CopyFrom(
+                tf.TensorShape([None]).as_proto()
+            )
             for name, value in {**outputs, **(promised or {})}.items():
                 if value is not None:
                     info, shape = described.outputs[name], [None] * value.ndim
@@ -226,12 +248,21 @@ def model_at(protocol, address):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"count": np.int32([3])}, "`count` must be from 0 to 2, the columns of `tokens`"),
-        ({"count": np.int32([-1])}, "`count` must be from 0 to 2, the columns of `tokens`"),
+        (
+            {"count": np.int32([3])},
+            "`count` must be from 0 to 2, the columns of `tokens`",
+        ),
+        (
+            {"count": np.int32([-1])},
+            "`count` must be from 0 to 2, the columns of `tokens`",
+        ),
         ({"count": np.int32([2**31 - 1])}, "`count` must be from 0 to 2"),
         ({"nll": np.float32([[1, np.nan]])}, "`nll` must be finite numbers"),
         ({"nll": np.float32([[1, np.inf]])}, "`nll` must be finite numbers"),
-        ({"tokens": np.array([[b"a", b"b"]] * 2, object)}, "`tokens` must be string (1, None)"),
+        (
+            {"tokens": np.array([[b"a", b"b"]] * 2, object)},
+            "`tokens` must be string (1, None)",
+        ),
     ],
 )
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -245,8 +276,12 @@ def test_numbers_that_cannot_be(protocol, changed, message):
     ("changed", "message"),
     [
         ({"count": "[true]"}, "`count` is no int32: it has values of bool"),
-        ({"count": "[4294967298]"}, "`count` is no int32: it has 4294967298"),  # 2 in 32 bits
-        ({"count": "[18446744073709551618]"}, "`count` is no int32: it has values of object"),
+        # 2 in 32 bits
+        ({"count": "[4294967298]"}, "`count` is no int32: it has 4294967298"),
+        (
+            {"count": "[18446744073709551618]"},
+            "`count` is no int32: it has values of object",
+        ),
         ({"count": "[2.0]"}, "`count` is no int32: it has values of float64"),
         ({"count": f"[{'9' * 5_000}]"}, "malformed answer"),
         ({"nll": "[[1, 1e400]]"}, "`nll` must be finite numbers"),
@@ -260,11 +295,15 @@ def test_numbers_that_cannot_be(protocol, changed, message):
 )
 def test_json_that_cannot_be(changed, message, recwarn, monkeypatch):
     values = dict.fromkeys(SCORE, '[["a", "b"]]')
-    values |= {name: json.dumps(SCORE[name].tolist()) for name in ("nll", "total", "count")}
+    values |= {
+        name: json.dumps(SCORE[name].tolist()) for name in ("nll", "total", "count")
+    }
     values |= changed
     body = ", ".join(f'"{name}": {value}' for name, value in values.items())
     monkeypatch.setattr(
-        model_server.rest.Application, "_predict", lambda *_: f'{{"outputs": {{{body}}}}}'
+        model_server.rest.Application,
+        "_predict",
+        lambda *_: f'{{"outputs": {{{body}}}}}',
     )
     with lying("rest", {}) as address:
         model = model_at("rest", address)
@@ -284,18 +323,25 @@ def test_a_signature_that_promises_something_else(promised):
     with lying("grpc", {}, promised) as address:
         model = model_at("grpc", address)
         message = refusal(lambda: client.score(model, "a b"))
-    assert "is no language model that keras_trellis exported: its signature 'score' " in message
+    assert (
+        "is no language model that keras_trellis exported: its signature 'score' "
+        in message
+    )
 
 
 def test_a_signature_that_says_nonsense():
     liar = Liar({})
     liar.metadata.signature_def["score"].outputs["nll"].dtype = 9999
     with model_server.serve(liar) as (address, _):
-        assert "malformed answer" in refusal(lambda: client.score(model_at("grpc", address), "a"))
+        assert "malformed answer" in refusal(
+            lambda: client.score(model_at("grpc", address), "a")
+        )
     liar.metadata.signature_def["score"].outputs["nll"].CopyFrom(
         liar.metadata.signature_def["score"].outputs["count"]
     )
-    liar.metadata.signature_def["score"].inputs["text"].dtype = tf.int32.as_datatype_enum
+    liar.metadata.signature_def["score"].inputs[
+        "text"
+    ].dtype = tf.int32.as_datatype_enum
     with model_server.serve(Liar({})) as (address, _):
         model = model_at("grpc", address)
         model._signatures = liar.metadata.signature_def
@@ -305,7 +351,9 @@ def test_a_signature_that_says_nonsense():
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_perplexity_beyond_all_numbers(protocol):
     with lying(protocol, {"nll": np.float32([[1, 1e30]])}) as address:
-        assert client.score(model_at(protocol, address), "a b").perplexity == float("inf")
+        assert client.score(model_at(protocol, address), "a b").perplexity == float(
+            "inf"
+        )
 
 
 def command(protocol, address, mode):
@@ -318,7 +366,9 @@ def command(protocol, address, mode):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_tokens_do_not_command_the_terminal(protocol, capsys):
     tokens = texts(f"{SCREEN}\n\t", "é 語 \u200d")
-    with lying(protocol, dict.fromkeys(("tokens", "words", "next_tokens"), tokens)) as address:
+    with lying(
+        protocol, dict.fromkeys(("tokens", "words", "next_tokens"), tokens)
+    ) as address:
         for mode in ("score", "next"):
             assert command(protocol, address, mode) == 0
             first, second, *_ = capsys.readouterr().out.split("\n")
@@ -327,7 +377,9 @@ def test_tokens_do_not_command_the_terminal(protocol, capsys):
 
 
 def test_a_written_text_does_not_command_the_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(client, "generate", lambda *_, **__: iter([f"{SCREEN}\n", "\tb\ud800"]))
+    monkeypatch.setattr(
+        client, "generate", lambda *_, **__: iter([f"{SCREEN}\n", "\tb\ud800"])
+    )
     monkeypatch.setattr(client, "unknown", lambda *_: writing.Unknown(0, 1))
     with lying("grpc", {}) as address:
         assert command("grpc", address, "generate") == 0
@@ -395,7 +447,9 @@ def test_text_that_is_no_text():
         assert "`tokens` is no string" in refusal(lambda: client.score(model, "a b"))
 
 
-@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+@pytest.mark.parametrize(
+    "compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip]
+)
 def test_a_message_has_a_limit(compression, monkeypatch):
     monkeypatch.setattr(remote, "MOST_BYTES", 2**20)
     large = predicted(tf.make_tensor_proto(np.zeros([2**19], np.float32)))

@@ -25,14 +25,21 @@ from trainers.training.workdir import WorkdirError
 WORDS, UNITS, OUTPUTS, TAPS = 12, 6, 4, 2
 DEPTH = ("--config.model.depth=5", "--config.model.dilation_rate=(1,2)")
 # and no auxiliary loss that fits
-OTHERS = ("--config.data.window=9", "--config.data.horizon=3", "--config.data.history=zero")
+OTHERS = (
+    "--config.data.window=9",
+    "--config.data.horizon=3",
+    "--config.data.history=zero",
+)
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     words = np.random.default_rng(0).integers(0, WORDS - 2, 600)
-    lines = ["<unk>", *(" ".join(f"w{word}" for word in row) for row in words.reshape(-1, 10))]
+    lines = [
+        "<unk>",
+        *(" ".join(f"w{word}" for word in row) for row in words.reshape(-1, 10)),
+    ]
     for name in ("train", "valid", "test"):
         for file in (f"{name}.txt", f"wiki.{name}.tokens"):
             (folder / file).write_text("".join(f"{line}\n" for line in lines))
@@ -59,7 +66,11 @@ def state_dict(words=WORDS, *, normalized=False):
             layer |= {f"{name}_g": normal(4 * UNITS, 1, 1), f"{name}_v_raw": weight}
         else:
             layer[f"{name}_raw"] = weight
-    arrays = {"encoder.weight": table, "decoder.weight": table, "decoder.bias": normal(words)}
+    arrays = {
+        "encoder.weight": table,
+        "decoder.weight": table,
+        "decoder.bias": normal(words),
+    }
     for prefix in ("tnet.module.", "network.0.module."):
         arrays |= {f"{prefix}full_conv.{name}": array for name, array in layer.items()}
     return arrays
@@ -73,7 +84,9 @@ def save(path, arrays):
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch):
-    monkeypatch.setattr(import_weights, "read_state_dict", lambda path: dict(np.load(path)))
+    monkeypatch.setattr(
+        import_weights, "read_state_dict", lambda path: dict(np.load(path))
+    )
 
 
 def in_data_parallel(arrays):
@@ -120,7 +133,9 @@ def run_import(call, checkpoint, corpus):
 
 
 SPLIT = {
-    "tail_vectors": np.linspace(-2, 2, 2 * OUTPUTS, dtype=np.float32).reshape(2, OUTPUTS),
+    "tail_vectors": np.linspace(-2, 2, 2 * OUTPUTS, dtype=np.float32).reshape(
+        2, OUTPUTS
+    ),
     "tail_bias": np.array([0.5, -1], np.float32),
 }
 
@@ -162,15 +177,23 @@ def test_imported_weights_write_text_and_tell_where_they_are_from(
     run_import, call, checkpoint, tmp_path
 ):
     run_import(*DEPTH, *OTHERS)
-    text = call(lm, "--mode=generate", "--prompt=w1 w2", "--max_length=9", "--temperature=0")
+    text = call(
+        lm, "--mode=generate", "--prompt=w1 w2", "--max_length=9", "--temperature=0"
+    )
     assert text.startswith("w1 w2 ")
     imported = json.loads((tmp_path / "run" / runs.IMPORTED).read_text())
     assert imported["checkpoint"] == "pretrained.pkl"
     config = runs.load_config(epath.Path(tmp_path / "run"))
-    assert (config.preset, config.model.units, config.model.depth) == ("released", UNITS, 5)
-    assert config.model.auxiliary_weight == 0  # the preset's, every 12 levels, is beyond these 5
+    assert (config.preset, config.model.units, config.model.depth) == (
+        "released",
+        UNITS,
+        5,
+    )
+    # The preset's, every 12 levels, is beyond these 5.
+    assert config.model.auxiliary_weight == 0
     assert (
-        config.model.recurrent_dropout == configs.load("text", "released").model.recurrent_dropout
+        config.model.recurrent_dropout
+        == configs.load("text", "released").model.recurrent_dropout
     )
 
 
@@ -178,15 +201,24 @@ def test_training_does_not_replace_imported_weights(run_import, tmp_path):
     run_import(*DEPTH, *OTHERS)
     path = epath.Path(tmp_path / "run")
     before = (path / "checkpoints/best.npz").read_bytes()
-    with pytest.raises(WorkdirError, match="holds imported weights, which training would replace"):
-        runs.train(lambda: pytest.fail("the text is read"), runs.load_config(path), path, "none")
+    with pytest.raises(
+        WorkdirError, match="holds imported weights, which training would replace"
+    ):
+        runs.train(
+            lambda: pytest.fail("the text is read"),
+            runs.load_config(path),
+            path,
+            "none",
+        )
     assert (path / "checkpoints/best.npz").read_bytes() == before
 
 
 def test_a_folder_that_is_there_is_left_as_it_is(run_import, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/notes.txt").write_text("mine")
-    assert "is there already; choose a new --workdir" in run_import(*DEPTH, *OTHERS, status=2)
+    assert "is there already; choose a new --workdir" in run_import(
+        *DEPTH, *OTHERS, status=2
+    )
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
@@ -235,12 +267,16 @@ def test_a_kind_that_the_authors_have_not_is_refused(run_import):
     assert "`config.model.layer` must be 'trellis'" in error
 
 
-@pytest.mark.parametrize(("task", "field"), [("wikitext103", "order"), ("ptb_char", "form")])
+@pytest.mark.parametrize(
+    ("task", "field"), [("wikitext103", "order"), ("ptb_char", "form")]
+)
 def test_a_preset_that_numbers_the_vocabulary_otherwise_is_refused(
     run_import, tmp_path, task, field
 ):
     error = run_import("--preset=paper", task=task, status=2)
-    assert re.search(f"`config.corpus.{field}` must be .* Received: config.corpus.{field}=", error)
+    assert re.search(
+        f"`config.corpus.{field}` must be .* Received: config.corpus.{field}=", error
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -248,19 +284,28 @@ def test_a_split_softmax_without_its_parameters_is_refused(run_import, checkpoin
     """Which is what the authors' script of WikiText-103 saves."""
     save(checkpoint, state_dict(normalized=True))
     error = run_import(*DEPTH, task="wikitext103", status=2)
-    assert "has no tail_bias, tail_vectors" in error and "**criterion.state_dict()" in error
+    assert (
+        "has no tail_bias, tail_vectors" in error
+        and "**criterion.state_dict()" in error
+    )
 
 
 def test_a_mixture_has_as_many_experts_as_its_config():
     random, features = np.random.default_rng(2), 3
     shapes = {"prior.weight": (2, features), "prior.bias": (2,)}
     shapes |= {"latent.weight": (2 * OUTPUTS, features), "latent.bias": (2 * OUTPUTS,)}
-    mixture = {f"mixsoft.{name}": random.normal(size=shape) for name, shape in shapes.items()}
+    mixture = {
+        f"mixsoft.{name}": random.normal(size=shape) for name, shape in shapes.items()
+    }
     config = configs.load("ptb_mos", "released")
     config.model.update(depth=5, dilation_rate=(1, 2), auxiliary_every=3)
     source = released.model_of(state_dict() | mixture, config)
-    config = released.with_told_sizes(config, source, {"model.depth", "model.dilation_rate"})
-    with pytest.raises(ValueError, match="weights of the shapes .* `--config.model` fields"):
+    config = released.with_told_sizes(
+        config, source, {"model.depth", "model.dilation_rate"}
+    )
+    with pytest.raises(
+        ValueError, match="weights of the shapes .* `--config.model` fields"
+    ):
         released.give_weights(models.build(config, WORDS), source)
     config.model.mixture.experts = 2
     built = models.build(config, WORDS)
@@ -281,7 +326,9 @@ def test_a_vocabulary_that_does_not_fit_is_told(run_import, checkpoint, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_file_that_is_no_state_dict_of_theirs_leaves_no_folder(run_import, checkpoint, tmp_path):
+def test_a_file_that_is_no_state_dict_of_theirs_leaves_no_folder(
+    run_import, checkpoint, tmp_path
+):
     save(checkpoint, {"weight": np.zeros(3)})
     error = run_import(*DEPTH, *OTHERS, status=2)
     assert "without ['decoder.bias', 'decoder.weight', 'encoder.weight']" in error
@@ -296,13 +343,18 @@ PIXELS = (
 
 def pixel_state_dict(channels=1):
     """As the released `TrellisNetModel` for pixels names its parameters."""
-    random, arrays = np.random.default_rng(3), {"linear.weight": (10, 10), "linear.bias": (10,)}
+    random, arrays = (
+        np.random.default_rng(3),
+        {"linear.weight": (10, 10), "linear.bias": (10,)},
+    )
     units = 12
     for name, inputs in (("weight1", channels), ("weight2", units)):
         arrays[f"network.0.module.full_conv.{name}_g"] = (4 * units, 1, 1)
         arrays[f"network.0.module.full_conv.{name}_v_raw"] = (4 * units, inputs, 2)
     arrays["network.0.module.full_conv.bias2"] = (4 * units,)
-    return {name: random.normal(size=shape).astype("f") for name, shape in arrays.items()}
+    return {
+        name: random.normal(size=shape).astype("f") for name, shape in arrays.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -335,14 +387,18 @@ def test_pixel_models_classify_as_converted_ones_do(
         order = np.random.default_rng(7).permutation(784)
         np.save(tmp_path / "order.npy", order)
         flags = [f"--permutation={tmp_path / 'order.npy'}"]
-    assert "10 classes, depth 3, dilation (1, 2, 4)\n" in import_pixels(*flags, task=task)
+    assert "10 classes, depth 3, dilation (1, 2, 4)\n" in import_pixels(
+        *flags, task=task
+    )
     model = convert.classifier_from_torch(
         arrays, depth=3, dilation_rate=(1, 2, 4), permutation=order
     )
     found = images.load(images.MNIST, digits)
     logits = model(images.normalise(images.MNIST, found.test.pixels))
     path = epath.Path(tmp_path / "run")
-    run = sequence_runs.SequenceExperiment(runs.load_config(path), str(digits), path).build()
+    run = sequence_runs.SequenceExperiment(
+        runs.load_config(path), str(digits), path
+    ).build()
     checkpoints.load_best(path, run)
     np.testing.assert_allclose(
         run(images.normalise(images.MNIST, found.test.pixels)), logits, rtol=1e-5
@@ -350,19 +406,27 @@ def test_pixel_models_classify_as_converted_ones_do(
     right = 100 * np.mean(np.argmax(logits, -1) == found.test.labels)
     evaluated = call(pixels, "--mode=evaluate", f"--data_dir={digits}")
     assert f"test accuracy: {right:.2f} %" in evaluated
-    error = call(pixels, f"--task={task}", f"--data_dir={digits}", "--preset=released", status=2)
+    error = call(
+        pixels, f"--task={task}", f"--data_dir={digits}", "--preset=released", status=2
+    )
     assert "holds imported weights, which training would replace" in error
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(task="permuted_mnist"), "--permutation is missing: .* draws the order .*np.save"),
+        (
+            dict(task="permuted_mnist"),
+            "--permutation is missing: .* draws the order .*np.save",
+        ),
         (
             dict(task="seq_mnist", permutation=range(784)),
             "--permutation has no use for --task=seq_mnist",
         ),
-        (dict(task="permuted_mnist", permutation=range(783)), r"each of the integers 0, \.*, 783"),
+        (
+            dict(task="permuted_mnist", permutation=range(783)),
+            r"each of the integers 0, \.*, 783",
+        ),
         (dict(task="permuted_mnist", permutation=None), "that `np.save` wrote"),
         (dict(task="adding", preset="small"), "--task=adding is none of the authors'"),
     ],
@@ -371,7 +435,10 @@ def test_what_pixel_models_need_is_named(
     call, checkpoint, digits, tmp_path, capsys, arguments, message
 ):
     save(checkpoint, pixel_state_dict())
-    flags, file = [f"--task={arguments['task']}", f"--data_dir={digits}"], tmp_path / "order.npy"
+    flags, file = (
+        [f"--task={arguments['task']}", f"--data_dir={digits}"],
+        tmp_path / "order.npy",
+    )
     if "preset" in arguments:
         flags.append(f"--preset={arguments['preset']}")
     if "permutation" in arguments:
@@ -393,7 +460,9 @@ def test_pixels_of_other_images_are_refused(import_pixels, checkpoint, tmp_path)
 
 
 @pytest.mark.parametrize("end", ["full", "stopped"])
-def test_an_import_that_does_not_end_leaves_no_folder(run_import, tmp_path, monkeypatch, end):
+def test_an_import_that_does_not_end_leaves_no_folder(
+    run_import, tmp_path, monkeypatch, end
+):
     def fails(*_):
         if end == "stopped":
             raise stopping.StoppedError(signal.SIGTERM)
@@ -427,7 +496,9 @@ def test_a_flag_that_is_missing_is_named(missing, capsys):
     saved = flagsaver.save_flag_values()
     try:
         with pytest.raises(SystemExit):
-            import_weights.parse_flags(["x", *(f"--{name}={v}" for name, v in given.items())])
+            import_weights.parse_flags(
+                ["x", *(f"--{name}={v}" for name, v in given.items())]
+            )
     finally:
         flagsaver.restore_flag_values(saved)
     assert capsys.readouterr().err.startswith(f"error: --{missing} is missing")

@@ -43,7 +43,11 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     words = np.random.default_rng(0).integers(0, 30, 5600)
     lines = [" ".join(f"w{word}" for word in row) for row in words.reshape(-1, 10)]
-    for name, part in (("train", lines[:460]), ("valid", lines[460:510]), ("test", lines[510:])):
+    for name, part in (
+        ("train", lines[:460]),
+        ("valid", lines[460:510]),
+        ("test", lines[510:]),
+    ):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in part))
     return folder
 
@@ -59,7 +63,11 @@ def command(*arguments):
 
 def run(environment, *arguments, status=0):
     done = subprocess.run(
-        command(*arguments), env=environment, capture_output=True, text=True, timeout=300
+        command(*arguments),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status == 0 else done.stderr
@@ -96,13 +104,21 @@ def checkpoint(workdir):
 @pytest.fixture(scope="module")
 def trained(corpus, environment, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "trained"
-    output = run(environment, "--task=text", f"--data_dir={corpus}", f"--workdir={workdir}", *SMALL)
+    output = run(
+        environment,
+        "--task=text",
+        f"--data_dir={corpus}",
+        f"--workdir={workdir}",
+        *SMALL,
+    )
     return workdir, output
 
 
 def test_training_tells_its_size_and_its_result(trained):
     workdir, output = trained
-    assert re.search(r"5,060 training tokens, 32 words; [\d,]+ parameters; .* of memory", output)
+    assert re.search(
+        r"5,060 training tokens, 32 words; [\d,]+ parameters; .* of memory", output
+    )
     assert "the end of epoch 2" in output
     # 550 validation tokens: all but the first; 2 streams of 275, all but the first of each.
     assert re.search(r"validation perplexity: exact [\d.]+ \(549 tokens\), ", output)
@@ -124,9 +140,18 @@ def test_the_report_tells_what_a_run_took(trained, environment, tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| trained | small |")]
-    parameters, exact, _, epochs, tokens, seconds, memory = row.strip("| ").split(" | ")[2:]
-    assert f"{parameters} parameters" in output and f"exact {exact}" in output.splitlines()[-1]
+    (row,) = [
+        line
+        for line in done.stdout.splitlines()
+        if line.startswith("| trained | small |")
+    ]
+    parameters, exact, _, epochs, tokens, seconds, memory = row.strip("| ").split(
+        " | "
+    )[2:]
+    assert (
+        f"{parameters} parameters" in output
+        and f"exact {exact}" in output.splitlines()[-1]
+    )
     assert (epochs, tokens) == ("2", f"{2 * 4 * (5060 // 4 - 1):,}")
     assert re.fullmatch(r"0:0\d:\d\d", seconds) and re.fullmatch(r"\d\.\d GiB", memory)
     assert row in (tmp_path / "results.md").read_text()
@@ -134,7 +159,10 @@ def test_the_report_tells_what_a_run_took(trained, environment, tmp_path):
 
 def stop(process, workdir, number):
     """Sends a process a signal at its first new checkpoint; returns its output and exit status."""
-    former = {*workdir.glob("checkpoints/step-*.npz"), workdir / "checkpoints/step-00000000.npz"}
+    former = {
+        *workdir.glob("checkpoints/step-*.npz"),
+        workdir / "checkpoints/step-00000000.npz",
+    }
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         if set(workdir.glob("checkpoints/step-*.npz")) - former:
@@ -162,7 +190,9 @@ def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
     )
     output, status = stop(process, workdir, signal.SIGTERM)
     assert status == 143
-    line = re.search(r"stopped by SIGTERM after step (\d+); the same command goes on from", output)
+    line = re.search(
+        r"stopped by SIGTERM after step (\d+); the same command goes on from", output
+    )
     assert f"going on from step {line[1]}," in run(environment, *arguments)
     expected_name, expected = checkpoint(trained[0])
     name, actual = checkpoint(workdir)
@@ -176,7 +206,12 @@ def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, call):
     workdir, output = trained
     evaluated = call("--mode=evaluate", f"--workdir={workdir}", f"--data_dir={corpus}")
     assert "; ".join(evaluated.splitlines()) in output
-    sampling = ("--mode=generate", f"--workdir={workdir}", "--seed=3", "--max_length=12")
+    sampling = (
+        "--mode=generate",
+        f"--workdir={workdir}",
+        "--seed=3",
+        "--max_length=12",
+    )
     text = call(*sampling, "--prompt=w1 w2")
     assert text.startswith("w1 w2")
     assert set(text.split()) <= {f"w{word}" for word in range(30)}
@@ -187,13 +222,23 @@ def test_evaluate_and_generate_take_the_workdirs_config(trained, corpus, call):
 
 
 def test_no_unknown_word_is_written(trained, call):
-    arguments = ("--mode=generate", f"--workdir={trained[0]}", "--max_length=200", "--seed=3")
+    arguments = (
+        "--mode=generate",
+        f"--workdir={trained[0]}",
+        "--max_length=200",
+        "--seed=3",
+    )
     text = call(*arguments, "--temperature=1e6")  # all 32 words are about as likely
     assert "<unk>" not in text and len({*text.split()}) > 25
 
 
 def test_generation_by_every_kind_of_sampling(trained, call):
-    arguments = ("--mode=generate", f"--workdir={trained[0]}", "--prompt=w1", "--max_length=12")
+    arguments = (
+        "--mode=generate",
+        f"--workdir={trained[0]}",
+        "--prompt=w1",
+        "--max_length=12",
+    )
     likeliest = call(*arguments, "--temperature=0")
     assert call(*arguments, "--top_k=1") == likeliest
     assert call(*arguments, "--top_p=1e-6") == likeliest
@@ -230,7 +275,9 @@ def test_evaluation_that_adapts_leaves_the_run_as_it_is(trained, corpus, call, n
     workdir, output = trained
     before = {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()}
     given = [flag for name in names for flag in ADAPTATIONS[name]]
-    evaluated = call("--mode=evaluate", f"--workdir={workdir}", f"--data_dir={corpus}", *given)
+    evaluated = call(
+        "--mode=evaluate", f"--workdir={workdir}", f"--data_dir={corpus}", *given
+    )
     for line in evaluated.splitlines():
         static, adapted = re.findall(r"[\d.]+ \(549 tokens\)", line)
         assert f"exact {static}" in output and adapted != static
@@ -247,7 +294,10 @@ def test_evaluation_that_adapts_leaves_the_run_as_it_is(trained, corpus, call, n
             "--dynamic_rate, --dynamic_decay go together; missing: --dynamic_decay",
         ),
         (("--cache_theta=1",), "go together; missing: --cache_size, --cache_lambda"),
-        (("--dynamic_rate=0", "--dynamic_decay=0"), "--dynamic_rate must be a number above 0."),
+        (
+            ("--dynamic_rate=0", "--dynamic_decay=0"),
+            "--dynamic_rate must be a number above 0.",
+        ),
         ((*ADAPTATIONS["cache"], "--cache_lambda=1"), "Received: --cache_lambda=1.0"),
         (
             (*ADAPTATIONS["cache"], "--protocol=trellisnet"),
@@ -265,21 +315,38 @@ def test_each_layer_is_trained_scored_adapted_sampled_from_and_exported(
     layer, corpus, call, tmp_path
 ):
     workdir = tmp_path / "run"
-    model = ("--config.model.units=6", "--config.model.output_units=5", "--config.model.layers=2")
-    model += ("--config.model.embedding_units=5", "--config.model.equilibrium.max_iterations=5")
+    model = (
+        "--config.model.units=6",
+        "--config.model.output_units=5",
+        "--config.model.layers=2",
+    )
+    model += (
+        "--config.model.embedding_units=5",
+        "--config.model.equilibrium.max_iterations=5",
+    )
     short = ("--config.training.epochs=1", "--config.data.window=30")
     place = (f"--workdir={workdir}", f"--data_dir={corpus}")
     chosen = f"--config.model.layer={layer}"
     output = call("--task=text", *SMALL, chosen, *model, *short, *place)
     assert "warning" not in output and "exact" in output.splitlines()[-1]
-    adapted = call("--mode=evaluate", *place, *ADAPTATIONS["dynamic"], *ADAPTATIONS["cache"])
+    adapted = call(
+        "--mode=evaluate", *place, *ADAPTATIONS["dynamic"], *ADAPTATIONS["cache"]
+    )
     for line in adapted.splitlines():
         static, _ = re.findall(r"[\d.]+ \(549 tokens\)", line)
         assert f"exact {static}" in output and ", adapted " in line
-    arguments = ("--mode=generate", place[0], "--prompt=w1", "--max_length=5", "--temperature=0")
+    arguments = (
+        "--mode=generate",
+        place[0],
+        "--prompt=w1",
+        "--max_length=5",
+        "--temperature=0",
+    )
     text = call(*arguments)
     assert text.startswith("w1")
-    folder = language_runs.export(epath.Path(workdir), str(tmp_path / "served"), "float32")
+    folder = language_runs.export(
+        epath.Path(workdir), str(tmp_path / "served"), "float32"
+    )
     generate = tf.saved_model.load(folder).signatures["generate"]
     assert generate.structured_input_signature
 
@@ -289,9 +356,20 @@ def test_a_run_of_release_0_1_goes_on(trained, corpus, call, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(trained[0], workdir)
     config = json.loads((workdir / "config.json").read_text())
-    joined = ("layer", "gate", "head", "layers", "groups", "inject_every", "equilibrium", "mixture")
+    joined = (
+        "layer",
+        "gate",
+        "head",
+        "layers",
+        "groups",
+        "inject_every",
+        "equilibrium",
+        "mixture",
+    )
     joined += ("adaptive", "untrained_input_id", "embeddings_initializer")
-    model = {name: value for name, value in config["model"].items() if name not in joined}
+    model = {
+        name: value for name, value in config["model"].items() if name not in joined
+    }
     config["model"] = {"kind": "trellis", **model}
     del config["checksum"]  # 0.1 wrote none
     (workdir / "config.json").write_text(json.dumps(config))
@@ -302,7 +380,9 @@ def test_a_run_of_release_0_1_goes_on(trained, corpus, call, tmp_path):
     assert "holds a finished run" in call("--task=text", *place, *SMALL)
     more = call("--task=text", *place, *SMALL, "--config.training.epochs=3")
     assert "the end of epoch 3" in more
-    assert json.loads((workdir / "config.json").read_text())["model"]["layer"] == "trellis"
+    assert (
+        json.loads((workdir / "config.json").read_text())["model"]["layer"] == "trellis"
+    )
 
 
 def test_a_workdir_is_the_users_home_and_the_tasks_own_by_default(
@@ -321,25 +401,51 @@ def test_a_workdir_is_the_users_home_and_the_tasks_own_by_default(
 @pytest.mark.parametrize(
     ("mode", "given", "message"),
     [
-        ("evaluate", "--task=ptb", "--task=ptb is not that of the run in .*, text; leave out"),
-        ("generate", "--preset=paper", "--preset=paper is not that of the run in .*, small;"),
+        (
+            "evaluate",
+            "--task=ptb",
+            "--task=ptb is not that of the run in .*, text; leave out",
+        ),
+        (
+            "generate",
+            "--preset=paper",
+            "--preset=paper is not that of the run in .*, small;",
+        ),
     ],
 )
-def test_a_task_or_preset_that_is_not_the_workdirs_is_refused(trained, call, mode, given, message):
-    assert re.search(message, call(f"--mode={mode}", f"--workdir={trained[0]}", given, status=2))
+def test_a_task_or_preset_that_is_not_the_workdirs_is_refused(
+    trained, call, mode, given, message
+):
+    assert re.search(
+        message, call(f"--mode={mode}", f"--workdir={trained[0]}", given, status=2)
+    )
 
 
-def test_files_of_others_in_a_runs_folder_change_nothing(trained, corpus, call, tmp_path):
+def test_files_of_others_in_a_runs_folder_change_nothing(
+    trained, corpus, call, tmp_path
+):
     """Of a file manager, of a desktop, of somebody's notes."""
     workdir = tmp_path / "run"
     shutil.copytree(trained[0], workdir)
-    for name in ("config (copy).json", "result.json~", "metrics (copy).csv", ".DS_Store"):
+    for name in (
+        "config (copy).json",
+        "result.json~",
+        "metrics (copy).csv",
+        ".DS_Store",
+    ):
         (workdir / name).write_text("x")
-    for name in ("step-foo.npz", "step-00000001 (copy).npz", "best (copy).npz", "step-99.npz"):
+    for name in (
+        "step-foo.npz",
+        "step-00000001 (copy).npz",
+        "best (copy).npz",
+        "step-99.npz",
+    ):
         (workdir / "checkpoints" / name).write_text("x")
     for name in ("notes", "checkpoints/old", "checkpoints/step-00009999.npz.d"):
         (workdir / name).mkdir()
-    strays = {path for path in workdir.rglob("*") if not (trained[0] / path.name).exists()}
+    strays = {
+        path for path in workdir.rglob("*") if not (trained[0] / path.name).exists()
+    }
     results = []
     for each in (trained[0], workdir):
         place = f"--workdir={each}"
@@ -347,7 +453,9 @@ def test_files_of_others_in_a_runs_folder_change_nothing(trained, corpus, call, 
             [
                 call("--mode=evaluate", place, f"--data_dir={corpus}"),
                 call("--mode=generate", place, "--seed=1", "--max_length=9"),
-                call("--task=text", place, f"--data_dir={corpus}", *SMALL).splitlines()[1:],
+                call("--task=text", place, f"--data_dir={corpus}", *SMALL).splitlines()[
+                    1:
+                ],
                 report.read_run(each, "run"),
             ]
         )
@@ -363,7 +471,10 @@ def test_the_folder_of_runs_is_told_from_a_run(trained, call):
 def test_a_run_that_was_stopped_before_it_began_has_no_weights(trained, call, tmp_path):
     shutil.copy(trained[0] / "config.json", tmp_path)
     message = call("--mode=generate", f"--workdir={tmp_path}", status=2)
-    assert message == f"error: {tmp_path} has no trained weights yet: vocabulary.txt is missing\n"
+    assert (
+        message
+        == f"error: {tmp_path} has no trained weights yet: vocabulary.txt is missing\n"
+    )
 
 
 def test_a_finished_run_says_so_and_another_recipe_is_refused(trained, corpus, call):
@@ -391,7 +502,8 @@ def test_a_loss_that_is_not_finite_has_a_status_of_its_own_and_names_the_step(
         status=3,
     )
     assert re.search(
-        r"error: .*at step \d+; checkpoints from before it, if any, are kept in", message
+        r"error: .*at step \d+; checkpoints from before it, if any, are kept in",
+        message,
     )
 
 
@@ -401,16 +513,24 @@ WORKERS = {"worker": ["one:1", "two:1"]}
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0}}), "2 machines"),
+        (
+            json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0}}),
+            "2 machines",
+        ),
         (json.dumps({"cluster": {"worker": ["one:1"], "ps": ["two:1"]}}), "2 machines"),
-        (json.dumps({"cluster": {"chief": {"0": "a:1"}, "worker": {"3": "b:1"}}}), "2 machines"),
+        (
+            json.dumps({"cluster": {"chief": {"0": "a:1"}, "worker": {"3": "b:1"}}}),
+            "2 machines",
+        ),
         ("{", "is not JSON"),
         ("[1]", "is not JSON of a cluster"),
         ('{"cluster": 3}', "is not JSON of a cluster"),
     ],
 )
 @pytest.mark.parametrize(("program", "task"), [(lm, "text"), (pixels, "adding")])
-def test_a_cluster_is_refused_before_anything(program, task, value, told, monkeypatch, capsys):
+def test_a_cluster_is_refused_before_anything(
+    program, task, value, told, monkeypatch, capsys
+):
     monkeypatch.setenv("TF_CONFIG", value)
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_:
         program.parse_flags(["program", f"--task={task}"])
@@ -421,7 +541,8 @@ def test_a_cluster_is_refused_before_anything(program, task, value, told, monkey
 
 
 @pytest.mark.parametrize(
-    "value", ["", "{}", json.dumps({"cluster": {"worker": ["one:1"]}, "task": {"index": 0}})]
+    "value",
+    ["", "{}", json.dumps({"cluster": {"worker": ["one:1"]}, "task": {"index": 0}})],
 )
 def test_a_cluster_of_one_machine_is_none(value, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", value)
@@ -450,25 +571,39 @@ def test_a_cluster_is_nothing_to_evaluation(monkeypatch):
             "--seed has no use in --mode=train, only in generate; training takes --config.seed",
         ),
         (("--task=ptb", "--protocol=exact"), "--protocol has no use in --mode=train"),
-        (("--task=ptb", "--cache_size=9"), "--cache_size has no use in --mode=train, only in eval"),
-        (("--task=ptb", "--prompt=a"), "--prompt has no use in --mode=train, only in generate"),
+        (
+            ("--task=ptb", "--cache_size=9"),
+            "--cache_size has no use in --mode=train, only in eval",
+        ),
+        (
+            ("--task=ptb", "--prompt=a"),
+            "--prompt has no use in --mode=train, only in generate",
+        ),
         (("--task=ptb", "--config.model.depht=3"), "did you mean 'model.depth'?"),
         (
             ("--task=ptb", "--mode=evaluate", "--config.model.depth=3"),
             "--config.model.depth has no use in --mode=evaluate",
         ),
         (("--mode=generate",), "--task is missing"),
-        (("--task=ptb", "--config.data.window=58"), "`config.data.horizon` must be below"),
+        (
+            ("--task=ptb", "--config.data.window=58"),
+            "`config.data.horizon` must be below",
+        ),
         (("--task=ptb", "--config.model"), "unknown --config field 'model'"),
         (("--task=ptb", "--config.model.units"), "config.model.units"),
         (("--task=ptb", "--config=paper"), "config"),
         (("--task=ptb", "--config.=3"), "unknown --config field ''"),
         (("--task=ptb", "--preset="), "unknown --preset ''"),
-        (("--task=ptb", "--config.corpus.order=x"), "unknown --config field 'corpus.order'"),
+        (
+            ("--task=ptb", "--config.corpus.order=x"),
+            "unknown --config field 'corpus.order'",
+        ),
         (("--tsk=ptb",), "unknown flag --tsk"),
     ],
 )
-def test_a_command_line_that_is_not_valid_exits_2_with_one_line(arguments, message, capsys):
+def test_a_command_line_that_is_not_valid_exits_2_with_one_line(
+    arguments, message, capsys
+):
     saved = flagsaver.save_flag_values()
     try:
         with pytest.raises(SystemExit) as exit_:

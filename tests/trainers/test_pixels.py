@@ -71,21 +71,30 @@ def trained(folder, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "trained"
     command = [sys.executable, "-m", "trainers.pixels", "--task=permuted_mnist", *SMALL]
     command += [f"--data_dir={folder}", f"--workdir={workdir}"]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, env=os.environ, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return workdir, done.stdout
 
 
 def test_training_tells_its_size_and_its_result(trained):
     workdir, output = trained
-    assert "40 training sequences of 784 steps; 1,502 parameters; receptive field 1,025" in output
+    assert (
+        "40 training sequences of 784 steps; 1,502 parameters; receptive field 1,025"
+        in output
+    )
     assert "warning" not in output
-    assert re.search(r"epoch 1/20, step 2/60: accuracy [\d.]+, loss [\d.]+, lr 0.01", output)
+    assert re.search(
+        r"epoch 1/20, step 2/60: accuracy [\d.]+, loss [\d.]+, lr 0.01", output
+    )
     result = json.loads((workdir / "result.json").read_text())
     summary = output.splitlines()[-1]
     assert result["summary"] == summary
     score = result["scores"]["test"]["exact"]
-    assert re.match(r"best of epoch \d+: validation accuracy: .* \(20 images\); ", summary)
+    assert re.match(
+        r"best of epoch \d+: validation accuracy: .* \(20 images\); ", summary
+    )
     assert summary.endswith(f"test accuracy: {score['accuracy']:.2f} % (20 images)")
     assert score["accuracy"] > 30  # of ten classes
     confusion = np.array(score["confusion"])
@@ -102,12 +111,15 @@ def test_the_report_has_the_run(trained, call, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert "## permuted_mnist: accuracy" in done.stdout, done.stderr
     assert re.search(
-        r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 20", done.stdout
+        r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 20",
+        done.stdout,
     )
     assert "98.13 %" in done.stdout
 
 
-def test_evaluation_is_that_of_the_end_and_a_finished_run_is_told(trained, folder, call):
+def test_evaluation_is_that_of_the_end_and_a_finished_run_is_told(
+    trained, folder, call
+):
     workdir, output = trained
     place = (f"--workdir={workdir}", f"--data_dir={folder}")
     lines = call("--mode=evaluate", *place).splitlines()
@@ -124,7 +136,9 @@ def test_the_order_of_steps_is_the_folders(trained, folder, tmp_path):
     kept["permutation"] = kept["permutation"][::-1]
     (tmp_path / "data.json").write_text(json.dumps(kept))
     config = sequence_runs.runs.load_config(epath.Path(workdir))
-    experiment = sequence_runs.SequenceExperiment(config, str(folder), epath.Path(tmp_path))
+    experiment = sequence_runs.SequenceExperiment(
+        config, str(folder), epath.Path(tmp_path)
+    )
     assert list(experiment.build().permutation) == kept["permutation"]
 
 
@@ -137,17 +151,28 @@ PERMUTED = '{"sha256": {}, "permutation": %s}'
         (lambda kept: "", "it is empty"),
         (lambda kept: json.dumps(kept)[:-5], "it is cut off"),
         (lambda kept: "[]", "it holds a list, not fields"),
-        (lambda kept: json.dumps(kept | {"permutation": None}), "do not fit its `checksum`"),
-        (lambda kept: json.dumps(kept | {"sha256": "a"}), "`sha256` is a text, not fields"),
+        (
+            lambda kept: json.dumps(kept | {"permutation": None}),
+            "do not fit its `checksum`",
+        ),
+        (
+            lambda kept: json.dumps(kept | {"sha256": "a"}),
+            "`sha256` is a text, not fields",
+        ),
         (lambda kept: json.dumps({"sha256": {}}), "`permutation` is neither"),
         (lambda kept: PERMUTED % "7", "`permutation` is neither"),
         (lambda kept: PERMUTED % "[0, [1]]", "`permutation` is neither"),
         (lambda kept: PERMUTED % "[0, 2]", "`permutation` is neither"),
     ],
 )
-def test_a_damaged_record_of_the_data_is_named(trained, folder, call, tmp_path, damage, problem):
+def test_a_damaged_record_of_the_data_is_named(
+    trained, folder, call, tmp_path, damage, problem
+):
     workdir, _ = trained
-    file, place = workdir / "data.json", (f"--workdir={workdir}", f"--data_dir={folder}")
+    file, place = (
+        workdir / "data.json",
+        (f"--workdir={workdir}", f"--data_dir={folder}"),
+    )
     whole = file.read_text()
     export = (f"--workdir={workdir}", f"--output={tmp_path}/served")
     try:
@@ -164,13 +189,20 @@ def test_a_damaged_record_of_the_data_is_named(trained, folder, call, tmp_path, 
         assert line.startswith(f"error: {file} is damaged: ") and problem in line
 
 
-def test_a_picture_that_cannot_be_written_costs_no_result(folder, call, tmp_path, monkeypatch):
+def test_a_picture_that_cannot_be_written_costs_no_result(
+    folder, call, tmp_path, monkeypatch
+):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(runs, "save_picture", full)
     arguments = (*SMALL, "--config.model.depth=2", "--config.training.epochs=1")
-    output = call("--task=seq_mnist", *arguments, f"--data_dir={folder}", f"--workdir={tmp_path}/a")
+    output = call(
+        "--task=seq_mnist",
+        *arguments,
+        f"--data_dir={folder}",
+        f"--workdir={tmp_path}/a",
+    )
     assert output.count(f"{tmp_path}/a/confusion.png cannot be written (") == 1
     assert (tmp_path / "a" / "result.json").exists()
 
@@ -179,7 +211,10 @@ def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
     place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
     chosen = ("--config.model.layer=gru", "--config.training.epochs=1")
     output = call("--task=seq_mnist", *SMALL, *chosen, *place)
-    assert re.search(r"of 784 steps; [\d,]+ parameters\n", output) and "warning" not in output
+    assert (
+        re.search(r"of 784 steps; [\d,]+ parameters\n", output)
+        and "warning" not in output
+    )
     assert "; ".join(call("--mode=evaluate", *place).splitlines()) in output
     export = (place[0], f"--output={tmp_path}/served")
     assert "model_card" in call(*export, program=export_command)
@@ -188,11 +223,15 @@ def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
 def test_other_images_are_refused(trained, folder, call, tmp_path):
     workdir, _ = trained
     for split, count in (("train", 60), ("test", 20)):
-        mnist_files.write(tmp_path, split, np.zeros((count, 28, 28)), np.arange(count) % 10)
+        mnist_files.write(
+            tmp_path, split, np.zeros((count, 28, 28)), np.arange(count) % 10
+        )
     place = (f"--workdir={workdir}", f"--data_dir={tmp_path}")
     for command in (("--mode=evaluate",), ("--task=permuted_mnist", *SMALL)):
         error = call(*command, *place, status=2)
-        assert "other data (train, validation, test);" in error and str(workdir) in error
+        assert (
+            "other data (train, validation, test);" in error and str(workdir) in error
+        )
 
 
 def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_once(
@@ -206,7 +245,12 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
         lambda self, split: (splits.append(split), score(self, split))[1],
     )
     arguments = (*SMALL, "--config.model.depth=2", "--config.training.epochs=1")
-    output = call("--task=seq_mnist", *arguments, f"--data_dir={folder}", f"--workdir={tmp_path}/a")
+    output = call(
+        "--task=seq_mnist",
+        *arguments,
+        f"--data_dir={folder}",
+        f"--workdir={tmp_path}/a",
+    )
     assert "warning: of the 784 steps the network sees the last 3 alone" in output
     assert splits == ["validation", "validation", "test"]
 
@@ -214,20 +258,31 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--task=ptb"], "--task=ptb is one of python -m trainers.lm, not of trainers.pixels"),
+        (
+            ["--task=ptb"],
+            "--task=ptb is one of python -m trainers.lm, not of trainers.pixels",
+        ),
         (["--task=seq_mnst"], "did you mean 'seq_mnist'?"),
         (["--task=seq_mnist", "--mode=generate"], "unknown --mode 'generate'"),
         ([], "--task is missing"),
         (["--task=seq_mnist", "--preset=smal"], "did you mean 'small'?"),
         (["--task=adding", "--data_dir=."], "--data_dir has no use for --task=adding"),
         (["--task=seq_mnist", "--data_dir=nowhere"], "nowhere"),
-        (["--task=adding", "--config.data.batch_size=0"], "`config.data.batch_size` must be an"),
+        (
+            ["--task=adding", "--config.data.batch_size=0"],
+            "`config.data.batch_size` must be an",
+        ),
         (["--task=adding", "--config.data.steps=1"], "`config.data.steps` must be an"),
         (["--task=adding", "--config.data.test=0"], "`config.data.test` must be an"),
-        (["--task=adding", "--config.evaluation.batch_size=0"], "`config.evaluation.batch_size`"),
+        (
+            ["--task=adding", "--config.evaluation.batch_size=0"],
+            "`config.evaluation.batch_size`",
+        ),
     ],
 )
-def test_bad_input_is_named_before_anything_is_written(arguments, message, call, tmp_path):
+def test_bad_input_is_named_before_anything_is_written(
+    arguments, message, call, tmp_path
+):
     error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
     assert message in error and len(error.splitlines()) == 1
     assert not (tmp_path / "run").exists()
@@ -248,7 +303,9 @@ def test_bad_input_is_named_before_anything_is_written(arguments, message, call,
         ),
     ],
 )
-def test_sizes_that_the_images_do_not_have_are_refused(folder, call, tmp_path, given, message):
+def test_sizes_that_the_images_do_not_have_are_refused(
+    folder, call, tmp_path, given, message
+):
     arguments = ("--task=seq_mnist", *SMALL, given, f"--data_dir={folder}")
     error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
     assert error == f"error: {message}\n"

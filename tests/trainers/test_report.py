@@ -14,7 +14,9 @@ from trainers.training.workdir import WorkdirError
 COST = costs.Cost(weight=9000.0, seconds=3723.4, peak_bytes=1.5 * 2**30)._asdict()
 
 
-def write_run(folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=None, **result):
+def write_run(
+    folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=None, **result
+):
     """Writes what a run leaves: the losses of its epochs and, where it has finished, its scores."""
     folder.mkdir(parents=True)
     values = {"task": task, "preset": "small", "training": {"epochs": epochs}}
@@ -22,7 +24,9 @@ def write_run(folder, *, task="ptb", epochs=3, losses=(5.0, 4.5, 4.25), test=Non
     rows = [("train_interval", 5, 0.5, 9.0), ("train_interval", 7, 0.7, 8.5)]
     rows += [("validation", 10 * n, float(n), loss) for n, loss in enumerate(losses, 1)]
     measure = registry.get(task).measure
-    lines = [f"{kind},{step},{epoch},{measure.of(loss)}" for kind, step, epoch, loss in rows]
+    lines = [
+        f"{kind},{step},{epoch},{measure.of(loss)}" for kind, step, epoch, loss in rows
+    ]
     (folder / "metrics.csv").write_text(
         "".join(f"{line}\n" for line in [f"kind,step,epoch,{measure.name}", *lines])
     )
@@ -72,13 +76,37 @@ def test_unfinished_runs_are_shown_as_such(tmp_path):
     kept["training"]["epochs"] = 8  # goes on; the result is that of epoch 3
     (tmp_path / "longer" / "config.json").write_text(json.dumps(kept))
     table = report.table(report.read_runs([begun, longer]))
-    assert cells(table, "begun")[1:] == ["-", "-", "-", "2 of 3, unfinished", "-", "-", "-"]
-    assert cells(table, "longer")[1:] == ["-", "-", "-", "3 of 8, unfinished", "-", "-", "-"]
+    assert cells(table, "begun")[1:] == [
+        "-",
+        "-",
+        "-",
+        "2 of 3, unfinished",
+        "-",
+        "-",
+        "-",
+    ]
+    assert cells(table, "longer")[1:] == [
+        "-",
+        "-",
+        "-",
+        "3 of 8, unfinished",
+        "-",
+        "-",
+        "-",
+    ]
 
 
 def test_a_run_that_went_on_with_other_values_has_a_note(tmp_path):
-    paths = [write_run(tmp_path / name, test=4.0) for name in ("changed", "longer", "same")]
-    rate = {"step": 20, "epoch": 2.0, "field": "optimizer.learning_rate", "was": 1.0, "now": 0.5}
+    paths = [
+        write_run(tmp_path / name, test=4.0) for name in ("changed", "longer", "same")
+    ]
+    rate = {
+        "step": 20,
+        "epoch": 2.0,
+        "field": "optimizer.learning_rate",
+        "was": 1.0,
+        "now": 0.5,
+    }
     epochs = {**rate, "field": "training.epochs", "was": 2, "now": 3}
     for name, changes in (("changed", [epochs, rate]), ("longer", [epochs])):
         (tmp_path / name / "changes.json").write_text(json.dumps({"changes": changes}))
@@ -119,7 +147,9 @@ def test_the_picture_has_a_curve_and_a_line_for_each_run(tmp_path):
     curves, results, _, others = picture.axes
     assert [line.get_label() for line in curves.lines] == ["one", "two, unfinished"]
     assert list(curves.lines[0].get_xdata()) == [1, 2, 3]
-    assert curves.lines[0].get_ydata() == pytest.approx([math.exp(x) for x in (5, 4.5, 4.25)])
+    assert curves.lines[0].get_ydata() == pytest.approx(
+        [math.exp(x) for x in (5, 4.5, 4.25)]
+    )
     names = [tick.get_text() for tick in results.get_yticklabels()]
     place = names.index("one")  # the best at the bottom
     assert names[place - 1 : place + 2] == [
@@ -147,7 +177,9 @@ def test_accuracy_is_better_the_higher(tmp_path):
     assert cells(report.table(runs), "two")[1:4] == ["5", "93.50 % (1,000 images)", "-"]
     curves, results = report.draw(runs).axes
     assert list(curves.lines[0].get_ydata()) == [91.0]
-    names = [tick.get_text() for tick in results.get_yticklabels()]  # the best at the bottom
+    names = [
+        tick.get_text() for tick in results.get_yticklabels()
+    ]  # the best at the bottom
     assert names == ["paper, as published", "two", "one"]
 
 
@@ -170,7 +202,10 @@ def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "config.json").unlink(), "holds no run: config.json is missing"),
+        (
+            lambda folder: (folder / "config.json").unlink(),
+            "holds no run: config.json is missing",
+        ),
         (
             lambda folder: (folder / "config.json").write_text("{}"),
             "config.json is damaged: it lacks `task`",
@@ -180,7 +215,9 @@ def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
             "result.json is damaged: it is cut off; the training command scores the run again",
         ),
         (
-            lambda folder: (folder / "result.json").write_text('{"epochs": 3, "scores": 1}'),
+            lambda folder: (folder / "result.json").write_text(
+                '{"epochs": 3, "scores": 1}'
+            ),
             "result.json is damaged: `scores` is a whole number, not fields",
         ),
         (
@@ -201,13 +238,23 @@ def test_a_folder_that_is_no_run_is_named(tmp_path, damage, message):
 @pytest.mark.parametrize(
     ("damage", "problem", "points"),
     [
-        (lambda table: table.write_bytes(b"\xef\xbb\xbf" + table.read_bytes()), "byte-order", 3),
-        (lambda table: table.write_text(table.read_text()[:-2]), "last line is cut off", 2),
+        (
+            lambda table: table.write_bytes(b"\xef\xbb\xbf" + table.read_bytes()),
+            "byte-order",
+            3,
+        ),
+        (
+            lambda table: table.write_text(table.read_text()[:-2]),
+            "last line is cut off",
+            2,
+        ),
         (lambda table: table.write_text(""), "it is empty", 0),
         (lambda table: (table.unlink(), table.mkdir()), "Is a directory", 0),
     ],
 )
-def test_a_damaged_table_is_told_and_left_as_it_is(tmp_path, capsys, damage, problem, points):
+def test_a_damaged_table_is_told_and_left_as_it_is(
+    tmp_path, capsys, damage, problem, points
+):
     path = write_run(tmp_path / "run", test=4.0)
     table = tmp_path / "run" / "metrics.csv"
     damage(table)
@@ -250,7 +297,9 @@ def test_the_command_writes_and_tells(tmp_path, capsys, monkeypatch):
     assert "Written by `python -m trainers.report 'a run' --output=docs`." in text
     assert "![Validation curves and test results](results.png)" in text
     assert capsys.readouterr().out.strip() in text
-    assert (tmp_path / "new" / "docs" / "results.png").read_bytes().startswith(b"\x89PNG")
+    assert (
+        (tmp_path / "new" / "docs" / "results.png").read_bytes().startswith(b"\x89PNG")
+    )
 
 
 def test_a_runs_folder_is_no_place_for_a_report(tmp_path):

@@ -27,7 +27,12 @@ def made(monkeypatch):
 def test_the_flags_say_what_the_trials_share_and_when_the_study_ends(made):
     threads, (path, settings, limits) = made(
         *("--study=s", "--hours=2", "--trials=9", "--data_dir=d", "--trial_seconds=60"),
-        *("--threads=2", "--parameters=1000", "--preset=paper", "--config.model.depth=60"),
+        *(
+            "--threads=2",
+            "--parameters=1000",
+            "--preset=paper",
+            "--config.model.depth=60",
+        ),
     )
     assert (str(path), limits) == ("s", study.Limits(2.0, 9))
     assert (settings.config.task, settings.config.preset) == ("text", "paper")
@@ -39,5 +44,8 @@ def test_the_flags_say_what_the_trials_share_and_when_the_study_ends(made):
 def test_most_flags_have_defaults(made):
     threads, (_, settings, limits) = made("--study=s", "--hours=0.5")
     assert settings.config.preset == "small"
-    assert (settings[1:], limits) == ((None, None, None, 1, ()), study.Limits(0.5, None))
+    assert (settings[1:], limits) == (
+        (None, None, None, 1, ()),
+        study.Limits(0.5, None),
+    )
     assert threads == 1

@@ -76,8 +76,12 @@ def in_their_names(values, model):
         "weight2": ("recurrent_kernel", "recurrent_scale"),
     }
     for name, (kernel, scale) in names.items():
-        arrays[f"full_conv.{name}_v"] = gates(by_path[f"trellis/{kernel}"]).transpose(2, 1, 0)
-        arrays[f"full_conv.{name}_g"] = gates(by_path[f"trellis/{scale}"])[:, None, None]
+        arrays[f"full_conv.{name}_v"] = gates(by_path[f"trellis/{kernel}"]).transpose(
+            2, 1, 0
+        )
+        arrays[f"full_conv.{name}_g"] = gates(by_path[f"trellis/{scale}"])[
+            :, None, None
+        ]
     return arrays
 
 
@@ -106,7 +110,11 @@ class StandIn:
         model = self._ours.model
         gradients = in_their_names(gradients, model)
         self._weights = in_their_names(model.trainable_variables, model)
-        kinds = ((found, "cell"), (gradients, "decoder.bias"), (self._weights, "full_conv.bias2"))
+        kinds = (
+            (found, "cell"),
+            (gradients, "decoder.bias"),
+            (self._weights, "full_conv.bias2"),
+        )
         arrays, name = kinds[self._steps]
         arrays[name] = arrays[name] + 1e-6
         self._steps += 1
@@ -128,7 +136,12 @@ def test_of_equal_sides_only_what_was_told_wrong_diverges(config, corpus):
     assert [difference.tensor for difference in found] == first * STEPS
     assert first[:5] == ["outputs", "hidden", "cell", "prediction", "auxiliary"]
     assert first[5:9] == ["activation", "temporal", "loss", "gradient_norm"]
-    trained = ["embedding/embeddings", "trellis/kernel", "trellis/kernel_scale", "trellis/bias"]
+    trained = [
+        "embedding/embeddings",
+        "trellis/kernel",
+        "trellis/kernel_scale",
+        "trellis/bias",
+    ]
     trained += ["trellis/recurrent_kernel", "trellis/recurrent_scale", "head/bias"]
     assert sorted(first[9:]) == sorted(
         f"{what} of {name}" for what in ("gradient", "new value") for name in trained
@@ -159,13 +172,18 @@ def test_the_summary_is_the_largest_part_of_a_tensor_or_the_first_that_diverges(
         "2 steps agree: the largest difference is 2.0e-11 of a tensor's largest value "
         "(step 1, outputs)"
     )
-    found += [verify.Difference(2, "hidden", 1e-3, 1.0), verify.Difference(3, "loss", 1.0, 1.0)]
+    found += [
+        verify.Difference(2, "hidden", 1e-3, 1.0),
+        verify.Difference(3, "loss", 1.0, 1.0),
+    ]
     assert verify.summary(found) == "diverges first: step 2, hidden"
 
 
 @pytest.mark.parametrize("ours", [{"b": np.zeros(2)}, {"a": np.zeros((2, 1))}, {}])
 def test_other_tensors_are_not_compared(ours):
-    with pytest.raises(ValueError, match="tensors differ in name or shape: theirs {'a': .2,.}"):
+    with pytest.raises(
+        ValueError, match="tensors differ in name or shape: theirs {'a': .2,.}"
+    ):
         verify.compare(1, {"a": np.zeros(2)}, ours)
 
 
@@ -179,7 +197,9 @@ def test_a_comparison_drops_nothing_and_leaves_the_config_as_it_is():
 
 
 @pytest.mark.parametrize("preset", ["paper", "released", "small"])
-@pytest.mark.parametrize("task", ["ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103"])
+@pytest.mark.parametrize(
+    "task", ["ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103"]
+)
 def test_each_task_is_compared_as_their_code_is(task, preset):
     model = verify.comparable(configs.load(task, preset), 1).model
     assert model.untrained_input_id == -1
@@ -191,7 +211,9 @@ def test_what_the_authors_have_not_is_refused():
     config = configs.load("ptb", "small")
     with config.unlocked():
         config.model.groups = 2
-    with pytest.raises(ValueError, match="`config.model.groups` must be 1, .* Received: .*=2"):
+    with pytest.raises(
+        ValueError, match="`config.model.groups` must be 1, .* Received: .*=2"
+    ):
         verify.comparable(config, 1)
     with pytest.raises(ValueError, match="`config.model.layer` must be 'trellis'"):
         verify.comparable(configs.load("ptb", "small_lstm"), 1)
@@ -200,7 +222,11 @@ def test_what_the_authors_have_not_is_refused():
 @pytest.mark.parametrize(
     ("largest", "status", "last"),
     [
-        (1e-15, 0, "2 steps agree: the largest difference is 1.0e-15 of a tensor's largest value"),
+        (
+            1e-15,
+            0,
+            "2 steps agree: the largest difference is 1.0e-15 of a tensor's largest value",
+        ),
         (1e-3, 1, "diverges first: step 2, loss"),
     ],
 )
@@ -214,7 +240,9 @@ def test_the_command_compares_and_tells_the_outcome(
     def differences(theirs, ours, config, steps):  # which has a test of its own
         assert isinstance(theirs, StandIn) and config.model.depth == 2 and steps == 2
         table = theirs.weights()["encoder.weight"]
-        np.testing.assert_array_equal(ours.model.embedding.embeddings, table, strict=True)
+        np.testing.assert_array_equal(
+            ours.model.embedding.embeddings, table, strict=True
+        )
         yield verify.Difference(1, "outputs", 0.0, 1.0)
         yield verify.Difference(2, "loss", largest, 1.0)
 
@@ -222,7 +250,13 @@ def test_the_command_compares_and_tells_the_outcome(
     saved = flagsaver.save_flag_values()
     try:
         verify.parse_flags(
-            ["verify", "--task=text", "--preset=released", "--reference_dir=clone", "--steps=2"]
+            [
+                "verify",
+                "--task=text",
+                "--preset=released",
+                "--reference_dir=clone",
+                "--steps=2",
+            ]
             + [f"--data_dir={folder}", "--config.model.weight_normalization=True"]
             + [f"--config.model.{name}={value}" for name, value in SIZES.items()]
             + [f"--config.data.{name}={value}" for name, value in DATA.items()]
@@ -250,7 +284,10 @@ def test_without_torch_the_command_says_how_to_get_it(monkeypatch, tmp_path):
     [
         (("--reference_dir=a",), "--task is missing"),
         (("--task=text",), "--reference_dir is missing"),
-        (("--task=text", "--reference_dir=a", "--workdir=b"), "--workdir has no use here"),
+        (
+            ("--task=text", "--reference_dir=a", "--workdir=b"),
+            "--workdir has no use here",
+        ),
         (("--task=text", "--reference_dir=a", "--steps=0"), "--steps=0"),
     ],
 )

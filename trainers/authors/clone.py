@@ -43,7 +43,11 @@ def load(clone: str | None, name: str) -> Any:
     folder = check(clone, name)
     sys.path.insert(0, str(folder))  # they import each other
     _load_changed(folder, "trellisnet")
-    return _load_changed(folder, name) if name in _CHANGES else importlib.import_module(name)
+    return (
+        _load_changed(folder, name)
+        if name in _CHANGES
+        else importlib.import_module(name)
+    )
 
 
 def _load_changed(folder: Path, name: str) -> types.ModuleType:
@@ -51,7 +55,9 @@ def _load_changed(folder: Path, name: str) -> types.ModuleType:
     source = path.read_text(encoding="utf-8")
     for old, new in _CHANGES[name].items():
         if old not in source:
-            raise ValueError(f"{path} is not the authors' version of it: it has no {old!r}")
+            raise ValueError(
+                f"{path} is not the authors' version of it: it has no {old!r}"
+            )
         source = source.replace(old, new)
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, path, "exec"), vars(module))

@@ -35,7 +35,8 @@ class Reference:
 
     def __init__(self, clone: str | None, config: ConfigDict, vocabulary_size: int):
         torch.manual_seed(config.seed)
-        torch.set_default_dtype(torch.float64)  # their code creates tensors of the default dtype
+        # Their code creates tensors of the default dtype.
+        torch.set_default_dtype(torch.float64)
         self._config, self._horizon = config, config.data.horizon
         with contextlib.redirect_stdout(io.StringIO()):  # they print
             self._model = _model(clone, config.model, vocabulary_size)
@@ -43,7 +44,9 @@ class Reference:
         self._modules = [self._model]
         if self._split_softmax:
             self._modules.append(self._split_softmax)
-        self._parameters = [each for module in self._modules for each in module.parameters()]
+        self._parameters = [
+            each for module in self._modules for each in module.parameters()
+        ]
         rate, decay = config.optimizer.learning_rate, config.optimizer.weight_decay
         make = _OPTIMIZERS[config.optimizer.name]
         self._optimizer = make(self._parameters, lr=rate, weight_decay=decay)
@@ -76,11 +79,17 @@ class Reference:
             tuple(part.detach() for part in self._hidden),
             decode=self._split_softmax is None,
         )
-        terms = self._terms(raw, output, decoded, auxiliary, torch.tensor(targets).long())
+        terms = self._terms(
+            raw, output, decoded, auxiliary, torch.tensor(targets).long()
+        )
         loss = sum(terms.values())
         loss.backward()
-        gradients = {name: _array(tensor.grad) for name, tensor in self._named().items()}
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._config.optimizer.clip_norm)
+        gradients = {
+            name: _array(tensor.grad) for name, tensor in self._named().items()
+        }
+        norm = torch.nn.utils.clip_grad_norm_(
+            self._parameters, self._config.optimizer.clip_norm
+        )
         self._optimizer.step()
         self._hidden = hidden
         hidden, cell = (part[:, :, 0] for part in hidden)
@@ -99,7 +108,9 @@ class Reference:
             levels = [self._nll(level, targets) for level in auxiliary.unbind(1)]
             terms["auxiliary"] = settings.auxiliary_weight * sum(levels)
         if settings.activation_weight:
-            terms["activation"] = settings.activation_weight * output[:, horizon:].pow(2).mean()
+            terms["activation"] = (
+                settings.activation_weight * output[:, horizon:].pow(2).mean()
+            )
         if settings.temporal_weight:
             raw = raw[:, horizon:]
             steps = raw[:, 1:] - raw[:, :-1]
@@ -109,7 +120,10 @@ class Reference:
     def _nll(self, decoded: Any, targets: Any) -> Any:
         """Returns the mean nll after the horizon; `decoded` is the input of the script's loss."""
         horizon = self._horizon
-        decoded, targets = decoded[:, horizon:].flatten(0, 1), targets[:, horizon:].flatten()
+        decoded, targets = (
+            decoded[:, horizon:].flatten(0, 1),
+            targets[:, horizon:].flatten(),
+        )
         if self._split_softmax:
             decoder = self._model.decoder
             return self._split_softmax(decoder.weight, decoder.bias, decoded, targets)
@@ -146,7 +160,9 @@ def _split_softmax(clone: str | None, model: ConfigDict) -> Any:
     if model.head != "adaptive":
         return None
     module = authors.load(clone, "word_WT103/splitcross")
-    return module.SplitCrossEntropyLoss(model.embedding_units, list(model.adaptive.cutoffs))
+    return module.SplitCrossEntropyLoss(
+        model.embedding_units, list(model.adaptive.cutoffs)
+    )
 
 
 def _array(tensor: Any) -> np.ndarray:

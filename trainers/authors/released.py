@@ -11,7 +11,13 @@ from keras_trellis import TrellisClassifier, TrellisLM, convert
 from trainers.tasks import schema
 
 Arrays = Mapping[str, np.ndarray]  # by their names
-TOLD = ("units", "kernel_size", "weight_normalization", "embedding_units", "output_units")
+TOLD = (
+    "units",
+    "kernel_size",
+    "weight_normalization",
+    "embedding_units",
+    "output_units",
+)
 UNTOLD = ("depth", "dilation_rate")
 _AUXILIARY = ("model.auxiliary_every", "model.auxiliary_weight")
 
@@ -106,7 +112,9 @@ def with_told_sizes(
                 f"config.model.{name}={had}"
             )
         differing.append(f"{name} {value} (preset: {had})")
-    missing = [f"--config.model.{name}" for name in UNTOLD if f"model.{name}" not in given]
+    missing = [
+        f"--config.model.{name}" for name in UNTOLD if f"model.{name}" not in given
+    ]
     if differing and missing:
         raise ValueError(
             f"the file's sizes are not the preset {config.preset}'s: {', '.join(differing)}; give "
@@ -127,11 +135,15 @@ def give_weights(model: keras.Model, source: keras.Model) -> None:
     Raises:
         ValueError: The config's model has other weights.
     """
-    mine, other = ([tuple(v.shape) for v in m.trainable_variables] for m in (model, source))
+    mine, other = (
+        [tuple(v.shape) for v in m.trainable_variables] for m in (model, source)
+    )
     if mine != other:
         raise ValueError(
             f"the config's model has weights of the shapes {mine}, and the file {other}; give the "
             "`--config.model` fields that it was trained with"
         )
-    for variable, value in zip(model.trainable_variables, source.trainable_variables, strict=True):
+    for variable, value in zip(
+        model.trainable_variables, source.trainable_variables, strict=True
+    ):
         variable.assign(value)

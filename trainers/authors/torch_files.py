@@ -21,7 +21,9 @@ def torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise ValueError(f"it needs torch: pip install '.[verify]' ({error})") from error
+        raise ValueError(
+            f"it needs torch: pip install '.[verify]' ({error})"
+        ) from error
 
 
 def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
@@ -42,8 +44,11 @@ def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
     content = path.read_bytes()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of pickles that it then refuses
-            value = module.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            # Torch warns of pickles that it then refuses.
+            warnings.simplefilter("ignore")
+            value = module.load(
+                io.BytesIO(content), map_location="cpu", weights_only=True
+            )
         return _arrays(value, module)
     except Exception as error:  # damage can cause any error
         raise ValueError(
@@ -73,6 +78,8 @@ def _reason(content: bytes, error: Exception) -> str:
     if not content:
         return "it is empty"
     if found := _CODE.search(message):
-        return f"it refers to {found[1]!r}, which is not run (docs/authors.md has advice)"
+        return (
+            f"it refers to {found[1]!r}, which is not run (docs/authors.md has advice)"
+        )
     found = _REASON.search(message)
     return found[1] if found else (message.splitlines() or [type(error).__name__])[0]

@@ -88,7 +88,9 @@ class CausalLayer(SequenceLayer):
         ValueError: `stateful` is True.
     """
 
-    def __init__(self, blocks: Sequence[Any], *, dropout: float = 0.0, **kwargs: Any) -> None:
+    def __init__(
+        self, blocks: Sequence[Any], *, dropout: float = 0.0, **kwargs: Any
+    ) -> None:
         blocks = [deserialized(each) for each in blocks]
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = blocks[0].dtype_policy
@@ -99,7 +101,9 @@ class CausalLayer(SequenceLayer):
             )
         self.blocks = blocks
         self.dropout = dropout
-        self.drop = keras.layers.SpatialDropout1D(dropout, self.seed, dtype=self.dtype_policy)
+        self.drop = keras.layers.SpatialDropout1D(
+            dropout, self.seed, dtype=self.dtype_policy
+        )
         self.output_units = blocks[-1].units
         self.receptive_field = 1 + sum(block.reach for block in blocks)
 
@@ -144,14 +148,18 @@ class CausalLayer(SequenceLayer):
         new = tf.ones_like(outputs[..., :1])
         presents = pad_left(present[..., None], new)
         after = [keep(presents, self._width, plan)]
-        rows = tf.shape(outputs)[0]  # a past may have no step, so that -1 would tell nothing
+        # A past may have no step, so that -1 would tell nothing.
+        rows = tf.shape(outputs)[0]
         for block, pasts in self._with_pasts(flat, rows):
             outputs, padded = block(outputs, pasts, present > 0, training=training)
             for past, each in zip(pasts, padded, strict=True):
                 after.append(keep(each, past.shape[1], plan))
         (final,) = masks.last_valid((outputs,), plan, (last,))
         sizes = self.state_units[1:]
-        flat = [tf.reshape(each, [rows, size]) for each, size in zip(after, sizes, strict=True)]
+        flat = [
+            tf.reshape(each, [rows, size])
+            for each, size in zip(after, sizes, strict=True)
+        ]
         return masks.unpack(outputs, plan, last), (final, *flat)
 
     def _with_pasts(

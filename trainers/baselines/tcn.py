@@ -68,8 +68,12 @@ class TemporalBlock(Block):
     def _add_convolution(self, name: str, taps: int, inputs: int) -> None:
         shape = (taps, inputs, self.units)
         initializer = self.one_more_initializer()
-        kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=initializer)
-        bias = self.add_weight(name=f"{name}_bias", shape=(self.units,), initializer="zeros")
+        kernel = self.add_weight(
+            name=f"{name}_kernel", shape=shape, initializer=initializer
+        )
+        bias = self.add_weight(
+            name=f"{name}_bias", shape=(self.units,), initializer="zeros"
+        )
         self.kernels.append(kernel)
         self.biases.append(bias)
 
@@ -84,12 +88,16 @@ class TemporalBlock(Block):
         hidden, padded = sequences, []
         for place, past in enumerate(pasts):
             padded.append(pad_left(past, hidden))
-            convolved = self._convolve(place, padded[-1], self.dilation_rate, self._steps)
+            convolved = self._convolve(
+                place, padded[-1], self.dilation_rate, self._steps
+            )
             hidden = self.drop(tf.nn.relu(convolved), training=training)
         shortcut = self._convolve(-1, sequences, 1, 0) if self._widens else sequences
         return tf.nn.relu(hidden + shortcut), padded
 
-    def _convolve(self, place: int, padded: tf.Tensor, dilation: int, width: int) -> tf.Tensor:
+    def _convolve(
+        self, place: int, padded: tf.Tensor, dilation: int, width: int
+    ) -> tf.Tensor:
         kernel = tf.cast(self.kernels[place], padded.dtype)
         bias = tf.cast(self.biases[place], padded.dtype)
         # It takes nine tenths of the time of Keras's Conv1D here.

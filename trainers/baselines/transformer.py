@@ -55,7 +55,9 @@ class AttentionBlock(Block):
         self.pasts = ((self.reach, inner), (self.reach, inner))
         policy = self.dtype_policy
         self.norms = [keras.layers.LayerNormalization(dtype=policy) for _ in range(2)]
-        self.projections = [self._dense(inner, name) for name in ("query", "key", "value")]
+        self.projections = [
+            self._dense(inner, name) for name in ("query", "key", "value")
+        ]
         self.join = self._dense(units, "join")
         self.hidden = self._dense(EXPANSION * units, "hidden", activation="gelu")
         self.output_dense = self._dense(units, "output")
@@ -64,7 +66,11 @@ class AttentionBlock(Block):
     def _dense(self, units: int, name: str, **arguments: Any) -> keras.layers.Dense:
         initializer = self.one_more_initializer()
         return keras.layers.Dense(
-            units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **arguments
+            units,
+            kernel_initializer=initializer,
+            dtype=self.dtype_policy,
+            name=name,
+            **arguments,
         )
 
     def build(self, sequences_shape: Sequence[int | None]) -> None:
@@ -88,7 +94,9 @@ class AttentionBlock(Block):
         """Runs the next steps; see `Block`."""
         normed = self.norms[0](sequences)
         queries, *new = (projection(normed) for projection in self.projections)
-        keys, values = (pad_left(past, each) for past, each in zip(pasts, new, strict=True))
+        keys, values = (
+            pad_left(past, each) for past, each in zip(pasts, new, strict=True)
+        )
         valid = valid[:, valid.shape[1] - self.reach :]
         attended = self.join(self._attend(queries, keys, values, valid))
         hidden = sequences + self.drop(attended, training=training)
@@ -154,7 +162,9 @@ class DenseBlock(Block):
         self.normalize = normalize
         policy, initializer = self.dtype_policy, self.kernel_initializer
         self.norm = keras.layers.LayerNormalization(dtype=policy) if normalize else None
-        self.dense = keras.layers.Dense(units, kernel_initializer=initializer, dtype=policy)
+        self.dense = keras.layers.Dense(
+            units, kernel_initializer=initializer, dtype=policy
+        )
 
     def build(self, sequences_shape: Sequence[int | None]) -> None:
         """Creates the variables for sequences `[B, T, p]`."""

@@ -95,7 +95,11 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
     except NotKeptError as error:
         return fail(str(error), Status.NOT_KEPT)
     except ERRORS as error:
-        status = Status.NOT_KEPT if getattr(error, "errno", None) in _FULL else Status.REFUSED
+        status = (
+            Status.NOT_KEPT
+            if getattr(error, "errno", None) in _FULL
+            else Status.REFUSED
+        )
         return fail(flag_errors.told(error), status)
     except OUT_OF_MEMORY as error:
         return fail(out_of_memory(error), Status.REFUSED)
@@ -137,7 +141,11 @@ def require(*names: str) -> None:
     """Raises ValueError if one of these flags is missing."""
     for name in names:
         if not flags.FLAGS[name].value:
-            expected = f"; expected one of {', '.join(registry.TASKS)}" if name == "task" else ""
+            expected = (
+                f"; expected one of {', '.join(registry.TASKS)}"
+                if name == "task"
+                else ""
+            )
             raise ValueError(f"--{name} is missing{expected}")
 
 

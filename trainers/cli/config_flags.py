@@ -44,7 +44,9 @@ def _as_integer(item: str) -> int | str:
 config_flags.register_flag_parser(parser=_TupleParser())(tuple)
 
 
-def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+def define_flag(
+    argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
+) -> None:
     """Defines `--config.FIELD` flags for the task and preset, or the file, that `argv` names.
 
     It defines nothing without `--task` or `--config_file`, since there is no config.
@@ -58,7 +60,9 @@ def define_flag(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
     config = _named(argv, "config_file" in flag_values)
     if config is None:
         if fields:
-            raise ValueError(f"--config.{fields[0]} was given without --task, whose field it is")
+            raise ValueError(
+                f"--config.{fields[0]} was given without --task, whose field it is"
+            )
         return
     known = flatten(config)
     for field in fields:
@@ -82,13 +86,17 @@ def _named(argv: Sequence[str], from_file: bool) -> ml_collections.ConfigDict | 
         return None if task is None else configs.load(task, preset)
     config = configs.read(file)
     if preset is not None:
-        raise ValueError(f"--preset={preset} has no use with --config_file, which has all values")
+        raise ValueError(
+            f"--preset={preset} has no use with --config_file, which has all values"
+        )
     if task not in (None, config.task):
         raise ValueError(f"--task={task} is not that of {file}, {config.task}")
     return config
 
 
-def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
+def parse(
+    argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
+) -> list[str]:
     """Parses a command line with its config flags; returns the arguments, as absl does.
 
     `schema.check` later checks whether the values go together.
@@ -136,4 +144,6 @@ def _wrong_type(flag_values: flags.FlagValues, field: str, value: str) -> str:
     for group in groups:
         config = config[group]
     expected = config.get_type(name).__name__
-    return f"`config.{field}` must be of type {expected}. Received: config.{field}={value}"
+    return (
+        f"`config.{field}` must be of type {expected}. Received: config.{field}={value}"
+    )

@@ -17,10 +17,14 @@ def _gpus() -> list[str]:
     found = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
     counts = collections.Counter(each.get("device_name", "GPU") for each in details)
-    return [f"{count} x {name}" if count > 1 else name for name, count in counts.items()]
+    return [
+        f"{count} x {name}" if count > 1 else name for name, count in counts.items()
+    ]
 
 
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Linux; a container may have only some of the cores
+    if hasattr(
+        os, "sched_getaffinity"
+    ):  # Linux; a container may have only some of the cores
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

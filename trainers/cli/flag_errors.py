@@ -28,10 +28,14 @@ def told(error: Exception, values: flags.FlagValues = flags.FLAGS) -> str:
     message = str(error)
     if isinstance(error, flags.UnrecognizedFlagError):
         return _unknown(error.flagname, values)
-    if isinstance(error, flags.IllegalFlagValueError) and (found := _REFUSED.match(message)):
+    if isinstance(error, flags.IllegalFlagValueError) and (
+        found := _REFUSED.match(message)
+    ):
         name, value = found.groups()
         if name == "config":
-            return "--config has no value of its own; --config.FIELD=VALUE changes a field"
+            return (
+                "--config has no value of its own; --config.FIELD=VALUE changes a field"
+            )
         if expected := name in values and expected_by(values[name].parser):
             return f"--{name} must be {expected}. Received: --{name}={value}"
     if found := _MISSING.fullmatch(message):
@@ -51,7 +55,10 @@ def check_paths(values: flags.FlagValues = flags.FLAGS) -> None:
             raise ValueError(f"--{name} must not be empty. Received: --{name}=")
         plain = path == path.strip() and path.isprintable()
         names.check_flag(
-            name, repr(path), "a name without control characters or white space at its ends", plain
+            name,
+            repr(path),
+            "a name without control characters or white space at its ends",
+            plain,
         )
 
 
@@ -60,16 +67,23 @@ def check_text(name: str, value: Any) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"--{name} must be UTF-8. Received: --{name}={value!r}") from None
+        raise ValueError(
+            f"--{name} must be UTF-8. Received: --{name}={value!r}"
+        ) from None
 
 
 def check_sampling(temperature: float, top_p: float | None) -> None:
     """Raises ValueError if one of these flags is NaN or out of its range."""
     names.check_flag(
-        "temperature", temperature, "a number of at least 0", 0 <= temperature < math.inf
+        "temperature",
+        temperature,
+        "a number of at least 0",
+        0 <= temperature < math.inf,
     )
     if top_p is not None:
-        names.check_flag("top_p", top_p, "a number above 0 and at most 1", 0 < top_p <= 1)
+        names.check_flag(
+            "top_p", top_p, "a number above 0 and at most 1", 0 < top_p <= 1
+        )
 
 
 @contextlib.contextmanager
@@ -118,7 +132,10 @@ def _between(parser: Any) -> str:
 
 def _shown(bound: float) -> str:
     for power in (31, 63):
-        for value, text in ((-(2**power), f"-2**{power}"), (2**power - 1, f"2**{power} - 1")):
+        for value, text in (
+            (-(2**power), f"-2**{power}"),
+            (2**power - 1, f"2**{power} - 1"),
+        ):
             if bound == value:
                 return text
     return f"{bound:,}".removesuffix(".0")

@@ -16,7 +16,9 @@ from trainers.training.loop import NonFiniteLossError
 FLAGS = flags.FLAGS
 
 flags.adopt_module_key_flags(run_flags)
-flags.DEFINE_string("mode", "train", "What to do. All modes but `train` take a run as it is.")
+flags.DEFINE_string(
+    "mode", "train", "What to do. All modes but `train` take a run as it is."
+)
 flags.DEFINE_string(
     "config_file",
     None,
@@ -38,7 +40,10 @@ _MODES_OF = {
 
 
 def check_flags(
-    argv: list[str], program: str, modes: Iterable[str], modes_of: Mapping[str, tuple[str, ...]]
+    argv: list[str],
+    program: str,
+    modes: Iterable[str],
+    modes_of: Mapping[str, tuple[str, ...]],
 ) -> None:
     """Checks the flags of a command before anything is read.
 
@@ -72,7 +77,9 @@ def check_flags(
 def _check_mode(modes_of: Mapping[str, tuple[str, ...]]) -> None:
     for name, modes in modes_of.items():
         if FLAGS[name].present and FLAGS.mode not in modes:
-            hint = "; training takes --config.seed" * (name == "seed" and FLAGS.mode == _TRAIN)
+            hint = "; training takes --config.seed" * (
+                name == "seed" and FLAGS.mode == _TRAIN
+            )
             raise ValueError(
                 f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
             )
@@ -92,7 +99,9 @@ def _refuse_cluster(text: str | None) -> None:
     """
     try:
         config = json.loads(text) if text else {}
-        machines = sum(len(addresses) for addresses in config.get("cluster", {}).values())
+        machines = sum(
+            len(addresses) for addresses in config.get("cluster", {}).values()
+        )
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"TF_CONFIG in the environment is not JSON of a cluster ({error}); to train on this "
@@ -130,5 +139,7 @@ def train_by_flags(load: Callable[[epath.Path], runs.Experiment]) -> command.Sta
     except NonFiniteLossError as error:
         return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
     except command.OUT_OF_MEMORY as error:
-        return command.fail(f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED)
+        return command.fail(
+            f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED
+        )
     return command.Status.DONE

@@ -14,9 +14,13 @@ from trainers.training import runs
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("task", None, f"The task: one of {', '.join(registry.TASKS)}.")
-flags.DEFINE_string("preset", None, "The preset of the task. Default: the task's first preset.")
+flags.DEFINE_string(
+    "preset", None, "The preset of the task. Default: the task's first preset."
+)
 flags.DEFINE_string("data_dir", None, "The folder of the task's data files.")
-flags.DEFINE_string("workdir", None, "The folder of the run. Default: runs/TASK-PRESET.")
+flags.DEFINE_string(
+    "workdir", None, "The folder of the run. Default: runs/TASK-PRESET."
+)
 
 
 def workdir() -> epath.Path:

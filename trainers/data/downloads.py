@@ -15,7 +15,9 @@ _PROBE_SECONDS = 10
 
 def cache_folder(cache_dir: epath.PathLike | None) -> epath.Path:
     """Returns the folder of downloads and of files made from them; None: the default."""
-    return epath.Path(DEFAULT_CACHE_DIR if cache_dir is None else cache_dir).expanduser()
+    return epath.Path(
+        DEFAULT_CACHE_DIR if cache_dir is None else cache_dir
+    ).expanduser()
 
 
 @contextlib.contextmanager
@@ -30,7 +32,11 @@ def quiet() -> Iterator[None]:
 
 
 def prepare(
-    builder: tfds.core.DatasetBuilder, what: str, url: str, files: Iterable[str], instead: str
+    builder: tfds.core.DatasetBuilder,
+    what: str,
+    url: str,
+    files: Iterable[str],
+    instead: str,
 ) -> None:
     """Downloads and prepares a data set by tensorflow-datasets, unless that has been done.
 
@@ -47,7 +53,9 @@ def prepare(
     if builder.data_path.exists():
         return
     tfds.disable_progress_bar()
-    config = tfds.download.DownloadConfig(try_download_gcs=False, force_checksums_validation=True)
+    config = tfds.download.DownloadConfig(
+        try_download_gcs=False, force_checksums_validation=True
+    )
     with attempt(what, url, files, instead):
         builder.download_and_prepare(download_config=config)
 
@@ -74,7 +82,9 @@ def _probe(url: str) -> None:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_PROBE_SECONDS)
-    error = outcome[0] if outcome else TimeoutError(f"no answer within {_PROBE_SECONDS} s")
+    error = (
+        outcome[0] if outcome else TimeoutError(f"no answer within {_PROBE_SECONDS} s")
+    )
     if error is not None:
         raise OSError(str(error)) from error
 

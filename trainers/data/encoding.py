@@ -65,7 +65,9 @@ class Source:
         return {"format": _FORMAT, **text, "vocabulary": dict(self.settings)}
 
 
-def of_files(name: str, paths: Mapping[str, epath.Path], tokens: Tokens, **settings: Any) -> Source:
+def of_files(
+    name: str, paths: Mapping[str, epath.Path], tokens: Tokens, **settings: Any
+) -> Source:
     """Returns the source of text files.
 
     Args:
@@ -90,7 +92,9 @@ def of_files(name: str, paths: Mapping[str, epath.Path], tokens: Tokens, **setti
     )
 
 
-def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict[str, np.ndarray]]:
+def encoded(
+    source: Source, cache_dir: epath.PathLike
+) -> tuple[Vocabulary, dict[str, np.ndarray]]:
     """Returns a corpus's vocabulary and ids; the first call encodes them into the cache.
 
     If another process encodes the corpus, this function waits for it.
@@ -108,7 +112,9 @@ def encoded(source: Source, cache_dir: epath.PathLike) -> tuple[Vocabulary, dict
             tokens and has no `<unk>`.
         OSError: The cache cannot be written.
     """
-    digest = hashlib.sha256(json.dumps(source.identity, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(
+        json.dumps(source.identity, sort_keys=True).encode()
+    ).hexdigest()
     folder = _local(cache_dir) / "encoded" / f"{source.name}-{digest[:16]}"
     with contextlib.suppress(Exception):  # a damaged folder is encoded again
         return _read(folder, source)
@@ -143,7 +149,8 @@ def _held(folder: pathlib.Path, cache_dir: epath.PathLike) -> Iterator[None]:
             "expected a folder that can, for the encoded corpus"
         ) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released by the system however the process ends
+        # Released by the system however the process ends.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
@@ -165,13 +172,17 @@ def _write(part: pathlib.Path, source: Source) -> None:
     """Writes vocabulary and ids."""
     vocabulary = Vocabulary.from_counts(_counts(source), **source.settings)
     if set(vocabulary.tokens) <= {UNKNOWN, EOS}:
-        raise ValueError(f"{source.labels['train']} holds no words; expected the training text")
+        raise ValueError(
+            f"{source.labels['train']} holds no words; expected the training text"
+        )
     vocabulary.save(part / _VOCABULARY)
     for split in SPLITS:
         _write_ids(part, source, split, vocabulary)
     names = [_VOCABULARY, *(_ids_path(part, split).name for split in SPLITS)]
     checksums = {name: sha256(epath.Path(part / name)) for name in names}
-    files.write_json(part / "meta.json", {"source": source.identity, "files": checksums})
+    files.write_json(
+        part / "meta.json", {"source": source.identity, "files": checksums}
+    )
 
 
 def _counts(source: Source) -> dict[str, int]:
@@ -190,7 +201,9 @@ def _blocks(source: Source, split: str) -> Iterator[tuple[list[str], np.ndarray]
             yield [word.decode() for word in words.numpy().tolist()], places.numpy()
 
 
-def _write_ids(part: pathlib.Path, source: Source, split: str, vocabulary: Vocabulary) -> None:
+def _write_ids(
+    part: pathlib.Path, source: Source, split: str, vocabulary: Vocabulary
+) -> None:
     count, has_words = 0, False
     with _ids_path(part, split).open("wb") as file:
         for words, places in _blocks(source, split):
@@ -218,7 +231,9 @@ def _ids_path(folder: pathlib.Path, split: str) -> pathlib.Path:
     return folder / f"{split}.ids"
 
 
-def _read(folder: pathlib.Path, source: Source) -> tuple[Vocabulary, dict[str, np.ndarray]]:
+def _read(
+    folder: pathlib.Path, source: Source
+) -> tuple[Vocabulary, dict[str, np.ndarray]]:
     meta = json.loads((folder / "meta.json").read_text())
     if meta["source"] != source.identity:
         raise ValueError("it is of another source")

@@ -31,7 +31,9 @@ def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
     if (kind := _kind_of(path)) is None:
         return
     received = f"--{flag}={path}, which is {kind}" if flag else kind
-    raise ValueError(f"{f'--{flag}' if flag else path} must be a file. Received: {received}")
+    raise ValueError(
+        f"{f'--{flag}' if flag else path} must be a file. Received: {received}"
+    )
 
 
 def _kind_of(path: epath.Path) -> str | None:
@@ -44,7 +46,11 @@ def _kind_of(path: epath.Path) -> str | None:
         if os.path.islink(path):
             return "a link that leads nowhere"
         raise
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+    }
     return None if stat.S_ISREG(mode) else kinds.get(stat.S_IFMT(mode), "a device")
 
 
@@ -112,7 +118,10 @@ def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:
     Without the checksum, a digit that the disk changes would look like a change by the user.
     """
     fields = json_value(value)
-    text = json.dumps({**fields, CHECKSUM: _checksum(fields)}, indent=2, allow_nan=False) + "\n"
+    text = (
+        json.dumps({**fields, CHECKSUM: _checksum(fields)}, indent=2, allow_nan=False)
+        + "\n"
+    )
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
@@ -166,7 +175,9 @@ class UnreadableError(ValueError):
     """A file's contents are not those that were written; the message says what is wrong."""
 
 
-def read_json(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict[str, Any]:
+def read_json(
+    path: epath.PathLike, fields: Mapping[str, type] | None = None
+) -> dict[str, Any]:
     """Reads a JSON file of fields.
 
     Args:
@@ -206,7 +217,12 @@ def exists(path: epath.PathLike) -> bool:
     try:
         os.stat(path)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+        if error.errno in (
+            errno.ENOENT,
+            errno.ENOTDIR,
+            errno.ENAMETOOLONG,
+            errno.ELOOP,
+        ):
             return False
         raise
     return True
@@ -291,7 +307,9 @@ def _told(content: bytes, error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is not JSON (too many brackets)"
     if isinstance(error, json.JSONDecodeError):
-        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith(
+            "Unterminated"
+        )
         where = f"{error.msg}, line {error.lineno}"
         return "it is cut off" if cut else f"it is not JSON ({where})"
     return str(error)

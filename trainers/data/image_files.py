@@ -54,7 +54,8 @@ def read_mnist(data_dir: epath.PathLike) -> dict[str, Images]:
     folder = epath.Path(data_dir).expanduser()
     names = [name for pair in MNIST_FILES.values() for name in pair]
     paths = find_files(
-        data_dir, {name: name if is_there(folder / name) else f"{name}.gz" for name in names}
+        data_dir,
+        {name: name if is_there(folder / name) else f"{name}.gz" for name in names},
     )
     return {
         split: _labelled(paths[images], paths[labels])
@@ -77,9 +78,14 @@ def read_cifar10(data_dir: epath.PathLike) -> dict[str, Images]:
         folder = folder / _CIFAR10_FOLDER
     found = [name for name in CIFAR10_FILES["train"] if is_there(folder / name)]
     names = {"train": found or CIFAR10_FILES["train"], "test": CIFAR10_FILES["test"]}
-    paths = find_files(folder, {name: name for split in SPLITS for name in names[split]})
+    paths = find_files(
+        folder, {name: name for split in SPLITS for name in names[split]}
+    )
     read = {split: [_cifar10(paths[name]) for name in names[split]] for split in SPLITS}
-    return {split: Images(*map(np.concatenate, zip(*read[split], strict=True))) for split in read}
+    return {
+        split: Images(*map(np.concatenate, zip(*read[split], strict=True)))
+        for split in read
+    }
 
 
 def _labelled(images: epath.Path, labels: epath.Path) -> Images:
@@ -97,22 +103,29 @@ def _labelled(images: epath.Path, labels: epath.Path) -> Images:
 def _idx(path: epath.Path, shape: tuple[int, ...]) -> np.ndarray:
     """Returns the bytes [N, *shape] of an IDX file."""
     content = _content(path)
-    magic = bytes([0, 0, 8, 1 + len(shape)])  # 8: of bytes; then the number of dimensions
+    # 8 stands for bytes; the number of dimensions follows.
+    magic = bytes([0, 0, 8, 1 + len(shape)])
     if content[:4] != magic:
         kind = "images" if shape else "labels"
         expected = f"begin with the bytes {magic.hex(' ')}, of an IDX file of {kind}"
         raise _refusal(path, expected, content[:4].hex(" ") or "no bytes")
     start = 4 * (2 + len(shape))
     if len(content) < start:
-        raise _refusal(path, f"have a header of {start} bytes", f"a file of {len(content)} bytes")
+        raise _refusal(
+            path, f"have a header of {start} bytes", f"a file of {len(content)} bytes"
+        )
     count, *size = np.frombuffer(content[4:start], ">u4").tolist()
     if tuple(size) != shape:
-        raise _refusal(path, f"hold images of {_by(shape)} pixels", f"images of {_by(size)} pixels")
+        raise _refusal(
+            path, f"hold images of {_by(shape)} pixels", f"images of {_by(size)} pixels"
+        )
     if not count:
         raise _refusal(path, "hold at least one item", "a header that tells of none")
     length, received = count * math.prod(shape), len(content) - start
     if received != length:
-        expected = f"hold {length:,} bytes after its header, which tells of {count:,} items"
+        expected = (
+            f"hold {length:,} bytes after its header, which tells of {count:,} items"
+        )
         raise _refusal(path, expected, f"{received:,} bytes")
     return np.frombuffer(content, np.uint8, offset=start).reshape(count, *shape)
 
@@ -125,7 +138,9 @@ def _content(path: epath.Path) -> bytes:
         with path.open("rb") as file, gzip.open(file) as unpacked:
             return unpacked.read()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _refusal(path, "be a whole gzip file", f"{type(error).__name__}: {error}") from error
+        raise _refusal(
+            path, "be a whole gzip file", f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _cifar10(path: epath.Path) -> Images:

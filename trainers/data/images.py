@@ -44,7 +44,9 @@ class _InOrder:
 
     def _info(self) -> tfds.core.DatasetInfo:
         features = super()._info().features  # type: ignore[misc]
-        return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
+        return tfds.core.DatasetInfo(
+            builder=self, features=features, disable_shuffling=True
+        )
 
 
 class MnistInOrder(_InOrder, tfds.image_classification.MNIST):
@@ -161,7 +163,9 @@ def as_sequences(source: ImageSource, pictures: tf.Tensor) -> tf.Tensor:
         pictures: From 0 to 255.
     """
     _, channels = source.sequence_shape
-    return normalise(source, tf.reshape(pictures, [tf.shape(pictures)[0], -1, channels]))
+    return normalise(
+        source, tf.reshape(pictures, [tf.shape(pictures)[0], -1, channels])
+    )
 
 
 def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
@@ -186,7 +190,9 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
         )
     aside = np.zeros(count, bool)
     aside[np.random.default_rng(seed).choice(count, validation, replace=False)] = True
-    rest, chosen = (Images(*(array[part] for array in images)) for part in (~aside, aside))
+    rest, chosen = (
+        Images(*(array[part] for array in images)) for part in (~aside, aside)
+    )
     return rest, chosen
 
 
@@ -202,9 +208,12 @@ def _prepared(source: ImageSource, cache: epath.Path) -> dict[str, Images]:
 def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Images:
     batches = list(tfds.as_numpy(builder.as_dataset(split=split).batch(_BATCH)))
     pixels, labels = (
-        np.concatenate([batch[feature] for batch in batches]) for feature in ("image", "label")
+        np.concatenate([batch[feature] for batch in batches])
+        for feature in ("image", "label")
     )
-    return Images(pixels.reshape(len(pixels), -1, pixels.shape[-1]), labels.astype(np.int32))
+    return Images(
+        pixels.reshape(len(pixels), -1, pixels.shape[-1]), labels.astype(np.int32)
+    )
 
 
 def _warn_of_a_part(source: ImageSource, sizes: dict[str, int]) -> None:

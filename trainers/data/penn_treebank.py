@@ -37,11 +37,15 @@ class PennTreebank(tfds.core.GeneratorBasedBuilder):
             "based language model. Interspeech 2010.",
         )
 
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
+    def _split_generators(
+        self, dl_manager: tfds.download.DownloadManager
+    ) -> dict[str, Iterator]:
         paths = dl_manager.download(_URLS)
         return {split: self._generate_examples(path) for split, path in paths.items()}
 
-    def _generate_examples(self, path: epath.Path) -> Iterator[tuple[int, dict[str, str]]]:
+    def _generate_examples(
+        self, path: epath.Path
+    ) -> Iterator[tuple[int, dict[str, str]]]:
         yield 0, {"text": path.read_text(encoding="utf-8")}
 
 
@@ -67,7 +71,9 @@ def published_files(data_dir: epath.PathLike) -> dict[str, epath.Path]:
     return paths
 
 
-def texts(data_dir: epath.PathLike | None, prepared_dir: epath.PathLike) -> dict[str, str]:
+def texts(
+    data_dir: epath.PathLike | None, prepared_dir: epath.PathLike
+) -> dict[str, str]:
     """Returns the text of "train", "validation" and "test".
 
     Args:

@@ -44,7 +44,9 @@ def _prepared(topics: dict[str, str]) -> dict[str, str]:
     prepared = {}
     for name, text in sorted(topics.items()):
         paragraphs = dict.fromkeys(_lines(_BLANK_LINES.split(_UNDERLINE.sub("", text))))
-        prepared[name] = "".join(f"{line}\n" for line in paragraphs if line and line not in seen)
+        prepared[name] = "".join(
+            f"{line}\n" for line in paragraphs if line and line not in seen
+        )
         seen.update(paragraphs)
     return prepared
 
@@ -59,9 +61,15 @@ def _lines(paragraphs: list[str]) -> list[str]:
 def _split(prepared: dict[str, str]) -> dict[str, str]:
     """Deals topics, in the order of their hashes, to the first split with room."""
     total = sum(map(len, prepared.values()))
-    room = {"validation": _HELD_OUT * total, "test": _HELD_OUT * total, "train": float(total)}
+    room = {
+        "validation": _HELD_OUT * total,
+        "test": _HELD_OUT * total,
+        "train": float(total),
+    }
     chosen: dict[str, list[str]] = {split: [] for split in room}
-    for name in sorted(prepared, key=lambda name: hashlib.sha256(name.encode()).digest()):
+    for name in sorted(
+        prepared, key=lambda name: hashlib.sha256(name.encode()).digest()
+    ):
         split = next(split for split in room if len(prepared[name]) <= room[split])
         room[split] -= len(prepared[name])
         chosen[split].append(prepared[name])

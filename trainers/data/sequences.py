@@ -107,7 +107,9 @@ def generated(
     seeds = np.random.SeedSequence(seed).spawn(len(SPLITS))
     generators = map(np.random.default_rng, seeds)
     train, validation, test = map(draw, lengths, itertools.repeat(steps), generators)
-    return SequenceData(train, validation, test, lambda x: tf.cast(x, tf.float32), outputs)
+    return SequenceData(
+        train, validation, test, lambda x: tf.cast(x, tf.float32), outputs
+    )
 
 
 def _checksum(examples: Examples) -> str:

@@ -85,7 +85,9 @@ def windows_dataset(
     # variable: a data set takes its handle, but would copy a tensor.
     with tf.device("CPU:0"):
         ids = tf.Variable(_tensor(streams), trainable=False)
-        bounds = tf.constant([windows.bounds(index) for index in range(windows.count)], "int64")
+        bounds = tf.constant(
+            [windows.bounds(index) for index in range(windows.count)], "int64"
+        )
 
     def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         start, stop = tf.unstack(bounds[step % windows.count])

@@ -11,7 +11,8 @@ from etils import epath
 from trainers.data.files import check_regular
 
 NO_DOWNLOAD = (
-    "text that needs no download: --task=pydoc, or --task=text with a --data_dir of your own"
+    "text that needs no download: --task=pydoc, "
+    "or --task=text with a --data_dir of your own"
 )
 _BLOCK_BYTES = 1 << 20
 _LONGEST_WORD = 1 << 20  # bytes
@@ -42,12 +43,16 @@ def find_files(
     Raises:
         ValueError: The folder or a file is missing, or is something else.
     """
-    expected = f"--data_dir must be a folder of {', '.join(files.values())} (or {otherwise})."
+    expected = (
+        f"--data_dir must be a folder of {', '.join(files.values())} (or {otherwise})."
+    )
     if data_dir is None:
         raise ValueError(f"{expected} Received: no --data_dir")
     folder = epath.Path(data_dir).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"{expected} Received: --data_dir={data_dir}, which is no folder")
+        raise ValueError(
+            f"{expected} Received: --data_dir={data_dir}, which is no folder"
+        )
     paths = {content: folder / name for content, name in files.items()}
     missing = [path.name for path in paths.values() if not is_there(path)]
     if missing:
@@ -124,7 +129,8 @@ def read_blocks(file: IO[bytes], name: str, *, raw: bool = False) -> Iterator[by
     while block := file.read(_BLOCK_BYTES):
         last = block[-1:]
         block = rest + block
-        cut = (block.rfind(b"\n") + 1) or (block.rfind(b" ") + 1)  # never within a token
+        # Do not cut within a token.
+        cut = (block.rfind(b"\n") + 1) or (block.rfind(b" ") + 1)
         if cut:
             yield block[:cut] if raw else _checked(block[:cut], start, name)
         elif len(block) > _LONGEST_WORD:  # each further read would copy it again

@@ -26,7 +26,9 @@ _RUNS = "|".join(
 # Python's [^\W\d] and \w.
 _LETTER, _WORD = r"[\p{L}\p{Nl}\p{No}_]", r"[\p{L}\p{N}_]"
 _NUMBER = rf"\p{{Nd}}+(?:\.\p{{Nd}}+)*{_WORD}*"
-_PYDOC_TOKEN = rf"{_LETTER}{_WORD}*(?:['-][a-z]+)*|{_NUMBER}|{_RUNS}|[^\s\p{{L}}\p{{N}}_]"
+_PYDOC_TOKEN = (
+    rf"{_LETTER}{_WORD}*(?:['-][a-z]+)*|{_NUMBER}|{_RUNS}|[^\s\p{{L}}\p{{N}}_]"
+)
 
 
 def of_text(tokens: Tokens, text: str) -> list[str]:

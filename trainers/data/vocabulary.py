@@ -62,7 +62,9 @@ class Vocabulary:
                 )
             seen.add(token)
         if EOS not in seen:
-            raise ValueError(f"{EOS!r} must be a token. Received: {len(seen)} tokens without it")
+            raise ValueError(
+                f"{EOS!r} must be a token. Received: {len(seen)} tokens without it"
+            )
 
     @classmethod
     def from_counts(
@@ -88,10 +90,17 @@ class Vocabulary:
             ValueError: `order` is none of `ORDERS`.
         """
         if order not in ORDERS:
-            raise ValueError(f"`order` must be one of {ORDERS}. Received: order={order!r}")
-        kept = [t for t, count in counts.items() if count >= minimum_count or t in (UNKNOWN, EOS)]
+            raise ValueError(
+                f"`order` must be one of {ORDERS}. Received: order={order!r}"
+            )
+        kept = [
+            t
+            for t, count in counts.items()
+            if count >= minimum_count or t in (UNKNOWN, EOS)
+        ]
         if order == "frequency":
-            kept.sort(key=counts.__getitem__, reverse=True)  # keeps the order of what is equal
+            # The sort keeps the order of what is equal.
+            kept.sort(key=counts.__getitem__, reverse=True)
         added = (EOS, UNKNOWN) if unknown else (EOS,)
         return cls(kept + [token for token in added if token not in counts])
 
@@ -157,9 +166,13 @@ class Vocabulary:
 def _lines(text: str) -> list[str]:
     """Returns the lines of a vocabulary's file, each of which ends in a line break."""
     if text.startswith("\ufeff"):
-        raise ValueError("it begins with a byte-order mark, which an editor has written")
+        raise ValueError(
+            "it begins with a byte-order mark, which an editor has written"
+        )
     if f"{EOS}\r\n" in text:
-        raise ValueError("its lines end in carriage returns, which an editor has written")
+        raise ValueError(
+            "its lines end in carriage returns, which an editor has written"
+        )
     if not text.endswith("\n"):
         raise ValueError("its last line is cut off" if text else "it is empty")
     return text.removesuffix("\n").split("\n")

@@ -63,7 +63,8 @@ def find(
 
 def _download(archive: Archive, folder: epath.Path) -> None:
     url = _URL + archive.name
-    folder.mkdir(parents=True, exist_ok=True)  # else Keras takes a folder of its own choice
+    # Without the folder Keras takes one of its own choice.
+    folder.mkdir(parents=True, exist_ok=True)
     with downloads.attempt("WikiText", url, FILES.values(), NO_DOWNLOAD):
         path = keras.utils.get_file(
             archive.name,

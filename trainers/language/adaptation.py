@@ -60,8 +60,12 @@ class DynamicEvaluation:
     decay: float
 
     def __post_init__(self):
-        check_flag("dynamic_rate", self.rate, "a number above 0", 0 < self.rate < math.inf)
-        check_flag("dynamic_decay", self.decay, "a number from 0 to 1", 0 <= self.decay <= 1)
+        check_flag(
+            "dynamic_rate", self.rate, "a number above 0", 0 < self.rate < math.inf
+        )
+        check_flag(
+            "dynamic_decay", self.decay, "a number from 0 to 1", 0 <= self.decay <= 1
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +97,18 @@ class ContinuousCache:
 
     def __post_init__(self):
         check_flag("cache_size", self.size, "at least 1", self.size >= 1)
-        check_flag("cache_theta", self.theta, "a number of at least 0", 0 <= self.theta < math.inf)
-        check_flag("cache_lambda", self.weight, "a number from 0 to below 1", 0 <= self.weight < 1)
+        check_flag(
+            "cache_theta",
+            self.theta,
+            "a number of at least 0",
+            0 <= self.theta < math.inf,
+        )
+        check_flag(
+            "cache_lambda",
+            self.weight,
+            "a number from 0 to below 1",
+            0 <= self.weight < 1,
+        )
 
 
 class Recent(NamedTuple):
@@ -207,24 +221,34 @@ class AdaptiveEvaluator:
     ) -> tuple[tf.Tensor, Any, Recent | None]:
         """Returns the nll [n] of a segment's targets [1, n], and learns from it."""
         if self._descent:
-            gradients, nll, features, cache = _gradients(self._model, ids, targets, cache)
+            gradients, nll, features, cache = _gradients(
+                self._model, ids, targets, cache
+            )
             self._descent.step(gradients)
         else:
             nll, features, cache = _forward(self._model, ids, targets, cache)
         if not self._continuous or not recent:
             return nll[0], cache, None
-        mixed, recent = recall(self._continuous, recent, nll[0], features[0], targets[0])
+        mixed, recent = recall(
+            self._continuous, recent, nll[0], features[0], targets[0]
+        )
         return mixed, cache, recent
 
     def _no_steps(self) -> Recent | None:
         if not self._continuous:
             return None
-        features, _ = self._model.stream(tf.constant([[0]]), self._model.get_initial_cache(1))
-        keys = tf.repeat(tf.zeros_like(at_least_float32(features[0])), self._continuous.size, 0)
+        features, _ = self._model.stream(
+            tf.constant([[0]]), self._model.get_initial_cache(1)
+        )
+        keys = tf.repeat(
+            tf.zeros_like(at_least_float32(features[0])), self._continuous.size, 0
+        )
         return Recent(keys, tf.zeros([self._continuous.size], tf.int32), tf.constant(0))
 
 
-def _forward(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any) -> tuple:
+def _forward(
+    model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any
+) -> tuple:
     """Returns the nll [B, n] and features [B, n, E] of a segment, and the cache after it."""
     features, cache = model.stream(ids, cache)
     with epsilon_of("exact", model):
@@ -232,7 +256,9 @@ def _forward(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any)
     return nll, features, cache
 
 
-def _gradients(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any) -> tuple:
+def _gradients(
+    model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any
+) -> tuple:
     """Returns the dense gradients of a segment's mean nll, and what `_forward` returns."""
     variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:
@@ -240,13 +266,20 @@ def _gradients(model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: An
         loss = tf.reduce_mean(nll)
     zero = tf.UnconnectedGradients.ZERO
     gradients = tape.gradient(loss, variables, unconnected_gradients=zero)
-    return [tf.convert_to_tensor(gradient) for gradient in gradients], nll, features, cache
+    return (
+        [tf.convert_to_tensor(gradient) for gradient in gradients],
+        nll,
+        features,
+        cache,
+    )
 
 
 class _Descent:
     """Dynamic evaluation of a model: its trained weights, and the scales of their steps."""
 
-    def __init__(self, model: keras.Model, settings: DynamicEvaluation, train: np.ndarray) -> None:
+    def __init__(
+        self, model: keras.Model, settings: DynamicEvaluation, train: np.ndarray
+    ) -> None:
         self._variables = model.trainable_variables
         self._trained = [tf.identity(variable.value) for variable in self._variables]
         self._scales = gradient_scales(model, train)
@@ -260,9 +293,14 @@ class _Descent:
         ):
             variable.assign(self._moved(variable.value, *values))
 
-    @tf.function(jit_compile=True)  # one pass over the weights instead of one an operation
+    # Compiled, this is one pass over the weights instead of one an operation.
+    @tf.function(jit_compile=True)
     def _moved(
-        self, weights: tf.Tensor, gradient: tf.Tensor, trained: tf.Tensor, scale: tf.Tensor
+        self,
+        weights: tf.Tensor,
+        gradient: tf.Tensor,
+        trained: tf.Tensor,
+        scale: tf.Tensor,
     ) -> tf.Tensor:
         rate = self._settings.rate / (scale + EPSILON)
         decay = tf.minimum(self._settings.decay * scale / self._mean, 1)
@@ -291,7 +329,9 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
     @tf.function(autograph=False)
     def add(ids, targets, cache, squares):
         gradients, _, _, cache = _gradients(model, ids, targets, cache)
-        return cache, [s + tf.square(g) for s, g in zip(squares, gradients, strict=True)]
+        return cache, [
+            s + tf.square(g) for s, g in zip(squares, gradients, strict=True)
+        ]
 
     for index in _told(batches, desc="gradient statistics"):
         cache, squares = add(*segments.of(rows, index), cache, squares)

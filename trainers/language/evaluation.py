@@ -56,7 +56,9 @@ class Evaluator:
     def score(self, protocol: str, ids: np.ndarray) -> Score:
         """Returns the score of a stream of ids [N] under one of `PROTOCOLS`."""
         if protocol not in PROTOCOLS:
-            raise ValueError(f"`protocol` must be one of {PROTOCOLS}. Received: {protocol=}")
+            raise ValueError(
+                f"`protocol` must be one of {PROTOCOLS}. Received: {protocol=}"
+            )
         return getattr(self, protocol)(ids)
 
     def exact(self, ids: np.ndarray) -> Score:
@@ -122,7 +124,9 @@ def cut(
     """
     targets = len(ids) - 1
     if targets < 1:
-        raise ValueError(f"`ids` must hold at least 2 tokens. Received: {len(ids)} tokens")
+        raise ValueError(
+            f"`ids` must hold at least 2 tokens. Received: {len(ids)} tokens"
+        )
     if receptive_field is None:
         batch_size = receptive_field = 1
     warmup = receptive_field - 1
@@ -162,7 +166,11 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
     stream = data.horizon + 2  # of these one is scored
     if tokens < settings.batch_size * stream:
         fitting = tokens // stream
-        remedy = f"use --config.evaluation.batch_size={fitting}, or give" if fitting else "give"
+        remedy = (
+            f"use --config.evaluation.batch_size={fitting}, or give"
+            if fitting
+            else "give"
+        )
         raise ValueError(
             f"{name} holds {tokens} tokens; expected at least {settings.batch_size * stream}, "
             f"{stream} (config.data.horizon + 2) in each of config.evaluation.batch_size="

@@ -90,7 +90,9 @@ class LanguageExperiment:
             f"about {gibibytes:.1f} GiB of memory in training"
         )
 
-    def score(self, task: Any, check: Callable[[], None], splits: Sequence[str]) -> runs.Scores:
+    def score(
+        self, task: Any, check: Callable[[], None], splits: Sequence[str]
+    ) -> runs.Scores:
         """Scores splits under both protocols."""
         measure = self._measure
         described, values = [], {}
@@ -98,7 +100,9 @@ class LanguageExperiment:
             scores = {}
             for protocol in evaluation.PROTOCOLS:
                 check()
-                scores[protocol] = task.evaluator.score(protocol, getattr(self._corpus, split))
+                scores[protocol] = task.evaluator.score(
+                    protocol, getattr(self._corpus, split)
+                )
             described.append(evaluation.describe(split, scores, measure))
             values[split] = {
                 protocol: {**score._asdict(), measure.name: measure.of(score.mean)}
@@ -158,7 +162,10 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     tokens = registry.language(config.task).tokens_of(prompt)
     ids = vocabulary.encode(tokens or [EOS])
     if unknown := {*tokens}.difference(vocabulary.tokens):
-        print(f"unknown words, read as {UNKNOWN}: {', '.join(sorted(unknown))}", file=sys.stderr)
+        print(
+            f"unknown words, read as {UNKNOWN}: {', '.join(sorted(unknown))}",
+            file=sys.stderr,
+        )
     forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
     text = model.generate(ids[None], max_length, forbidden_ids=forbidden, **sampling)
     return vocabulary.decode(np.asarray(text)[0]).strip()
@@ -175,7 +182,9 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
     """
     config = runs.load_config(path)
     if not files.exists(path / VOCABULARY):
-        raise WorkdirError(f"{path} has no trained weights yet: {VOCABULARY} is missing")
+        raise WorkdirError(
+            f"{path} has no trained weights yet: {VOCABULARY} is missing"
+        )
     vocabulary = _kept_vocabulary(path)
     return _best_model(path, config, vocabulary.size), vocabulary, config
 
@@ -187,7 +196,9 @@ def _best_model(path: epath.Path, config: ConfigDict, words: int) -> TrellisLM:
     return model
 
 
-def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
+def export(
+    path: epath.Path, output: str, precision: str, data_dir: str | None = None
+) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     Args:
@@ -233,7 +244,9 @@ def load_corpus(config: ConfigDict, data_dir: str | None) -> corpora.Corpus:
     return corpora.load(config.task, data_dir, **config.get("corpus", {}))
 
 
-def _corpus_of(path: epath.Path, config: ConfigDict, data_dir: str | None) -> corpora.Corpus:
+def _corpus_of(
+    path: epath.Path, config: ConfigDict, data_dir: str | None
+) -> corpora.Corpus:
     corpus = load_corpus(config, data_dir)
     check_corpus(path, corpus)
     return corpus
@@ -254,7 +267,9 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
         kept = {
             "sha256": dict(corpus.checksums),
             "tokens": {split: len(ids) for split, ids in texts.items()},
-            "unknown": {split: corpora.count(ids, unknown) for split, ids in texts.items()},
+            "unknown": {
+                split: corpora.count(ids, unknown) for split, ids in texts.items()
+            },
             _CHECKSUM: sha256(path / VOCABULARY),
         }
         files.write_json(path / CORPUS, kept)
@@ -276,15 +291,21 @@ def _kept_vocabulary(path: epath.Path) -> Vocabulary:
     except ValueError as error:
         raise WorkdirError(f"{error}. {RESTORE}") from error
     if _kept_corpus(path).get(_CHECKSUM) not in (None, sha256(file)):
-        raise WorkdirError(f"{file} is damaged: its checksum is not the run's. {RESTORE}")
+        raise WorkdirError(
+            f"{file} is damaged: its checksum is not the run's. {RESTORE}"
+        )
     return vocabulary
 
 
 def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Raises WorkdirError if a run was trained on another text."""
     kept = _kept_corpus(path).get("sha256", corpus.checksums)
-    differing = [split for split, each in corpus.checksums.items() if kept.get(split) != each]
-    if not differing and files.exists(path / VOCABULARY):  # all that a run once kept of its text
+    differing = [
+        split for split, each in corpus.checksums.items() if kept.get(split) != each
+    ]
+    if not differing and files.exists(
+        path / VOCABULARY
+    ):  # all that a run once kept of its text
         if _kept_vocabulary(path).tokens != corpus.vocabulary.tokens:
             differing = ["train"]
     if differing:

@@ -80,7 +80,9 @@ class LanguageModeling:
         total = tf.add_n(list(terms))
         scored = tf.cast(tf.size(targets[:, horizon:]), total.dtype)
         sums = {name: term * scored for name, term in terms._asdict().items()}
-        carried = tf.nest.pack_sequence_as(state, tf.nest.flatten(carried)) if state else ()
+        carried = (
+            tf.nest.pack_sequence_as(state, tf.nest.flatten(carried)) if state else ()
+        )
         return total * scored, scored, carried, sums
 
     def evaluate(self) -> dict[str, float]:
@@ -101,7 +103,8 @@ def check_training_text(name: str, tokens: int, data: ConfigDict) -> None:
         tokens: Its length.
         data: The config's group `data`.
     """
-    stream, least = tokens // data.batch_size, data.window + 1  # the last token is a target alone
+    # The last token is only a target.
+    stream, least = tokens // data.batch_size, data.window + 1
     if stream >= least:
         return
     remedies = []

@@ -57,7 +57,10 @@ def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:
     layer, head = LAYERS[model.layer], HEADS[model.head]
     scored = data.batch_size * (data.window - data.horizon)
     scores = 1 + (model.depth // model.auxiliary_every if model.auxiliary_weight else 0)
-    least = scored * layer.activations(model) + head.kept(model, scored, vocabulary_size) // 3
+    least = (
+        scored * layer.activations(model)
+        + head.kept(model, scored, vocabulary_size) // 3
+    )
     about = layer.kept(model, data.batch_size, data.window)
     about += head.kept(model, scores * scored, vocabulary_size)
     return memory.training(config, parameters(config, vocabulary_size), least, about)

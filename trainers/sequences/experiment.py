@@ -87,14 +87,19 @@ class SequenceExperiment:
         """Records the run's data and its order of time steps in its folder."""
         self.check(path)
         if not files.exists(path / DATA):
-            value = {"sha256": self._data.checksums(), "permutation": self._data.permutation}
+            value = {
+                "sha256": self._data.checksums(),
+                "permutation": self._data.permutation,
+            }
             files.write_json(path / DATA, value)
 
     def check(self, path: epath.Path) -> None:
         """Raises WorkdirError if the folder's run was trained on other data."""
         checksums = self._data.checksums()
         kept = _kept(path).get("sha256", checksums)
-        if differing := [split for split in checksums if kept.get(split) != checksums[split]]:
+        if differing := [
+            split for split in checksums if kept.get(split) != checksums[split]
+        ]:
             raise WorkdirError(
                 f"{path} belongs to a run on other data ({', '.join(differing)}); "
                 "give that run's data by --data_dir, or choose another --workdir"
@@ -113,18 +118,24 @@ class SequenceExperiment:
             line += f"\nwarning: of the {steps:,} steps the network sees the last {reach:,} alone"
         return line
 
-    def score(self, task: Any, check: Callable[[], None], splits: Sequence[str]) -> runs.Scores:
+    def score(
+        self, task: Any, check: Callable[[], None], splits: Sequence[str]
+    ) -> runs.Scores:
         """Scores splits, dropout off."""
         scores: dict[str, Score] = {}
         for split in splits:
             check()
             scores[split] = task.score(split)
         described = "; ".join(describe(self._measure, *each) for each in scores.items())
-        values = {split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()}
+        values = {
+            split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()
+        }
         if not self._data.classes or "test" not in scores:
             return runs.Scores(described, values)
         targets, predictions = self._data.test.targets, scores["test"].predictions
-        matrix = tf.math.confusion_matrix(targets, predictions, self._data.outputs).numpy()
+        matrix = tf.math.confusion_matrix(
+            targets, predictions, self._data.outputs
+        ).numpy()
         values["test"][PROTOCOL]["confusion"] = matrix.tolist()
         picture = draw_confusion(matrix, self._data.classes)
         return runs.Scores(described, values, {CONFUSION: picture})
@@ -158,7 +169,9 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
         print(describe(measure, split, task.score(split)), flush=True)
 
 
-def export(path: epath.Path, output: str, precision: str, data_dir: str | None = None) -> str:
+def export(
+    path: epath.Path, output: str, precision: str, data_dir: str | None = None
+) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     The served model takes unchanged images and puts their pixels in the run's order.
@@ -182,7 +195,9 @@ def export(path: epath.Path, output: str, precision: str, data_dir: str | None =
         )
     source, shape = task.images, task.images.sequence_shape
     memory.check_weights(models.parameters(config, shape[-1], len(source.classes)))
-    model = models.classifier(config, shape, len(source.classes), kept.get("permutation"))
+    model = models.classifier(
+        config, shape, len(source.classes), kept.get("permutation")
+    )
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
     facts |= provenance.of_data(config.task, kept.get("sha256", {}))
@@ -220,7 +235,9 @@ def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
     for (row, column), count in np.ndenumerate(matrix):
         if count:
             axes.text(column, row, f"{count:,}", ha="center", va="center")
-    axes.set_xticks(range(len(classes)), classes, rotation=45 if len(classes[0]) > 1 else 0)
+    axes.set_xticks(
+        range(len(classes)), classes, rotation=45 if len(classes[0]) > 1 else 0
+    )
     axes.set_yticks(range(len(classes)), classes)
     right = np.trace(matrix) / matrix.sum()
     axes.set_title(f"test: {right:.2%} of {matrix.sum():,} right")
@@ -229,7 +246,11 @@ def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
 
 
 def _measured(measure: Measure, score: Score) -> float:
-    return score.loss if score.accuracy is None or measure is not ACCURACY else 100 * score.accuracy
+    return (
+        score.loss
+        if score.accuracy is None or measure is not ACCURACY
+        else 100 * score.accuracy
+    )
 
 
 def _kept(path: epath.Path) -> dict[str, Any]:

@@ -43,7 +43,9 @@ class SequenceModeling:
         ValueError: The batch size does not suit the data.
     """
 
-    def __init__(self, model: keras.Model, config: ConfigDict, data: SequenceData) -> None:
+    def __init__(
+        self, model: keras.Model, config: ConfigDict, data: SequenceData
+    ) -> None:
         self.model = model
         self._config = config
         self._data = data
@@ -74,7 +76,9 @@ class SequenceModeling:
         losses = _losses(targets, outputs)
         right = {}
         if targets.dtype.is_integer:
-            right["accuracy"] = tf.reduce_sum(tf.cast(_predicted(outputs) == targets, losses.dtype))
+            right["accuracy"] = tf.reduce_sum(
+                tf.cast(_predicted(outputs) == targets, losses.dtype)
+            )
         count = tf.cast(tf.size(targets), losses.dtype)
         total = tf.reduce_sum(losses) + sum(self.model.losses) * count
         return total, count, state, right
@@ -87,7 +91,9 @@ class SequenceModeling:
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Returns the task's measure first: the accuracy in percent, or the loss by its name."""
-        accuracy = {"accuracy": 100 * metrics["accuracy"]} if "accuracy" in metrics else {}
+        accuracy = (
+            {"accuracy": 100 * metrics["accuracy"]} if "accuracy" in metrics else {}
+        )
         if self._measure is ACCURACY:
             return {**accuracy, "loss": metrics["loss"]}
         return {self._measure.name: metrics["loss"], **accuracy}
@@ -98,12 +104,16 @@ class SequenceModeling:
         size = self._config.evaluation.batch_size
         starts = range(0, len(inputs), size)
         parts = (tf.constant(inputs[start : start + size]) for start in starts)
-        outputs = np.concatenate([self._outputs(part, training=False) for part in parts])
+        outputs = np.concatenate(
+            [self._outputs(part, training=False) for part in parts]
+        )
         loss = float(np.mean(_losses(tf.constant(targets), outputs), dtype="float64"))
         if targets.dtype != np.int32:
             return Score(loss, None, targets.size, np.array([]))
         predictions = np.asarray(_predicted(outputs))
-        return Score(loss, float(np.mean(predictions == targets)), targets.size, predictions)
+        return Score(
+            loss, float(np.mean(predictions == targets)), targets.size, predictions
+        )
 
     def _run(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
         return self.model(self._data.normalise(inputs), training=training)

@@ -49,7 +49,9 @@ def ask(
             connection.close()
     except (http.client.HTTPException, OSError, ValueError) as error:
         if time.monotonic() < end:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            reason = (
+                getattr(error, "strerror", None) or str(error) or type(error).__name__
+            )
             raise AnswerError(reason) from error
     if time.monotonic() >= end:
         raise TimeoutError

@@ -35,17 +35,26 @@ _RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
         "next_probabilities": (tf.float32, 2),
         "unknown": (tf.int32, 1),
     },
-    "tokenize": {"ids": (tf.int32, 2), "lengths": (tf.int32, 1), "unknown": (tf.int32, 1)},
+    "tokenize": {
+        "ids": (tf.int32, 2),
+        "lengths": (tf.int32, 1),
+        "unknown": (tf.int32, 1),
+    },
     "score": {
         "tokens": (tf.string, 2),
         "words": (tf.string, 2),
         "nll": (tf.float32, 2),
         "count": (tf.int32, 1),
     },
-    "generate": {"ids": (tf.int32, 2), "lengths": (tf.int32, 1), "text": (tf.string, 1)},
+    "generate": {
+        "ids": (tf.int32, 2),
+        "lengths": (tf.int32, 1),
+        "text": (tf.string, 1),
+    },
 }
 _Specs = dict[str, tf.TensorSpec]
-_COUNTS = {"lengths": "ids", "count": "tokens"}  # counts, and the output whose columns they count
+# Counts, and the output whose columns they count.
+_COUNTS = {"lengths": "ids", "count": "tokens"}
 
 
 class RemoteError(ValueError):
@@ -79,7 +88,9 @@ class Transport:
 
     def too_late(self) -> RemoteError:
         """Returns the error for an answer that did not come before the deadline."""
-        return RemoteError(f"no answer from {self.address} within {self.deadline:g} seconds")
+        return RemoteError(
+            f"no answer from {self.address} within {self.deadline:g} seconds"
+        )
 
     def refused(self, code: str, reason: Any) -> RemoteError:
         """Returns the error for a server that refuses a request."""
@@ -87,7 +98,9 @@ class Transport:
 
     def malformed(self, reason: Any) -> RemoteError:
         """Returns the error for an answer that cannot be used."""
-        return RemoteError(f"malformed answer of {self.model} on {self.address}: {reason}")
+        return RemoteError(
+            f"malformed answer of {self.model} on {self.address}: {reason}"
+        )
 
 
 class Grpc(Transport):
@@ -125,13 +138,17 @@ class Grpc(Transport):
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
         response = self._ask("Predict", request, PredictResponse)
         try:
-            return {name: _from_proto(proto) for name, proto in response.outputs.items()}
+            return {
+                name: _from_proto(proto) for name, proto in response.outputs.items()
+            }
         except (TypeError, ValueError) as error:  # the values do not fill the shape
             raise self.malformed(error) from None
 
     def _ask(self, method: str, request: message.Message, expected: Any) -> Any:
         # gRPC logs a traceback of what it cannot decode. So it returns bytes here.
-        call = self._channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
+        call = self._channel.unary_unary(
+            f"/tensorflow.serving.PredictionService/{method}"
+        )
         try:
             answer = call(request.SerializeToString(), timeout=self.deadline)
             return expected.FromString(answer)
@@ -153,20 +170,26 @@ class Rest(Transport):
         """Returns what the server says of the model's signatures."""
         answer = self._ask("GET", "/metadata")
         try:
-            return json_format.ParseDict(answer["metadata"][_METADATA], SignatureDefMap())
+            return json_format.ParseDict(
+                answer["metadata"][_METADATA], SignatureDefMap()
+            )
         except (KeyError, TypeError, RecursionError, json_format.ParseError):
             raise self.malformed("it does not tell the model's signatures") from None
 
     def predict(self, signature: str, inputs: Arrays) -> dict[str, Any]:
         """Calls a signature as `Grpc` does; returns the outputs by name, as lists."""
         columns = {name: value.tolist() for name, value in inputs.items()}
-        answer = self._ask("POST", ":predict", {"signature_name": signature, "inputs": columns})
+        answer = self._ask(
+            "POST", ":predict", {"signature_name": signature, "inputs": columns}
+        )
         outputs = answer.get("outputs") if isinstance(answer, dict) else None
         if not isinstance(outputs, dict):
             raise self.malformed("it has no outputs by name")
         return outputs
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> Any:
         path = f"/v1/models/{parse.quote(self.model, safe='')}{path}"
         data = None if body is None else json.dumps(body).encode()
         try:
@@ -215,21 +238,31 @@ class Model:
                 Numbers must be finite but in a cache, and counts must fit what they count.
         """
         taken, promised = self._specs(signature, inputs)
-        arrays = {name: self._cast(name, inputs[name], spec.dtype) for name, spec in taken.items()}
+        arrays = {
+            name: self._cast(name, inputs[name], spec.dtype)
+            for name, spec in taken.items()
+        }
         outputs = self._transport.predict(signature, arrays)
         if {*outputs} != {*promised}:
             answered = f"{_names(outputs)} instead of {_names(promised)}"
             raise self._transport.malformed(f"{signature!r} answered {answered}")
         rows = len(next(iter(arrays.values())))
-        answer = {name: self._read(name, outputs[name], promised[name], rows) for name in outputs}
+        answer = {
+            name: self._read(name, outputs[name], promised[name], rows)
+            for name in outputs
+        }
         for name in _RETURNED.get(signature, {}):
             self._check_values(name, answer)
         return answer
 
-    def _specs(self, signature: str, inputs: Mapping[str, Any]) -> tuple[_Specs, _Specs]:
+    def _specs(
+        self, signature: str, inputs: Mapping[str, Any]
+    ) -> tuple[_Specs, _Specs]:
         """Returns the inputs and outputs of a signature, which must be the language model's."""
         if signature not in self._signatures:
-            raise self._other(f"it has no signature {signature!r}, only {_names(self._signatures)}")
+            raise self._other(
+                f"it has no signature {signature!r}, only {_names(self._signatures)}"
+            )
         found = self._signatures[signature]
         if {*found.inputs} != {*inputs}:
             takes = f"takes {_names(found.inputs)}, not {_names(inputs)}"
@@ -249,7 +282,9 @@ class Model:
         try:
             return np.asarray(value, dtype.as_numpy_dtype)
         except (TypeError, ValueError, OverflowError):
-            raise self._other(f"its `{name}` is {dtype.name}, and cannot be {value}") from None
+            raise self._other(
+                f"its `{name}` is {dtype.name}, and cannot be {value}"
+            ) from None
 
     def _other(self, reason: str) -> RemoteError:
         return RemoteError(
@@ -257,7 +292,9 @@ class Model:
             f"keras_trellis exported: {reason}"
         )
 
-    def _read(self, name: str, value: Any, spec: tf.TensorSpec, rows: int) -> np.ndarray:
+    def _read(
+        self, name: str, value: Any, spec: tf.TensorSpec, rows: int
+    ) -> np.ndarray:
         expected = tf.TensorShape([rows]).concatenate(spec.shape[1:])
         try:
             is_array = isinstance(value, np.ndarray)
@@ -267,7 +304,9 @@ class Model:
             raise self._transport.malformed(reason) from None
         dtype = tf.as_dtype(array.dtype)
         if dtype != spec.dtype or not expected.is_compatible_with(array.shape):
-            reason = f"`{name}` must be {spec.dtype.name} {expected}. Received: {dtype.name}"
+            reason = (
+                f"`{name}` must be {spec.dtype.name} {expected}. Received: {dtype.name}"
+            )
             raise self._transport.malformed(f"{reason} {array.shape}")
         return array
 
@@ -324,7 +363,9 @@ def _array(value: Any, dtype: tf.DType) -> np.ndarray:
         raise TypeError(f"it has values of {array.dtype}")
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(dtype.as_numpy_dtype)
-    lost = np.isfinite(array) & ~np.isfinite(cast) if dtype.is_floating else cast != array
+    lost = (
+        np.isfinite(array) & ~np.isfinite(cast) if dtype.is_floating else cast != array
+    )
     if lost.any():
         raise TypeError(f"it has {array[lost].flat[0]}")
     return cast

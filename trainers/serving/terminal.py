@@ -14,7 +14,9 @@ def text(value: str) -> str:
 
     Line feeds and tabulators stay.
     """
-    return _HARMFUL.sub(lambda found: found[0] if found[0] in _KEPT else _escaped(found), value)
+    return _HARMFUL.sub(
+        lambda found: found[0] if found[0] in _KEPT else _escaped(found), value
+    )
 
 
 def line(value: str) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 from trainers.tasks.measures import perplexity
 
 CHUNK = 8  # tokens a request: text appears before all of it is written
-_UNKNOWN, _NOTHING = -1, -2  # in `forbidden_ids`: `<unk>`, if the model has it, or no token
+# In `forbidden_ids`: `<unk>`, if the model has it, or no token.
+_UNKNOWN, _NOTHING = -1, -2
 
 
 class Asked(Protocol):
@@ -101,8 +102,13 @@ def generate(
     tokens = model("tokenize", text=[f"\n{prompt}"])
     ids, length = tokens["ids"], int(tokens["lengths"][0])
     answer = model("prefill", ids=ids, lengths=[length - 1])
-    settings: dict[str, Any] = {name: [value] for name, value in sampling._asdict().items()}
-    settings |= {"stop_id": [-1], "forbidden_ids": [[_NOTHING if allow_unknown else _UNKNOWN]]}
+    settings: dict[str, Any] = {
+        name: [value] for name, value in sampling._asdict().items()
+    }
+    settings |= {
+        "stop_id": [-1],
+        "forbidden_ids": [[_NOTHING if allow_unknown else _UNKNOWN]],
+    }
     for begin in range(0, sampling.max_length, chunk):
         settings["max_length"] = [min(chunk, sampling.max_length - begin)]
         cache = {name: answer[name] for name in answer if name.startswith("cache_")}

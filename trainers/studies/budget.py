@@ -33,7 +33,9 @@ def fix_threads(threads: int) -> None:
         setting(threads)
 
 
-def processor_seconds_a_step(experiment: Experiment, config: ml_collections.ConfigDict) -> float:
+def processor_seconds_a_step(
+    experiment: Experiment, config: ml_collections.ConfigDict
+) -> float:
     """Measures a training step: the seconds of all threads of this process.
 
     Tracing and the first step, which compile, do not count. Nothing else may run in the process.
@@ -42,13 +44,15 @@ def processor_seconds_a_step(experiment: Experiment, config: ml_collections.Conf
         experiment: What the config trains.
         config: The config of a run.
     """
-    loop.make_deterministic(config.seed)  # as a run does; other kernels take other times
+    # A run is deterministic too; other kernels take other times.
+    loop.make_deterministic(config.seed)
     trainer = loop.Trainer(
         experiment.task(experiment.build()),
         runs.optimizer_of(config),
         clip_norm=config.optimizer.clip_norm,
     )
-    most = max(1, trainer.task.steps_per_epoch - 1)  # the last batch may have another shape
+    # The last batch may have another shape.
+    most = max(1, trainer.task.steps_per_epoch - 1)
     _timed(trainer, 1)
     count = 1
     while (seconds := _timed(trainer, count)) < _TIMED_SECONDS and count < most:

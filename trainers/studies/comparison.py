@@ -91,7 +91,9 @@ def check_names(what: str, found: Sequence[str], known: Sequence[str]) -> None:
         if name not in known:
             raise ValueError(unknown(what, name, known))
     if not found or len(set(found)) < len(found):
-        raise ValueError(f"{what} must have names, each once. Received: {what}={','.join(found)}")
+        raise ValueError(
+            f"{what} must have names, each once. Received: {what}={','.join(found)}"
+        )
 
 
 def start_of(settings: Settings, task: str, model: str) -> ml_collections.ConfigDict:
@@ -139,7 +141,9 @@ def equal(
     numbers = [own] if parameters else [own, *_bounds(own, map(count, sized.values()))]
     for number in numbers:
         found = _all_sized(starts, number, count, first if not parameters else None)
-        if all(abs(count(each) - number) <= TOLERANCE * number for each in found.values()):
+        if all(
+            abs(count(each) - number) <= TOLERANCE * number for each in found.values()
+        ):
             return number, found
     worst = max(sized, key=lambda name: abs(count(sized[name]) - own))
     raise ValueError(
@@ -153,17 +157,25 @@ def _bounds(own: int, sizes: Iterable[int]) -> list[int]:
     """Returns the numbers of which a size is just within the tolerance, those nearest to `own`."""
     numbers = set()
     for size in sizes:
-        numbers |= {math.ceil(size / (1 + TOLERANCE)), math.floor(size / (1 - TOLERANCE))}
+        numbers |= {
+            math.ceil(size / (1 + TOLERANCE)),
+            math.floor(size / (1 - TOLERANCE)),
+        }
     return sorted(numbers, key=lambda number: abs(number - own))
 
 
 def _all_sized(
-    starts: Mapping[str, ml_collections.ConfigDict], parameters: int, count: Any, kept: str | None
+    starts: Mapping[str, ml_collections.ConfigDict],
+    parameters: int,
+    count: Any,
+    kept: str | None,
 ) -> dict[str, ml_collections.ConfigDict]:
     """Returns the configs of a size; that of the name `kept` stays as it is."""
     sized = {}
     for name, config in starts.items():
-        sized[name] = config if name == kept else _sized(name, config, parameters, count)
+        sized[name] = (
+            config if name == kept else _sized(name, config, parameters, count)
+        )
     return sized
 
 
@@ -219,7 +231,9 @@ def _sized_models(
 def _load(
     config: ml_collections.ConfigDict, settings: Settings, path: epath.Path
 ) -> experiments.Experiment:
-    return experiments.load(config, _data_dir(config.task, settings), path / config.task)
+    return experiments.load(
+        config, _data_dir(config.task, settings), path / config.task
+    )
 
 
 def _data_dir(task: str, settings: Settings) -> str | None:
@@ -267,11 +281,15 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
     try:
         plan = {}
         for name, model in kept["models"].items():
-            plan[name] = Model(**{**model, "config": configs.from_dict(model["config"])})
+            plan[name] = Model(
+                **{**model, "config": configs.from_dict(model["config"])}
+            )
         return plan
     except (TypeError, KeyError, ValueError) as error:
         restore = RESTORE.replace("--workdir", "--output")
-        raise WorkdirError(f"{folder / _PLAN} is damaged: {error}. {restore}") from error
+        raise WorkdirError(
+            f"{folder / _PLAN} is damaged: {error}. {restore}"
+        ) from error
 
 
 def _plan(
@@ -328,7 +346,10 @@ def _tune(
 ) -> None:
     if study.ended(place, settings.trials):
         return
-    print(f"{config.task}, {config.model.layer}: {settings.trials} trials in {place}", flush=True)
+    print(
+        f"{config.task}, {config.model.layer}: {settings.trials} trials in {place}",
+        flush=True,
+    )
     shared = study.Settings(
         config=config,
         data_dir=_data_dir(config.task, settings),
@@ -360,7 +381,9 @@ def _measured(
             flush=True,
         )
     costs = streaming.measure(tokens)
-    return {name: model._replace(token_seconds=costs[name]) for name, model in plan.items()}
+    return {
+        name: model._replace(token_seconds=costs[name]) for name, model in plan.items()
+    }
 
 
 # Runs
@@ -382,7 +405,9 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> Non
         line = command_of(model.config, file, seed, workdir, settings)
         status = _train(line, folder / f"{seed}.log", settings.threads)
         if status in _FAILURES:
-            print(f"{title}: not finished; {folder / f'{seed}.log'} says why", flush=True)
+            print(
+                f"{title}: not finished; {folder / f'{seed}.log'} says why", flush=True
+            )
         elif status:
             raise WorkdirError(
                 f"{shlex.join(line[2:])} ended with exit status {status}; "
@@ -410,7 +435,10 @@ def _train(line: Sequence[str], log: epath.Path, threads: int) -> int:
     environment = {**os.environ, **dict.fromkeys(names, str(threads))}
     with open(log, "a") as output:
         process = subprocess.Popen(
-            [sys.executable, *line], stdout=output, stderr=subprocess.STDOUT, env=environment
+            [sys.executable, *line],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
         )
         try:
             return process.wait()

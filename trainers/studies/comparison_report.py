@@ -51,7 +51,9 @@ Runs = dict[tuple[str, str], list[Found]]
 """The runs by task and model."""
 
 
-def write(path: epath.Path, settings: Settings, plans: Mapping[str, Plan], line: str) -> str:
+def write(
+    path: epath.Path, settings: Settings, plans: Mapping[str, Plan], line: str
+) -> str:
     """Writes the table, the picture and the points of a comparison; returns the table.
 
     Args:
@@ -65,7 +67,9 @@ def write(path: epath.Path, settings: Settings, plans: Mapping[str, Plan], line:
         for name in plan:
             seeds = range(settings.seeds)
             measure = registry.get(task).measure
-            runs[task, name] = [read(path / task / name, seed, measure) for seed in seeds]
+            runs[task, name] = [
+                read(path / task / name, seed, measure) for seed in seeds
+            ]
     text = markdown(path, settings, plans, runs)
     page = f"# Comparison\n\nWritten by `{line}`.\n\n{text}\n\n![Validation curves]({PICTURE})\n"
     write_atomically(path / TABLE, lambda file: file.write(page.encode()))
@@ -106,7 +110,9 @@ def paired(differences: Sequence[float]) -> float:
     return float(np.mean(sums >= abs(values.sum()) * (1 - 1e-12)))
 
 
-def markdown(path: epath.Path, settings: Settings, plans: Mapping[str, Plan], runs: Runs) -> str:
+def markdown(
+    path: epath.Path, settings: Settings, plans: Mapping[str, Plan], runs: Runs
+) -> str:
     """Returns the table, and below it the command that repeats a run of each row."""
     marks = ["---", "---", *["---:"] * (len(_TITLES) - 2)]
     rows, commands = [_TITLES, marks], []
@@ -188,7 +194,11 @@ def draw(plans: Mapping[str, Plan], runs: Runs) -> figure.Figure:
             drawn += _draw_model(axes, name, model, runs[task, name], colour)
         progress.choose_scale(axes, drawn)
         measure = registry.get(task).measure.name.replace("_", " ")
-        axes.set(title=task, xlabel="processor seconds of training", ylabel=f"validation {measure}")
+        axes.set(
+            title=task,
+            xlabel="processor seconds of training",
+            ylabel=f"validation {measure}",
+        )
         axes.grid(alpha=0.25)
         if drawn:
             axes.legend()
@@ -209,7 +219,12 @@ def _draw_model(
     seconds = [step * model.step_seconds for step in steps]
     values = np.array(filled)
     axes.fill_between(
-        seconds, np.nanmin(values, 0), np.nanmax(values, 0), color=colour, alpha=0.2, linewidth=0
+        seconds,
+        np.nanmin(values, 0),
+        np.nanmax(values, 0),
+        color=colour,
+        alpha=0.2,
+        linewidth=0,
     )
     axes.plot(seconds, np.nanmedian(values, 0), color=colour, label=name)
     return [float(value) for value in values.flat if math.isfinite(value)]

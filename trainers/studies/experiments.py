@@ -11,7 +11,9 @@ from trainers.tasks.task import LanguageTask
 Experiment = LanguageExperiment | SequenceExperiment
 
 
-def load(config: ml_collections.ConfigDict, data_dir: str | None, path: epath.Path) -> Experiment:
+def load(
+    config: ml_collections.ConfigDict, data_dir: str | None, path: epath.Path
+) -> Experiment:
     """Returns what a run trains.
 
     Args:

@@ -22,7 +22,12 @@ from trainers.training.progress import choose_scale, save_picture
 BEST, TABLE, TEXT = "best.json", "trials.csv", "study.md"
 CURVES, IMPORTANCES = "curves.png", "importances.png"
 PRESET = "tuned"  # the name of the best settings
-_SHOWN = {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "not ended"}
+_SHOWN = {
+    "COMPLETE": "done",
+    "PRUNED": "pruned",
+    "FAIL": "failed",
+    "RUNNING": "not ended",
+}
 _LEAST = 10  # finished trials for importances
 
 
@@ -41,7 +46,9 @@ def write(
     folder = epath.Path(place.path)
     ranked = _ranked(trials)
     if ranked:
-        values = runs.load_config(place.trial(ranked[0].number)).to_dict() | {"preset": PRESET}
+        values = runs.load_config(place.trial(ranked[0].number)).to_dict() | {
+            "preset": PRESET
+        }
         _write(folder / BEST, json.dumps(json_value(values), indent=2) + "\n")
     _write(folder / TABLE, _csv(trials, names))
     pictures = [CURVES]
@@ -60,7 +67,9 @@ def line(trials: Sequence[Any], number: int, task: str) -> str:
     told += "" if loss is None else f", validation {_measured(loss, task)}"
     if ranked and ranked[0].number == number:
         told += ", the best so far"
-    values = [f"{_title(name)}: {_value(value)}" for name, value in trial.params.items()]
+    values = [
+        f"{_title(name)}: {_value(value)}" for name, value in trial.params.items()
+    ]
     return f"{told} ({'; '.join(values) or 'the preset'})"
 
 
@@ -84,14 +93,17 @@ def _command(place: Place, task: str) -> str:
 
 def _counts(trials: Sequence[Any]) -> str:
     states = [_SHOWN[trial.state.name] for trial in trials]
-    told = [f"{states.count(each)} {each}" for each in _SHOWN.values() if each in states]
+    told = [
+        f"{states.count(each)} {each}" for each in _SHOWN.values() if each in states
+    ]
     return f"{len(trials)} trial{'s' * (len(trials) > 1)}: {', '.join(told)}"
 
 
 def _ranked(trials: Sequence[Any]) -> list[Any]:
     """Returns the finished trials, the best first."""
     return sorted(
-        (trial for trial in trials if trial.state.name == "COMPLETE"), key=lambda each: each.value
+        (trial for trial in trials if trial.state.name == "COMPLETE"),
+        key=lambda each: each.value,
     )
 
 
@@ -129,7 +141,11 @@ def _csv(trials: Sequence[Any], names: Sequence[str]) -> str:
     writer = csv.DictWriter(text, fields, lineterminator="\n", restval="")
     writer.writeheader()
     for trial in trials:
-        row = {"trial": trial.number, "state": _SHOWN[trial.state.name], "loss": _loss(trial)}
+        row = {
+            "trial": trial.number,
+            "state": _SHOWN[trial.state.name],
+            "loss": _loss(trial),
+        }
         row["parts"] = max(trial.intermediate_values, default=0)
         writer.writerow({**row, **trial.user_attrs, **trial.params})
     return text.getvalue()
@@ -151,7 +167,9 @@ def _text(
     )
     rows = [_cells(trial, config.task, names) for trial in (*ended, *others)]
     marks = ["---:", "---", "---", *["---:"] * (len(titles) - 3)]
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows))
+    table = "\n".join(
+        "| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows)
+    )
     shown = "\n".join(f"![{name.partition('.')[0]}]({name})" for name in pictures)
     return (
         f"# A study of {config.task}, preset {config.preset}\n\n{_counts(trials)}. "
@@ -164,7 +182,8 @@ def _text(
 def _cells(trial: Any, task: str, names: Sequence[str]) -> list[str]:
     own = [str(trial.user_attrs.get(name, "")) for name in ("steps", "units")]
     drawn = [
-        _value(trial.params.get(name, "preset" if trial.number == 0 else "")) for name in names
+        _value(trial.params.get(name, "preset" if trial.number == 0 else ""))
+        for name in names
     ]
     loss = _loss(trial)
     measured = "" if loss is None else _measured(loss, task)
@@ -202,7 +221,9 @@ def _curves(trials: Sequence[Any], config: ml_collections.ConfigDict) -> figure.
     return picture
 
 
-def _importances(study: Any, ranked: Sequence[Any], names: Sequence[str]) -> dict[str, float]:
+def _importances(
+    study: Any, ranked: Sequence[Any], names: Sequence[str]
+) -> dict[str, float]:
     """Returns the share of each entry in what separates good trials from others, if known."""
     from optuna import importance
 
@@ -211,12 +232,17 @@ def _importances(study: Any, ranked: Sequence[Any], names: Sequence[str]) -> dic
         return {}
     evaluator = importance.PedAnovaImportanceEvaluator()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one for each entry, that there might be more trials
-        return importance.get_param_importances(study, evaluator=evaluator, params=list(names))
+        # Optuna warns for each entry that there might be more trials.
+        warnings.simplefilter("ignore")
+        return importance.get_param_importances(
+            study, evaluator=evaluator, params=list(names)
+        )
 
 
 def _bars(importances: dict[str, float]) -> figure.Figure:
-    picture = figure.Figure(figsize=(8, 1 + 0.35 * len(importances)), layout="constrained")
+    picture = figure.Figure(
+        figsize=(8, 1 + 0.35 * len(importances)), layout="constrained"
+    )
     axes = picture.subplots()
     axes.barh(list(importances), list(importances.values()), color="tab:blue")
     axes.invert_yaxis()

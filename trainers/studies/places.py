@@ -41,7 +41,9 @@ class Place:
         try:
             return files.read_json(file, {"task": str, "values": dict, "data": dict})
         except files.UnreadableError as error:
-            raise WorkdirError(f"{error}. {RESTORE.replace('--workdir', '--study')}") from error
+            raise WorkdirError(
+                f"{error}. {RESTORE.replace('--workdir', '--study')}"
+            ) from error
         except FileNotFoundError:
             self._refuse_foreign()
             return None
@@ -49,9 +51,13 @@ class Place:
     def _refuse_foreign(self) -> None:
         """Raises WorkdirError if a folder without a record has files, or is a file."""
         if self.path.exists() and not self.path.is_dir():
-            raise WorkdirError(f"{self.path} is a file; expected a folder for the study")
+            raise WorkdirError(
+                f"{self.path} is a file; expected a folder for the study"
+            )
         found = sorted(os.listdir(self.path)) if self.path.exists() else []
-        if foreign := [name for name in found if name not in (_LOCK, f".{RECORD}.part")]:
+        if foreign := [
+            name for name in found if name not in (_LOCK, f".{RECORD}.part")
+        ]:
             raise WorkdirError(
                 f"{self.path} holds files but no study ({RECORD} is missing): "
                 f"{', '.join(foreign[:5])}; choose an empty or a new folder for --study"

@@ -31,7 +31,9 @@ class Draws(Protocol):
         """Returns one of some strings."""
 
 
-def space(config: ml_collections.ConfigDict, fixed: Collection[str] = ()) -> dict[str, Search]:
+def space(
+    config: ml_collections.ConfigDict, fixed: Collection[str] = ()
+) -> dict[str, Search]:
     """Returns the search space of a config's task, without what the config's layer ignores.
 
     Args:
@@ -44,7 +46,8 @@ def space(config: ml_collections.ConfigDict, fixed: Collection[str] = ()) -> dic
     return {
         name: each
         for name, each in whole.items()
-        if not set(_fields(name, each)) <= ignored and not set(_fields(name, each)) & set(fixed)
+        if not set(_fields(name, each)) <= ignored
+        and not set(_fields(name, each)) & set(fixed)
     }
 
 
@@ -74,7 +77,9 @@ def _check_names(config: ml_collections.ConfigDict, space: Space) -> None:
     for name, each in space.items():
         for field in _fields(name, each):
             if field not in table:
-                raise ValueError(unknown("config field of the search space", field, table))
+                raise ValueError(
+                    unknown("config field of the search space", field, table)
+                )
             if field in seen:
                 raise ValueError(
                     f"the search space has {field!r} twice, in {seen[field]} and {name}"
@@ -108,7 +113,9 @@ def draw(space: Space, draws: Draws) -> dict[str, Any]:
     return drawn
 
 
-def apply(config: ml_collections.ConfigDict, values: Values) -> ml_collections.ConfigDict:
+def apply(
+    config: ml_collections.ConfigDict, values: Values
+) -> ml_collections.ConfigDict:
     """Returns a config with other values of some fields.
 
     Raises:
@@ -160,7 +167,9 @@ def told(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _with_units(config: ml_collections.ConfigDict, units: int) -> ml_collections.ConfigDict:
+def _with_units(
+    config: ml_collections.ConfigDict, units: int
+) -> ml_collections.ConfigDict:
     changed = ml_collections.ConfigDict(config.to_dict())
     changed.model.units = units
     return changed
@@ -186,4 +195,6 @@ def _of_fields(name: str, value: Any) -> dict[str, Any]:
 def _fields(name: str, each: Search) -> list[str]:
     """Returns the fields that an entry changes."""
     values = each.values if isinstance(each, Choice) else (None,)
-    return list(dict.fromkeys(field for value in values for field in _of_fields(name, value)))
+    return list(
+        dict.fromkeys(field for value in values for field in _of_fields(name, value))
+    )

@@ -25,7 +25,9 @@ def step_of(experiment: Experiment) -> Callable[[], None]:
     model = experiment.build()
     if isinstance(model, TrellisLM):
         prompt = tf.zeros([1, 1], tf.int32)
-        return lambda: model.generate(prompt, 1 + _STEPS, temperature=0.0, seed=0).numpy()
+        return lambda: model.generate(
+            prompt, 1 + _STEPS, temperature=0.0, seed=0
+        ).numpy()
     layer = models.layer_of(model)
     inputs = tf.zeros([1, 1, layer.input_spec.axes[-1]])
 
@@ -56,4 +58,6 @@ def measure(steps: Mapping[str, Callable[[], None]]) -> dict[str, float]:
             began = time.process_time()
             step()
             found[name].append(time.process_time() - began)
-    return {name: statistics.median(seconds) / _STEPS for name, seconds in found.items()}
+    return {
+        name: statistics.median(seconds) / _STEPS for name, seconds in found.items()
+    }

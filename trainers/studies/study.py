@@ -142,18 +142,24 @@ def ended(path: epath.PathLike, trials: int) -> bool:
     return sum(trial.state.is_finished() for trial in found) >= trials
 
 
-def _seconds(settings: Settings, limits: Limits, was: Mapping[str, Any] | None) -> float:
+def _seconds(
+    settings: Settings, limits: Limits, was: Mapping[str, Any] | None
+) -> float:
     """Returns the processor seconds of a trial."""
     if settings.seconds is not None:
         return settings.seconds
     if was is not None:
         return was["values"]["trial_seconds"]
     if limits.hours is None:
-        raise ValueError("--trial_seconds is missing; without --hours a trial has no length")
+        raise ValueError(
+            "--trial_seconds is missing; without --hours a trial has no length"
+        )
     return 3600 * limits.hours / TRIALS * settings.threads
 
 
-def _planned(settings: Settings, seconds: float, place: Place) -> tuple[_Plan, dict[str, Any]]:
+def _planned(
+    settings: Settings, seconds: float, place: Place
+) -> tuple[_Plan, dict[str, Any]]:
     """Checks settings; returns the plan and the record of the study."""
     schema.check(settings.config)
     space = search.space(settings.config, settings.fixed)
@@ -163,18 +169,28 @@ def _planned(settings: Settings, seconds: float, place: Place) -> tuple[_Plan, d
     config = search.sized(settings.config, parameters, experiment.parameters)
     for values in search.single(space):
         try:
-            search.sized(search.apply(config, values), parameters, experiment.parameters)
+            search.sized(
+                search.apply(config, values), parameters, experiment.parameters
+            )
         except ValueError as error:
             raise ValueError(f"with {search.told(values)}, {error}") from error
-    shared = {f"config.{name}": value for name, value in flatten(config.to_dict()).items()}
-    shared |= {"trial_seconds": seconds, "parameters": parameters, "threads": settings.threads}
+    shared = {
+        f"config.{name}": value for name, value in flatten(config.to_dict()).items()
+    }
+    shared |= {
+        "trial_seconds": seconds,
+        "parameters": parameters,
+        "threads": settings.threads,
+    }
     shared |= {f"search of {name}": repr(each) for name, each in space.items()}
     record = {"task": config.task, "version": cards.version(), "values": shared}
     plan = _Plan(config, settings.data_dir, seconds, parameters, space)
     return plan, record | {"data": experiment.checksums()}
 
 
-def _refuse_other(place: Place, was: Mapping[str, Any] | None, record: Mapping[str, Any]) -> None:
+def _refuse_other(
+    place: Place, was: Mapping[str, Any] | None, record: Mapping[str, Any]
+) -> None:
     """Raises WorkdirError if a study was begun with another task, other data or other values."""
     if was is None:
         return
@@ -184,7 +200,9 @@ def _refuse_other(place: Place, was: Mapping[str, Any] | None, record: Mapping[s
             "choose another --study"
         )
     if differing := [
-        split for split, each in record["data"].items() if was["data"].get(split) != each
+        split
+        for split, each in record["data"].items()
+        if was["data"].get(split) != each
     ]:
         raise WorkdirError(
             f"{place.path} holds a study on other data ({', '.join(differing)}); "
@@ -223,7 +241,9 @@ class _Process:
 
     def to_the_end(self) -> None:
         """Makes trials until a limit is reached; raises ValueError if it has been before."""
-        with self._place.locked():  # a killed process may have ended a trial, and written no more
+        with (
+            self._place.locked()
+        ):  # a killed process may have ended a trial, and written no more
             self._write_outcome()
         self._refuse_ended()
         self._clock.beat()
@@ -239,7 +259,9 @@ class _Process:
                 except _OutOfTimeError:
                     return
                 except stopping.StoppedError:
-                    stopping.say(f"trial {trial.number} is saved; the same command goes on with it")
+                    stopping.say(
+                        f"trial {trial.number} is saved; the same command goes on with it"
+                    )
                     raise
                 self._end(trial, ended)
 
@@ -273,7 +295,9 @@ class _Process:
                     config,
                     path,
                     "none",
-                    observe=lambda losses: self._observe(trial, losses, config.training.epochs),
+                    observe=lambda losses: self._observe(
+                        trial, losses, config.training.epochs
+                    ),
                     splits=("validation",),
                 )
                 return _Ended("COMPLETE", _loss(path))
@@ -330,7 +354,10 @@ class _Process:
         # Weights of 40 trials are gigabytes; those of the best come again from its preset.
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
         keras.backend.clear_session()
-        print(outcome.line(self._trials.all(), trial.number, self._plan.config.task), flush=True)
+        print(
+            outcome.line(self._trials.all(), trial.number, self._plan.config.task),
+            flush=True,
+        )
 
     def _write_outcome(self) -> None:
         if any(trial.state.is_finished() for trial in self._trials.all()):

@@ -57,7 +57,9 @@ class Draws:
     def _seeded(self, name: str) -> Any:
         text = f"{self._seed} {self._trial.number} {name}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-        self._trial.study.sampler = self._samplers.TPESampler(seed=seed, n_startup_trials=_RANDOM)
+        self._trial.study.sampler = self._samplers.TPESampler(
+            seed=seed, n_startup_trials=_RANDOM
+        )
         return self._trial
 
 
@@ -68,7 +70,8 @@ class Trials:
         self._optuna = optuna
         self._place = place
         self._storage = optuna.storages.RDBStorage(
-            f"sqlite:///{place.path / DATABASE}", engine_kwargs={"connect_args": {"timeout": _WAIT}}
+            f"sqlite:///{place.path / DATABASE}",
+            engine_kwargs={"connect_args": {"timeout": _WAIT}},
         )
         self.study = optuna.create_study(
             storage=self._storage,
@@ -89,7 +92,9 @@ class Trials:
         """
         trials = self.all()
         for frozen in trials:
-            if not frozen.state.is_finished() and (lock := self._place.hold(frozen.number)):
+            if not frozen.state.is_finished() and (
+                lock := self._place.hold(frozen.number)
+            ):
                 return self._again(frozen.number), lock
         if most is not None and len(trials) >= most:
             return None

@@ -77,7 +77,10 @@ def _warn_of_other_text(
 ) -> None:
     """Warns if a text has other numbers of tokens and words than the published one."""
     lengths = {split: len(array) for split, array in ids.items()}
-    if task.lengths and (lengths, vocabulary.size) != (task.lengths, task.vocabulary_size):
+    if task.lengths and (lengths, vocabulary.size) != (
+        task.lengths,
+        task.vocabulary_size,
+    ):
         logging.warning(
             "%s: this is not the published text, so that its numbers stand beside no others: it "
             "has %s tokens and %d words; published are %s and %d",
@@ -93,13 +96,16 @@ def _numbers(lengths: Mapping[str, int]) -> str:
     return " / ".join(f"{length:,}" for length in lengths.values())
 
 
-def _warn_of_unknown_words(name: str, vocabulary: Vocabulary, ids: dict[str, np.ndarray]) -> None:
+def _warn_of_unknown_words(
+    name: str, vocabulary: Vocabulary, ids: dict[str, np.ndarray]
+) -> None:
     """Warns if evaluation text has `<unk>` and training text has none.
 
     That makes its score meaningless.
     """
     unknown = vocabulary.unknown_id
-    appended = unknown == vocabulary.size - 1  # else it is in the training text, or nowhere
+    # An unknown word that was not appended is in the training text, or nowhere.
+    appended = unknown == vocabulary.size - 1
     if not appended or count(ids["train"], unknown):
         return
     for split in ("validation", "test"):

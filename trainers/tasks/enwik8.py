@@ -24,7 +24,9 @@ from trainers.tasks.task import LanguageTask
 _NAME = "enwik8"
 
 
-def _source(task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path) -> Source:
+def _source(
+    task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path
+) -> Source:
     del cache_dir
     parts = _parts(_content(data_dir))
     return Source(
@@ -42,7 +44,9 @@ def _content(data_dir: epath.PathLike | None) -> bytes:
     folder = epath.Path(data_dir or "").expanduser()
     plain = data_dir is not None and is_there(folder / _NAME)
     name = _NAME if plain else f"{_NAME}.zip"
-    otherwise = f"{_NAME} itself; it is published at http://mattmahoney.net/dc/textdata.html"
+    otherwise = (
+        f"{_NAME} itself; it is published at http://mattmahoney.net/dc/textdata.html"
+    )
     path = find_files(data_dir, {_NAME: name}, otherwise)[_NAME]
     if plain:
         return path.read_bytes()
@@ -50,7 +54,9 @@ def _content(data_dir: epath.PathLike | None) -> bytes:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return archive.read(_NAME)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ValueError(f"{path} is not the published archive of {_NAME} ({error})") from error
+        raise ValueError(
+            f"{path} is not the published archive of {_NAME} ({error})"
+        ) from error
 
 
 def _parts(content: bytes) -> dict[str, bytes]:
@@ -69,7 +75,8 @@ def _of_bytes(preset: Callable[[], dict]) -> dict:
 ENWIK8 = LanguageTask(
     name=_NAME,
     presets={
-        name: functools.partial(_of_bytes, preset) for name, preset in ptb_char.PRESETS.items()
+        name: functools.partial(_of_bytes, preset)
+        for name, preset in ptb_char.PRESETS.items()
     },
     source=_source,
     standardize=tokens.latin1,

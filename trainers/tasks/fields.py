@@ -55,7 +55,9 @@ def integers(expected: str, within: Callable[[Sequence[int]], bool]) -> Field:
     """Returns the field of a tuple of positive integers."""
 
     def allows(value: Any) -> bool:
-        return isinstance(value, tuple) and all(map(COUNT.allows, value)) and within(value)
+        return (
+            isinstance(value, tuple) and all(map(COUNT.allows, value)) and within(value)
+        )
 
     return Field(expected, allows)
 
@@ -114,10 +116,13 @@ ABOVE_ZERO = number("a finite number above 0", lambda value: value > 0)
 FROM_ZERO = number("a finite number of at least 0", lambda value: value >= 0)
 FINITE = number("a finite number", lambda value: True)
 CYCLE = integers(
-    "positive integers below 2**31, at least one, as in 1,2,4", lambda value: len(value) > 0
+    "positive integers below 2**31, at least one, as in 1,2,4",
+    lambda value: len(value) > 0,
 )
 CUTOFFS = integers(
     "increasing positive integers below 2**31, at least one",
     lambda value: len(value) > 0 and _increases(value),
 )
-EPOCHS = integers("increasing positive integers below 2**31, as in 3,5, or ()", _increases)
+EPOCHS = integers(
+    "increasing positive integers below 2**31, as in 3,5, or ()", _increases
+)

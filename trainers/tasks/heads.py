@@ -50,7 +50,9 @@ HEADS = {
         parameters=lambda model, features: (
             (features + 1) * model.mixture.experts * (1 + model.embedding_units)
         ),
-        kept=lambda model, rows, words: _by_blocks(model, rows * model.mixture.experts, words),
+        kept=lambda model, rows, words: _by_blocks(
+            model, rows * model.mixture.experts, words
+        ),
     ),
     "adaptive": Kind(
         build=lambda model, seed: AdaptiveSoftmax(model.adaptive.cutoffs, name="head"),

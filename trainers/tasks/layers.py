@@ -42,10 +42,14 @@ class Kind(Protocol):
     gated: bool
     own: tuple[str, ...]
 
-    def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
+    def build(
+        self, model: ml_collections.ConfigDict, outputs: int, **settings: Any
+    ) -> Any:
         """Returns the layer; its outputs have `outputs` channels."""
 
-    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+    def parameters(
+        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
+    ) -> int:
         """Returns the number of its parameters, for `inputs` channels of input."""
 
     def activations(self, model: ml_collections.ConfigDict) -> int:
@@ -54,7 +58,9 @@ class Kind(Protocol):
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
         """Estimates how many numbers the backward pass keeps for a batch."""
 
-    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+    def kept_of_last(
+        self, model: ml_collections.ConfigDict, batch: int, steps: int
+    ) -> int:
         """Estimates the same if only the last output is used."""
 
 
@@ -64,15 +70,23 @@ class Trellis:
     gated = True
     own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size", "weight_dropout")
 
-    def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
+    def build(
+        self, model: ml_collections.ConfigDict, outputs: int, **settings: Any
+    ) -> Any:
         """Returns a `TrellisLayer`."""
-        return TrellisLayer(depth=model.depth, **self._arguments(model, outputs), **settings)
+        return TrellisLayer(
+            depth=model.depth, **self._arguments(model, outputs), **settings
+        )
 
-    def _arguments(self, model: ml_collections.ConfigDict, outputs: int) -> dict[str, Any]:
+    def _arguments(
+        self, model: ml_collections.ConfigDict, outputs: int
+    ) -> dict[str, Any]:
         fields = {name: model[name] for name in _OF_BOTH}
         return {**fields, "output_units": outputs, "name": "trellis"}
 
-    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+    def parameters(
+        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
+    ) -> int:
         """Counts the kernels of the input and of the hidden state, their gains, and the bias."""
         del outputs  # some of the units
         taps, groups = model.kernel_size, model.groups
@@ -98,7 +112,9 @@ class Trellis:
         level, once = _blocks(model) + 2, 6 * _blocks(model)
         return batch * steps * (self._levels(model) * level + once) * model.units
 
-    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+    def kept_of_last(
+        self, model: ml_collections.ConfigDict, batch: int, steps: int
+    ) -> int:
         """Estimates two time steps in all for each of the sequence, as if dilations double."""
         return 2 * batch * steps * (_blocks(model) + 2) * model.units
 
@@ -109,12 +125,16 @@ class Trellis:
 class Equilibrium(Trellis):
     """`EquilibriumTrellisLayer`: it needs the memory of one turn of its levels."""
 
-    def build(self, model: ml_collections.ConfigDict, outputs: int, **settings: Any) -> Any:
+    def build(
+        self, model: ml_collections.ConfigDict, outputs: int, **settings: Any
+    ) -> Any:
         """Returns an `EquilibriumTrellisLayer`."""
         arguments = self._arguments(model, outputs) | model.equilibrium.to_dict()
         return EquilibriumTrellisLayer(**arguments, **settings)
 
-    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+    def kept_of_last(
+        self, model: ml_collections.ConfigDict, batch: int, steps: int
+    ) -> int:
         """Estimates the same: the levels have to settle at each step."""
         return self.kept(model, batch, steps)
 
@@ -134,7 +154,9 @@ class Recurrent:
     gated = False
     own: tuple[str, ...] = ("layers",)
 
-    def __init__(self, layer: Callable[..., keras.layers.RNN], blocks: int, biases: int) -> None:
+    def __init__(
+        self, layer: Callable[..., keras.layers.RNN], blocks: int, biases: int
+    ) -> None:
         self._layer, self._blocks, self._biases = layer, blocks, biases
 
     def build(
@@ -152,7 +174,9 @@ class Recurrent:
             layers.append(self._layer(width, **own, **settings))
         return RecurrentLayer(layers, name="trellis")
 
-    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+    def parameters(
+        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
+    ) -> int:
         """Counts kernels and biases."""
         total = 0
         for width in _widths(model.layers, model.units, outputs):
@@ -167,9 +191,13 @@ class Recurrent:
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
         """Estimates the same; Keras's loop keeps the kernels of each time step too."""
         kernels = model.layers * 2 * self._blocks * model.units**2
-        return steps * (batch * model.layers * (2 * self._blocks + 4) * model.units + kernels)
+        return steps * (
+            batch * model.layers * (2 * self._blocks + 4) * model.units + kernels
+        )
 
-    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+    def kept_of_last(
+        self, model: ml_collections.ConfigDict, batch: int, steps: int
+    ) -> int:
         """Estimates the same: the last output depends on each step."""
         return self.kept(model, batch, steps)
 
@@ -204,7 +232,9 @@ class Temporal:
             blocks.append(block)
         return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
 
-    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+    def parameters(
+        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
+    ) -> int:
         """Counts the convolutions and the shortcuts between different widths."""
         total = 0
         for width in _widths(model.depth, model.units, outputs):
@@ -220,7 +250,9 @@ class Temporal:
         """Estimates the same; a block keeps its input with the past, and what ReLU returns."""
         return batch * steps * model.depth * 7 * model.units
 
-    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+    def kept_of_last(
+        self, model: ml_collections.ConfigDict, batch: int, steps: int
+    ) -> int:
         """Estimates the same: all blocks compute all steps."""
         return self.kept(model, batch, steps)
 
@@ -241,7 +273,9 @@ class Attention:
     ) -> CausalLayer:
         """Returns the blocks; the outputs are normalised before the last dense layer."""
         kernels = _of_kernels(settings)
-        blocks: list[Any] = [transformer.DenseBlock(model.units, name="inputs", **kernels)]
+        blocks: list[Any] = [
+            transformer.DenseBlock(model.units, name="inputs", **kernels)
+        ]
         for number in range(1, 1 + model.layers):
             block = transformer.AttentionBlock(
                 model.units,
@@ -252,10 +286,14 @@ class Attention:
                 **kernels,
             )
             blocks.append(block)
-        blocks.append(transformer.DenseBlock(outputs, normalize=True, name="outputs", **kernels))
+        blocks.append(
+            transformer.DenseBlock(outputs, normalize=True, name="outputs", **kernels)
+        )
         return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
 
-    def parameters(self, model: ml_collections.ConfigDict, inputs: int, outputs: int) -> int:
+    def parameters(
+        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
+    ) -> int:
         """Counts those of the blocks, of the dense layers, and of the last normalisation."""
         units = model.units
         dense = units * (inputs + 1) + outputs * (units + 1)
@@ -273,7 +311,9 @@ class Attention:
         scores = 4 * heads * (steps + context)
         return batch * steps * model.layers * (dense + scores)
 
-    def kept_of_last(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+    def kept_of_last(
+        self, model: ml_collections.ConfigDict, batch: int, steps: int
+    ) -> int:
         """Estimates the same: all blocks compute all steps."""
         return self.kept(model, batch, steps)
 
@@ -306,7 +346,9 @@ def build(
     if model.initial_deviation:
         # Each argument gets its own object: an initializer draws the same numbers each time.
         for name in _INITIALIZERS:
-            arguments[name] = keras.initializers.RandomNormal(stddev=model.initial_deviation)
+            arguments[name] = keras.initializers.RandomNormal(
+                stddev=model.initial_deviation
+            )
     return LAYERS[model.layer].build(model, outputs, **arguments)
 
 
@@ -324,4 +366,6 @@ def _offset(seed: int | None, number: int) -> int | None:
 
 def _of_kernels(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings that a block without a recurrent kernel has."""
-    return {name: value for name, value in settings.items() if name == "kernel_initializer"}
+    return {
+        name: value for name, value in settings.items() if name == "kernel_initializer"
+    }

@@ -33,7 +33,9 @@ def _source(
         return split_characters(lines)
 
     settings = {"unknown": unknown}
-    return ptb.text_source(task, data_dir, cache_dir, characters, settings=settings, form=form)
+    return ptb.text_source(
+        task, data_dir, cache_dir, characters, settings=settings, form=form
+    )
 
 
 PTB_CHAR = LanguageTask(

@@ -14,7 +14,9 @@ from trainers.tasks.task import LanguageTask
 _MINIMUM_COUNT = 3
 
 
-def _source(task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path) -> Source:
+def _source(
+    task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path
+) -> Source:
     del cache_dir
     if data_dir is not None:
         raise ValueError(
@@ -25,7 +27,9 @@ def _source(task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epat
     return Source(
         task.name,
         labels={split: f"the {split} part of pydoc_data.topics" for split in texts},
-        checksums={split: hashlib.sha256(text).hexdigest() for split, text in texts.items()},
+        checksums={
+            split: hashlib.sha256(text).hexdigest() for split, text in texts.items()
+        },
         open=lambda split: io.BytesIO(texts[split]),
         settings={"minimum_count": _MINIMUM_COUNT},
     )

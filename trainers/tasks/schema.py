@@ -160,7 +160,9 @@ class Schedule:
     patience: Annotated[int | None, changing(or_none(COUNT))] = None
     minimum: Annotated[float, changing(FROM_ZERO)] = 0.0
     epochs: Annotated[tuple[int, ...], changing(EPOCHS)]
-    average: Annotated[bool, SWITCH] = False  # the averages are variables of the optimizer
+    average: Annotated[bool, SWITCH] = (
+        False  # the averages are variables of the optimizer
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +238,11 @@ def fields(config: Values) -> dict[str, Field]:
 def defaults(config: Values) -> dict[str, Any]:
     """Returns the default of each field that has one, by its dotted name."""
     table = fields(config)
-    return {name: each.default for name, each in table.items() if each.default is not Required}
+    return {
+        name: each.default
+        for name, each in table.items()
+        if each.default is not Required
+    }
 
 
 def may_change(config: Values) -> list[str]:
@@ -258,7 +264,9 @@ def check(config: Values) -> None:
     """
     check_fields(config)
     values, task = flatten(config), registry.get(config["task"])
-    rules = itertools.chain(_of_task(values, task), _of_length(values), _of_layer(values))
+    rules = itertools.chain(
+        _of_task(values, task), _of_length(values), _of_layer(values)
+    )
     for bad, name, expected, *others in rules:
         if bad:
             raise ValueError(_message(values, name, expected, *others))
@@ -309,15 +317,24 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
 
 def _of_language(values: Values) -> Iterator[_Rule]:
     window, horizon = values["data.window"], values["data.horizon"]
-    expected = f"below config.data.window={window}, so that a window has something to score"
+    expected = (
+        f"below config.data.window={window}, so that a window has something to score"
+    )
     yield horizon >= window, "data.horizon", expected
     overlaps = horizon and values["data.history"] == "carried"
     expected = (
-        "0 with config.data.history='carried': windows that overlap have no state to go on from"
+        "0 with config.data.history='carried': "
+        "windows that overlap have no state to go on from"
     )
     yield overlaps, "data.horizon", expected
-    yield values["model.embedding_units"] is None, "model.embedding_units", COUNT.expected
-    least, most = (f"model.embeddings_initializer.config.{end}" for end in ("minval", "maxval"))
+    yield (
+        values["model.embedding_units"] is None,
+        "model.embedding_units",
+        COUNT.expected,
+    )
+    least, most = (
+        f"model.embeddings_initializer.config.{end}" for end in ("minval", "maxval")
+    )
     yield values[least] > values[most], least, f"at most config.{most}", most
 
 
@@ -325,9 +342,19 @@ def _of_length(values: Values) -> Iterator[_Rule]:
     """Yields what a run of a number of steps refuses."""
     steps = values["training.steps"]
     expected = "0, or at least config.training.epochs, a step for each part of the run"
-    yield 0 < steps < values["training.epochs"], "training.steps", expected, "training.epochs"
+    yield (
+        0 < steps < values["training.epochs"],
+        "training.steps",
+        expected,
+        "training.epochs",
+    )
     expected = "False with config.training.steps, whose rate falls at no plateau"
-    yield steps and values["schedule.average"], "schedule.average", expected, "training.steps"
+    yield (
+        steps and values["schedule.average"],
+        "schedule.average",
+        expected,
+        "training.steps",
+    )
 
 
 def _of_layer(values: Values) -> Iterator[_Rule]:
@@ -336,27 +363,40 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
     if values["model.auxiliary_weight"]:
         expected = f"0 with config.model.layer={layer!r}, which has no levels"
         yield layer not in OF_LEVELS, "model.auxiliary_weight", expected, "model.layer"
-        expected = f"at most config.model.depth={depth} (or config.model.auxiliary_weight 0)"
+        expected = (
+            f"at most config.model.depth={depth} (or config.model.auxiliary_weight 0)"
+        )
         yield values["model.auxiliary_every"] > depth, "model.auxiliary_every", expected
     if not LAYERS[layer].gated:
         own = f"config.model.layer={layer!r}, which has a gate of its own"
         expected = f"'lstm', its default, with {own}"
         yield values["model.gate"] != "lstm", "model.gate", expected, "model.layer"
-        many = layer == "transformer" and values["model.transformer.heads"] > values["model.units"]
+        many = (
+            layer == "transformer"
+            and values["model.transformer.heads"] > values["model.units"]
+        )
         expected = f"at most config.model.units={values['model.units']}"
         yield many, "model.transformer.heads", expected
         return
     units, words = values["model.units"], values["model.embedding_units"]
     outputs = values["model.output_units"] or words or units
-    yield units % values["model.groups"], "model.groups", f"a divisor of config.model.units={units}"
+    yield (
+        units % values["model.groups"],
+        "model.groups",
+        f"a divisor of config.model.units={units}",
+    )
     yield outputs > units, "model.output_units", f"at most config.model.units={units}"
     differs = words not in (None, outputs) and values["model.head"] != "mixture"
-    expected = "config.model.embedding_units, as outputs and word vectors are multiplied"
+    expected = (
+        "config.model.embedding_units, as outputs and word vectors are multiplied"
+    )
     yield differs, "model.output_units", expected, "model.embedding_units"
 
 
 def _message(values: Values, name: str, expected: str, *others: str) -> str:
-    received = ", ".join(f"config.{each}={_shown(values[each])}" for each in (name, *others))
+    received = ", ".join(
+        f"config.{each}={_shown(values[each])}" for each in (name, *others)
+    )
     return f"`config.{name}` must be {expected}. Received: {received}"
 
 

@@ -33,7 +33,9 @@ class _Range:
                 f"Received: low={low}, high={high}"
             )
         if self.log and low <= 0:
-            raise ValueError(f"`low` must be above 0 with log=True. Received: low={low}")
+            raise ValueError(
+                f"`low` must be above 0 with log=True. Received: low={low}"
+            )
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -77,7 +79,9 @@ Space = Mapping[str, Search]
 
 def _vectors(*widths: int) -> Choice:
     """Returns the choice among sizes of word vectors, which the outputs have too."""
-    return Choice(tuple({"embedding_units": each, "output_units": each} for each in widths))
+    return Choice(
+        tuple({"embedding_units": each, "output_units": each} for each in widths)
+    )
 
 
 def _around(*ends: float) -> Choice:

@@ -46,4 +46,6 @@ def load(
             f"Received: --data_dir={data_dir}"
         )
     lengths = [data[split] for split in sequences.SPLITS]
-    return sequences.generated(task.draw, lengths, data.steps, config.seed, task.outputs)
+    return sequences.generated(
+        task.draw, lengths, data.steps, config.seed, task.outputs
+    )

@@ -14,7 +14,9 @@ from trainers.tasks.task import LanguageTask
 _FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
 
 
-def _source(task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path) -> Source:
+def _source(
+    task: LanguageTask, data_dir: epath.PathLike | None, cache_dir: epath.Path
+) -> Source:
     del cache_dir
     paths = find_files(data_dir, _FILES, "--task=pydoc, which needs none")
     return encoding.of_files(task.name, paths, task.tokens)

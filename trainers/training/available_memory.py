@@ -63,7 +63,9 @@ def _of_cgroups(root: Path) -> Iterator[int]:
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _of_groups(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "")
+            yield from _of_groups(
+                root / "sys/fs/cgroup", path, "memory.max", "memory.current", ""
+            )
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
             yield from _of_groups(root / "sys/fs/cgroup/memory", path, *names)
@@ -75,7 +77,9 @@ def _of_groups(
     """Yields the memory that a group and its parents leave."""
     group = mount / path.lstrip("/")
     for folder in (group, *group.parents):
-        limit, usage = (_text(folder / name).strip() for name in (limit_name, usage_name))
+        limit, usage = (
+            _text(folder / name).strip() for name in (limit_name, usage_name)
+        )
         if limit.isdecimal() and usage.isdecimal() and int(limit) < _UNLIMITED:
             statistics = fields(folder / "memory.stat")
             kinds = ("inactive_file", "active_file")

@@ -30,10 +30,12 @@ _STEP = r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz"
 _NAME = re.compile(_STEP)
 _SET_ASIDE = re.compile(_STEP + r"\.unreadable(-[0-9]+)?")
 _HALF_WRITTEN = re.compile(rf"\.({_STEP}|{re.escape(BEST)})\.part")
-_FAILURES = (OSError, tf.errors.OpError)  # of file systems and of TensorFlow's object stores
+# The errors of file systems and of TensorFlow's object stores.
+_FAILURES = (OSError, tf.errors.OpError)
 _SEAL = b"\nsha256 "
 _SEAL_SIZE = len(_SEAL) + 2 * hashlib.sha256().digest_size
-_END_OF_ZIP, _END_OF_ZIP_SIZE = b"PK\x05\x06", 22  # the size without a comment; NumPy adds none
+# The size without a comment; NumPy adds none.
+_END_OF_ZIP, _END_OF_ZIP_SIZE = b"PK\x05\x06", 22
 
 
 class DamagedError(WorkdirError):
@@ -57,7 +59,9 @@ class Checkpoints:
         failure: why the last write failed, in words.
     """
 
-    def __init__(self, folder: epath.PathLike, *, announce: Callable[[str], None] = print):
+    def __init__(
+        self, folder: epath.PathLike, *, announce: Callable[[str], None] = print
+    ):
         """Creates the folder if it does not exist.
 
         Args:
@@ -78,8 +82,12 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except _FAILURES as error:
-            raise WorkdirError(f"{self.folder} cannot hold checkpoints: {error}") from error
-        for part in self.folder.iterdir():  # a process may have been killed while writing
+            raise WorkdirError(
+                f"{self.folder} cannot hold checkpoints: {error}"
+            ) from error
+        for (
+            part
+        ) in self.folder.iterdir():  # a process may have been killed while writing
             if _HALF_WRITTEN.fullmatch(part.name):
                 with contextlib.suppress(*_FAILURES):
                     part.unlink()
@@ -92,7 +100,9 @@ class Checkpoints:
         """
         # Not by `glob`, which finds nothing in a folder that cannot be read.
         found = ((path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir())
-        return sorted(int(match[1]) for path, match in found if match and not path.is_dir())
+        return sorted(
+            int(match[1]) for path, match in found if match and not path.is_dir()
+        )
 
     def newest(self) -> int | None:
         """Returns the step of the newest checkpoint that is whole, or None.
@@ -153,7 +163,9 @@ class Checkpoints:
         with self._writer:
             self.wait()
 
-    def save_best(self, arrays: Mapping[str, np.ndarray], epoch: int | None = None) -> bool:
+    def save_best(
+        self, arrays: Mapping[str, np.ndarray], epoch: int | None = None
+    ) -> bool:
         """Replaces the best weights on disk; returns whether that succeeded.
 
         If not, the weights stay in memory, and the next checkpoint writes them.
@@ -211,11 +223,15 @@ class Checkpoints:
         for each, reason in damaged.items():
             self._set_aside(self._path(each), reason)
         if damaged:
-            self.announce(f"going on from step {step}: {max(damaged) - step} steps are lost")
+            self.announce(
+                f"going on from step {step}: {max(damaged) - step} steps are lost"
+            )
         self.saved = step
         return found
 
-    def _read_newest(self) -> tuple[tuple[int, dict[str, np.ndarray]] | None, dict[int, str]]:
+    def _read_newest(
+        self,
+    ) -> tuple[tuple[int, dict[str, np.ndarray]] | None, dict[int, str]]:
         """Reads the newest checkpoint that is whole; changes nothing.
 
         Returns:
@@ -230,7 +246,11 @@ class Checkpoints:
         return None, damaged
 
     def _refuse_unreadable(self, reasons: list[str]) -> None:
-        names = [path.name for path in self.folder.iterdir() if _SET_ASIDE.fullmatch(path.name)]
+        names = [
+            path.name
+            for path in self.folder.iterdir()
+            if _SET_ASIDE.fullmatch(path.name)
+        ]
         if found := reasons + sorted(names):
             raise WorkdirError(
                 f"no checkpoint in {self.folder} can be read: {'; '.join(found)}. "
@@ -242,7 +262,9 @@ class Checkpoints:
         try:
             renamed = set_aside(path)
         except _FAILURES as failure:
-            raise WorkdirError(f"{reason}, and cannot be renamed ({failure})") from failure
+            raise WorkdirError(
+                f"{reason}, and cannot be renamed ({failure})"
+            ) from failure
         self.announce(f"{reason}; it is now {renamed.name}")
 
     def _path(self, step: int) -> epath.Path:
@@ -285,7 +307,9 @@ class Checkpoints:
         except _FAILURES as error:
             full = getattr(error, "errno", None) == errno.ENOSPC
             self.failure = str(error)
-            self.announce(f"{'the disk is full: ' if full else ''}{path} not written ({error})")
+            self.announce(
+                f"{'the disk is full: ' if full else ''}{path} not written ({error})"
+            )
             return False
         return True
 
@@ -359,7 +383,9 @@ def load(path: epath.PathLike) -> dict[str, np.ndarray]:
     except (FileNotFoundError, tf.errors.NotFoundError) as error:
         raise MissingError(f"{path} is missing") from error
     except _FAILURES as error:
-        raise WorkdirError(f"{path} cannot be read, its contents are unknown: {error}") from error
+        raise WorkdirError(
+            f"{path} cannot be read, its contents are unknown: {error}"
+        ) from error
     sealed = _is_sealed(path, content)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -375,7 +401,10 @@ def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
     end = len(content) - _SEAL_SIZE
     seal = content[max(end, 0) :]
     if seal.startswith(_SEAL):
-        if hashlib.sha256(memoryview(content)[:end]).hexdigest().encode() != seal[len(_SEAL) :]:
+        if (
+            hashlib.sha256(memoryview(content)[:end]).hexdigest().encode()
+            != seal[len(_SEAL) :]
+        ):
             raise DamagedError(f"{path} cannot be read (it does not have its checksum)")
         return True
     if not content[-_END_OF_ZIP_SIZE:].startswith(_END_OF_ZIP):
@@ -398,4 +427,6 @@ def load_best(path: epath.PathLike, model: keras.Model) -> None:
     try:
         variables.assign(variables.of_model(model), arrays)
     except ValueError as error:
-        raise WorkdirError(f"{file} does not hold the weights of this model: {error}") from error
+        raise WorkdirError(
+            f"{file} does not hold the weights of this model: {error}"
+        ) from error

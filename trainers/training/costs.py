@@ -48,7 +48,9 @@ class Meter:
         seconds = self._before.seconds + time.monotonic() - self._began
         peak = resident("VmHWM")
         # `max` keeps a NaN only if it is the first argument.
-        peak_bytes = math.nan if peak is None else max(self._before.peak_bytes, float(peak))
+        peak_bytes = (
+            math.nan if peak is None else max(self._before.peak_bytes, float(peak))
+        )
         return Cost(self._weight, seconds, peak_bytes)
 
 

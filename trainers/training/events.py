@@ -16,9 +16,13 @@ from trainers.data.files import exists, is_file, read_bytes, set_aside, write_at
 
 EVENTS = "tensorboard"
 _MARK = "tfevents"  # TensorBoard reads only files with this in their name
-_KEPT = "events.out.tfevents.0000000000.kept.v2"  # sorts before the files of any process
+_KEPT = (
+    "events.out.tfevents.0000000000.kept.v2"  # sorts before the files of any process
+)
 _UNDER_WAY = "kept.part"  # becomes `_KEPT` when no other file has its events
-_FRAME_BYTES = 16  # around each record: its length, and checksums of the length and the record
+_FRAME_BYTES = (
+    16  # around each record: its length, and checksums of the length and the record
+)
 
 
 class LackingError(OSError):
@@ -50,7 +54,9 @@ class Events:
         self._recorded = _drop_after(last_step, folder, announce)
         self._writer = tf.summary.create_file_writer(str(folder))
         for row in rows:
-            others = {k: v for k, v in row.items() if v and k not in ("kind", "step", "epoch")}
+            others = {
+                k: v for k, v in row.items() if v and k not in ("kind", "step", "epoch")
+            }
             values = {name: float(value) for name, value in others.items()}
             self.add(row["kind"], int(row["step"]), values)
 
@@ -79,7 +85,9 @@ class Events:
         for path in _files(self._folder):
             _read(path, sys.maxsize, found)
         if lacking := len(self._recorded - found):
-            raise LackingError(f"{lacking} events of {len(self._recorded)} are not in its files")
+            raise LackingError(
+                f"{lacking} events of {len(self._recorded)} are not in its files"
+            )
 
 
 class _File(NamedTuple):
@@ -127,7 +135,9 @@ def _drop_after(
 
 
 def _files(folder: epath.Path) -> list[epath.Path]:
-    return sorted(path for path in folder.iterdir() if _MARK in path.name and is_file(path))
+    return sorted(
+        path for path in folder.iterdir() if _MARK in path.name and is_file(path)
+    )
 
 
 def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _File:
@@ -137,7 +147,9 @@ def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _
     whole, damage = True, None
     try:
         content = read_bytes(path)
-        for record in tf.data.TFRecordDataset(str(path), buffer_size=1 << 20).as_numpy_iterator():
+        for record in tf.data.TFRecordDataset(
+            str(path), buffer_size=1 << 20
+        ).as_numpy_iterator():
             start, end = end, end + len(record) + _FRAME_BYTES
             event = tf.compat.v1.Event.FromString(record)
             keys = {(value.tag, event.step) for value in event.summary.value}

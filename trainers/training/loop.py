@@ -26,7 +26,13 @@ from trainers.training import (
     variables,
 )
 from trainers.training.stopping import StopSignals
-from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError, check_epochs
+from trainers.training.workdir import (
+    RESULT,
+    Change,
+    Workdir,
+    WorkdirError,
+    check_epochs,
+)
 
 Nest = Any
 Metrics = dict[str, Any]
@@ -143,7 +149,9 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
     if name == "none":
         return tf.distribute.get_strategy()
     if name != "mirrored":
-        raise ValueError(f"`name` must be 'none' or 'mirrored'. Received: name={name!r}")
+        raise ValueError(
+            f"`name` must be 'none' or 'mirrored'. Received: name={name!r}"
+        )
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     devices = [device.name for device in tf.config.list_logical_devices(kind)]
     return tf.distribute.MirroredStrategy(devices)
@@ -218,7 +226,9 @@ class Trainer:
         metrics, state = self._compiled_steps(batch, None, tf.constant(1), state)
         return {name: value[0] for name, value in metrics.items()}, state
 
-    def steps(self, batches: Iterator[Nest], state: Nest, count: int) -> tuple[Metrics, Nest]:
+    def steps(
+        self, batches: Iterator[Nest], state: Nest, count: int
+    ) -> tuple[Metrics, Nest]:
         """Trains on the next batches, without Python in between.
 
         `count` does not change a bit of the results.
@@ -254,13 +264,18 @@ class Trainer:
             # The loop is around the replicas, since replicas cannot synchronise inside a loop.
             metrics, state = self.strategy.run(self._replica_step, args=(batch, state))
             names[:] = metrics
-            values = [self.strategy.experimental_local_results(v)[0] for v in metrics.values()]
+            values = [
+                self.strategy.experimental_local_results(v)[0] for v in metrics.values()
+            ]
             row = tf.stack([tf.cast(value, "float64") for value in values])
             return index + 1, state, rows.write(index, row)
 
         rows = tf.TensorArray("float64", size=count, element_shape=[None])
         _, state, rows = tf.while_loop(
-            lambda index, *_: index < count, step, (0, state, rows), parallel_iterations=1
+            lambda index, *_: index < count,
+            step,
+            (0, state, rows),
+            parallel_iterations=1,
         )
         columns = tf.unstack(rows.stack(), num=len(names), axis=1)
         return dict(zip(names, columns, strict=True)), state
@@ -270,7 +285,9 @@ class Trainer:
         with tf.GradientTape() as tape:
             loss, weight, state, metrics = self.task.loss(batch, state)
         gradients = tape.gradient(
-            loss, [v.value for v in trained], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            loss,
+            [v.value for v in trained],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         # Make gradients dense, as torch's are: the norm then counts the summed rows of an
         # embedding, and weight decay and Adam's moments move every row.
@@ -279,17 +296,23 @@ class Trainer:
         sums, weight, gradients = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.SUM, [{**metrics, "loss": loss}, weight, gradients]
         )
-        gradients = [gradient / tf.cast(weight, gradient.dtype) for gradient in gradients]
+        gradients = [
+            gradient / tf.cast(weight, gradient.dtype) for gradient in gradients
+        ]
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
         if self.replicas > 1:  # `apply` sums over the replicas again
             gradients = [gradient / self.replicas for gradient in gradients]
         self.optimizer.apply(gradients)
-        means = {name: value / tf.cast(weight, value.dtype) for name, value in sums.items()}
+        means = {
+            name: value / tf.cast(weight, value.dtype) for name, value in sums.items()
+        }
         state = tf.nest.map_structure(tf.stop_gradient, state)
         return {**means, "gradient_norm": norm, "weight": weight}, state
 
     def _split(self, *batch):
-        shares = tf.nest.map_structure(lambda x: tf.stack(tf.split(x, self.replicas)), batch)
+        shares = tf.nest.map_structure(
+            lambda x: tf.stack(tf.split(x, self.replicas)), batch
+        )
         return shares if len(shares) > 1 else shares[0]
 
     def _check_batch_size(self, batch_size: int | None) -> None:
@@ -343,9 +366,19 @@ def fit(
         ("checkpoint_every_steps", checkpoint_every_steps),
     ):
         if value is not None and value < 1:
-            raise ValueError(f"`{argument}` must be at least 1. Received: {argument}={value}")
+            raise ValueError(
+                f"`{argument}` must be at least 1. Received: {argument}={value}"
+            )
     length = steps or epochs * trainer.task.steps_per_epoch
-    run = _Run(trainer, schedule, workdir, epochs, length, log_every_steps, checkpoint_every_steps)
+    run = _Run(
+        trainer,
+        schedule,
+        workdir,
+        epochs,
+        length,
+        log_every_steps,
+        checkpoint_every_steps,
+    )
     with (
         signals or StopSignals() as signals,
         contextlib.closing(run.progress),
@@ -363,14 +396,23 @@ def _add(sums: dict[str, float], metrics: Mapping[str, float]) -> None:
 
 def _means(sums: Mapping[str, float]) -> dict[str, float]:
     """Returns the weighted means of the metrics in sums that `_add` made."""
-    return {name: value / sums["weight"] for name, value in sums.items() if name != "weight"}
+    return {
+        name: value / sums["weight"] for name, value in sums.items() if name != "weight"
+    }
 
 
 class _Run:
     """A run in progress: the contents of a checkpoint, and the steps to the run's end."""
 
     def __init__(
-        self, trainer, schedule, workdir, epochs, length, log_every_steps, checkpoint_every_steps
+        self,
+        trainer,
+        schedule,
+        workdir,
+        epochs,
+        length,
+        log_every_steps,
+        checkpoint_every_steps,
     ):
         self.trainer: Trainer = trainer
         self.task: Task = trainer.task
@@ -405,7 +447,9 @@ class _Run:
         )
         self.checkpoints.announce = self.progress.say
 
-    def to_the_end(self, signals: StopSignals, observe: Observe | None = None) -> Result:
+    def to_the_end(
+        self, signals: StopSignals, observe: Observe | None = None
+    ) -> Result:
         """Trains to the end or the first signal."""
         try:
             self._epochs(signals, observe or (lambda losses: None))
@@ -416,12 +460,16 @@ class _Run:
             self._interrupt(signals)
         unsaved = None if signals.received else self._end()
         cost = self.meter.read()
-        result = Result(not signals.received, self.step, len(self.losses), *self.best, cost)
+        result = Result(
+            not signals.received, self.step, len(self.losses), *self.best, cost
+        )
         return result._replace(lost_epoch=self._lost_epoch(), unsaved=unsaved)
 
     def _epochs(self, signals: StopSignals, observe: Observe) -> None:
         if self.step and len(self.losses) < self.epochs:
-            self.progress.say(f"going on from step {self.step}, epoch {len(self.losses) + 1}")
+            self.progress.say(
+                f"going on from step {self.step}, epoch {len(self.losses) + 1}"
+            )
         for line in self.news:
             self.progress.say(line)
         if self.losses:
@@ -453,9 +501,14 @@ class _Run:
 
     def _next_count(self, end: int) -> int:
         """Returns how many steps fit before something is due or signals must be checked."""
-        due = [n - self.step % n for n in (self.log_every_steps, self.checkpoint_every_steps) if n]
+        due = [
+            n - self.step % n
+            for n in (self.log_every_steps, self.checkpoint_every_steps)
+            if n
+        ]
         of_pass = self.task.steps_per_epoch
-        last = of_pass - 1 - self.step % of_pass  # the batch may have a shape of its own
+        # The batch may have a shape of its own.
+        last = of_pass - 1 - self.step % of_pass
         return max(1, min(*due, last, end - self.step, self.pace))
 
     def _end_of(self, epoch: int) -> int:
@@ -506,7 +559,9 @@ class _Run:
             values = dict(zip(metrics, row, strict=True))
             loss, norm = values["loss"], values["gradient_norm"]
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise NonFiniteLossError(self.step, f"loss {loss}, gradient norm {norm}")
+                raise NonFiniteLossError(
+                    self.step, f"loss {loss}, gradient norm {norm}"
+                )
             _add(self.epoch_sums, values)
             _add(self.interval_sums, values)
             self.meter.add(values["weight"])
@@ -539,9 +594,13 @@ class _Run:
     def _keep_last(self) -> bool:
         """Keeps the last epoch's weights as the best, which are lost; returns whether it did."""
         epoch = len(self.losses)
-        self.progress.say(f"the weights of the last epoch, {epoch}, are kept as the best")
+        self.progress.say(
+            f"the weights of the last epoch, {epoch}, are kept as the best"
+        )
         self.best = (self.losses[-1], epoch)
-        with self.trainer.optimizer.evaluation_weights(self.task.model.trainable_variables):
+        with self.trainer.optimizer.evaluation_weights(
+            self.task.model.trainable_variables
+        ):
             return self.checkpoints.save_best(self._weights(), epoch)
 
     def _save_now(self) -> bool:
@@ -565,10 +624,16 @@ class _Run:
             **variables.arrays(self._optimizer_variables()),
             **{f"state/{i}": tensor.numpy() for i, tensor in enumerate(state)},
             **{f"sums/{name}": np.float64(v) for name, v in self.epoch_sums.items()},
-            **{f"interval/{name}": np.float64(v) for name, v in self.interval_sums.items()},
+            **{
+                f"interval/{name}": np.float64(v)
+                for name, v in self.interval_sums.items()
+            },
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
-            **{f"cost/{name}": np.float64(v) for name, v in self.meter.read()._asdict().items()},
+            **{
+                f"cost/{name}": np.float64(v)
+                for name, v in self.meter.read()._asdict().items()
+            },
             "replicas": np.int64(self.trainer.replicas),
         }
 
@@ -586,9 +651,15 @@ class _Run:
         change, so the rate is set in both cases.
         """
         new = len(workdir.pending)
-        changes = workdir.record(self.step, round(self.step * self.epochs / self.length, 4))
+        changes = workdir.record(
+            self.step, round(self.step * self.epochs / self.length, 4)
+        )
         self.news = [str(change) for change in changes[len(changes) - new :]]
-        rates = [each.now for each in changes if each.step >= self.step and each.field == _RATE]
+        rates = [
+            each.now
+            for each in changes
+            if each.step >= self.step and each.field == _RATE
+        ]
         if rates:
             rate = float(self.trainer.optimizer.learning_rate.numpy())
             self.trainer.optimizer.learning_rate = rates[-1]
@@ -634,7 +705,9 @@ class _Run:
         self.interval_sums = _scalars("interval/", arrays)
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
-        return costs.Cost(*(float(arrays.get(f"cost/{k}", math.nan)) for k in costs.Cost._fields))
+        return costs.Cost(
+            *(float(arrays.get(f"cost/{k}", math.nan)) for k in costs.Cost._fields)
+        )
 
     def _find_best(self) -> None:
         """Compares the best weights on disk with the run's record, and reports lost weights.
@@ -650,7 +723,11 @@ class _Run:
         kept = 0 < found <= done
         self.best = (self.losses[found - 1], found) if kept else (math.inf, 0)
         if epoch and found <= done:
-            of = f"those of epoch {found}" if kept else "the best of the epochs from here on"
+            of = (
+                f"those of epoch {found}"
+                if kept
+                else "the best of the epochs from here on"
+            )
             self.checkpoints.announce(
                 f"{self.checkpoints.folder / checkpoints.BEST} lacks the weights of the best "
                 f"epoch, {epoch} (loss {loss:.4g}): they are lost; kept are {of}"

@@ -28,7 +28,9 @@ class Need(NamedTuple):
     about: int
 
 
-def training(config: ml_collections.ConfigDict, parameters: int, least: int, about: int) -> Need:
+def training(
+    config: ml_collections.ConfigDict, parameters: int, least: int, about: int
+) -> Need:
     """Returns the memory of training, without the program and the data.
 
     Args:
@@ -66,7 +68,9 @@ def check_training(
         return None
     takes = f"training takes about {_text(about)} of memory"
     there = f"{_text(room.size)} are available ({room.limit})"
-    fits = " or ".join(_that_fit(config, need, presets(), room)) or "no preset of the task"
+    fits = (
+        " or ".join(_that_fit(config, need, presets(), room)) or "no preset of the task"
+    )
     if least > room.size:
         raise ValueError(
             f"{takes}, {_text(least)} at the least, and {there}; what would fit: {fits}"

@@ -44,7 +44,10 @@ class Optimizer(keras.optimizers.Optimizer):
     """
 
     def __init__(self, learning_rate: float, weight_decay: float = 0.0, steps: int = 0):
-        for argument, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
+        for argument, value in (
+            ("learning_rate", learning_rate),
+            ("weight_decay", weight_decay),
+        ):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(
                     f"`{argument}` must be finite and not negative. Received: {argument}={value}"
@@ -52,7 +55,10 @@ class Optimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate=lambda: self.learning_rate)
         # Keras's own variable is float32, too coarse for a run in float64.
         self.rate: keras.Variable = self.add_variable(
-            shape=(), dtype="float64", aggregation="only_first_replica", name="learning_rate"
+            shape=(),
+            dtype="float64",
+            aggregation="only_first_replica",
+            name="learning_rate",
         )
         self.learning_rate = learning_rate
         # Not named `weight_decay`: Keras would apply that, decoupled.
@@ -132,7 +138,10 @@ class SGD(Optimizer):
         self.keeps_averages = averages
         # The number of iterations before the first averaged one; -1 while not averaging.
         self.averaged_from = self.add_variable(
-            shape=(), dtype="int64", aggregation="only_first_replica", name="averaged_from"
+            shape=(),
+            dtype="int64",
+            aggregation="only_first_replica",
+            name="averaged_from",
         )
         self.averaged_from.assign(-1)
 
@@ -142,7 +151,9 @@ class SGD(Optimizer):
             return
         super().build(variables)
         if self.keeps_averages:
-            self.averages = [self.add_variable_from_reference(v, "average") for v in variables]
+            self.averages = [
+                self.add_variable_from_reference(v, "average") for v in variables
+            ]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates one variable."""
@@ -212,7 +223,9 @@ class Adam(Optimizer):
             return
         super().build(variables)
         self.means = [self.add_variable_from_reference(v, "mean") for v in variables]
-        self.squares = [self.add_variable_from_reference(v, "square") for v in variables]
+        self.squares = [
+            self.add_variable_from_reference(v, "square") for v in variables
+        ]
 
     def slots(self) -> dict[str, Sequence[keras.Variable]]:
         """Returns the two moments."""
@@ -225,7 +238,9 @@ class Adam(Optimizer):
         # before its corrections; with these arguments the result is that of the equation.
         step = tf.cast(self.iterations + 1, "float64")
         mean_correction = 1.0 - tf.pow(tf.constant(self.beta_1, "float64"), step)
-        root_correction = tf.sqrt(1.0 - tf.pow(tf.constant(self.beta_2, "float64"), step))
+        root_correction = tf.sqrt(
+            1.0 - tf.pow(tf.constant(self.beta_2, "float64"), step)
+        )
         rate = self.annealed(learning_rate) * root_correction / mean_correction
         dtype = variable.dtype
         zero = tf.zeros([], dtype)

@@ -64,7 +64,9 @@ class Progress:
         self.out = out or sys.stdout
         self.step = self._first_step = step
         self.changes = changes
-        self._timed_steps = 0  # without those of the first call, which traces and compiles
+        self._timed_steps = (
+            0  # without those of the first call, which traces and compiles
+        )
         self._seconds = 0.0
         self._last_lap = (step, 0, 0.0)  # step, timed steps, seconds
         self._time_told = False
@@ -79,7 +81,9 @@ class Progress:
             bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
         )
         self._table = Table(folder / METRICS, last_step=step, announce=self.say)
-        self._events: Events | None = None  # if this fails, the next process writes the events
+        self._events: Events | None = (
+            None  # if this fails, the next process writes the events
+        )
         with self._tolerant():
             self._events = self._open_events(step)
 
@@ -95,7 +99,9 @@ class Progress:
             self._seconds += seconds
         self.step += steps
         self._bar.update(steps)
-        settled = self._timed_steps >= _SETTLED_STEPS or self._seconds >= _SETTLED_SECONDS
+        settled = (
+            self._timed_steps >= _SETTLED_STEPS or self._seconds >= _SETTLED_SECONDS
+        )
         if settled and not self._time_told:
             self._time_told = True
             epoch, left = self._time_of(self.steps_per_epoch), self._time_left()
@@ -123,7 +129,10 @@ class Progress:
             self.say(
                 f"epoch {self._epoch()}/{self.epochs}, step {self.step}/{self.length}: {summary}"
             )
-        rates = {"learning_rate": learning_rate, f"{self.unit}_per_second": round(rate, 1)}
+        rates = {
+            "learning_rate": learning_rate,
+            f"{self.unit}_per_second": round(rate, 1),
+        }
         self._record(INTERVAL, {**rates, **metrics, **shown})
 
     def epoch(
@@ -144,7 +153,9 @@ class Progress:
             seconds: the time of the evaluation.
             kept: whether the best epoch's weights are on disk.
         """
-        mark = " (best so far)" if kept else " (best so far, its weights not yet written)"
+        mark = (
+            " (best so far)" if kept else " (best so far, its weights not yet written)"
+        )
         train_shown, validation_shown = self.display(train), self.display(validation)
         self.say(
             f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
@@ -192,7 +203,9 @@ class Progress:
     def _rate(self, weight: float) -> float:
         """Returns the weight per second since the last call; the steps since weigh `weight`."""
         now = (self.step, self._timed_steps, self._seconds)
-        steps, timed, seconds = (b - a for a, b in zip(self._last_lap, now, strict=True))
+        steps, timed, seconds = (
+            b - a for a, b in zip(self._last_lap, now, strict=True)
+        )
         self._last_lap = now
         return weight / steps * timed / seconds if timed else 0.0
 
@@ -207,7 +220,9 @@ class Progress:
         with self._tolerant():
             # The run may have stopped between this record and its checkpoint.
             if not self._table.has(kind, self.step):
-                self._table.append({"kind": kind, "step": self.step, "epoch": epoch, **values})
+                self._table.append(
+                    {"kind": kind, "step": self.step, "epoch": epoch, **values}
+                )
         with self._tolerant():
             if self._events:
                 self._events.add(kind, self.step, values)
@@ -221,7 +236,9 @@ class Progress:
             told = (str(error) or type(error).__name__).splitlines()[0]
             cause = getattr(error, "strerror", None) or told
             if cause not in self._told:
-                self.say(f"records in {self.folder} cannot be written ({told}); going on without")
+                self.say(
+                    f"records in {self.folder} cannot be written ({told}); going on without"
+                )
             self._told.add(cause)
 
 
@@ -251,7 +268,9 @@ def draw_curves(
     ]
     drawn: list[float] = []
     for kind, label, shift, style in curves:
-        chosen = [r for r in rows if r["kind"] == kind and math.isfinite(_number(r, metric))]
+        chosen = [
+            r for r in rows if r["kind"] == kind and math.isfinite(_number(r, metric))
+        ]
         values = [float(row[metric]) for row in chosen]
         epochs = [int(row["step"]) / steps_per_epoch + shift for row in chosen]
         if values:
@@ -312,4 +331,8 @@ def _text(metrics: Metrics) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else str(datetime.timedelta(seconds=round(seconds)))
+    return (
+        f"{seconds:.1f} s"
+        if seconds < 10
+        else str(datetime.timedelta(seconds=round(seconds)))
+    )

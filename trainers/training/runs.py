@@ -15,7 +15,15 @@ from matplotlib import figure
 from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.training import checkpoints, loop, memory, optimizers, schedules, stopping, variables
+from trainers.training import (
+    checkpoints,
+    loop,
+    memory,
+    optimizers,
+    schedules,
+    stopping,
+    variables,
+)
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
     CONFIG,
@@ -70,7 +78,9 @@ class Experiment(Protocol):
     def introduction(self, model: keras.Model) -> str:
         """Returns a line about the data and the model."""
 
-    def score(self, task: loop.Task, check: Callable[[], None], splits: Sequence[str]) -> Scores:
+    def score(
+        self, task: loop.Task, check: Callable[[], None], splits: Sequence[str]
+    ) -> Scores:
         """Scores the model; the test data are read only here.
 
         Args:
@@ -122,10 +132,16 @@ def train(
             experiment.keep(path)
             if not _tell_finished(folder, config):
                 introduction = experiment.introduction(trainer.task.model)
-                lines = [f"{config.task}, preset {config.preset}, in {path}", introduction, *advice]
+                lines = [
+                    f"{config.task}, preset {config.preset}, in {path}",
+                    introduction,
+                    *advice,
+                ]
                 print("\n".join(lines), flush=True)
                 signals.check()
-                _fit_and_score(experiment, trainer, folder, config, signals, observe, splits)
+                _fit_and_score(
+                    experiment, trainer, folder, config, signals, observe, splits
+                )
     signals.check()  # the output may have closed at the last line
 
 
@@ -170,7 +186,9 @@ def _fit_and_score(
     rates = {} if config.training.steps else config.schedule.to_dict()
     schedule = schedules.Schedule(**rates)
     lengths = config.training.to_dict()
-    result = loop.fit(trainer, schedule, folder, signals=signals, observe=observe, **lengths)
+    result = loop.fit(
+        trainer, schedule, folder, signals=signals, observe=observe, **lengths
+    )
     if not result.finished:
         raise signals.error()
     model = trainer.task.model
@@ -199,7 +217,10 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
         UnreadableError: The run's result is damaged.
     """
     told = {"Task": config.task, "Preset": config.preset}
-    result, measure = read_result(path, {"scores": dict}), registry.get(config.task).measure
+    result, measure = (
+        read_result(path, {"scores": dict}),
+        registry.get(config.task).measure,
+    )
     try:
         for split, scores in (result["scores"] if result else {}).items():
             score = scores["exact"]
@@ -322,7 +343,10 @@ def _finish(
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
         "parameters": parameters(model),
-        "cost": {name: None if math.isnan(v) else v for name, v in result.cost._asdict().items()},
+        "cost": {
+            name: None if math.isnan(v) else v
+            for name, v in result.cost._asdict().items()
+        },
         "summary": summary,
         "scores": scores.values,
     }

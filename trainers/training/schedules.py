@@ -44,7 +44,9 @@ class Schedule:
 
     def __post_init__(self):
         if not 0 < self.factor < 1:
-            raise ValueError(f"`factor` must be between 0 and 1. Received: factor={self.factor}")
+            raise ValueError(
+                f"`factor` must be between 0 and 1. Received: factor={self.factor}"
+            )
         if not 0 <= self.minimum < math.inf:
             raise ValueError(
                 f"`minimum` must be finite and not negative. Received: minimum={self.minimum}"
@@ -54,9 +56,13 @@ class Schedule:
                 f"`patience` must be None or at least 1. Received: patience={self.patience}"
             )
         if any(epoch < 1 for epoch in self.epochs):
-            raise ValueError(f"`epochs` must be at least 1 each. Received: epochs={self.epochs}")
+            raise ValueError(
+                f"`epochs` must be at least 1 each. Received: epochs={self.epochs}"
+            )
 
-    def after_epoch(self, losses: Sequence[float], optimizer: optimizers.Optimizer) -> str | None:
+    def after_epoch(
+        self, losses: Sequence[float], optimizer: optimizers.Optimizer
+    ) -> str | None:
         """Changes the optimizer for the next epoch.
 
         Args:

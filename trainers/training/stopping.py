@@ -185,7 +185,9 @@ class _Tolerant(Output):
             if error.errno == errno.EPIPE:
                 self._signals.record(signal.SIGPIPE)
             else:
-                say(f"the output cannot be written ({error}); the run goes on without it")
+                say(
+                    f"the output cannot be written ({error}); the run goes on without it"
+                )
 
 
 def abandon(stream: TextIO) -> None:
@@ -197,12 +199,18 @@ def abandon(stream: TextIO) -> None:
 
 
 def _reason(number: signal.Signals) -> str:
-    return "the output is closed" if number == signal.SIGPIPE else f"stopped by {number.name}"
+    return (
+        "the output is closed"
+        if number == signal.SIGPIPE
+        else f"stopped by {number.name}"
+    )
 
 
 def _handle(handler: Callable[[int, Any], Any]) -> dict[int, Any]:
     """Sets the handler of all signals that are not ignored; returns the former handlers."""
-    if threading.current_thread() is not threading.main_thread():  # Python refuses other threads
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # Python refuses other threads
         return {}
     heard = [each for each in NUMBERS if signal.getsignal(each) is not signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in heard}
@@ -256,7 +264,11 @@ def _lost(unraisable: Any) -> None:
 
 def _open_streams() -> None:
     """Opens closed standard streams, so that no other file gets their numbers."""
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+    for number, name, mode in (
+        (0, "stdin", "r"),
+        (1, "stdout", "w"),
+        (2, "stderr", "w"),
+    ):
         try:
             os.fstat(number)
         except OSError:

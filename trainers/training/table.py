@@ -48,7 +48,11 @@ class Table:
     """
 
     def __init__(
-        self, path: epath.Path, *, last_step: int, announce: Callable[[str], None] = print
+        self,
+        path: epath.Path,
+        *,
+        last_step: int,
+        announce: Callable[[str], None] = print,
     ):
         """Opens the table of a run that continues after `last_step`.
 
@@ -71,7 +75,9 @@ class Table:
 
     def has(self, kind: str, step: int) -> bool:
         """Returns whether the last step has a row of a kind."""
-        return any(row["kind"] == kind and row["step"] == str(step) for row in self.rows[-3:])
+        return any(
+            row["kind"] == kind and row["step"] == str(step) for row in self.rows[-3:]
+        )
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Adds a row; a field not seen before becomes a column.
@@ -87,7 +93,9 @@ class Table:
             self.flush()
             return
         with self.path.open("a") as file:
-            csv.DictWriter(file, self.fields, lineterminator="\n").writerow(self.rows[-1])
+            csv.DictWriter(file, self.fields, lineterminator="\n").writerow(
+                self.rows[-1]
+            )
         self._current = True
 
     def flush(self) -> None:
@@ -140,7 +148,9 @@ def parse(origin: bytes) -> Content:
     fields = header.split(",")
     is_header = fields[:3] == _FIRST_FIELDS and "" not in fields
     if not is_header or len(set(fields)) < len(fields):
-        return Content([], [], half, "it has no header" if text else "it is empty", origin)
+        return Content(
+            [], [], half, "it has no header" if text else "it is empty", origin
+        )
     problems = []
     if len(text.encode()) != len(origin):
         problems.append("it has a byte-order mark, carriage returns or bad UTF-8")
@@ -151,20 +161,34 @@ def parse(origin: bytes) -> Content:
             problems.append(f"line {number} is no row of it")
         else:
             rows[row["kind"], row["step"]] = row
-    return Content(fields, list(rows.values()), half, next(iter(problems), None), origin)
+    return Content(
+        fields, list(rows.values()), half, next(iter(problems), None), origin
+    )
 
 
 def _row(fields: Sequence[str], cells: Sequence[str]) -> Row | None:
-    if len(cells) != len(fields) or cells[0] not in _KINDS or _step(cells) == sys.maxsize:
+    if (
+        len(cells) != len(fields)
+        or cells[0] not in _KINDS
+        or _step(cells) == sys.maxsize
+    ):
         return None
     try:
         numbers = [float(cell) for cell in cells[2:] if cell]
     except ValueError:
         return None
-    return dict(zip(fields, cells, strict=True)) if cells[2] and math.isfinite(numbers[0]) else None
+    return (
+        dict(zip(fields, cells, strict=True))
+        if cells[2] and math.isfinite(numbers[0])
+        else None
+    )
 
 
 def _step(cells: Sequence[str]) -> int:
     """Returns the step in a line's cells; a very large number if the cell is cut or no number."""
     step = cells[1] if len(cells) > 2 else ""
-    return int(step) if step.isascii() and step.isdecimal() and len(step) < 18 else sys.maxsize
+    return (
+        int(step)
+        if step.isascii() and step.isdecimal() and len(step) < 18
+        else sys.maxsize
+    )

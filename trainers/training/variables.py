@@ -18,7 +18,9 @@ def of_model(model: keras.Model) -> dict[str, keras.Variable]:
     return {f"model/{path}": v for path, v in zip(paths, model.variables, strict=True)}
 
 
-def of_optimizer(optimizer: optimizers.Optimizer, model: keras.Model) -> dict[str, keras.Variable]:
+def of_optimizer(
+    optimizer: optimizers.Optimizer, model: keras.Model
+) -> dict[str, keras.Variable]:
     """Returns an optimizer's variables, such as "optimizer/trellis/kernel/mean".
 
     Args:
@@ -81,7 +83,9 @@ def assign(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
         ValueError: The arrays belong to other variables; nothing has been set.
     """
     prefix = next(iter(named)).partition("/")[0]
-    own = {name: array for name, array in arrays.items() if name.startswith(f"{prefix}/")}
+    own = {
+        name: array for name, array in arrays.items() if name.startswith(f"{prefix}/")
+    }
     if f"{prefix}/0" in own:
         own = _numbered(named, own, prefix)
     _check(named, own)
@@ -96,7 +100,9 @@ def _numbered(named: Named, arrays: Named, prefix: str) -> dict[str, np.ndarray]
     """
     first = arrays[f"{prefix}/0"]
     if len(arrays) == len(named) + 1 and first.dtype.kind in "iu":
-        arrays = {f"{prefix}/{n}": arrays[f"{prefix}/{n + 1}"] for n in range(len(named))}
+        arrays = {
+            f"{prefix}/{n}": arrays[f"{prefix}/{n + 1}"] for n in range(len(named))
+        }
     if len(arrays) != len(named):
         raise ValueError(
             f"it has {len(arrays)} arrays under `{prefix}`, and there are {len(named)} variables"
@@ -124,4 +130,8 @@ def _check(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
 
 def as_dtype(array: np.ndarray, dtype: str | tf.DType) -> np.ndarray:
     """Restores an array's dtype: NumPy's format drops the name of bfloat16."""
-    return array.view(tf.as_dtype(dtype).as_numpy_dtype) if array.dtype.kind == "V" else array
+    return (
+        array.view(tf.as_dtype(dtype).as_numpy_dtype)
+        if array.dtype.kind == "V"
+        else array
+    )

@@ -62,7 +62,9 @@ class Change(NamedTuple):
         return self.field.startswith(("optimizer.", "schedule."))
 
     def __str__(self) -> str:
-        return f"`config.{self.field}`: {self.was} -> {self.now} from step {self.step} on"
+        return (
+            f"`config.{self.field}`: {self.was} -> {self.now} from step {self.step} on"
+        )
 
 
 class Workdir:
@@ -74,7 +76,9 @@ class Workdir:
             `record` applies them.
     """
 
-    def __init__(self, path: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]):
+    def __init__(
+        self, path: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]
+    ):
         self.path = path
         self._config = config
         self._changes = read_changes(path)
@@ -103,7 +107,8 @@ class Workdir:
             for each in self._changes
         )
         changes = former + tuple(
-            Change(step, epoch, field, was, now) for field, (was, now) in self.pending.items()
+            Change(step, epoch, field, was, now)
+            for field, (was, now) in self.pending.items()
         )
         if changes != self._changes:
             value = {"changes": [change._asdict() for change in changes]}
@@ -120,7 +125,9 @@ class Workdir:
         A damaged file is set aside, and a line says so: the weights give the result again.
         """
         try:
-            return read_result(self.path, {"epochs": int, "summary": str, "scores": dict})
+            return read_result(
+                self.path, {"epochs": int, "summary": str, "scores": dict}
+            )
         except UnreadableError as error:
             aside = set_aside(self.path / RESULT)
             print(f"{error}, and the file is now {aside}", flush=True)
@@ -188,12 +195,16 @@ def read_changes(path: epath.PathLike) -> tuple[Change, ...]:
     file = epath.Path(path) / CHANGES
     value = read_kept(file, {"changes": list})
     try:
-        changes = tuple(Change(**each) for each in (value or {"changes": ()})["changes"])
+        changes = tuple(
+            Change(**each) for each in (value or {"changes": ()})["changes"]
+        )
         if not all(type(c.step) is int and isinstance(c.field, str) for c in changes):
             raise TypeError
         return tuple(change._replace(epoch=float(change.epoch)) for change in changes)
     except (ValueError, TypeError) as error:
-        raise WorkdirError(f"{file} is damaged: one of `changes` is none. {RESTORE}") from error
+        raise WorkdirError(
+            f"{file} is damaged: one of `changes` is none. {RESTORE}"
+        ) from error
 
 
 def check_epochs(path: epath.PathLike, done: int, epochs: int) -> None:
@@ -205,7 +216,9 @@ def check_epochs(path: epath.PathLike, done: int, epochs: int) -> None:
         )
 
 
-def read_result(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict | None:
+def read_result(
+    path: epath.PathLike, fields: Mapping[str, type] | None = None
+) -> dict | None:
     """Returns the result of the run in a folder, or None if it has not finished.
 
     Args:
@@ -220,7 +233,9 @@ def read_result(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
     try:
         return read_json(file, fields) if exists(file) else None
     except UnreadableError as error:
-        raise UnreadableError(f"{error}; the training command scores the run again") from error
+        raise UnreadableError(
+            f"{error}; the training command scores the run again"
+        ) from error
 
 
 def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict:
@@ -242,7 +257,9 @@ def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
     return config
 
 
-def read_kept(file: epath.Path, fields: Mapping[str, type] | None = None) -> dict | None:
+def read_kept(
+    file: epath.Path, fields: Mapping[str, type] | None = None
+) -> dict | None:
     """Returns a JSON file that a run wrote at its beginning and needs; None if it is missing.
 
     Args:
@@ -289,7 +306,9 @@ def _refuse_foreign(folder: epath.Path) -> None:
         )
 
 
-def _differing(folder: epath.Path, config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _differing(
+    folder: epath.Path, config: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
     """Returns the fields that differ from the run's in a folder, with old and new values."""
     if not exists(folder / CONFIG):
         return {}

@@ -16,14 +16,20 @@ def draw(*shape, seed=0):
 @pytest.mark.parametrize("spare", [0, 3])
 def test_causal_convolution(taps, dilation, spare):
     steps, width = 4, (taps - 1) * dilation + spare
-    past, x, kernel = draw(2, width, 3), draw(2, steps, 3, seed=1), draw(taps, 3, 5, seed=2)
+    past, x, kernel = (
+        draw(2, width, 3),
+        draw(2, steps, 3, seed=1),
+        draw(taps, 3, 5, seed=2),
+    )
     padded = convolution.pad_left(tf.constant(past), tf.constant(x))
     got = convolution.causal_convolution(padded, tf.constant(kernel), dilation, width)
     whole = np.concatenate([past, x], axis=1)
     expected = np.zeros((2, steps, 5))
     for t in range(steps):
         for tap in range(taps):
-            expected[:, t] += whole[:, width + t - (taps - 1 - tap) * dilation] @ kernel[tap]
+            expected[:, t] += (
+                whole[:, width + t - (taps - 1 - tap) * dilation] @ kernel[tap]
+            )
     np.testing.assert_allclose(got, expected, rtol=1e-13, atol=1e-13)
 
 

@@ -9,7 +9,9 @@ from keras_trellis.core import dropout
 
 
 def test_values_and_frequency():
-    mask = dropout.dropout_mask([200, 300], 0.3, tf.constant([1, 2]), tf.float64).numpy()
+    mask = dropout.dropout_mask(
+        [200, 300], 0.3, tf.constant([1, 2]), tf.float64
+    ).numpy()
     assert set(np.unique(mask)) == {0.0, 1 / 0.7}
     assert abs((mask == 0).mean() - 0.3) < 0.01  # 5 standard deviations
     assert abs(mask.mean() - 1) < 0.02
@@ -29,7 +31,8 @@ def test_eager_graph_and_xla_agree(dtype):
     def draw(seed):
         return dropout.dropout_mask([7, 9], 0.5, seed, dtype)
 
-    seed = tf.constant([3, 4])  # an argument: XLA would find a constant's mask folded already
+    # An argument: XLA would find a constant's mask folded already.
+    seed = tf.constant([3, 4])
     eager = draw(seed)
     assert np.array_equal(eager, tf.function(draw)(seed))
     assert np.array_equal(eager, tf.function(draw, jit_compile=True)(seed))
@@ -52,8 +55,15 @@ def test_seeds_differ_and_repeat():
 
 def test_a_stream_is_a_function_of_seed_and_name():
     seeds = [tf.constant([1, 2]), tf.constant([1, 3])]
-    streams = [dropout.stream_seed(seed, name) for seed in seeds for name in ("inputs", "states")]
+    streams = [
+        dropout.stream_seed(seed, name)
+        for seed in seeds
+        for name in ("inputs", "states")
+    ]
     assert len({stream.numpy().tobytes() for stream in streams}) == 4
     assert all(stream.dtype == tf.int32 and stream.shape == (2,) for stream in streams)
     # The same in every process and every release: a run resumed is the run that never stopped.
-    assert dropout.stream_seed(seeds[0], "inputs").numpy().tolist() == [1105988140, 28364839]
+    assert dropout.stream_seed(seeds[0], "inputs").numpy().tolist() == [
+        1105988140,
+        28364839,
+    ]

@@ -33,7 +33,9 @@ def test_activations_can_be_chosen(name):
     z, shifted = draw(gate.blocks), draw(gate.states, seed=1)
     arguments = [tf.constant(b) for b in z], tuple(tf.constant(s) for s in shifted)
     default = gates.get(name).step(*arguments)
-    for g, c, d in zip(gate.step(*arguments), copy.step(*arguments), default, strict=True):
+    for g, c, d in zip(
+        gate.step(*arguments), copy.step(*arguments), default, strict=True
+    ):
         assert np.array_equal(g, c) and not np.allclose(g, d)
 
 
@@ -42,11 +44,15 @@ def test_a_gate_is_its_own_identifier():
     assert gates.get(gate) is gate
 
 
-@pytest.mark.parametrize("identifier", ["lstn", "", 3, None, gates.LSTMGate, {"name": "lstm"}])
+@pytest.mark.parametrize(
+    "identifier", ["lstn", "", 3, None, gates.LSTMGate, {"name": "lstm"}]
+)
 def test_unknown_gates_are_refused(identifier):
     with pytest.raises(ValueError, match="gate") as error:
         gates.get(identifier)
-    if not isinstance(identifier, dict):  # Keras speaks for a configuration that is none
+    if not isinstance(
+        identifier, dict
+    ):  # Keras speaks for a configuration that is none
         assert repr(identifier) in str(error.value)
         for name in numpy_reference.GATES:
             assert name in str(error.value)

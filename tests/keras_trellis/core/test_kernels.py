@@ -26,14 +26,20 @@ def test_weight_normalized():
 
 
 def test_weight_normalized_gradient_is_orthogonal_to_the_direction():
-    v, g, cotangent = (tf.constant(a) for a in (draw(2, 3, 4), draw(4), draw(2, 3, 4, seed=2)))
+    v, g, cotangent = (
+        tf.constant(a) for a in (draw(2, 3, 4), draw(4), draw(2, 3, 4, seed=2))
+    )
     with tf.GradientTape() as tape:
         tape.watch([v, g])
         loss = tf.reduce_sum(kernels.weight_normalized(v, g) * cotangent)
     dv, dg = tape.gradient(loss, [v, g])
-    np.testing.assert_allclose(tf.reduce_sum(dv * v, axis=(0, 1)), np.zeros(4), atol=1e-14)
+    np.testing.assert_allclose(
+        tf.reduce_sum(dv * v, axis=(0, 1)), np.zeros(4), atol=1e-14
+    )
     unit = v / kernels.norm(v)
-    np.testing.assert_allclose(dg, tf.reduce_sum(unit * cotangent, axis=(0, 1)), rtol=1e-13)
+    np.testing.assert_allclose(
+        dg, tf.reduce_sum(unit * cotangent, axis=(0, 1)), rtol=1e-13
+    )
 
 
 def test_a_channel_without_weights_stays_zero_without_nan():
@@ -65,7 +71,9 @@ def test_drop_past_taps(taps):
 def test_expand_group_hidden(taps, groups, blocks):
     n = 2
     kernel = draw((taps - 1) * groups + groups - 1, n, blocks * n)
-    expected = numpy_reference.dense_recurrent_kernel(kernel, taps, groups * n, blocks, groups)
+    expected = numpy_reference.dense_recurrent_kernel(
+        kernel, taps, groups * n, blocks, groups
+    )
     got = kernels.expand_group_hidden(tf.constant(kernel), blocks, groups)
     np.testing.assert_array_equal(got, expected)
 

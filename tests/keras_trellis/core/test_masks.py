@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from keras_trellis.core import masks
 
-MASKS = hnp.arrays(bool, st.tuples(st.integers(0, 4), st.integers(0, 7)), elements=st.booleans())
+MASKS = hnp.arrays(
+    bool, st.tuples(st.integers(0, 4), st.integers(0, 7)), elements=st.booleans()
+)
 
 
 def draw(mask, channels=2):
@@ -39,7 +41,9 @@ def test_pack_moves_valid_steps_to_the_left(mask):
 def test_unpack_moves_them_back_and_repeats(mask):
     x, before = draw(mask), np.random.default_rng(1).normal(size=(len(mask), 2))
     plan = masks.packing(tf.constant(mask))
-    got = masks.unpack(tf.constant(packed_by_hand(x, mask)), plan, tf.constant(before)).numpy()
+    got = masks.unpack(
+        tf.constant(packed_by_hand(x, mask)), plan, tf.constant(before)
+    ).numpy()
     last = before.copy()
     for t in range(mask.shape[1]):
         last = np.where(mask[:, t, None], x[:, t], last)
@@ -77,8 +81,13 @@ def test_nan_in_padding_reaches_no_gradient():
 
 
 def test_sizes_may_be_unknown():
-    specs = [tf.TensorSpec([None, None], tf.bool), tf.TensorSpec([None, None, 2], tf.float64)]
-    pack = tf.function(lambda m, x: masks.pack(x, masks.packing(m)), input_signature=specs)
+    specs = [
+        tf.TensorSpec([None, None], tf.bool),
+        tf.TensorSpec([None, None, 2], tf.float64),
+    ]
+    pack = tf.function(
+        lambda m, x: masks.pack(x, masks.packing(m)), input_signature=specs
+    )
     for shape in [(2, 3), (1, 0)]:
         mask = np.random.default_rng(0).random(shape) < 0.5
         assert np.array_equal(pack(mask, draw(mask)), packed_by_hand(draw(mask), mask))

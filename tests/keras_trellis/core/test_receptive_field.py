@@ -8,7 +8,9 @@ import pytest
 
 import keras_trellis
 
-CYCLES = st.one_of(st.integers(1, 5), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+CYCLES = st.one_of(
+    st.integers(1, 5), st.lists(st.integers(1, 9), min_size=1, max_size=4)
+)
 
 
 def dilations(cycle, depth):
@@ -45,7 +47,9 @@ def test_the_paper_sees_as_far_as_it_is_deep():
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2", None, True])
-@pytest.mark.parametrize("function", [keras_trellis.receptive_field, keras_trellis.depth_for])
+@pytest.mark.parametrize(
+    "function", [keras_trellis.receptive_field, keras_trellis.depth_for]
+)
 def test_bad_arguments(function, value):
     first = "depth" if function is keras_trellis.receptive_field else "steps"
     calls = {

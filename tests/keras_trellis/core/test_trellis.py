@@ -65,7 +65,9 @@ def test_equations(network, batch, steps, carried, masked, use_bias, drops):
         stops=range(1, network.depth + 1),
     )
     for row, valid in enumerate(mask):
-        levels, last = row_alone(network, weights, sequences[row : row + 1, valid], initial, row)
+        levels, last = row_alone(
+            network, weights, sequences[row : row + 1, valid], initial, row
+        )
         # A masked step repeats the output before it; zeros stand before the first valid one.
         before = np.concatenate([np.zeros_like(levels[:, :1]), levels], axis=1)
         if not valid.any():

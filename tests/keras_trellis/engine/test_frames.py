@@ -20,8 +20,14 @@ class RecordingGate(LSTMGate):
         self.roads = []
 
     def step(self, blocks, shifted_state):
-        frames = [each for each in traceback.extract_stack() if each.filename.startswith(LIBRARY)]
-        self.roads.append([f"{pathlib.Path(each.filename).name}: {each.name}" for each in frames])
+        frames = [
+            each
+            for each in traceback.extract_stack()
+            if each.filename.startswith(LIBRARY)
+        ]
+        self.roads.append(
+            [f"{pathlib.Path(each.filename).name}: {each.name}" for each in frames]
+        )
         return super().step(blocks, shifted_state)
 
 
@@ -29,14 +35,18 @@ class RecordingGate(LSTMGate):
 @pytest.mark.parametrize("steps", [1, 6, None], ids="{} steps".format)
 @pytest.mark.parametrize("way", ["call", "stream"])
 def test_at_most_eight_frames(way, steps, training):
-    layer = keras_trellis.TrellisLayer(4, 20, dilation_rate=(1, 2), return_sequences=True)
+    layer = keras_trellis.TrellisLayer(
+        4, 20, dilation_rate=(1, 2), return_sequences=True
+    )
     layer.build([2, steps, 3])
     layer.gate = gate = RecordingGate()
     sequences = tf.TensorSpec([2, steps, 3])
     if way == "call":
         run = tf.function(lambda x: layer.call(x, training=training), autograph=False)
     else:
-        run = tf.function(lambda x: layer.stream(x, layer.get_initial_cache(2)), autograph=False)
+        run = tf.function(
+            lambda x: layer.stream(x, layer.get_initial_cache(2)), autograph=False
+        )
     run.get_concrete_function(sequences)
     longest = max(gate.roads, key=len)
     assert len(longest) <= 8, longest

@@ -13,7 +13,9 @@ from keras_trellis.engine.depth_loop import ascend
 
 
 @pytest.mark.parametrize("period", [1, 2, 3])
-@pytest.mark.parametrize("first, last", [(0, 0), (0, 1), (0, 7), (2, 7), (1, 2), (3, 9)])
+@pytest.mark.parametrize(
+    "first, last", [(0, 0), (0, 1), (0, 7), (2, 7), (1, 2), (3, 9)]
+)
 @pytest.mark.parametrize("graph", [False, True])
 def test_each_level_once(period, first, last, graph):
     def advance(seen, level, phase):
@@ -57,7 +59,11 @@ def test_the_graph_does_not_grow_with_depth():
         def run(x):
             return ascend(lambda c, *_: tf.tanh(c), x, first=0, last=depth, period=2)
 
-        graph = tf.function(run).get_concrete_function(tf.constant(1.0)).graph.as_graph_def()
+        graph = (
+            tf.function(run)
+            .get_concrete_function(tf.constant(1.0))
+            .graph.as_graph_def()
+        )
         return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
 
     assert nodes(40) == nodes(4)
@@ -86,7 +92,9 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
     kept = data.draw(st.integers(0, steps), "kept")
     stops = data.draw(st.sets(st.integers(1, depth)), "stops")
     found = list(
-        schedule.segments(dilations, reach, stops=stops, steps=steps if known else None, kept=kept)
+        schedule.segments(
+            dilations, reach, stops=stops, steps=steps if known else None, kept=kept
+        )
     )
     assert [each.first for each in found] == [0, *(each.last for each in found[:-1])]
     assert found[-1].last == depth and stops <= {each.last for each in found}
@@ -97,7 +105,9 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
         right &= before
         for dilation in dilations[each.first : each.last]:
             taps = [tap * dilation for tap in range(reach + 1)]
-            right = {t for t in after if all(t < tap or t - tap in right for tap in taps)}
+            right = {
+                t for t in after if all(t < tap or t - tap in right for tap in taps)
+            }
         if each.last in stops:
             assert right >= set(range(steps - kept, steps))
         needed = max(kept, 1) + reach * sum(dilations[each.first :])
@@ -135,10 +145,16 @@ def test_where_dilations_double_all_levels_together_compute_two_steps_for_each()
 
 def test_segments_where_all_steps_are_kept():
     found = list(schedule.segments([1] * 6, 1, stops=[2], steps=None, kept=None))
-    assert found == [(0, 2, schedule.WHOLE, schedule.WHOLE), (2, 6, schedule.WHOLE, schedule.WHOLE)]
+    assert found == [
+        (0, 2, schedule.WHOLE, schedule.WHOLE),
+        (2, 6, schedule.WHOLE, schedule.WHOLE),
+    ]
 
 
 def test_a_small_network_has_few_segments():
-    cut = [schedule.segments([1] * 60, 1, steps=90, kept=1, units=units) for units in (16, 512)]
+    cut = [
+        schedule.segments([1] * 60, 1, steps=90, kept=1, units=units)
+        for units in (16, 512)
+    ]
     found = [len(list(each)) for each in cut]
     assert found[0] == 1 and found[1] >= 7

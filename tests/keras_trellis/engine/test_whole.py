@@ -56,13 +56,18 @@ def test_whole_sequences(
     kept = data.draw(st.one_of(st.none(), st.just(1), st.integers(0, steps)), "kept")
     kept = kept if kept is None else min(kept, steps)
     stops = data.draw(st.sets(st.integers(1, network.depth)), "stops") | {network.depth}
-    weights, sequences = weights_of(network, 3, use_bias, drops), tensor(3, steps, P, seed=6)
+    weights, sequences = (
+        weights_of(network, 3, use_bias, drops),
+        tensor(3, steps, P, seed=6),
+    )
     initial = state_of(network, 3) if carried else None
     mask = draw_mask(3, steps) if masked else None
     inputs = (weights, sequences, initial)
 
     def plain(weights, sequences, initial):
-        return trellis(network, weights, sequences, initial, mask, stops=stops, kept=kept)
+        return trellis(
+            network, weights, sequences, initial, mask, stops=stops, kept=kept
+        )
 
     def fast(weights, sequences, initial):
         how = dict(stops=stops, kept=kept, training=training, recompute=recompute)
@@ -99,7 +104,12 @@ def test_chunks_of_a_stream(network, steps, masked, training, data):
         for start, end in itertools.pairwise([0, *cuts, steps]):
             chunk_mask = mask[:, start:end] if masked else None
             chunk, cache = streaming.run(
-                network, weights, sequences[:, start:end], cache, chunk_mask, training=training
+                network,
+                weights,
+                sequences[:, start:end],
+                cache,
+                chunk_mask,
+                training=training,
             )
             outputs.append(chunk)
         assert np.array_equal(cache.steps, np.sum(mask, axis=1))
@@ -114,13 +124,17 @@ def test_a_masked_step_leaves_the_cache_of_its_row_untouched(steps):
     network = hypothesis.find(networks(), lambda each: each.dilation_rate == (1, 2))
     weights = weights_of(network, 3, drops=False)
     run = functools.partial(streaming.run, network, weights)
-    _, cache = run(tensor(3, 5, P, seed=6), caches.begin(network, P, state_of(network, 3)))
+    _, cache = run(
+        tensor(3, 5, P, seed=6), caches.begin(network, P, state_of(network, 3))
+    )
     mask = np.array([[False] * steps, [True] + [False] * (steps - 1), [True] * steps])
     sequences = tensor(3, steps, P, seed=7).numpy()
     _, one = run(tf.constant(sequences[:, :1]), cache)
     sequences[~mask] = np.nan
     _, after = run(tf.constant(sequences), cache, tf.constant(mask))
-    for before, got, first in zip(*map(tf.nest.flatten, (cache, after, one)), strict=True):
+    for before, got, first in zip(
+        *map(tf.nest.flatten, (cache, after, one)), strict=True
+    ):
         assert before.shape == got.shape and before.shape[0] == 3  # dense, batch first
         assert np.array_equal(before[0], got[0])
         assert_close(got[1], first[1])
@@ -130,7 +144,9 @@ def test_a_masked_step_leaves_the_cache_of_its_row_untouched(steps):
 def test_compiled_parts_change_nothing(monkeypatch):
     """Nor does a training step's XLA leave its place: nothing of it is there without training."""
     monkeypatch.setattr(level, "_STEP_UNITS", 0)
-    network = hypothesis.find(networks(), lambda each: each.depth == 3 and each.kernel_size == 2)
+    network = hypothesis.find(
+        networks(), lambda each: each.depth == 3 and each.kernel_size == 2
+    )
     weights, sequences = weights_of(network, 2), tensor(2, 6, P, seed=6)
 
     def run(weights, sequences, training):
@@ -138,10 +154,17 @@ def test_compiled_parts_change_nothing(monkeypatch):
         return whole.run(network, weights, sequences, **how)
 
     graphs = [
-        tf.function(functools.partial(with_gradients, functools.partial(run, training=training)))
+        tf.function(
+            functools.partial(with_gradients, functools.partial(run, training=training))
+        )
         for training in (True, False)
     ]
     assert_close(graphs[0](weights, sequences), graphs[1](weights, sequences))
     for graph, compiles in zip(graphs, (True, False), strict=True):
-        functions = graph.get_concrete_function(weights, sequences).graph.as_graph_def().library
-        assert any(each.attr["_XlaMustCompile"].b for each in functions.function) == compiles
+        functions = (
+            graph.get_concrete_function(weights, sequences).graph.as_graph_def().library
+        )
+        assert (
+            any(each.attr["_XlaMustCompile"].b for each in functions.function)
+            == compiles
+        )

@@ -17,10 +17,13 @@ def test_what_is_not_said_is_not_stated():
     assert "| Licence of the data | not stated |" in rows(card)
     facts = {"Trained on": "a | b\nc", "Hidden channels": "many"}
     card = cards.card("It", facts, model, {})
-    assert r"| Trained on | a \| b c |" in rows(card)  # a cell is one line, and ends at a bar
+    # A cell is one line, and ends at a bar.
+    assert r"| Trained on | a \| b c |" in rows(card)
     assert "| Hidden channels | many |" in rows(card)
     assert len(rows(card)) == len({row.split(" | ")[0] for row in rows(card)})
-    assert "| Levels | 2 |" in rows(card) and "| Receptive field | 3 steps |" in rows(card)
+    assert "| Levels | 2 |" in rows(card) and "| Receptive field | 3 steps |" in rows(
+        card
+    )
 
 
 def test_a_layer_of_keras_has_no_levels():

@@ -44,7 +44,11 @@ def test_a_name_that_is_no_version_of_a_server(tmp_path, name):
     (model / name).mkdir(parents=True)
     with pytest.raises(ValueError, match="which has none"):
         versions.newest(str(model))
-    assert versions.publish(write, str(model)) == versions.newest(str(model)) == str(model / "1")
+    assert (
+        versions.publish(write, str(model))
+        == versions.newest(str(model))
+        == str(model / "1")
+    )
 
 
 def test_a_version_with_zeros_in_front(tmp_path):
@@ -90,10 +94,13 @@ def test_exports_at_the_same_time_take_different_versions(tmp_path):
         together.wait(timeout=60)
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: versions.publish(meet, str(tmp_path)), range(4)))
+        found = list(
+            pool.map(lambda _: versions.publish(meet, str(tmp_path)), range(4))
+        )
     assert sorted(found) == [str(tmp_path / str(version)) for version in (1, 2, 3, 4)]
     assert all(
-        names(tmp_path / str(version)) == ["saved_model.pb", "variables"] for version in (1, 4)
+        names(tmp_path / str(version)) == ["saved_model.pb", "variables"]
+        for version in (1, 4)
     )
 
 
@@ -115,7 +122,9 @@ def test_what_a_kill_left_is_cleared_and_what_is_being_written_is_not(tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     line = [sys.executable, "-c", KILLED, str(tmp_path)]
     with contextlib.ExitStack() as stack:
-        dead, live = (stack.enter_context(subprocess.Popen(line, **pipes)) for _ in range(2))
+        dead, live = (
+            stack.enter_context(subprocess.Popen(line, **pipes)) for _ in range(2)
+        )
         for process in (dead, live):
             assert process.stdout.readline() == "writing\n"
         assert len(left()) == 2
@@ -132,7 +141,11 @@ def test_what_a_kill_left_is_cleared_and_what_is_being_written_is_not(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    [".exporting-another.machine-0123456789abcdef0123456789abcdef", ".exporting-mine", "exporting"],
+    [
+        ".exporting-another.machine-0123456789abcdef0123456789abcdef",
+        ".exporting-mine",
+        "exporting",
+    ],
 )
 def test_what_another_machine_or_somebody_else_has_made_is_left(tmp_path, name):
     (tmp_path / name).mkdir()
@@ -184,7 +197,9 @@ def test_without_locks_nothing_is_cleared(tmp_path, monkeypatch):
     kept = str(tmp_path / "kept")
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(KeyboardInterrupt):
-        versions.publish(lambda folder: (folders.append(folder), killed(folder)), str(tmp_path))
+        versions.publish(
+            lambda folder: (folders.append(folder), killed(folder)), str(tmp_path)
+        )
     os.rename(kept, folders[0])
     versions.publish(write, str(tmp_path))
     assert names(tmp_path) == [pathlib.Path(folders[0]).name, "1"]
@@ -230,32 +245,45 @@ def test_all_is_on_disk_before_the_version_is_seen(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("owner, name", [(os, "fsync"), (os, "rename"), (os, "makedirs")])
-def test_a_disk_that_fails_is_told_and_leaves_nothing(tmp_path, monkeypatch, owner, name, number):
+@pytest.mark.parametrize(
+    "owner, name", [(os, "fsync"), (os, "rename"), (os, "makedirs")]
+)
+def test_a_disk_that_fails_is_told_and_leaves_nothing(
+    tmp_path, monkeypatch, owner, name, number
+):
     def fail(*_, **__):
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fail)
-        with pytest.raises(versions.NotWrittenError, match=f"no version .*{os.strerror(number)}"):
+        with pytest.raises(
+            versions.NotWrittenError, match=f"no version .*{os.strerror(number)}"
+        ):
             versions.publish(write, str(tmp_path))
     assert names(tmp_path) == []
 
 
 def test_an_error_of_tensorflow_is_told_in_a_line(tmp_path):
     def fail(folder):
-        raise tf.errors.ResourceExhaustedError(None, None, "a: No space left on device\nin a graph")
+        raise tf.errors.ResourceExhaustedError(
+            None, None, "a: No space left on device\nin a graph"
+        )
 
     with pytest.raises(versions.NotWrittenError) as error:
         versions.publish(fail, str(tmp_path))
-    assert str(error.value) == f"no version is written in {tmp_path}: a: No space left on device"
+    assert (
+        str(error.value)
+        == f"no version is written in {tmp_path}: a: No space left on device"
+    )
     assert names(tmp_path) == []
 
 
 def test_an_object_store_gets_the_graph_last(monkeypatch):
     copied = []
     copy = tf.io.gfile.copy
-    monkeypatch.setattr(tf.io.gfile, "copy", lambda *each: (copied.append(each[1]), copy(*each)))
+    monkeypatch.setattr(
+        tf.io.gfile, "copy", lambda *each: (copied.append(each[1]), copy(*each))
+    )
     path = "ram://bucket/served"
     assert versions.publish(write, path) == f"{path}/1"
     assert versions.publish(write, path) == f"{path}/2"
@@ -275,7 +303,9 @@ def test_an_object_store_gets_the_graph_last(monkeypatch):
 def test_what_is_no_folder_of_a_model(tmp_path, make, reason):
     path = tmp_path / "model"
     make(path)
-    with pytest.raises(ValueError, match=f"`path` must be .* Received: path='{path}', {reason}"):
+    with pytest.raises(
+        ValueError, match=f"`path` must be .* Received: path='{path}', {reason}"
+    ):
         versions.check_folder(str(path))
 
 
@@ -290,6 +320,8 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
         raise tf.errors.PermissionDeniedError(None, None, f"{path}; Permission denied")
 
     monkeypatch.setattr(tf.io.gfile, "listdir", fails)
-    with pytest.raises(versions.NotWrittenError, match=f"in {tmp_path}: .*Permission denied"):
+    with pytest.raises(
+        versions.NotWrittenError, match=f"in {tmp_path}: .*Permission denied"
+    ):
         versions.publish(write, str(tmp_path))
     assert not names(tmp_path)

@@ -75,7 +75,9 @@ def test_a_classifier():
 
 def test_layers_of_keras_too():
     lstm = keras.layers.LSTM(6, dropout=0.5, recurrent_dropout=0.5, dtype="float64")
-    model = TrellisLM(11, [lstm, keras.layers.GRU(6, dtype="float64")], embedding_units=6)
+    model = TrellisLM(
+        11, [lstm, keras.layers.GRU(6, dtype="float64")], embedding_units=6
+    )
     copy = inference_model(model)
     assert {each.dtype for each in copy.weights} == {"float32"}
     np.testing.assert_allclose(copy(IDS, training=True), model(IDS), atol=1e-5)
@@ -94,13 +96,17 @@ def test_float16_rounds_kernels_and_word_vectors_alone():
     copy = inference_model(model, "float16")
     for rounded, variable in zip(copy.weights, model.weights, strict=True):
         value = np.asarray(variable)
-        expected = value.astype("float16").astype("float32") if value.ndim > 1 else value
+        expected = (
+            value.astype("float16").astype("float32") if value.ndim > 1 else value
+        )
         np.testing.assert_array_equal(rounded, expected)
 
 
 def test_int8_has_a_scale_for_each_output_channel_and_each_word():
     model = language_model()
-    model.embedding.embeddings.assign(model.embedding.embeddings * np.linspace(0, 9, 11)[:, None])
+    model.embedding.embeddings.assign(
+        model.embedding.embeddings * np.linspace(0, 9, 11)[:, None]
+    )
     copy = inference_model(model, "int8")
     for rounded, variable in zip(copy.weights, model.weights, strict=True):
         value, rounded = np.asarray(variable), np.asarray(rounded)
@@ -113,7 +119,9 @@ def test_int8_has_a_scale_for_each_output_channel_and_each_word():
         assert np.any(rounded != value)
 
 
-@pytest.mark.parametrize("precision, dtype", [("float16", tf.float16), ("int8", tf.int8)])
+@pytest.mark.parametrize(
+    "precision, dtype", [("float16", tf.float16), ("int8", tf.int8)]
+)
 def test_what_is_kept_is_what_the_model_has(precision, dtype):
     copy = inference_model(language_model(), precision)
     weights = Weights(copy, precision)
@@ -141,12 +149,15 @@ def saved(request, tmp_path_factory):
 def test_weights_are_decoded_as_a_saved_model_is_loaded(saved):
     folder, embedding = saved
     ids = np.arange(11, dtype="int32")
-    loaded = [tf.saved_model.load(folder) for _ in range(2)]  # each with variables of its own
+    # Each with variables of its own.
+    loaded = [tf.saved_model.load(folder) for _ in range(2)]
     for each in loaded:
         found = each.signatures["serving_default"](ids=tf.constant(ids))["found"]
         np.testing.assert_allclose(found, embedding(ids), rtol=1e-6)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # as a server does
-        signature = tf.compat.v1.saved_model.load(session, ["serve"], folder).signature_def
+        signature = tf.compat.v1.saved_model.load(
+            session, ["serve"], folder
+        ).signature_def
         ends = signature["serving_default"]
         found = session.run(ends.outputs["found"].name, {ends.inputs["ids"].name: ids})
     np.testing.assert_allclose(found, embedding(ids), rtol=1e-6)
@@ -160,5 +171,7 @@ def test_no_call_decodes_weights(saved):
 
 
 def test_an_unknown_precision():
-    with pytest.raises(ValueError, match="`precision` must be one of float32, float16, int8"):
+    with pytest.raises(
+        ValueError, match="`precision` must be one of float32, float16, int8"
+    ):
         inference_model(language_model(), "int4")

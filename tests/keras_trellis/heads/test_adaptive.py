@@ -56,7 +56,11 @@ def test_adaptive_softmax(shape, cutoffs, least):
 @hypothesis.given(cutoffs=increasing, seed=st.integers(0, 99))
 @hypothesis.settings(max_examples=5)
 def test_gradients_of_the_nll_are_those_of_the_distribution(cutoffs, seed):
-    head, features, table = make(cutoffs), tf.constant(draw(2, 5, E)), tf.constant(TABLE)
+    head, features, table = (
+        make(cutoffs),
+        tf.constant(draw(2, 5, E)),
+        tf.constant(TABLE),
+    )
     targets = np.random.default_rng(seed).integers(0, V, (2, 5))
     inputs = [features, table, *(v.value for v in head.trainable_variables)]
     gradients = []
@@ -95,7 +99,9 @@ def test_auxiliary_outputs_share_their_targets():
     head, features = make(), draw(2, 3, 5, E)
     targets = np.random.default_rng(3).integers(0, V, (2, 5))
     together = head.nll(tf.constant(features), targets[:, None], TABLE)
-    apart = [head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)]
+    apart = [
+        head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)
+    ]
     np.testing.assert_allclose(together, np.stack(apart, axis=1), atol=1e-12)
 
 
@@ -114,12 +120,16 @@ def test_softmax_in_float32_under_mixed_precision(policy):
 
 @pytest.mark.parametrize("cutoffs", [(), (0, 3), (3, 3), (5, 3), (2.5,), 7, "ab"])
 def test_bad_cutoffs(cutoffs):
-    with pytest.raises(ValueError, match="`cutoffs` must be .* increasing.*Received: cutoffs="):
+    with pytest.raises(
+        ValueError, match="`cutoffs` must be .* increasing.*Received: cutoffs="
+    ):
         heads.AdaptiveSoftmax(cutoffs)
 
 
 def test_sizes_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"vocabulary's size, 9. Received: cutoffs=\(3, 5, 9\)"):
+    with pytest.raises(
+        ValueError, match=r"vocabulary's size, 9. Received: cutoffs=\(3, 5, 9\)"
+    ):
         make(words=9)
     with pytest.raises(ValueError, match="output_units=5, embedding_units=4"):
         heads.AdaptiveSoftmax(CUTOFFS).build((None, None, 5), (V, E))

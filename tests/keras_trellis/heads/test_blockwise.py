@@ -12,7 +12,9 @@ from keras_trellis.heads import blockwise
 V, E = 7, 5
 
 
-@pytest.fixture(scope="module", autouse=True, params=[(1, V), (3, 2), (2**24, V)], ids=str)
+@pytest.fixture(
+    scope="module", autouse=True, params=[(1, V), (3, 2), (2**24, V)], ids=str
+)
 def tile(request):
     """The rows and the words of a block."""
     rows, words = request.param
@@ -25,7 +27,9 @@ def tile(request):
 def draw(rows, seed=0):
     rng = np.random.default_rng(seed)
     arrays = rng.normal(size=(rows, E)), rng.normal(size=(V, E)), rng.normal(size=V)
-    return [tf.constant(each) for each in arrays], rng.integers(0, V, rows).astype("int32")
+    return [tf.constant(each) for each in arrays], rng.integers(0, V, rows).astype(
+        "int32"
+    )
 
 
 def dense(features, targets, words, bias):
@@ -46,7 +50,9 @@ def assert_close(actual, expected):
         np.testing.assert_allclose(a, e, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("rows", "plain"), [(0, False), (1, False), (8, False), (8, True)])
+@pytest.mark.parametrize(
+    ("rows", "plain"), [(0, False), (1, False), (8, False), (8, True)]
+)
 def test_all_rows(rows, plain):
     inputs, targets = draw(rows)
 
@@ -87,7 +93,9 @@ def test_some_rows_and_words_whatever_stands_elsewhere(of_words, of_rows, jit_co
 
     def expected(features, words, bias):
         part = words[slice(*of_words)], bias[slice(*of_words)]
-        return initial + tf.where(rows, dense(features, targets - of_words[0], *part), 0)
+        return initial + tf.where(
+            rows, dense(features, targets - of_words[0], *part), 0
+        )
 
     actual = run(spoiled, tf.constant(of_rows))
     assert_close(actual, with_gradients(expected, [features, words, bias]))
@@ -114,7 +122,8 @@ def test_one_gradient_of_the_table_for_several_softmaxes():
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), [("mixture", {"experts": 2}), ("adaptive", {"cutoffs": [2, 5]})]
+    ("name", "arguments"),
+    [("mixture", {"experts": 2}), ("adaptive", {"cutoffs": [2, 5]})],
 )
 def test_a_plain_nll_has_no_custom_gradient(name, arguments):
     head = heads.get(name, **arguments)
@@ -123,7 +132,11 @@ def test_a_plain_nll_has_no_custom_gradient(name, arguments):
     head.build(features.shape, table.shape)
     for nll in (head.nll, head.plain_nll):
         graph = tf.function(nll).get_concrete_function(features, targets, table).graph
-        custom = [node for node in graph.as_graph_def().node if "_gradient_op_type" in node.attr]
+        custom = [
+            node
+            for node in graph.as_graph_def().node
+            if "_gradient_op_type" in node.attr
+        ]
         assert bool(custom) == (nll == head.nll)
     np.testing.assert_array_equal(
         head.plain_nll(features, targets, table), head.nll(features, targets, table)

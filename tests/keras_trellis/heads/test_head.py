@@ -23,8 +23,12 @@ class Uniform(heads.Head):
 def test_a_head_needs_log_probs_alone():
     head = Uniform()
     features = tf.zeros((2, 3, 5, E))
-    np.testing.assert_allclose(head.nll(features, tf.zeros((2, 1, 5), tf.int32), None), np.log(V))
-    np.testing.assert_allclose(head.logits(features, None), head.log_probs(features, None))
+    np.testing.assert_allclose(
+        head.nll(features, tf.zeros((2, 1, 5), tf.int32), None), np.log(V)
+    )
+    np.testing.assert_allclose(
+        head.logits(features, None), head.log_probs(features, None)
+    )
 
 
 def test_a_new_head_is_a_class_and_a_name(monkeypatch, tmp_path):
@@ -40,12 +44,17 @@ def test_a_new_head_is_a_class_and_a_name(monkeypatch, tmp_path):
 
 def test_a_target_that_is_no_word_is_a_nan_under_xla():
     head = Uniform()
-    nll = tf.function(lambda targets: head.nll(tf.zeros((3, E)), targets, None), jit_compile=True)
-    np.testing.assert_array_equal(np.isnan(nll(tf.constant([-1, V, 2]))), [True, True, False])
+    nll = tf.function(
+        lambda targets: head.nll(tf.zeros((3, E)), targets, None), jit_compile=True
+    )
+    np.testing.assert_array_equal(
+        np.isnan(nll(tf.constant([-1, V, 2]))), [True, True, False]
+    )
 
 
 @pytest.mark.parametrize(
-    "shape", [(), (3,), (5,), (2, 5), (2, 1, 1), (2, 1, 4), (1, 1, 5), (2, 2, 5), (2, 3, 5, 1)]
+    "shape",
+    [(), (3,), (5,), (2, 5), (2, 1, 1), (2, 1, 4), (1, 1, 5), (2, 2, 5), (2, 3, 5, 1)],
 )
 def test_targets_share_the_axis_of_levels_and_no_other(shape):
     features, targets = tf.zeros((2, 3, 5, E)), np.zeros(shape, "int32")
@@ -55,7 +64,10 @@ def test_targets_share_the_axis_of_levels_and_no_other(shape):
     unknown = [None] * len(shape)
     nll = tf.function(
         lambda features, targets: Uniform().nll(features, targets, None),
-        input_signature=[tf.TensorSpec([None] * 3 + [E]), tf.TensorSpec(unknown, tf.int32)],
+        input_signature=[
+            tf.TensorSpec([None] * 3 + [E]),
+            tf.TensorSpec(unknown, tf.int32),
+        ],
     )
     message += "|Input to reshape is a tensor with"  # TensorFlow's own, where no shape is known
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
@@ -70,7 +82,9 @@ def test_get():
     assert copy.get_config() == head.get_config()
     mixture = heads.get("mixture", experts=3, dtype="float64")
     assert isinstance(mixture, heads.MixtureOfSoftmaxes) and mixture.experts == 3
-    with pytest.raises(ValueError, match=r"`head` must have the arguments of Mixture.*'experts'"):
+    with pytest.raises(
+        ValueError, match=r"`head` must have the arguments of Mixture.*'experts'"
+    ):
         heads.get("mixture", name="head")
     for wrong in ("softmax", None, 3, keras.layers.Dense(3)):
         with pytest.raises(ValueError, match="`head` must be one of .*Received: head="):

@@ -55,7 +55,11 @@ def test_mixture_of_softmaxes(shape, experts, units, table_shape, epsilon):
 
 
 def test_gradients_of_the_nll_are_those_of_the_distribution():
-    head, features, table = make(epsilon=1e-8), tf.constant(draw(2, 5, UNITS)), tf.constant(TABLE)
+    head, features, table = (
+        make(epsilon=1e-8),
+        tf.constant(draw(2, 5, UNITS)),
+        tf.constant(TABLE),
+    )
     targets = np.random.default_rng(3).integers(0, V, (2, 5))
     inputs = [features, table, *(v.value for v in head.trainable_variables)]
     gradients = []
@@ -72,7 +76,9 @@ def test_auxiliary_outputs_share_their_targets():
     head, features = make(), draw(2, 3, 5, UNITS)
     targets = np.random.default_rng(3).integers(0, V, (2, 5))
     together = head.nll(tf.constant(features), targets[:, None], TABLE)
-    apart = [head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)]
+    apart = [
+        head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)
+    ]
     np.testing.assert_allclose(together, np.stack(apart, axis=1), atol=1e-12)
 
 
@@ -82,11 +88,14 @@ def test_latent_dropout_is_one_mask_for_all_steps(rows):
     head = make(latent_dropout=0.5, seed=1)
     features = np.broadcast_to(draw(UNITS), (*rows, 4, UNITS))
     dropped = np.exp(head.log_probs(tf.constant(features), TABLE, training=True))
-    np.testing.assert_allclose(dropped, np.broadcast_to(dropped[..., :1, :], dropped.shape))
+    np.testing.assert_allclose(
+        dropped, np.broadcast_to(dropped[..., :1, :], dropped.shape)
+    )
     of_rows = dropped[..., 0, :].reshape(-1, V)
     assert len(np.unique(of_rows.round(9), axis=0)) == len(of_rows)
     np.testing.assert_allclose(
-        head.log_probs(tf.constant(features), TABLE), np.log(reference(head, features, TABLE))
+        head.log_probs(tf.constant(features), TABLE),
+        np.log(reference(head, features, TABLE)),
     )
 
 
@@ -119,7 +128,9 @@ def test_latent_dropout_may_be_set_at_any_time():
     head.latent_dropout = 0.3
     assert head.get_config()["latent_dropout"] == 0.3
     dropped = make(latent_dropout=0.3, seed=1).log_probs(features, TABLE, training=True)
-    np.testing.assert_array_equal(head.log_probs(features, TABLE, training=True), dropped)
+    np.testing.assert_array_equal(
+        head.log_probs(features, TABLE, training=True), dropped
+    )
     assert np.any(dropped != before)
     with pytest.raises(ValueError, match="`latent_dropout` must be"):
         head.latent_dropout = 1
@@ -130,7 +141,9 @@ def test_epsilon_may_be_set_at_any_time():
     before = head.log_probs(features, TABLE)
     np.testing.assert_allclose(np.exp(before).sum(-1), 1)
     head.epsilon = 1e-3
-    np.testing.assert_allclose(np.exp(head.log_probs(features, TABLE)).sum(-1), 1 + V * 1e-3)
+    np.testing.assert_allclose(
+        np.exp(head.log_probs(features, TABLE)).sum(-1), 1 + V * 1e-3
+    )
     assert head.get_config()["epsilon"] == 1e-3
     head.epsilon = 0.0
     np.testing.assert_array_equal(head.log_probs(features, TABLE), before)

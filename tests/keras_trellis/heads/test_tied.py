@@ -32,7 +32,9 @@ def test_tied_softmax_against_numpy(shape):
     logits = features @ TABLE.T + head.bias.numpy()
     targets = np.random.default_rng(3).integers(0, V, shape)
     expected = nll_of(log_softmax(logits), targets)
-    np.testing.assert_allclose(head.logits(tf.constant(features), TABLE), logits, atol=1e-12)
+    np.testing.assert_allclose(
+        head.logits(tf.constant(features), TABLE), logits, atol=1e-12
+    )
     np.testing.assert_allclose(
         head.log_probs(tf.constant(features), TABLE), log_softmax(logits), atol=1e-12
     )
@@ -44,7 +46,9 @@ def test_auxiliary_outputs_share_their_targets():
     head, features = make(), draw(2, 3, 5, E)
     targets = np.random.default_rng(3).integers(0, V, (2, 5))
     together = head.nll(tf.constant(features), targets[:, None], TABLE)
-    apart = [head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)]
+    apart = [
+        head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)
+    ]
     np.testing.assert_allclose(together, np.stack(apart, axis=1), atol=1e-12)
 
 
@@ -64,7 +68,9 @@ def test_bias_keeps_its_precision_within_a_mixed_precision_call():
     head = make("mixed_bfloat16")
     head.bias.assign(np.full(V, 1 + 2**-12))
     features = tf.zeros((1, E), tf.bfloat16)
-    np.testing.assert_array_equal(head(features, tf.constant(TABLE)), np.full((1, V), 1 + 2**-12))
+    np.testing.assert_array_equal(
+        head(features, tf.constant(TABLE)), np.full((1, V), 1 + 2**-12)
+    )
 
 
 def test_call_is_logits_and_works_in_a_functional_model():
@@ -73,7 +79,9 @@ def test_call_is_logits_and_works_in_a_functional_model():
     assert outputs.shape == (None, None, V)
     model = keras.Model([features, table], outputs)
     x = draw(V, 3, E).astype("float32")
-    np.testing.assert_allclose(model([x, TABLE.astype("float32")]), x @ TABLE.T, atol=1e-5)
+    np.testing.assert_allclose(
+        model([x, TABLE.astype("float32")]), x @ TABLE.T, atol=1e-5
+    )
 
 
 def test_sizes_that_do_not_fit():

@@ -70,7 +70,9 @@ def test_output_dropout_drops_logits():
 
 
 def test_no_dropout_at_evaluation():
-    rates = dict(dropout=0.5, output_dropout=0.5, recurrent_dropout=0.5, weight_dropout=0.5)
+    rates = dict(
+        dropout=0.5, output_dropout=0.5, recurrent_dropout=0.5, weight_dropout=0.5
+    )
     assert np.array_equal(make(**rates)(draw()), make()(draw()))
 
 
@@ -82,7 +84,9 @@ def test_masked_steps_are_nothing(permutation):
     plain, order = make(), ORDER if permutation else range(STEPS)
     for row, logits in enumerate(np.asarray(model(spoiled, mask=mask))):
         valid = [step for step in order if mask[row, step]]
-        np.testing.assert_allclose(logits, plain(x[row : row + 1, valid])[0], rtol=1e-12)
+        np.testing.assert_allclose(
+            logits, plain(x[row : row + 1, valid])[0], rtol=1e-12
+        )
 
 
 def test_without_a_loss_it_trains_cross_entropy_and_its_penalties():
@@ -94,7 +98,9 @@ def test_without_a_loss_it_trains_cross_entropy_and_its_penalties():
     log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     nll = -log_probabilities[np.arange(20), labels]
     penalty = 0.1 * np.square(np.asarray(model.trellis.kernel)).sum()
-    loss, accuracy = model.evaluate(x, labels, sample_weight=weights, batch_size=20, verbose=0)
+    loss, accuracy = model.evaluate(
+        x, labels, sample_weight=weights, batch_size=20, verbose=0
+    )
     assert loss == pytest.approx((weights * nll).mean() + penalty, rel=1e-5)
     assert accuracy == pytest.approx((logits.argmax(1) == labels).mean())
     before = model.evaluate(x, labels, verbose=0)[0]
@@ -129,7 +135,9 @@ def trained():
 def test_labels_and_weights_may_be_columns(trained):
     x, labels, weights = draw(batch=4), np.arange(4) % CLASSES, np.linspace(0, 2, 4)
     expected = trained.evaluate(x, labels, sample_weight=weights, verbose=0)
-    found = trained.evaluate(x, labels[:, None], sample_weight=weights[:, None], verbose=0)
+    found = trained.evaluate(
+        x, labels[:, None], sample_weight=weights[:, None], verbose=0
+    )
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -140,7 +148,11 @@ def test_labels_and_weights_may_be_columns(trained):
         (np.zeros((4, 4)), None, r"`y` must be integer labels of shape \[B\]"),
         ([0, 0, 0, CLASSES], None, f"`y` must be in .0, {CLASSES}., an integer label"),
         ([0, 0, 0, -1], None, f"`y` must be in .0, {CLASSES}., an integer label"),
-        ([0, 0, 0, 0], np.ones((4, 4)), r"`sample_weight` must be weights of shape \[B\]"),
+        (
+            [0, 0, 0, 0],
+            np.ones((4, 4)),
+            r"`sample_weight` must be weights of shape \[B\]",
+        ),
     ],
 )
 def test_labels_and_weights_are_one_a_sequence(labels, weights, message, trained):
@@ -180,8 +192,12 @@ def test_bad_arguments_are_named(arguments, message):
 
 def test_sequences_of_another_length_than_the_permutation_are_refused():
     model = make(permutation=ORDER)
-    with pytest.raises(ValueError, match="as the permutation, 8. Received: sequences with 7 steps"):
+    with pytest.raises(
+        ValueError, match="as the permutation, 8. Received: sequences with 7 steps"
+    ):
         model(draw(steps=7))
-    unknown = tf.function(model, input_signature=[tf.TensorSpec([None, None, CHANNELS], "float64")])
+    unknown = tf.function(
+        model, input_signature=[tf.TensorSpec([None, None, CHANNELS], "float64")]
+    )
     with pytest.raises(tf.errors.InvalidArgumentError):
         unknown(draw(steps=9))

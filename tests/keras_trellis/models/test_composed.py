@@ -56,7 +56,9 @@ def test_it_writes_what_it_scores_best(trained):
 def test_it_reads_on_from_a_state_and_from_a_cache(trained):
     model, _ = trained
     whole, _ = model.score(IDS, TARGETS)
-    first, cache = model.score(IDS[:, :2], TARGETS[:, :2], cache=model.get_initial_cache(B))
+    first, cache = model.score(
+        IDS[:, :2], TARGETS[:, :2], cache=model.get_initial_cache(B)
+    )
     second, _ = model.score(IDS[:, 2:], TARGETS[:, 2:], cache=cache)
     np.testing.assert_allclose(tf.concat([first, second], 1), whole, atol=1e-3)
     _, state = model.score(IDS, TARGETS)
@@ -80,7 +82,9 @@ def test_a_model_sets_what_its_layer_returns():
     layer = TrellisLayer(E, 2, return_sequences=True)
     TrellisClassifier(3, layer)
     assert not layer.return_sequences
-    assert isinstance(TrellisClassifier(3, [keras.layers.GRU(E)] * 1).trellis, RecurrentLayer)
+    assert isinstance(
+        TrellisClassifier(3, [keras.layers.GRU(E)] * 1).trellis, RecurrentLayer
+    )
 
 
 def test_the_activity_regularizer_of_the_layer_counts_in_the_loss():
@@ -89,7 +93,8 @@ def test_the_activity_regularizer_of_the_layer_counts_in_the_loss():
     model = TrellisLM(V, layer, embedding_units=E)
     model.compile()
     terms, _ = model.loss_terms(IDS, TARGETS)
-    penalty = sum(map(regularizer, layer(model.embedding(IDS)))) / B  # of the outputs and the state
+    # Of the outputs and the state.
+    penalty = sum(map(regularizer, layer(model.embedding(IDS)))) / B
     assert penalty > 1e-4
     loss = model.evaluate(IDS, TARGETS, batch_size=B, verbose=0)
     assert loss == pytest.approx(float(sum(terms) + penalty), rel=1e-5)
@@ -147,8 +152,14 @@ def test_a_layer_of_a_users_own():
     [
         (keras.layers.Dense(E), "`trellis` must be a sequence layer.*<Dense"),
         ("lstm", "`trellis` must be a sequence layer.*'lstm'"),
-        (TrellisLayer(E, 2, stateful=True), "`stateful` of the layer must be False in a lang.*'tr"),
-        (TrellisLayer(E, 2, go_backwards=True), "`go_backwards` of the layer must be False"),
+        (
+            TrellisLayer(E, 2, stateful=True),
+            "`stateful` of the layer must be False in a lang.*'tr",
+        ),
+        (
+            TrellisLayer(E, 2, go_backwards=True),
+            "`go_backwards` of the layer must be False",
+        ),
         (keras.layers.LSTM(E, zero_output_for_mask=True), "zero_output_for_mask=False"),
         (TrellisLayer(E + 1, 2), f"output_units={E + 1}, embedding_units={E}"),
     ],
@@ -163,7 +174,10 @@ def test_bad_layers(model, layer, message):
     [
         (EquilibriumTrellisLayer(E), "`auxiliary_every` must be None.*Equilibrium"),
         (keras.layers.LSTM(E), "`auxiliary_every` must be None.*RecurrentLayer"),
-        (Mean(), r"outputs of inner levels.*Received: auxiliary_weight=0.1, trellis=<Mean"),
+        (
+            Mean(),
+            r"outputs of inner levels.*Received: auxiliary_weight=0.1, trellis=<Mean",
+        ),
     ],
 )
 def test_a_layer_without_inner_levels_has_no_auxiliary_loss(layer, message):

@@ -39,16 +39,22 @@ def filtered_by_numpy(log_probs, top_k, top_p):
 @hypothesis.settings(max_examples=60)
 def test_filters_against_numpy(seed, top_k, top_p):
     log_probs = log_probs_of(1, seed)
-    actual = generation.filter_log_probs(tf.constant(log_probs), top_k=top_k, top_p=top_p)
+    actual = generation.filter_log_probs(
+        tf.constant(log_probs), top_k=top_k, top_p=top_p
+    )
     expected = filtered_by_numpy(log_probs[0], top_k, top_p)
     np.testing.assert_array_equal(actual[0], expected)
 
 
 def test_filters_row_by_row():
     log_probs = log_probs_of(3)
-    actual = generation.filter_log_probs(log_probs, top_k=[1, 3, V], top_p=[1.0, 0.6, 0.9])
+    actual = generation.filter_log_probs(
+        log_probs, top_k=[1, 3, V], top_p=[1.0, 0.6, 0.9]
+    )
     for row, (k, p) in enumerate([(1, 1.0), (3, 0.6), (V, 0.9)]):
-        np.testing.assert_array_equal(actual[row], filtered_by_numpy(log_probs[row], k, p))
+        np.testing.assert_array_equal(
+            actual[row], filtered_by_numpy(log_probs[row], k, p)
+        )
 
 
 def test_equals_are_kept_together():
@@ -62,10 +68,14 @@ def test_draws_follow_the_distribution():
     @tf.function
     def draw():
         tiled = tf.tile(tf.constant(log_probs, tf.float32), [rows, 1])
-        return generation.sample(tiled, generation.row_seeds(5, rows), 0, temperature=0.7)
+        return generation.sample(
+            tiled, generation.row_seeds(5, rows), 0, temperature=0.7
+        )
 
     expected = np.exp(log_probs[0] / 0.7) / np.exp(log_probs[0] / 0.7).sum()
-    np.testing.assert_allclose(np.bincount(draw(), minlength=V) / rows, expected, atol=0.03)
+    np.testing.assert_allclose(
+        np.bincount(draw(), minlength=V) / rows, expected, atol=0.03
+    )
 
 
 def test_a_draw_is_a_function_of_seed_and_step():
@@ -73,7 +83,9 @@ def test_a_draw_is_a_function_of_seed_and_step():
     seeds = generation.row_seeds(3, 4)
 
     def draw(rows, step):
-        return generation.sample(tf.gather(log_probs, rows), tf.gather(seeds, rows), step)
+        return generation.sample(
+            tf.gather(log_probs, rows), tf.gather(seeds, rows), step
+        )
 
     many = [draw([0, 1, 2, 3], step) for step in range(4)]
     compiled = [
@@ -99,13 +111,17 @@ def test_temperature_zero_is_greedy_row_by_row():
     log_probs = tf.constant(log_probs_of(50), tf.float32)
     seeds = generation.row_seeds(1, 50)
     temperature = [0.0, 5.0] * 25
-    drawn = generation.sample(log_probs, seeds, 0, temperature=temperature, top_k=V, top_p=0.99)
+    drawn = generation.sample(
+        log_probs, seeds, 0, temperature=temperature, top_k=V, top_p=0.99
+    )
     best = np.argmax(log_probs, -1)
     np.testing.assert_array_equal(drawn[::2], best[::2])
     assert (drawn.numpy()[1::2] != best[1::2]).any()
 
 
-@pytest.mark.parametrize("filters", [{}, {"temperature": 0.0}, {"top_k": 3, "top_p": 0.6}])
+@pytest.mark.parametrize(
+    "filters", [{}, {"temperature": 0.0}, {"top_k": 3, "top_p": 0.6}]
+)
 @pytest.mark.parametrize("forbidden", [[1, 4], [[0, -1], [5, 2], [1, 1], [-2, -1]]])
 def test_what_is_forbidden_counts_as_nothing(filters, forbidden):
     log_probs, seeds = log_probs_of(4).astype("float32"), generation.row_seeds(9, 4)
@@ -120,7 +136,9 @@ def test_what_is_forbidden_counts_as_nothing(filters, forbidden):
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 0.7, 1e6])
-def test_what_is_forbidden_is_never_drawn_and_the_others_keep_their_proportions(temperature):
+def test_what_is_forbidden_is_never_drawn_and_the_others_keep_their_proportions(
+    temperature,
+):
     log_probs, rows = log_probs_of(1)[0].astype("float64"), 4_000
     forbidden = [int(log_probs.argmax()), 0]
 
@@ -140,11 +158,17 @@ def test_what_is_forbidden_is_never_drawn_and_the_others_keep_their_proportions(
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_row_seeds(dtype):
-    np.testing.assert_array_equal(generation.row_seeds(7, 5)[:3], generation.row_seeds(7, 3))
-    assert not np.array_equal(generation.row_seeds(None, 3), generation.row_seeds(None, 3))
+    np.testing.assert_array_equal(
+        generation.row_seeds(7, 5)[:3], generation.row_seeds(7, 3)
+    )
+    assert not np.array_equal(
+        generation.row_seeds(None, 3), generation.row_seeds(None, 3)
+    )
     for extreme in (-1, 2**63, 2**70):
         assert generation.row_seeds(extreme, 2).shape == (2, 2)
-    with pytest.raises(ValueError, match="`seed` must be None or an integer. Received: seed='a'"):
+    with pytest.raises(
+        ValueError, match="`seed` must be None or an integer. Received: seed='a'"
+    ):
         generation.row_seeds("a", 2)
     with tf.device("CPU:0"):
         log_probs = tf.cast(log_probs_of(2), dtype)
@@ -174,9 +198,12 @@ def test_tokens_are_fed_back(steps):
 
 def test_a_stop_token_fills_its_row():
     ids, lengths, cache = run([0, 3, 4], 6, stop_token_ids=[4, 2])
-    np.testing.assert_array_equal(ids, [[0, 1, 2, 2, 2, 2], [3, 4, 4, 4, 4, 4], [4] * 6])
+    np.testing.assert_array_equal(
+        ids, [[0, 1, 2, 2, 2, 2], [3, 4, 4, 4, 4, 4], [4] * 6]
+    )
     np.testing.assert_array_equal(lengths, [3, 2, 1])
-    np.testing.assert_array_equal(cache, [2, 1, 0])  # what a row has read, its last token apart
+    # What a row has read, its last token apart.
+    np.testing.assert_array_equal(cache, [2, 1, 0])
 
 
 def test_the_loop_ends_when_every_row_has():
@@ -207,7 +234,9 @@ def test_draws_numbered_by_position_go_on_in_another_call():
 
     def draw(token, cache, steps):
         log_probs, cache = step(token, cache)
-        return generation.generate(step, log_probs, cache, steps=steps, seeds=seeds, first=cache)
+        return generation.generate(
+            step, log_probs, cache, steps=steps, seeds=seeds, first=cache
+        )
 
     whole, *_ = draw(tf.constant([1, 2]), tf.constant([0, 3]), 9)
     first, _, cache = draw(tf.constant([1, 2]), tf.constant([0, 3]), 4)
@@ -239,7 +268,8 @@ def test_what_is_forbidden_row_by_row(jit_compile):
     forbidden = [[-1, -1], [free[1, 0], free[1, 1]], [-1, free[2, 5]]]
     drawn = draw(tf.constant(forbidden)).numpy()
     np.testing.assert_array_equal(drawn[0], free[0])
-    before = free[2].tolist().index(forbidden[2][1])  # until then nothing is forbidden of it
+    # Until then nothing is forbidden of it.
+    before = free[2].tolist().index(forbidden[2][1])
     np.testing.assert_array_equal(drawn[2, :before], free[2, :before])
     for row in (1, 2):
         assert not np.isin(drawn[row], forbidden[row]).any()
@@ -269,4 +299,6 @@ def test_prompts_of_several_lengths_share_a_graph():
     model = TrellisLM(V, layer, embedding_units=3)
     for length in (1, 2, 3):
         prompt = np.ones([2, length], int)
-        np.testing.assert_array_equal(model.generate(prompt, 5, seed=1)[:, :length], prompt)
+        np.testing.assert_array_equal(
+            model.generate(prompt, 5, seed=1)[:, :length], prompt
+        )

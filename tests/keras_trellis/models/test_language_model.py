@@ -105,7 +105,9 @@ def test_loss_terms_against_numpy(discard):
     expected = keras_trellis.models.language_model.LossTerms(
         prediction=nll_of(outputs @ table.T + bias, targets).mean(),
         auxiliary=0.3
-        * sum(nll_of(auxiliary[:, i] @ table.T + bias, targets).mean() for i in range(2)),
+        * sum(
+            nll_of(auxiliary[:, i] @ table.T + bias, targets).mean() for i in range(2)
+        ),
         activation=2.0 * np.mean(np.square(outputs)),
         temporal=1.0 * np.mean(np.square(np.diff(outputs, axis=1))),
     )
@@ -124,7 +126,9 @@ def test_weights_and_masks_choose_the_scored_positions():
         terms, _ = model.loss_terms(IDS, padded, **arguments)
         np.testing.assert_allclose(terms, expected, rtol=1e-12)
     terms, _ = model.loss_terms(IDS, TARGETS, sample_weight=[1, 0, 0])
-    np.testing.assert_allclose(terms, model.loss_terms(IDS[:1], TARGETS[:1])[0], rtol=1e-12)
+    np.testing.assert_allclose(
+        terms, model.loss_terms(IDS[:1], TARGETS[:1])[0], rtol=1e-12
+    )
     terms, _ = model.loss_terms(IDS, TARGETS, sample_weight=np.zeros((B, T)))
     np.testing.assert_array_equal(terms, 0)
 
@@ -134,7 +138,9 @@ def test_every_term_is_a_weighted_mean():
     weights = np.array([0.5, 1.0, 0.25])
     rows = [model.loss_terms(IDS[b : b + 1], TARGETS[b : b + 1])[0] for b in range(B)]
     terms, _ = model.loss_terms(IDS, TARGETS, sample_weight=weights)
-    np.testing.assert_allclose(terms, weights @ np.array(rows) / weights.sum(), rtol=1e-12)
+    np.testing.assert_allclose(
+        terms, weights @ np.array(rows) / weights.sum(), rtol=1e-12
+    )
 
 
 def test_masks_of_integers():
@@ -168,9 +174,13 @@ def test_no_gradient_reaches_an_untrained_input():
     for untrained in (None, V - 1, -1):
         model = make(untrained_input_id=untrained, dtype="float64")
         with tf.GradientTape() as tape:
-            embedded = tf.reduce_sum(model.trellis(passes.embed(model, tf.constant(ids)))[0])
+            embedded = tf.reduce_sum(
+                model.trellis(passes.embed(model, tf.constant(ids)))[0]
+            )
         gradients.append(
-            tf.convert_to_tensor(tape.gradient(embedded, model.embedding.embeddings.value))
+            tf.convert_to_tensor(
+                tape.gradient(embedded, model.embedding.embeddings.value)
+            )
         )
     assert np.any(gradients[0][V - 1] != 0) and np.all(gradients[1][V - 1] == 0)
     np.testing.assert_array_equal(gradients[0][2], gradients[1][2])
@@ -180,8 +190,12 @@ def test_no_gradient_reaches_an_untrained_input():
 # Heads
 
 HEADS = {
-    "mixture": lambda **arguments: keras_trellis.heads.MixtureOfSoftmaxes(3, **arguments),
-    "adaptive": lambda **arguments: keras_trellis.heads.AdaptiveSoftmax((4, 7), **arguments),
+    "mixture": lambda **arguments: keras_trellis.heads.MixtureOfSoftmaxes(
+        3, **arguments
+    ),
+    "adaptive": lambda **arguments: keras_trellis.heads.AdaptiveSoftmax(
+        (4, 7), **arguments
+    ),
 }
 
 
@@ -192,10 +206,14 @@ def test_loss_terms_of_a_head_against_its_distribution(head):
     outputs, _, auxiliary = model.trellis.propagate(
         model.embedding(IDS), auxiliary_every=2, discard=2
     )
-    log_probs, of_levels = (model.head.log_probs(each, table) for each in (outputs, auxiliary))
+    log_probs, of_levels = (
+        model.head.log_probs(each, table) for each in (outputs, auxiliary)
+    )
     terms, _ = model.loss_terms(IDS, TARGETS, discard=2)
     np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1)
-    np.testing.assert_allclose(terms.prediction, nll_of(log_probs, TARGETS[:, 2:]).mean())
+    np.testing.assert_allclose(
+        terms.prediction, nll_of(log_probs, TARGETS[:, 2:]).mean()
+    )
     expected = sum(nll_of(of_levels[:, i], TARGETS[:, 2:]).mean() for i in range(2))
     np.testing.assert_allclose(terms.auxiliary, 0.3 * expected)
 
@@ -205,7 +223,9 @@ def test_greedy_generation_with_a_head_equals_recomputing_the_whole_text(head):
     model = make(head=HEADS[head](dtype="float64"))
     text = IDS
     for _ in range(6):
-        text = np.concatenate([text, np.argmax(model(text)[:, -1], -1)[:, None]], axis=1)
+        text = np.concatenate(
+            [text, np.argmax(model(text)[:, -1], -1)[:, None]], axis=1
+        )
     np.testing.assert_array_equal(model.generate(IDS, T + 6, temperature=0), text)
 
 
@@ -214,7 +234,9 @@ def test_fit_with_a_head_learns_alike_with_and_without_xla(head):
     arguments = {"latent_dropout": 0.2, "seed": 5} if head == "mixture" else {}
     losses = []
     for jit_compile in (False, True):
-        model = make(head=HEADS[head](dtype="float64", **arguments), seed=3, **WHOLE_LOSS)
+        model = make(
+            head=HEADS[head](dtype="float64", **arguments), seed=3, **WHOLE_LOSS
+        )
         model.compile(keras.optimizers.SGD(0.1), jit_compile=jit_compile)
         history = model.fit(IDS, TARGETS, epochs=3, verbose=0, shuffle=False).history
         losses.append(history["loss"])
@@ -233,9 +255,13 @@ def test_a_mixture_takes_features_of_any_size():
 def test_embedding_dropout_drops_whole_words_of_the_batch():
     model = make(embedding_dropout=0.5, seed=3)
     ids = np.tile(np.arange(V), (2, 2))
-    embedded = np.asarray(passes.embed(model, tf.constant(ids), training=True)).reshape(4, V, E)
+    embedded = np.asarray(passes.embed(model, tf.constant(ids), training=True)).reshape(
+        4, V, E
+    )
     table = model.embedding.embeddings.numpy()
-    np.testing.assert_array_equal(embedded, np.broadcast_to(embedded[0], embedded.shape))
+    np.testing.assert_array_equal(
+        embedded, np.broadcast_to(embedded[0], embedded.shape)
+    )
     kept = np.any(embedded[0] != 0, axis=-1)
     assert 0 < kept.sum() < V
     np.testing.assert_allclose(embedded[0][kept], 2 * table[kept])
@@ -248,7 +274,9 @@ def test_output_dropout_is_variational():
         model, tf.constant(IDS), training=True, auxiliary_every=2
     )
     masks = np.asarray(dropped / raw)
-    np.testing.assert_allclose(masks, np.broadcast_to(masks[:, :1], masks.shape), atol=1e-12)
+    np.testing.assert_allclose(
+        masks, np.broadcast_to(masks[:, :1], masks.shape), atol=1e-12
+    )
     kept = [masks[:, 0], *np.moveaxis(np.asarray(auxiliary != 0)[:, :, 0] * 2.0, 1, 0)]
     kept = np.round(np.concatenate(kept))
     assert set(np.unique(kept)) == {0.0, 2.0} and len(np.unique(kept, axis=0)) > B
@@ -260,7 +288,9 @@ def test_dropout_is_for_training_and_follows_the_seed():
     models = [make(**DROPOUTS, **WHOLE_LOSS, seed=seed) for seed in (1, 1, 2)]
     for model, source in zip(models[1:], models[:-1], strict=True):
         model.set_weights(source.get_weights())
-    first, same, other = [sum(m.loss_terms(IDS, TARGETS, training=True)[0]) for m in models]
+    first, same, other = [
+        sum(m.loss_terms(IDS, TARGETS, training=True)[0]) for m in models
+    ]
     assert first == same != other
     assert sum(models[0].loss_terms(IDS, TARGETS, training=True)[0]) != first
     for model in models[1:]:
@@ -277,7 +307,9 @@ def test_chunks_scored_through_the_cache_equal_one_pass(cuts, kernel_size):
     whole, _ = model.score(IDS, TARGETS)
     cache, parts = model.get_initial_cache(B), []
     for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), T], strict=True):
-        nll, cache = model.score(IDS[:, start:stop], TARGETS[:, start:stop], cache=cache)
+        nll, cache = model.score(
+            IDS[:, start:stop], TARGETS[:, start:stop], cache=cache
+        )
         parts.append(nll)
     np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-12)
     np.testing.assert_allclose(whole, nll_of(model(IDS), TARGETS), atol=1e-12)
@@ -293,7 +325,9 @@ def test_score_carries_the_state():
     assert len(model.get_initial_state(B)) == len(state) == 2
 
 
-@hypothesis.given(lengths=st.lists(st.integers(0, T), min_size=B, max_size=B), left=st.booleans())
+@hypothesis.given(
+    lengths=st.lists(st.integers(0, T), min_size=B, max_size=B), left=st.booleans()
+)
 @hypothesis.settings(max_examples=8)
 def test_a_padded_row_equals_the_row_alone(lengths, left):
     model = make()
@@ -306,9 +340,14 @@ def test_a_padded_row_equals_the_row_alone(lengths, left):
     np.testing.assert_allclose(by_state, nll, atol=1e-12)
     assert np.all(np.asarray(nll)[~mask] == 0)
     for row in filter(lambda row: mask[row].any(), range(B)):
-        alone_ids, alone_targets = IDS[row, mask[row]][None], TARGETS[row, mask[row]][None]
+        alone_ids, alone_targets = (
+            IDS[row, mask[row]][None],
+            TARGETS[row, mask[row]][None],
+        )
         expected = nll_of(model(alone_ids), alone_targets)[0]
-        np.testing.assert_allclose(np.asarray(nll)[row, mask[row]], expected, atol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(nll)[row, mask[row]], expected, atol=1e-12
+        )
         last = log_softmax(model(alone_ids))[0, -1]
         np.testing.assert_allclose(log_probs[row], last, atol=1e-12)
     np.testing.assert_array_equal(cache.steps, lengths)
@@ -328,9 +367,13 @@ def test_chunks_of_features_are_what_the_head_is_given():
     model = make()
     first, cache = model.stream(IDS[:, :3], model.get_initial_cache(B))
     second, _ = model.stream(IDS[:, 3:], cache)
-    logits = model.head.logits(tf.concat([first, second], 1), model.embedding.embeddings)
+    logits = model.head.logits(
+        tf.concat([first, second], 1), model.embedding.embeddings
+    )
     np.testing.assert_allclose(logits, model(IDS), atol=1e-12)
-    with pytest.raises(ValueError, match="`ids` must be integers. Received: .* float64"):
+    with pytest.raises(
+        ValueError, match="`ids` must be integers. Received: .* float64"
+    ):
         model.stream(IDS.astype("float64"), cache)
 
 
@@ -341,7 +384,9 @@ def test_greedy_generation_equals_recomputing_the_whole_text():
     model = make()
     text = IDS
     for _ in range(12):
-        text = np.concatenate([text, np.argmax(model(text)[:, -1], -1)[:, None]], axis=1)
+        text = np.concatenate(
+            [text, np.argmax(model(text)[:, -1], -1)[:, None]], axis=1
+        )
     generated = model.generate(IDS, T + 12, temperature=0)
     np.testing.assert_array_equal(generated, text)
     assert generated.dtype == tf.int32 and IDS.dtype == np.int64
@@ -354,7 +399,9 @@ def test_generation_follows_the_seed_and_no_neighbour():
     arguments = {"max_length": T + 20, "temperature": 1.5, "top_k": 9, "top_p": 0.95}
     text = model.generate(IDS, seed=4, **arguments)
     np.testing.assert_array_equal(model.generate(IDS, seed=4, **arguments), text)
-    np.testing.assert_array_equal(model.generate(IDS[:1], seed=4, **arguments), text[:1])
+    np.testing.assert_array_equal(
+        model.generate(IDS[:1], seed=4, **arguments), text[:1]
+    )
     assert np.any(model.generate(IDS, seed=5, **arguments) != text)
     assert np.any(model.generate(IDS, **arguments) != model.generate(IDS, **arguments))
     same = np.tile(IDS[:1], (2, 1))
@@ -387,7 +434,9 @@ def test_stop_tokens_of_any_kind(kind, random_model):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("none", [None, (), [], np.array([]), tf.constant([], tf.int32)])
+@pytest.mark.parametrize(
+    "none", [None, (), [], np.array([]), tf.constant([], tf.int32)]
+)
 def test_no_stop_tokens(none, random_model):
     np.testing.assert_array_equal(
         random_model.generate(IDS, T + 3, seed=1, stop_token_ids=none),
@@ -405,7 +454,9 @@ def test_two_stop_tokens_in_an_array(random_model):
 
 
 def test_a_prompt_of_bytes_does_not_wrap_what_is_drawn():
-    model = keras_trellis.TrellisLM(300, keras_trellis.TrellisLayer(4, 1), embedding_units=4)
+    model = keras_trellis.TrellisLM(
+        300, keras_trellis.TrellisLayer(4, 1), embedding_units=4
+    )
     model.head.bias.assign(np.arange(300.0))  # the last word is the likeliest by far
     for dtype in ("uint8", "int64"):
         prompt = np.array([[1, 255]], dtype)
@@ -420,7 +471,9 @@ def test_ids_of_any_width_are_alike(random_model):
         found, _ = random_model.score(IDS.astype(dtype), TARGETS.astype(dtype))
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(ValueError, match="`ids` must be in .* to 4294967296"):
-        random_model.score(np.where(IDS == IDS[0, 0], 2**32, 0).astype("uint64"), TARGETS)
+        random_model.score(
+            np.where(IDS == IDS[0, 0], 2**32, 0).astype("uint64"), TARGETS
+        )
 
 
 def test_generation_in_a_function_of_ones_own(random_model):
@@ -441,7 +494,10 @@ def test_generation_in_a_function_of_ones_own(random_model):
     np.testing.assert_array_equal(text, full)
     assert stripped.shape == (B, 0)
     for ids, message in (
-        (draw_text(steps=T + 5)[0], "`max_length` must be .* max_length=11, a prompt of.*12"),
+        (
+            draw_text(steps=T + 5)[0],
+            "`max_length` must be .* max_length=11, a prompt of.*12",
+        ),
         (IDS[:, :0], "`max_length` must be .* at least 1"),
         (IDS + V, r"`ids` must be in \[0, 13\), the vocabulary"),
     ):
@@ -482,7 +538,11 @@ def test_nothing_to_generate():
         (IDS, {"forbidden_ids": [V]}, "`forbidden_ids`.*13"),
         (IDS, {"forbidden_ids": [-1]}, "`forbidden_ids`.*-1"),
         (IDS, {"forbidden_ids": [1.5]}, "`forbidden_ids`.*float32"),
-        (IDS, {"forbidden_ids": np.arange(V)}, "`forbidden_ids` must leave some.* all 13"),
+        (
+            IDS,
+            {"forbidden_ids": np.arange(V)},
+            "`forbidden_ids` must leave some.* all 13",
+        ),
         (IDS, {"seed": 1.5}, "`seed`.*1.5"),
         (IDS[:, :0], {}, r"`ids`.*\(3, 0\)"),
         (IDS[0], {}, r"`ids`.*\(7,\)"),
@@ -491,7 +551,11 @@ def test_nothing_to_generate():
         (IDS.astype("float32"), {}, "`ids` must be integers.*float32"),
         ([[]], {}, r"`ids` must .* at least one token.*\(1, 0\)"),
         ([[1, 2], [3]], {}, "`ids` must .* rows of one length.*3"),
-        (tf.ragged.constant([[1, 2], [3]]), {}, "`ids` must .* rows of one length.*RaggedTensor"),
+        (
+            tf.ragged.constant([[1, 2], [3]]),
+            {},
+            "`ids` must .* rows of one length.*RaggedTensor",
+        ),
     ],
 )
 def test_bad_requests(ids, arguments, message, random_model):
@@ -521,7 +585,9 @@ def test_fit_trains_the_whole_loss():
     expected = [
         variable - 0.2 * gradient
         for variable, gradient in zip(
-            model.get_weights(), tape.gradient(loss, model.trainable_variables), strict=True
+            model.get_weights(),
+            tape.gradient(loss, model.trainable_variables),
+            strict=True,
         )
     ]
     history = model.fit(IDS, TARGETS, epochs=1, shuffle=False, verbose=0).history
@@ -533,7 +599,9 @@ def test_fit_trains_the_whole_loss():
 def test_fit_learns_and_predicts():
     text = np.tile(np.arange(V), 4)[None].repeat(2, 0)
     layer = keras_trellis.TrellisLayer(16, 3)
-    model = keras_trellis.TrellisLM(V, layer, embedding_units=16, output_dropout=0.05, **WHOLE_LOSS)
+    model = keras_trellis.TrellisLM(
+        V, layer, embedding_units=16, output_dropout=0.05, **WHOLE_LOSS
+    )
     model.compile(keras.optimizers.Adam(0.02), metrics=["sparse_categorical_accuracy"])
     history = model.fit(text[:, :-1], text[:, 1:], epochs=60, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
@@ -613,7 +681,9 @@ def test_dropout_may_be_set_at_any_time(name):
     setattr(model, name, 0.5)
     dropped = model(IDS, training=True)
     assert np.abs(dropped - before).max() > 1e-3
-    np.testing.assert_array_equal(make(seed=1, **{name: 0.5})(IDS, training=True), dropped)
+    np.testing.assert_array_equal(
+        make(seed=1, **{name: 0.5})(IDS, training=True), dropped
+    )
     np.testing.assert_array_equal(model(IDS), before)
     with pytest.raises(ValueError, match=f"`{name}` must be"):
         setattr(model, name, 1.0)
@@ -621,7 +691,9 @@ def test_dropout_may_be_set_at_any_time(name):
 
 def test_config_and_file(tmp_path):
     """A saved model comes back in a process that has only imported the package."""
-    model = make(**DROPOUTS, **WHOLE_LOSS, dilation_rate=(1, 2), gate="gru", seed=7, name="mine")
+    model = make(
+        **DROPOUTS, **WHOLE_LOSS, dilation_rate=(1, 2), gate="gru", seed=7, name="mine"
+    )
     copy = keras_trellis.TrellisLM.from_config(model.get_config())
     assert copy.get_config() == model.get_config()
     model.compile(keras.optimizers.Adam(0.1))
@@ -688,7 +760,10 @@ def test_receptive_field():
         ({"embedding_dropout": 1.0}, "`embedding_dropout`.*1.0"),
         ({"output_dropout": -0.1}, "`output_dropout`.*-0.1"),
         ({"auxiliary_every": 0}, "`auxiliary_every`.*0"),
-        ({"auxiliary_every": DEPTH + 1, "auxiliary_weight": 0.1}, "`auxiliary_every`.*5"),
+        (
+            {"auxiliary_every": DEPTH + 1, "auxiliary_weight": 0.1},
+            "`auxiliary_every`.*5",
+        ),
         ({"auxiliary_weight": 0.1}, "`auxiliary_every`.*None"),
         ({"auxiliary_weight": -0.1, "auxiliary_every": 2}, "`auxiliary_weight`.*-0.1"),
         ({"activation_weight": -1}, "`activation_weight`.*-1"),
@@ -720,7 +795,8 @@ def test_bad_inputs():
 
 # Shapes and ids
 
-REFUSED = (ValueError, tf.errors.InvalidArgumentError)  # the latter where a graph did not know
+# The latter where a graph did not know.
+REFUSED = (ValueError, tf.errors.InvalidArgumentError)
 
 SLIPS = {
     "a step less": IDS[:, 1:],
@@ -735,7 +811,9 @@ SLIPS = {
 def test_targets_of_another_shape_are_refused(slip, trained):
     targets = SLIPS[slip]
     for call in (trained.fit, trained.evaluate):
-        with pytest.raises(REFUSED, match="`y` must be of the shape of `x`, the token after each"):
+        with pytest.raises(
+            REFUSED, match="`y` must be of the shape of `x`, the token after each"
+        ):
             call(IDS, targets, verbose=0)
     message = f"`targets` must be of the shape of `ids`.*of shape {re.escape(str(targets.shape))}"
     for call in (trained.score, trained.loss_terms):
@@ -746,19 +824,29 @@ def test_targets_of_another_shape_are_refused(slip, trained):
 
 
 def test_rows_of_targets_are_those_of_the_ids(trained):
-    with pytest.raises(ValueError, match=r"`targets` must be .* \(1, 7\) instead of \(3, 7\)"):
+    with pytest.raises(
+        ValueError, match=r"`targets` must be .* \(1, 7\) instead of \(3, 7\)"
+    ):
         trained.score(IDS, TARGETS[:1])
 
 
 def test_shapes_that_a_graph_does_not_know_are_checked_as_it_runs(random_model):
-    score = tf.function(lambda *given: random_model.score(*given)[0], input_signature=[UNKNOWN] * 2)
+    score = tf.function(
+        lambda *given: random_model.score(*given)[0], input_signature=[UNKNOWN] * 2
+    )
     np.testing.assert_allclose(score(IDS, TARGETS), random_model.score(IDS, TARGETS)[0])
     for targets in (IDS[:, 1:], TARGETS[:, :1], SLIPS["two steps more"], TARGETS[:1]):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="`targets` must be of the shape"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="`targets` must be of the shape"
+        ):
             score(IDS, targets)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"`ids` must be in \[0, 13\)"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"`ids` must be in \[0, 13\)"
+    ):
         score(IDS + V, TARGETS)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"`targets` must be in \[0, 13\)"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"`targets` must be in \[0, 13\)"
+    ):
         score(IDS, TARGETS - V)
 
 
@@ -768,7 +856,9 @@ def test_xla_refuses_other_shapes_and_has_nan_for_other_ids(random_model):
         input_signature=[UNKNOWN] * 2,
         jit_compile=True,
     )
-    np.testing.assert_allclose(score(IDS, TARGETS), random_model.score(IDS, TARGETS)[0], atol=1e-9)
+    np.testing.assert_allclose(
+        score(IDS, TARGETS), random_model.score(IDS, TARGETS)[0], atol=1e-9
+    )
     for targets in (IDS[:, 1:], TARGETS[:, :1]):
         with pytest.raises(tf.errors.OpError):
             score(IDS, targets)
@@ -784,7 +874,9 @@ def test_fit_on_batches_of_unknown_length(trained):
     batches = [(IDS, TARGETS), (IDS[:2, :5], TARGETS[:2, :5])]
     wrong = [*batches, (IDS, TARGETS[:, :1])]
     good, bad = (
-        tf.data.Dataset.from_generator(each.__iter__, output_signature=(UNKNOWN, UNKNOWN))
+        tf.data.Dataset.from_generator(
+            each.__iter__, output_signature=(UNKNOWN, UNKNOWN)
+        )
         for each in (batches, wrong)
     )
     assert trained.evaluate(good, verbose=0) > 0
@@ -802,7 +894,11 @@ def test_fit_on_batches_of_unknown_length(trained):
         (IDS[0], TARGETS[0], r"`x` must be of shape \[B, T\]"),
         (IDS + 0.5, TARGETS, "`x` must be integers"),
         (IDS, TARGETS + 0.5, "`y` must be integers"),
-        (tf.ragged.constant([[1, 2], [3]]), tf.ragged.constant([[1, 2], [3]]), "`x` must .*rows"),
+        (
+            tf.ragged.constant([[1, 2], [3]]),
+            tf.ragged.constant([[1, 2], [3]]),
+            "`x` must .*rows",
+        ),
     ],
 )
 def test_fit_names_what_is_wrong_as_the_user_wrote_it(ids, targets, message, trained):
@@ -818,7 +914,9 @@ def test_every_head_has_the_same_errors(head):
         model.score(IDS, np.where(TARGETS == TARGETS[0, 0], V, TARGETS))
     outputs, *_ = model.trellis(model.embedding(IDS))
     for targets in SLIPS.values():
-        with pytest.raises(ValueError, match="`targets` must be of the shape of `features`"):
+        with pytest.raises(
+            ValueError, match="`targets` must be of the shape of `features`"
+        ):
             model.head.nll(outputs, targets, model.embedding.embeddings)
 
 
@@ -834,14 +932,20 @@ def test_ids_are_tokens_wherever_they_enter(random_model):
     }
     for name, call in calls.items():
         for wrong in (V, -1):
-            with pytest.raises(ValueError, match=r"`ids` must be in \[0, 13\), the vocabulary"):
+            with pytest.raises(
+                ValueError, match=r"`ids` must be in \[0, 13\), the vocabulary"
+            ):
                 call(np.full((B, T), wrong))
         if name != "step":
-            with pytest.raises(ValueError, match=r"`ids` must be of shape \[B, T\].*\(7,\)"):
+            with pytest.raises(
+                ValueError, match=r"`ids` must be of shape \[B, T\].*\(7,\)"
+            ):
                 call(IDS[0])
     with pytest.raises(ValueError, match=r"`ids` must be of shape \[B\].*\(3, 7\)"):
         random_model.step(IDS, cache)
-    with pytest.raises(ValueError, match=r"`ids` must have at least one token.*\(3, 0\)"):
+    with pytest.raises(
+        ValueError, match=r"`ids` must have at least one token.*\(3, 0\)"
+    ):
         random_model.prefill(IDS[:, :0], cache)
 
 
@@ -852,20 +956,35 @@ def test_masks_have_the_shape_of_the_ids(random_model):
         with pytest.raises(ValueError, match="`mask` must be of the shape of `ids`"):
             random_model.prefill(IDS, random_model.get_initial_cache(B), mask=mask)
     masked = tf.function(
-        lambda mask: random_model.score(IDS, TARGETS, mask=mask), input_signature=[UNKNOWN]
+        lambda mask: random_model.score(IDS, TARGETS, mask=mask),
+        input_signature=[UNKNOWN],
     )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`mask` must be of the shape of"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`mask` must be of the shape of"
+    ):
         masked(np.ones((B, 1), "int64"))
 
 
 def test_weights_are_of_rows_or_positions(trained):
-    for weights in (np.ones(T), np.ones((B, T - 1)), np.ones((1, T)), np.ones((B, T, 1)), 1.0):
-        with pytest.raises(ValueError, match=r"`sample_weight` must be of shape \[B\], or of that"):
+    for weights in (
+        np.ones(T),
+        np.ones((B, T - 1)),
+        np.ones((1, T)),
+        np.ones((B, T, 1)),
+        1.0,
+    ):
+        with pytest.raises(
+            ValueError, match=r"`sample_weight` must be of shape \[B\], or of that"
+        ):
             trained.loss_terms(IDS, TARGETS, sample_weight=weights)
     of_rows = np.array([0.5, 1.0, 0.25])
     of_positions = np.tile(of_rows[:, None], T)
     expected = trained.evaluate(IDS, TARGETS, sample_weight=of_positions, verbose=0)
-    for weights in (of_rows, of_rows[:, None], of_positions):  # in one graph of unknown rank
+    for weights in (
+        of_rows,
+        of_rows[:, None],
+        of_positions,
+    ):  # in one graph of unknown rank
         found = trained.evaluate(IDS, TARGETS, sample_weight=weights, verbose=0)
         assert found == pytest.approx(expected, rel=1e-6)
     with pytest.raises(REFUSED, match=r"`sample_weight` must be of shape"):
@@ -886,10 +1005,14 @@ def test_a_model_that_does_not_train_says_so_and_evaluates():
 
 def test_a_head_belongs_to_one_model():
     head = keras_trellis.heads.TiedSoftmax(dtype="float64", name="mine")
-    with pytest.raises(ValueError, match="output_units"):  # a model that is not made has no head
+    with pytest.raises(
+        ValueError, match="output_units"
+    ):  # a model that is not made has no head
         make(head=head, output_units=E - 1)
     model = make(head=head)
-    with pytest.raises(ValueError, match="`head` must belong to one model.*head='mine'"):
+    with pytest.raises(
+        ValueError, match="`head` must belong to one model.*head='mine'"
+    ):
         make(head=head)
     copy = keras_trellis.TrellisLM.from_config(model.get_config())
     assert copy.head.bias is not model.head.bias

@@ -9,26 +9,33 @@ IDS = np.arange(8).reshape(2, 4)
 
 
 def test_a_language_model_takes_the_arguments_of_its_layer_for_one_release():
-    written = (
-        r"TrellisLM\(9, TrellisLayer\(4, depth=2, seed=1, recurrent_dropout=0.1, output_units=3\)"
-    )
+    layer = "4, depth=2, seed=1, recurrent_dropout=0.1, output_units=3"
+    written = rf"TrellisLM\(9, TrellisLayer\({layer}\)"
     with pytest.warns(DeprecationWarning, match=written) as warned:
         old = TrellisLM(9, 4, depth=2, embedding_units=3, recurrent_dropout=0.1, seed=1)
     assert warned[0].filename == __file__
-    layer = TrellisLayer(4, depth=2, recurrent_dropout=0.1, output_units=3, seed=1, name="trellis")
+    layer = TrellisLayer(
+        4, depth=2, recurrent_dropout=0.1, output_units=3, seed=1, name="trellis"
+    )
     new = TrellisLM(9, layer, embedding_units=3, seed=1)
     assert old.get_config() | {"name": ""} == new.get_config() | {"name": ""}
 
 
 @pytest.mark.parametrize(
-    "arguments", [((9, 4, 2), {}), ((9,), {"units": 4, "depth": 2}), ((9, 4), {"depth": 2})]
+    "arguments",
+    [((9, 4, 2), {}), ((9,), {"units": 4, "depth": 2}), ((9, 4), {"depth": 2})],
 )
 def test_a_classifier_takes_the_arguments_of_its_layer_for_one_release(arguments):
     positional, named = arguments
     with pytest.warns(DeprecationWarning, match="TrellisClassifier"):
         model = TrellisClassifier(*positional, **named, output_units=3, dropout=0.2)
-    assert (model.trellis.units, model.trellis.depth, model.trellis.output_units) == (4, 2, 3)
-    assert (model.dropout, model.trellis.dropout) == (0.2, 0)  # it drops elements of the input
+    assert (model.trellis.units, model.trellis.depth, model.trellis.output_units) == (
+        4,
+        2,
+        3,
+    )
+    # It drops elements of the input.
+    assert (model.dropout, model.trellis.dropout) == (0.2, 0)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -40,7 +47,10 @@ def test_sizes_that_follow_others_and_errors_of_the_old_call():
         ({"output_units": 2}, "output_units=2, embedding_units=3"),
         ({"dropout": 1.2}, "`dropout`.*1.2"),
         ({"activation": "relu"}, "`activation` .* belongs to the gate"),
-        ({"return_state": False}, "`return_state` is an argument of TrellisLayer that a model"),
+        (
+            {"return_state": False},
+            "`return_state` is an argument of TrellisLayer that a model",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             TrellisLM(9, 4, 2, **{"embedding_units": 3, **arguments})

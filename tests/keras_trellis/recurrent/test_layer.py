@@ -43,7 +43,9 @@ def test_it_is_the_layer_of_keras(kind, mask):
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     last = make(inner, return_sequences=False, return_state=False)
-    np.testing.assert_allclose(last(X, mask=mask), last_outputs(inner(X, mask=mask)[0]), atol=1e-6)
+    np.testing.assert_allclose(
+        last(X, mask=mask), last_outputs(inner(X, mask=mask)[0]), atol=1e-6
+    )
 
 
 def last_outputs(outputs):
@@ -59,7 +61,11 @@ def test_a_stack_reads_the_outputs_of_the_layer_below():
     for one, other in zip((outputs, h, c, top), (above, *states, state), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert (layer.output_units, layer.receptive_field) == (4, None)
-    assert [each.shape for each in layer.get_initial_cache(2)] == [(2, 5), (2, 5), (2, 4)]
+    assert [each.shape for each in layer.get_initial_cache(2)] == [
+        (2, 5),
+        (2, 5),
+        (2, 4),
+    ]
 
 
 def test_dropout_is_that_of_the_layer():
@@ -79,7 +85,9 @@ def test_a_cell_whose_output_is_no_state_streams_exactly():
     expected, state = layer(X, mask=MASK)
     cache, chunks = layer.get_initial_cache(B), []
     for step in range(T):
-        chunk, cache = layer.stream(X[:, step : step + 1], cache, MASK[:, step : step + 1])
+        chunk, cache = layer.stream(
+            X[:, step : step + 1], cache, MASK[:, step : step + 1]
+        )
         chunks.append(chunk)
     np.testing.assert_allclose(tf.concat(chunks, 1), expected, atol=1e-6)
     np.testing.assert_allclose(cache[0], state, atol=1e-6)
@@ -108,7 +116,9 @@ def test_a_functional_model_knows_shapes_and_masks():
     assert (outputs.shape, state.shape) == ((None, None, 4), (None, 4))
     model = keras.Model(inputs, outputs)
     padded = np.where(MASK[..., None], X, 0)
-    np.testing.assert_allclose(model(padded), make_like(model)(X, mask=MASK)[0], atol=1e-6)
+    np.testing.assert_allclose(
+        model(padded), make_like(model)(X, mask=MASK)[0], atol=1e-6
+    )
 
 
 def make_like(model):
@@ -121,10 +131,18 @@ def make_like(model):
         ([], r"`layers` must be a keras.layers.LSTM.*Received: layers=\[\]"),
         (keras.layers.Dense(3), "`layers` must be a keras.layers.LSTM.*Dense"),
         (LSTM(3, stateful=True), "`layers` must have stateful=False.*LSTM"),
-        ([LSTM(3), GRU(3, go_backwards=True)], "`layers` must have go_backwards=False.*GRU"),
-        ([LSTM(3), GRU(3, dtype="float64")], "one dtype policy.*float32 and float64 of <GRU"),
         (
-            keras.layers.RNN([keras.layers.LSTMCell(2, dtype="float64")] * 2, dtype="float64"),
+            [LSTM(3), GRU(3, go_backwards=True)],
+            "`layers` must have go_backwards=False.*GRU",
+        ),
+        (
+            [LSTM(3), GRU(3, dtype="float64")],
+            "one dtype policy.*float32 and float64 of <GRU",
+        ),
+        (
+            keras.layers.RNN(
+                [keras.layers.LSTMCell(2, dtype="float64")] * 2, dtype="float64"
+            ),
             "one dtype policy.*float64 and float32 of <StackedRNNCells",
         ),
     ],
@@ -147,7 +165,11 @@ def test_backwards_it_is_the_layer_backwards():
 
 def test_bad_states_and_caches():
     layer = make(LSTM(4))
-    with pytest.raises(ValueError, match=r"`initial_state` must be 2 tensor.*\[3, 4\].*\[3, 4\]"):
+    with pytest.raises(
+        ValueError, match=r"`initial_state` must be 2 tensor.*\[3, 4\].*\[3, 4\]"
+    ):
         layer(X, initial_state=[np.zeros((B, 4))])
-    with pytest.raises(ValueError, match=r"`cache` must be what.*Received: tuple of shapes.*3, 5"):
+    with pytest.raises(
+        ValueError, match=r"`cache` must be what.*Received: tuple of shapes.*3, 5"
+    ):
         layer.stream(X, (np.zeros((B, 5)), np.zeros((B, 4))))

@@ -12,7 +12,9 @@ def clone(tmp_path, monkeypatch):
     """A clone of which the network and the model say where their zeros are."""
     folder = tmp_path / "TrellisNet"
     folder.mkdir()
-    (folder / "trellisnet.py").write_text("def zeros(tensor):\n    return tensor.cuda()\n")
+    (folder / "trellisnet.py").write_text(
+        "def zeros(tensor):\n    return tensor.cuda()\n"
+    )
     (folder / "stand_in.py").write_text("from trellisnet import zeros\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("trellisnet", "stand_in"):
@@ -27,9 +29,13 @@ def test_the_network_stays_where_it_is(clone):
 
 
 def test_what_is_no_clone_is_told(clone, tmp_path):
-    with pytest.raises(ValueError, match="it needs --reference_dir=DIR, a clone of https://github"):
+    with pytest.raises(
+        ValueError, match="it needs --reference_dir=DIR, a clone of https://github"
+    ):
         authors.load(None, "model")
-    with pytest.raises(ValueError, match="--reference_dir=.* has no TrellisNet/model.py"):
+    with pytest.raises(
+        ValueError, match="--reference_dir=.* has no TrellisNet/model.py"
+    ):
         authors.load(str(clone), "model")
 
 

@@ -17,7 +17,9 @@ LEGACY, ZIP = HERE / "testdata/legacy.pkl", HERE / "testdata/zip.pkl"
 
 @pytest.fixture
 def torch():
-    return pytest.importorskip("torch", reason="the extra `verify`, which the tests do without")
+    return pytest.importorskip(
+        "torch", reason="the extra `verify`, which the tests do without"
+    )
 
 
 @pytest.fixture
@@ -56,7 +58,9 @@ def test_what_torch_wrote(torch, path):
 def test_a_file_that_is_cut_short_is_refused_in_a_line(read, path):
     whole = path.read_bytes()
     for length in range(0, len(whole), 37):
-        with pytest.raises(ValueError, match="must be a state dict that torch saved") as error:
+        with pytest.raises(
+            ValueError, match="must be a state dict that torch saved"
+        ) as error:
             read(whole[:length])
         assert len(str(error.value).splitlines()) == 1
 
@@ -81,7 +85,10 @@ def test_what_is_no_file_of_torch_is_told(read, content, message):
         (lambda torch: [torch.zeros(1)], "it holds a list; expected a mapping"),
         (lambda torch: {1: torch.zeros(1)}, "keys are not all strings"),
         (lambda torch: {"a": 1}, "'a' is not a tensor of floating-point numbers"),
-        (lambda torch: {"a": torch.arange(3)}, "'a' is not a tensor of floating-point numbers"),
+        (
+            lambda torch: {"a": torch.arange(3)},
+            "'a' is not a tensor of floating-point numbers",
+        ),
     ],
 )
 def test_what_is_no_state_dict_is_told(torch, tmp_path, make, message):
@@ -102,12 +109,18 @@ class Call:
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize(
-    "call", [lambda path: Call(os.system, f"touch {path}"), lambda path: Call(open, str(path), "w")]
+    "call",
+    [
+        lambda path: Call(os.system, f"touch {path}"),
+        lambda path: Call(open, str(path), "w"),
+    ],
 )
 def test_no_pickled_call_is_made(torch, tmp_path, zipped, call):
     made, file = tmp_path / "made", tmp_path / "weights.pkl"
     torch.save({"a": call(made)}, file, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(ValueError, match="it refers to '[a-z_]+.[a-z]+', which is not run$"):
+    with pytest.raises(
+        ValueError, match="it refers to '[a-z_]+.[a-z]+', which is not run$"
+    ):
         read_state_dict(file)
     assert not made.exists()
     pickle.loads(pickle.dumps(call(made)))  # Python's own reader makes it
@@ -120,7 +133,9 @@ def test_a_whole_model_is_refused_with_what_to_do(torch, tmp_path, monkeypatch):
     network.__module__ = "model"
     monkeypatch.setitem(sys.modules, "model", package)
     torch.save(network(2, 3), tmp_path / "weights.pt")
-    with pytest.raises(ValueError, match="refers to 'model.TrellisNetModel'.*make a state dict"):
+    with pytest.raises(
+        ValueError, match="refers to 'model.TrellisNetModel'.*make a state dict"
+    ):
         read_state_dict(tmp_path / "weights.pt")
 
 

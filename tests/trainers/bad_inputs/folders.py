@@ -6,7 +6,15 @@
 
 import json
 
-from tests.trainers.bad_inputs.row import NO_FLAGS, TASKS, Row, fifo, folder, link, texts
+from tests.trainers.bad_inputs.row import (
+    NO_FLAGS,
+    TASKS,
+    Row,
+    fifo,
+    folder,
+    link,
+    texts,
+)
 from trainers.tasks import config as configs
 
 TRAIN = "--task=text --data_dir=text"

@@ -68,4 +68,6 @@ def link(target: str) -> Callable[[Path], None]:
 def texts(**files: str | bytes | Callable[[Path], None]) -> dict:
     """Returns the three files of `--task=text` in the folder `text`, some of them replaced."""
     good = "a b c d\n" * 160
-    return {f"text/{name}.txt": files.get(name, good) for name in ("train", "valid", "test")}
+    return {
+        f"text/{name}.txt": files.get(name, good) for name in ("train", "valid", "test")
+    }

@@ -10,7 +10,15 @@ import zipfile
 import numpy as np
 
 from tests.trainers.bad_inputs.images import mnist
-from tests.trainers.bad_inputs.row import LANGUAGE, NO_FLAGS, Row, fifo, folder, link, texts
+from tests.trainers.bad_inputs.row import (
+    LANGUAGE,
+    NO_FLAGS,
+    Row,
+    fifo,
+    folder,
+    link,
+    texts,
+)
 
 WORDS, UNITS, OUTPUTS = 6, 6, 4  # of the texts: a b c d, <eos> and <unk>
 DEPTH = "--config.model.depth=5 --config.model.dilation_rate=1,2"

@@ -83,10 +83,14 @@ def test_an_output_depends_on_the_receptive_field_alone(make):
     for place in (at + 1, at - layer.receptive_field, 0):
         changed = x.copy()
         changed[:, place] += 1
-        np.testing.assert_allclose(np.asarray(layer(changed))[:, at], expected[:, at], rtol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(layer(changed))[:, at], expected[:, at], rtol=1e-12
+        )
     changed = x.copy()
     changed[:, : at - layer.receptive_field + 2] += 1
-    assert not np.allclose(np.asarray(layer(changed))[:, at], expected[:, at], rtol=1e-12)
+    assert not np.allclose(
+        np.asarray(layer(changed))[:, at], expected[:, at], rtol=1e-12
+    )
 
 
 def test_the_outputs_are_those_of_the_published_equations():

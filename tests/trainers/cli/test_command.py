@@ -26,7 +26,10 @@ COMMANDS = sorted(
 
 def test_the_docs_list_every_status():
     text = (
-        (ROOT / "docs" / "trainers.md").read_text().split("## Exit statuses")[1].split("\n## ")[0]
+        (ROOT / "docs" / "trainers.md")
+        .read_text()
+        .split("## Exit statuses")[1]
+        .split("\n## ")[0]
     )
     told = [int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)]
     signals = [128 + number for number in (*stopping.NUMBERS, 13)]
@@ -39,7 +42,8 @@ def test_every_command_is_started_alike(path):
     (block,) = [
         node
         for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+        if isinstance(node, ast.If)
+        and ast.unparse(node.test) == "__name__ == '__main__'"
     ]
     assert ast.unparse(block.body[-1]).startswith("command.start(")
 
@@ -57,7 +61,9 @@ def test_every_command_is_started_alike(path):
         (tf.errors.UnavailableError(None, None, "what\n of gs://bucket"), 2),
         (tf.errors.ResourceExhaustedError(None, None, "what\nand a graph"), 2),
         (
-            tf.errors.ResourceExhaustedError(None, None, "A graph:\n OOM when allocating what\nit"),
+            tf.errors.ResourceExhaustedError(
+                None, None, "A graph:\n OOM when allocating what\nit"
+            ),
             2,
         ),
     ],
@@ -89,11 +95,17 @@ class Broken(io.StringIO):
     ("number", "status", "told"),
     [
         (errno.EPIPE, 141, ""),
-        (errno.ENOSPC, 4, "error: the output cannot be written ([Errno 28] No space left"),
+        (
+            errno.ENOSPC,
+            4,
+            "error: the output cannot be written ([Errno 28] No space left",
+        ),
         (errno.EIO, 4, "error: the output cannot be written ([Errno 5]"),
     ],
 )
-def test_an_output_that_cannot_be_written(monkeypatch, capsys, number, status, told, flush):
+def test_an_output_that_cannot_be_written(
+    monkeypatch, capsys, number, status, told, flush
+):
     monkeypatch.setattr(sys, "stdout", Broken(number))
     assert command.exit_status(["it"], lambda: print("text", flush=flush)) == status
     error = capsys.readouterr().err
@@ -127,7 +139,9 @@ command.start(lambda argv: command.exit_status(argv, lambda: {lines} and None), 
     ]
 
 
-@pytest.mark.parametrize("ending", ["raise AttributeError('it')", "raise ValueError('it')", "pass"])
+@pytest.mark.parametrize(
+    "ending", ["raise AttributeError('it')", "raise ValueError('it')", "pass"]
+)
 def test_a_signal_ends_a_command_whatever_becomes_of_its_exception(ending):
     """C code may make another one of it, or take it for the answer to a question."""
     program = f"""
@@ -151,5 +165,7 @@ command.start(lambda argv: command.exit_status(argv, work), flags.FLAGS)
 def said(error):
     """The lines that are not TensorFlow's, of the machine, on being imported."""
     return [
-        line for line in error.splitlines() if not re.match(r"WARNING: All log|[IWE]0000", line)
+        line
+        for line in error.splitlines()
+        if not re.match(r"WARNING: All log|[IWE]0000", line)
     ]

@@ -24,7 +24,13 @@ def environment(**values):
 
 
 def test_a_command_prints_what_it_runs_on_and_nothing_of_tensorflow_s_start():
-    line = [sys.executable, "-m", "trainers.verify", "--task=ptb", "--reference_dir=nowhere"]
+    line = [
+        sys.executable,
+        "-m",
+        "trainers.verify",
+        "--task=ptb",
+        "--reference_dir=nowhere",
+    ]
     # Another value than -1 hides no GPU, and has TensorFlow complain where there is none.
     visible = environment(CUDA_VISIBLE_DEVICES="0")
     done = subprocess.run(line, env=visible, capture_output=True, text=True, timeout=60)
@@ -38,7 +44,12 @@ def start(folder, body, **kwargs):
     """Starts a command with another module in TensorFlow's place."""
     (folder / "tensorflow.py").write_text(f"import os, sys, time\n{body}")
     path = environment(PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **kwargs}
+    pipes = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        **kwargs,
+    }
     return subprocess.Popen([sys.executable, "-m", "trainers.lm"], env=path, **pipes)
 
 
@@ -47,7 +58,9 @@ def written(*lines):
 
 
 def test_what_is_no_notice_is_shown_after_the_import(tmp_path):
-    body = written("before", *NOTICES, "after") + "print('a warning', file=sys.stderr)\n"
+    body = (
+        written("before", *NOTICES, "after") + "print('a warning', file=sys.stderr)\n"
+    )
     body += "class config:\n    list_physical_devices = lambda: " + written(*NOTICES)
     process = start(tmp_path, body)
     output, errors = process.communicate(timeout=60)
@@ -56,17 +69,23 @@ def test_what_is_no_notice_is_shown_after_the_import(tmp_path):
 
 
 def test_an_import_that_fails_shows_all(tmp_path):
-    process = start(tmp_path, written(*NOTICES) + "raise ImportError('no such library')")
+    process = start(
+        tmp_path, written(*NOTICES) + "raise ImportError('no such library')"
+    )
     output, errors = process.communicate(timeout=60)
     assert (output, process.returncode) == ("", 1)
-    assert errors.splitlines()[:3] == NOTICES and "ImportError: no such library" in errors
+    assert (
+        errors.splitlines()[:3] == NOTICES and "ImportError: no such library" in errors
+    )
 
 
 def test_an_import_that_crashes_says_where(tmp_path):
     process = start(tmp_path, "os.abort()")
     output, errors = process.communicate(timeout=60)
     assert (output, process.returncode) == ("", -signal.SIGABRT)
-    assert errors.startswith("Fatal Python error: Aborted") and "tensorflow.py" in errors
+    assert (
+        errors.startswith("Fatal Python error: Aborted") and "tensorflow.py" in errors
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

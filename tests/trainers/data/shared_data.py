@@ -9,7 +9,9 @@ import pathlib
 import pytest
 
 FOLDER = pathlib.Path(
-    os.environ.get("TRELLIS_DATA", pathlib.Path(__file__).parents[4] / "shared" / "data")
+    os.environ.get(
+        "TRELLIS_DATA", pathlib.Path(__file__).parents[4] / "shared" / "data"
+    )
 )
 
 

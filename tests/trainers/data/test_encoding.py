@@ -58,7 +58,9 @@ def test_encodes_once_and_maps_memory(tmp_path):
 
 def test_only_whole_folders_appear(tmp_path):
     seen = []
-    source = _Source(on_read=lambda: seen.extend((tmp_path / "encoded").glob("corpus-*")))
+    source = _Source(
+        on_read=lambda: seen.extend((tmp_path / "encoded").glob("corpus-*"))
+    )
     encoding.encoded(source, tmp_path)
     assert not seen
     assert sorted(path.name for path in _folder(tmp_path).iterdir()) == [
@@ -74,7 +76,9 @@ def test_text_at_fault_leaves_nothing(tmp_path):
 
 
 @given(
-    words=st.lists(st.sampled_from(["a", "bb", "ccc", "<unk>", "\n"]), min_size=8, max_size=60),
+    words=st.lists(
+        st.sampled_from(["a", "bb", "ccc", "<unk>", "\n"]), min_size=8, max_size=60
+    ),
     settings=st.sampled_from([{}, {"order": "frequency"}, {"minimum_count": 3}]),
 )
 def test_ids_are_the_same_whatever_the_block(words, settings, tmp_path_factory):
@@ -94,7 +98,9 @@ class _KilledError(BaseException):
 
 @pytest.mark.parametrize("name", ["mkdir", "open", "rename"])
 @pytest.mark.parametrize("calls", [0, 1, 2])
-def test_what_a_killed_process_leaves_is_in_nobodys_way(tmp_path, monkeypatch, name, calls):
+def test_what_a_killed_process_leaves_is_in_nobodys_way(
+    tmp_path, monkeypatch, name, calls
+):
     original, left = getattr(pathlib.Path, name), [calls]
 
     def killed(path, *arguments, **others):
@@ -106,7 +112,8 @@ def test_what_a_killed_process_leaves_is_in_nobodys_way(tmp_path, monkeypatch, n
 
     with monkeypatch.context() as patch, contextlib.suppress(_KilledError):
         patch.setattr(pathlib.Path, name, killed)
-        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # a killed process removes nothing
+        # A killed process removes nothing.
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         encoding.encoded(_Source(), tmp_path)
     _assert_right(*encoding.encoded(_Source(), tmp_path))
     assert not list((tmp_path / "encoded").glob(".*.part"))
@@ -154,7 +161,9 @@ def test_damaged_cache_is_encoded_again(tmp_path, caplog, name, damage):
     source = _Source()
     _assert_right(*encoding.encoded(source, tmp_path))
     assert source.reads
-    assert "Encoding corpus again" in caplog.text and str(_folder(tmp_path)) in caplog.text
+    assert (
+        "Encoding corpus again" in caplog.text and str(_folder(tmp_path)) in caplog.text
+    )
     source.reads.clear()
     _assert_right(*encoding.encoded(source, tmp_path))
     assert not source.reads
@@ -205,5 +214,7 @@ def test_cache_that_cannot_be_written(tmp_path):
 
 
 def test_remote_cache_is_refused():
-    with pytest.raises(ValueError, match="a local folder.*Received: cache_dir='gs://bucket/x'"):
+    with pytest.raises(
+        ValueError, match="a local folder.*Received: cache_dir='gs://bucket/x'"
+    ):
         encoding.encoded(_Source(), "gs://bucket/x")

@@ -83,7 +83,9 @@ class Stream(io.BytesIO):
 def test_a_stream_has_written_once_it_is_closed(path, monkeypatch, fails):
     with monkeypatch.context() as patch:
         patch.setattr(type(path), "open", lambda part, mode: Stream(part, fails))
-        with pytest.raises(OSError, match="quota") if fails else contextlib.nullcontext():
+        with (
+            pytest.raises(OSError, match="quota") if fails else contextlib.nullcontext()
+        ):
             rewrite(path)
     assert path.read_bytes() == (b"former" if fails else b"new")
     assert names(path) == ["file"]
@@ -119,7 +121,13 @@ def test_json_takes_tuples_as_lists(tmp_path):
 
 def test_a_flipped_bit_of_a_json_file_changes_no_value_unseen(tmp_path):
     """A digit of a rate, say, which is another digit with one bit."""
-    values = {"rate": 1.25e-3, "epochs": 20, "name": "sgd", "on": None, "group": {"b": [1, 2]}}
+    values = {
+        "rate": 1.25e-3,
+        "epochs": 20,
+        "name": "sgd",
+        "on": None,
+        "group": {"b": [1, 2]},
+    }
     files.write_json(tmp_path / "file", values)
     whole = (tmp_path / "file").read_bytes()
     for bit in range(8 * len(whole)):
@@ -138,12 +146,18 @@ def test_json_of_0_1_and_of_editors_has_no_checksum(tmp_path):
     files.write_json(tmp_path / "file", {"epochs": 20})
     text = (tmp_path / "file").read_text()
     (tmp_path / "file").write_text(text.replace("20", "24"))
-    with pytest.raises(files.UnreadableError, match="file is damaged: .* its `checksum`"):
+    with pytest.raises(
+        files.UnreadableError, match="file is damaged: .* its `checksum`"
+    ):
         files.read_json(tmp_path / "file")
 
 
 def test_json_has_no_word_for_numbers_that_are_not_finite(tmp_path):
-    values = {"a": math.inf, "b": [math.nan, 1.5, (-math.inf, True)], "c": {"d": "e", "f": None}}
+    values = {
+        "a": math.inf,
+        "b": [math.nan, 1.5, (-math.inf, True)],
+        "c": {"d": "e", "f": None},
+    }
     files.write_json(tmp_path / "file", values)
 
     def refuse(name):
@@ -151,8 +165,16 @@ def test_json_has_no_word_for_numbers_that_are_not_finite(tmp_path):
 
     read = json.loads((tmp_path / "file").read_text(), parse_constant=refuse)
     read.pop("checksum")
-    assert read == {"a": None, "b": [None, 1.5, [None, True]], "c": {"d": "e", "f": None}}
-    assert files.json_value(values) == read == files.read_json(tmp_path / "file", {"c.d": str})
+    assert read == {
+        "a": None,
+        "b": [None, 1.5, [None, True]],
+        "c": {"d": "e", "f": None},
+    }
+    assert (
+        files.json_value(values)
+        == read
+        == files.read_json(tmp_path / "file", {"c.d": str})
+    )
 
 
 def test_what_is_set_aside_takes_no_others_place(tmp_path):
@@ -176,7 +198,9 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path, monkeypatch, kind
             os.mkfifo(path)
         elif kind == "a socket":
             stack.enter_context(socket.socket(socket.AF_UNIX)).bind(path)
-        with pytest.raises(ValueError, match=f"--x must be a file. .*--x={path}, which is {kind}"):
+        with pytest.raises(
+            ValueError, match=f"--x must be a file. .*--x={path}, which is {kind}"
+        ):
             files.check_regular(path, "x")
 
 
@@ -190,7 +214,8 @@ def test_a_file_and_a_link_to_one_are_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "there"), [(errno.ENOENT, False), (errno.ENAMETOOLONG, False), (errno.EIO, None)]
+    ("number", "there"),
+    [(errno.ENOENT, False), (errno.ENAMETOOLONG, False), (errno.EIO, None)],
 )
 def test_what_cannot_be_known_is_not_missing(tmp_path, monkeypatch, number, there):
     assert files.exists(tmp_path) and not files.exists(tmp_path / "a")

@@ -48,7 +48,9 @@ def cifar10(tmp_path):
         one = slice(index, index + 1)
         batch = _cifar10_bytes(pixels[one], labels[one])
         (tmp_path / f"data_batch_{index + 1}.bin").write_bytes(batch)
-    (tmp_path / "test_batch.bin").write_bytes(_cifar10_bytes(*_drawn("test", 32, 32, 3)))
+    (tmp_path / "test_batch.bin").write_bytes(
+        _cifar10_bytes(*_drawn("test", 32, 32, 3))
+    )
     return tmp_path
 
 
@@ -56,12 +58,16 @@ def _assert_drawn(loaded, split, *shape):
     pixels, labels = _drawn(split, *shape)
     channels = 1 if len(shape) == 2 else shape[2]
     part = getattr(loaded, split)
-    np.testing.assert_array_equal(part.pixels, pixels.reshape(len(pixels), -1, channels))
+    np.testing.assert_array_equal(
+        part.pixels, pixels.reshape(len(pixels), -1, channels)
+    )
     np.testing.assert_array_equal(part.labels, labels)
     assert (part.pixels.dtype, part.labels.dtype) == (np.uint8, np.int32)
 
 
-@pytest.mark.parametrize("packed", [(), ("train-images", "t10k-labels"), ("train", "t10k")])
+@pytest.mark.parametrize(
+    "packed", [(), ("train-images", "t10k-labels"), ("train", "t10k")]
+)
 def test_mnist_with_gzip_and_without(mnist, packed):
     for path in [path for path in mnist.iterdir() if path.name.startswith(packed)]:
         path.with_suffix(".gz").write_bytes(gzip.compress(path.read_bytes()))
@@ -90,8 +96,13 @@ def test_a_part_of_cifar10(cifar10, caplog):
         (cifar10 / f"data_batch_{number}.bin").unlink()
     pixels, _ = _drawn("train", 32, 32, 3)
     loaded = images.load(images.CIFAR10, cifar10)
-    np.testing.assert_array_equal(loaded.train.pixels, pixels[[1, 4]].reshape(2, 1024, 3))
-    assert "no result on them stands beside another: there are 2 + 3; published" in caplog.text
+    np.testing.assert_array_equal(
+        loaded.train.pixels, pixels[[1, 4]].reshape(2, 1024, 3)
+    )
+    assert (
+        "no result on them stands beside another: there are 2 + 3; published"
+        in caplog.text
+    )
 
 
 IMAGES, LABELS = MNIST["train"]
@@ -116,9 +127,21 @@ def _zeros(*shape):
         ),
         (IMAGES, lambda _: b"<html>", "Received: 3c 68 74 6d"),
         (IMAGES, lambda _: b"", "Received: no bytes"),
-        (IMAGES, lambda content: content[:10], "header of 16 bytes. Received: a file of 10 bytes"),
-        (IMAGES, lambda content: content[:-1], "3,920 bytes .* 5 items. Received: 3,919 bytes"),
-        (IMAGES, lambda content: content + b"\0", "hold 3,920 bytes .*Received: 3,921 bytes"),
+        (
+            IMAGES,
+            lambda content: content[:10],
+            "header of 16 bytes. Received: a file of 10 bytes",
+        ),
+        (
+            IMAGES,
+            lambda content: content[:-1],
+            "3,920 bytes .* 5 items. Received: 3,919 bytes",
+        ),
+        (
+            IMAGES,
+            lambda content: content + b"\0",
+            "hold 3,920 bytes .*Received: 3,921 bytes",
+        ),
         (LABELS, lambda content: content[:-5], "hold 5 bytes .*Received: 0 bytes"),
         (
             LABELS,
@@ -135,7 +158,11 @@ def _zeros(*shape):
             lambda _: _zeros(4),
             f"hold 5 labels, as {IMAGES} .*: 4",
         ),
-        (LABELS, lambda content: content[:-2] + b"\x0a\x00", "0 to 9. Received: 10, of image 3"),
+        (
+            LABELS,
+            lambda content: content[:-2] + b"\x0a\x00",
+            "0 to 9. Received: 10, of image 3",
+        ),
     ],
 )
 def test_files_of_mnist_that_are_not_sound(mnist, name, damage, message):
@@ -151,7 +178,10 @@ def test_files_of_mnist_that_are_not_sound(mnist, name, damage, message):
         (lambda _: b"<html>", "BadGzipFile: Not a gzipped file"),
         (lambda content: content[:8], "EOFError"),
         (lambda content: content[:-20], "EOFError: Compressed file ended"),
-        (lambda content: content[:10] + b"\xff" * 20 + content[30:], "error: Error -3 while decom"),
+        (
+            lambda content: content[:10] + b"\xff" * 20 + content[30:],
+            "error: Error -3 while decom",
+        ),
         (lambda content: content[:-8] + bytes(8), "BadGzipFile: CRC check failed"),
     ],
 )
@@ -160,17 +190,25 @@ def test_gzip_files_that_are_not_whole(mnist, damage, message):
     (mnist / IMAGES).unlink()
     path = mnist / f"{IMAGES}.gz"
     path.write_bytes(damage(gzip.compress(content)))
-    with pytest.raises(ValueError, match=f"{path} must be a whole gzip file. Received: {message}"):
+    with pytest.raises(
+        ValueError, match=f"{path} must be a whole gzip file. Received: {message}"
+    ):
         images.load(images.MNIST, mnist)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda _: b"", "3,073 bytes for each image, and at least one .*Received: 0 bytes"),
+        (
+            lambda _: b"",
+            "3,073 bytes for each image, and at least one .*Received: 0 bytes",
+        ),
         (lambda content: content[:-1], "Received: 3,072 bytes"),
         (lambda content: b"\x09" + content, "Received: 3,074 bytes"),
-        (lambda content: content + b"\xff" + content[1:], "0 to 9. Received: 255, of image 1 "),
+        (
+            lambda content: content + b"\xff" + content[1:],
+            "0 to 9. Received: 255, of image 1 ",
+        ),
     ],
 )
 def test_files_of_cifar10_that_are_not_sound(cifar10, damage, message):
@@ -187,13 +225,20 @@ def test_files_of_cifar10_that_are_not_sound(cifar10, damage, message):
             images.MNIST,
             "lacks train-images-.*.gz, train-labels-.*, t10k-labels-idx1-ubyte.gz",
         ),
-        (images.CIFAR10, "lacks data_batch_1.bin, .*, data_batch_5.bin, test_batch.bin"),
+        (
+            images.CIFAR10,
+            "lacks data_batch_1.bin, .*, data_batch_5.bin, test_batch.bin",
+        ),
     ],
 )
 def test_folders_without_the_files(tmp_path, source, lacking):
-    with pytest.raises(ValueError, match=f"--data_dir must be a folder of .*downloaded.*{lacking}"):
+    with pytest.raises(
+        ValueError, match=f"--data_dir must be a folder of .*downloaded.*{lacking}"
+    ):
         images.load(source, tmp_path)
-    with pytest.raises(ValueError, match="Received: --data_dir=.*missing, which is no folder"):
+    with pytest.raises(
+        ValueError, match="Received: --data_dir=.*missing, which is no folder"
+    ):
         images.load(source, tmp_path / "missing")
 
 
@@ -214,12 +259,17 @@ class _Tiny(tfds.core.GeneratorBasedBuilder):
             "image": tfds.features.Image(shape=(28, 28, 1)),
             "label": tfds.features.ClassLabel(num_classes=10),
         }
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features)
+        )
 
     def _split_generators(self, dl_manager):
         ((url, _),) = self.url_infos.items()
         dl_manager.download(url)
-        return {"train": self._generate_examples(300), "test": self._generate_examples(20)}
+        return {
+            "train": self._generate_examples(300),
+            "test": self._generate_examples(20),
+        }
 
     def _generate_examples(self, count):
         for index in range(count):
@@ -238,7 +288,9 @@ def tiny(tmp_path, monkeypatch):
     path = tmp_path / "published"
     path.write_bytes(b"published")
     checksum = hashlib.sha256(b"published").hexdigest()
-    info = tfds.download.checksums.UrlInfo(size=9, checksum=checksum, filename=path.name)
+    info = tfds.download.checksums.UrlInfo(
+        size=9, checksum=checksum, filename=path.name
+    )
     monkeypatch.setattr(TinyInOrder, "url_infos", {path.as_uri(): info})
     monkeypatch.setattr(images, "MNIST", images.MNIST._replace(builder=TinyInOrder))
     return path
@@ -248,7 +300,11 @@ def test_downloads_once_and_keeps_the_order(tiny, tmp_path):
     for _ in range(2):
         loaded = images.load(images.MNIST, cache_dir=tmp_path / "cache")
         pixels, labels = loaded.train
-        assert (pixels.shape, pixels.dtype, labels.dtype) == ((300, 784, 1), np.uint8, np.int32)
+        assert (pixels.shape, pixels.dtype, labels.dtype) == (
+            (300, 784, 1),
+            np.uint8,
+            np.int32,
+        )
         numbers = pixels[:, :2, 0].astype(int) @ [1, 256]
         np.testing.assert_array_equal(numbers, np.arange(300))
         np.testing.assert_array_equal(labels, np.arange(300) % 10)
@@ -258,7 +314,9 @@ def test_downloads_once_and_keeps_the_order(tiny, tmp_path):
 
 def test_download_that_is_another_file(tiny, tmp_path):
     tiny.write_bytes(b"log in!!!")
-    with pytest.raises(OSError, match="(?s)MNIST cannot be downloaded.*wrong checksum.*Ways out"):
+    with pytest.raises(
+        OSError, match="(?s)MNIST cannot be downloaded.*wrong checksum.*Ways out"
+    ):
         images.load(images.MNIST, cache_dir=tmp_path / "cache")
 
 
@@ -267,8 +325,15 @@ def test_features_of_the_builders(source, tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "_probe", lambda url: None)
     with tfds.testing.mock_data(num_examples=4):
         loaded = images.load(source, cache_dir=tmp_path)
-    assert loaded.train.pixels.shape == loaded.test.pixels.shape == (4, *source.sequence_shape)
-    assert (loaded.train.pixels.dtype, loaded.train.labels.dtype) == (np.uint8, np.int32)
+    assert (
+        loaded.train.pixels.shape
+        == loaded.test.pixels.shape
+        == (4, *source.sequence_shape)
+    )
+    assert (loaded.train.pixels.dtype, loaded.train.labels.dtype) == (
+        np.uint8,
+        np.int32,
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,13 +353,16 @@ def test_features_of_the_builders(source, tmp_path, monkeypatch):
 )
 def test_no_network(tmp_path, source, url, files):
     start = time.monotonic()
-    with pytest.raises(OSError, match=f"from {url}.*HTTPS_PROXY.*{files}.*--task=copy_memory"):
+    with pytest.raises(
+        OSError, match=f"from {url}.*HTTPS_PROXY.*{files}.*--task=copy_memory"
+    ):
         images.load(source, cache_dir=tmp_path)
     assert time.monotonic() - start < 20
 
 
 @pytest.mark.parametrize(
-    ("source", "mean", "deviation"), [(images.MNIST, 0.1307, 0.3081), (images.CIFAR10, 0.5, 0.5)]
+    ("source", "mean", "deviation"),
+    [(images.MNIST, 0.1307, 0.3081), (images.CIFAR10, 0.5, 0.5)],
 )
 def test_normalise(source, mean, deviation):
     """(pixels / 255 - mean) / deviation."""
@@ -309,7 +377,9 @@ def test_normalise(source, mean, deviation):
 def test_split_is_disjoint_complete_and_of_the_seed_alone(count, seed, data):
     validation = data.draw(st.integers(1, count - 1))
     labels = np.arange(count, dtype=np.int32)
-    numbered = images.Images(np.repeat(labels.astype(np.uint8), 6).reshape(count, 3, 2), labels)
+    numbered = images.Images(
+        np.repeat(labels.astype(np.uint8), 6).reshape(count, 3, 2), labels
+    )
     parts = images.split(numbered, validation, seed)
     assert [len(part.labels) for part in parts] == [count - validation, validation]
     for part in parts:
@@ -323,17 +393,22 @@ def test_split_is_disjoint_complete_and_of_the_seed_alone(count, seed, data):
 
 
 def test_split_differs_from_seed_to_seed():
-    numbered = images.Images(np.zeros([100, 1, 1], np.uint8), np.arange(100, dtype=np.int32))
+    numbered = images.Images(
+        np.zeros([100, 1, 1], np.uint8), np.arange(100, dtype=np.int32)
+    )
     chosen = [images.split(numbered, 20, seed)[1].labels for seed in range(200)]
     assert len({tuple(labels) for labels in chosen}) == 200
-    counts = np.bincount(np.concatenate(chosen), minlength=100)  # 40 each; standard deviation 5.7
+    # 40 each; standard deviation 5.7
+    counts = np.bincount(np.concatenate(chosen), minlength=100)
     assert 15 < counts.min() and counts.max() < 65
 
 
 @pytest.mark.parametrize("validation", [5, 6])
 def test_split_out_of_range(validation):
     five = images.Images(np.zeros([5, 1, 1], np.uint8), np.zeros(5, np.int32))
-    with pytest.raises(ValueError, match=f"at most 4, .*Received: .*validation={validation}"):
+    with pytest.raises(
+        ValueError, match=f"at most 4, .*Received: .*validation={validation}"
+    ):
         images.split(five, validation, 0)
 
 

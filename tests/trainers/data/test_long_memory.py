@@ -65,7 +65,9 @@ def test_copying_without_memory_costs_what_is_stated():
     for step in range(targets.shape[1]):
         share = np.bincount(targets[:, step], minlength=10) / len(targets)
         entropies.append(-sum(p * math.log(p) for p in share if p))
-    assert np.mean(entropies) == pytest.approx(10 * math.log(8) / (delay + 20), rel=0.01)
+    assert np.mean(entropies) == pytest.approx(
+        10 * math.log(8) / (delay + 20), rel=0.01
+    )
 
 
 def test_adding_without_memory_costs_what_is_stated():

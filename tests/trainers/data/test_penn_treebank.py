@@ -55,7 +55,9 @@ def _expect(monkeypatch, urls):
     """Makes the builder expect TEXTS under these addresses."""
     infos = {
         url: tfds.download.checksums.UrlInfo(
-            size=len(TEXTS[name]), checksum=hashlib.sha256(TEXTS[name]).hexdigest(), filename=name
+            size=len(TEXTS[name]),
+            checksum=hashlib.sha256(TEXTS[name]).hexdigest(),
+            filename=name,
         )
         for url, name in zip(urls.values(), penn_treebank.FILES.values(), strict=True)
     }
@@ -69,7 +71,10 @@ def _right():
 
 def test_published_checksums():
     assert penn_treebank.checksums()["train"].startswith("fcea919f6cf83f35")
-    sizes = [penn_treebank.PennTreebank.url_infos[url].size for url in penn_treebank._URLS.values()]
+    sizes = [
+        penn_treebank.PennTreebank.url_infos[url].size
+        for url in penn_treebank._URLS.values()
+    ]
     assert sizes == [5_101_618, 399_782, 449_945]
 
 
@@ -95,7 +100,9 @@ def test_tfds_is_quiet(server, tmp_path, verbose, caplog):
 
 
 def test_takes_files_of_a_folder(monkeypatch, tmp_path):
-    _expect(monkeypatch, {split: f"http://nowhere/{split}" for split in penn_treebank.FILES})
+    _expect(
+        monkeypatch, {split: f"http://nowhere/{split}" for split in penn_treebank.FILES}
+    )
     (tmp_path / "files").mkdir()
     for name, content in TEXTS.items():
         (tmp_path / "files" / name).write_bytes(content)
@@ -104,7 +111,9 @@ def test_takes_files_of_a_folder(monkeypatch, tmp_path):
 
 def test_download_that_is_another_file(server, tmp_path):
     server.files["ptb.valid.txt"] = b"please log in"
-    with pytest.raises(OSError, match="(?s)cannot be downloaded from .*wrong checksum.*Ways out"):
+    with pytest.raises(
+        OSError, match="(?s)cannot be downloaded from .*wrong checksum.*Ways out"
+    ):
         penn_treebank.texts(None, tmp_path)
     server.files.update(TEXTS)
     assert penn_treebank.texts(None, tmp_path) == _right()
@@ -133,20 +142,30 @@ def _assert_told_in_time(prepared_dir, message):
     with pytest.raises(OSError, match=message) as caught:
         penn_treebank.texts(None, prepared_dir)
     assert time.monotonic() - start < 20
-    for way_out in ("HTTPS_PROXY", "ptb.train.txt, ptb.valid.txt, ptb.test.txt", "--task=pydoc"):
+    for way_out in (
+        "HTTPS_PROXY",
+        "ptb.train.txt, ptb.valid.txt, ptb.test.txt",
+        "--task=pydoc",
+    ):
         assert way_out in str(caught.value)
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(ValueError, match="a folder of .*--data_dir=.*missing, which is no folder"):
+    with pytest.raises(
+        ValueError, match="a folder of .*--data_dir=.*missing, which is no folder"
+    ):
         penn_treebank.published_files(tmp_path / "missing")
     (tmp_path / "ptb.train.txt").write_bytes(b"")
-    with pytest.raises(ValueError, match="a folder of .*which lacks ptb.valid.txt, ptb.test.txt"):
+    with pytest.raises(
+        ValueError, match="a folder of .*which lacks ptb.valid.txt, ptb.test.txt"
+    ):
         penn_treebank.published_files(tmp_path)
 
 
 def test_other_text_under_the_published_names(tmp_path):
     for name, content in TEXTS.items():
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match="ptb.train.txt is not the published.*--task=text"):
+    with pytest.raises(
+        ValueError, match="ptb.train.txt is not the published.*--task=text"
+    ):
         penn_treebank.published_files(tmp_path)

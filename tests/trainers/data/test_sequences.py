@@ -27,17 +27,29 @@ def load(task, folder, seed=1111, **arguments):
 
 def test_images(folder):
     data, found = load("seq_mnist", folder), images.load(images.MNIST, folder)
-    assert data.train.inputs.shape == (23, 784, 1) and data.validation.inputs.shape == (7, 784, 1)
+    assert data.train.inputs.shape == (23, 784, 1) and data.validation.inputs.shape == (
+        7,
+        784,
+        1,
+    )
     assert np.array_equal(data.test.inputs, found.test.pixels)
-    assert data.permutation is None and data.outputs == 10 and data.classes == tuple("0123456789")
+    assert (
+        data.permutation is None
+        and data.outputs == 10
+        and data.classes == tuple("0123456789")
+    )
     normal = np.asarray(data.normalise(data.test.inputs))
-    np.testing.assert_allclose(normal, (found.test.pixels / 255 - 0.1307) / 0.3081, rtol=1e-5)
+    np.testing.assert_allclose(
+        normal, (found.test.pixels / 255 - 0.1307) / 0.3081, rtol=1e-5
+    )
 
 
 def test_the_order_of_steps_is_drawn_from_the_seed_once(folder):
     first, again = load("permuted_mnist", folder), load("permuted_mnist", folder)
     assert first.permutation == again.permutation
-    assert sorted(first.permutation) == list(range(784)) and first.permutation != tuple(range(784))
+    assert sorted(first.permutation) == list(range(784)) and first.permutation != tuple(
+        range(784)
+    )
     assert load("permuted_mnist", folder, seed=3).permutation != first.permutation
     kept = load("permuted_mnist", folder, permutation=[*range(784)])
     assert kept.permutation == tuple(range(784))
@@ -46,6 +58,9 @@ def test_the_order_of_steps_is_drawn_from_the_seed_once(folder):
 
 
 def test_the_checksums_tell_what_has_been_set_aside(folder):
-    first, other = load("seq_mnist", folder).checksums(), load("seq_mnist", folder, 3).checksums()
+    first, other = (
+        load("seq_mnist", folder).checksums(),
+        load("seq_mnist", folder, 3).checksums(),
+    )
     assert load("permuted_mnist", folder).checksums() == first
     assert first["test"] == other["test"] and first["validation"] != other["validation"]

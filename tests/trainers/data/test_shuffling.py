@@ -32,7 +32,9 @@ def _batches(count, batch_size, seed, **arguments):
     epochs=st.integers(1, 3),
     data=st.data(),
 )
-def test_each_epoch_has_every_image_once_and_goes_on_from_any_step(count, seed, epochs, data):
+def test_each_epoch_has_every_image_once_and_goes_on_from_any_step(
+    count, seed, epochs, data
+):
     batch_size = data.draw(st.integers(1, count))
     steps = shuffling.steps_per_epoch(count, batch_size)
     whole = _batches(count, batch_size, seed, epochs=epochs)
@@ -44,7 +46,9 @@ def test_each_epoch_has_every_image_once_and_goes_on_from_any_step(count, seed, 
     first = data.draw(st.integers(0, len(whole)))
     tail = _batches(count, batch_size, seed, epochs=epochs, first_step=first)
     assert len(tail) == len(whole) - first
-    for (pixels, labels), (same_pixels, same_labels) in zip(tail, whole[first:], strict=True):
+    for (pixels, labels), (same_pixels, same_labels) in zip(
+        tail, whole[first:], strict=True
+    ):
         np.testing.assert_array_equal(labels, same_labels)
         np.testing.assert_array_equal(pixels, same_pixels)
         np.testing.assert_array_equal(pixels, _numbered(count)[0][labels])
@@ -60,7 +64,11 @@ def test_every_order_is_as_likely():
 
 
 def test_orders_differ_from_epoch_to_epoch_and_from_seed_to_seed():
-    orders = [tuple(labels) for seed in (0, 1) for _, labels in _batches(50, 50, seed, epochs=3)]
+    orders = [
+        tuple(labels)
+        for seed in (0, 1)
+        for _, labels in _batches(50, 50, seed, epochs=3)
+    ]
     assert len(set(orders)) == 6
 
 

@@ -56,7 +56,9 @@ def test_windows_are_those_of_a_plain_loop(windows):
     offset=st.integers(0, 17),  # of ids before them in the file
     mapped=st.booleans(),
 )
-def test_dataset_goes_on_from_any_step(windows, epochs, data, offset, mapped, tmp_path_factory):
+def test_dataset_goes_on_from_any_step(
+    windows, epochs, data, offset, mapped, tmp_path_factory
+):
     ids = np.arange(3 * windows.length, dtype=np.int32)
     if mapped:
         path = tmp_path_factory.mktemp("ids") / "file.ids"
@@ -91,7 +93,9 @@ def test_mapped_streams_are_not_read_as_a_whole(tmp_path, dtype):
     """Pages of the file are changed once the data set is there: the batches have the change."""
     np.arange(40_000, dtype=dtype).tofile(tmp_path / "file.ids")
     ids = np.memmap(tmp_path / "file.ids", dtype, "r")
-    dataset = streams.windows_dataset(ids[None], streams.Windows(40_000, 10_000), first_step=3)
+    dataset = streams.windows_dataset(
+        ids[None], streams.Windows(40_000, 10_000), first_step=3
+    )
     changed = np.memmap(tmp_path / "file.ids", dtype, "r+")
     changed[-1] = 7
     ((_, targets),) = dataset.as_numpy_iterator()

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from trainers.data import text
 
 # Multi-byte characters, Windows line ends, other white space, blank lines.
-PIECES = st.sampled_from(["word", "é", "語", " ", "\n", "\r\n", "\t", "\u00a0", "<unk>"])
+PIECES = st.sampled_from(
+    ["word", "é", "語", " ", "\n", "\r\n", "\t", "\u00a0", "<unk>"]
+)
 
 
 def _read(path):
@@ -38,5 +40,7 @@ def test_not_utf8(tmp_path, monkeypatch, block):
     monkeypatch.setattr(text, "_BLOCK_BYTES", block)
     path = tmp_path / "file.txt"
     path.write_bytes(b"one two caf\xe9 three\n")
-    with pytest.raises(ValueError, match="file is not UTF-8 text: byte 0xe9 at offset 11"):
+    with pytest.raises(
+        ValueError, match="file is not UTF-8 text: byte 0xe9 at offset 11"
+    ):
         _read(path)

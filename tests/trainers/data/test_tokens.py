@@ -12,10 +12,26 @@ from trainers.tasks import registry
 
 TASKS = ("ptb", "ptb_char", "pydoc")
 NUMBER = re.compile(r"[+-]?\d[\d.,]*")
-TOKEN = re.compile(r"[^\W\d]\w*(?:['-][a-z]+)*|(?P<number>\d+(?:\.\d+)*\w*)|([^\w\s])\2*")
+TOKEN = re.compile(
+    r"[^\W\d]\w*(?:['-][a-z]+)*|(?P<number>\d+(?:\.\d+)*\w*)|([^\w\s])\2*"
+)
 PLAIN_QUOTES = str.maketrans("‘’“”", "''\"\"")
 PIECES = st.sampled_from(
-    ["N", "the", "The", "A's", "do", "n't", "12", "+3.5", "4,000.", "7th", "$5", "x2", "N's"]
+    [
+        "N",
+        "the",
+        "The",
+        "A's",
+        "do",
+        "n't",
+        "12",
+        "+3.5",
+        "4,000.",
+        "7th",
+        "$5",
+        "x2",
+        "N's",
+    ]
     + [
         "é",
         "ÉTÉ",
@@ -68,19 +84,25 @@ def test_the_graph_does_what_python_does(task, pieces):
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory):
-    tokens, folder = ["<eos>", "<unk>", "the", "N"], tmp_path_factory.mktemp("vocabularies")
+    tokens, folder = (
+        ["<eos>", "<unk>", "the", "N"],
+        tmp_path_factory.mktemp("vocabularies"),
+    )
     made = {}
     for task in TASKS:
         (folder / task).mkdir()
         vocabulary = [*tokens, " "] if task == "ptb_char" else tokens
-        made[task] = Tokenizer(vocabulary, folder / task, registry.language(task).standardize)
+        made[task] = Tokenizer(
+            vocabulary, folder / task, registry.language(task).standardize
+        )
     return made
 
 
 @pytest.mark.parametrize("task", TASKS)
 @hypothesis.given(
     texts=st.lists(
-        st.binary(max_size=12) | st.lists(PIECES, max_size=5).map(lambda p: "".join(p).encode())
+        st.binary(max_size=12)
+        | st.lists(PIECES, max_size=5).map(lambda p: "".join(p).encode())
     )
 )
 @hypothesis.settings(max_examples=40, deadline=None)

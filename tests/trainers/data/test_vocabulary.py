@@ -57,7 +57,9 @@ def test_order_of_frequency(words):
 
 
 def test_order_that_is_unknown():
-    with pytest.raises(ValueError, match="`order` must be one of .*Received: order='random'"):
+    with pytest.raises(
+        ValueError, match="`order` must be one of .*Received: order='random'"
+    ):
         _vocabulary("a\n", order="random")
 
 
@@ -65,7 +67,9 @@ def test_without_unknown():
     vocabulary = _vocabulary("a b\n", unknown=False)
     assert vocabulary.tokens == ("a", "b", "<eos>")
     assert vocabulary.unknown_id is None
-    with pytest.raises(UnknownTokenError, match="has no <unk>. Received: 'c'") as caught:
+    with pytest.raises(
+        UnknownTokenError, match="has no <unk>. Received: 'c'"
+    ) as caught:
         vocabulary.encode(["a", "c", "d"])
     assert caught.value.token == "c"
 
@@ -146,7 +150,9 @@ def test_load_refuses_what_is_no_vocabulary(tmp_path, content, message):
 
 @pytest.mark.parametrize("ids", [[4], [-1], np.array([0, 9])])
 def test_decode_refuses_ids_out_of_range(ids):
-    with pytest.raises(ValueError, match=f"`ids` must be from 0 to 3. Received: {ids[-1]}"):
+    with pytest.raises(
+        ValueError, match=f"`ids` must be from 0 to 3. Received: {ids[-1]}"
+    ):
         _vocabulary("a b\n").decode(ids)
 
 

@@ -36,12 +36,17 @@ def test_order_of_the_vocabulary(folder):
 
 def test_text_that_is_not_the_published_one_is_told(folder, caplog):
     corpora.load("wikitext2", folder, folder / "cache")
-    assert "has 12 / 4 / 3 tokens and 6 words; published are 2,088,628 / 217,646" in caplog.text
+    assert (
+        "has 12 / 4 / 3 tokens and 6 words; published are 2,088,628 / 217,646"
+        in caplog.text
+    )
 
 
 def test_missing_file(folder):
     (folder / "wiki.test.tokens").unlink()
-    with pytest.raises(ValueError, match="a folder of wiki.train.tokens.*lacks wiki.test.tokens"):
+    with pytest.raises(
+        ValueError, match="a folder of wiki.train.tokens.*lacks wiki.test.tokens"
+    ):
         corpora.load("wikitext2", folder, folder / "cache")
 
 
@@ -59,7 +64,9 @@ def published(tmp_path, monkeypatch):
     (tmp_path / "wikitext-2-v1.zip").write_bytes(_archive())
     archive = wikitext.ARCHIVES["wikitext2"]
     checksum = hashlib.sha256(_archive()).hexdigest()
-    monkeypatch.setitem(wikitext.ARCHIVES, "wikitext2", archive._replace(sha256=checksum))
+    monkeypatch.setitem(
+        wikitext.ARCHIVES, "wikitext2", archive._replace(sha256=checksum)
+    )
     monkeypatch.setattr(wikitext, "_URL", f"{tmp_path.as_uri()}/")
     return tmp_path / "wikitext-2-v1.zip"
 
@@ -69,17 +76,23 @@ def test_downloads_once(published, tmp_path):
         paths = wikitext.find("wikitext2", None, epath.Path(tmp_path / "downloads"))
         assert {path.name: path.read_text() for path in paths.values()} == TEXTS
         published.unlink(missing_ok=True)
-    assert sorted(path.name for path in paths["train"].parent.iterdir()) == sorted(TEXTS)
+    assert sorted(path.name for path in paths["train"].parent.iterdir()) == sorted(
+        TEXTS
+    )
 
 
 def test_download_that_is_another_file(published, tmp_path):
     published.write_bytes(b"please log in")
-    with pytest.raises(OSError, match="WikiText cannot be .*wikitext-2-v1.*corrupted.*Ways out"):
+    with pytest.raises(
+        OSError, match="WikiText cannot be .*wikitext-2-v1.*corrupted.*Ways out"
+    ):
         wikitext.find("wikitext2", None, epath.Path(tmp_path / "downloads"))
 
 
 def test_no_network(tmp_path):
-    with pytest.raises(OSError, match="wikitext.smerity.com/wikitext-103-v1.zip.*wiki.train.tok"):
+    with pytest.raises(
+        OSError, match="wikitext.smerity.com/wikitext-103-v1.zip.*wiki.train.tok"
+    ):
         corpora.load("wikitext103", None, tmp_path)
 
 
@@ -88,5 +101,7 @@ def test_published_counts(tmp_path, caplog):
     corpus = corpora.load("wikitext2", shared_data.FOLDER / "wikitext-2", tmp_path)
     task = registry.language("wikitext2")
     assert corpus.vocabulary.size == task.vocabulary_size
-    assert {split: len(getattr(corpus, split)) for split in task.lengths} == task.lengths
+    assert {
+        split: len(getattr(corpus, split)) for split in task.lengths
+    } == task.lengths
     assert "published" not in caplog.text

@@ -27,13 +27,19 @@ class Bilinear(Head):
         self.square = self.add_weight(shape=(features_shape[-1], table_shape[-1]))
 
     def log_probs(self, features, table, training=False):
-        products = tf.einsum("...e,ef,vf->...v", features, self.square, tf.convert_to_tensor(table))
+        products = tf.einsum(
+            "...e,ef,vf->...v", features, self.square, tf.convert_to_tensor(table)
+        )
         return tf.nn.log_softmax(products)
 
 
 def trellis(head="tied"):
-    layer = TrellisLayer(6, depth=4, dilation_rate=(1, 2), output_units=5, dtype="float64", seed=3)
-    return TrellisLM(VOCABULARY, layer, embedding_units=5, head=head, dtype="float64", seed=3)
+    layer = TrellisLayer(
+        6, depth=4, dilation_rate=(1, 2), output_units=5, dtype="float64", seed=3
+    )
+    return TrellisLM(
+        VOCABULARY, layer, embedding_units=5, head=head, dtype="float64", seed=3
+    )
 
 
 def over(layer):
@@ -82,7 +88,9 @@ def recalled(cache, nll, features, targets):
     mixed = []
     for t, word in enumerate(targets):
         past = range(max(0, t - cache.size), t)
-        scores = {i: math.exp(cache.theta * float(features[t] @ features[i])) for i in past}
+        scores = {
+            i: math.exp(cache.theta * float(features[t] @ features[i])) for i in past
+        }
         p = math.exp(-nll[t])
         if past:
             same = sum(score for i, score in scores.items() if targets[i] == word)
@@ -101,15 +109,26 @@ def recalled(cache, nll, features, targets):
 @settings(max_examples=60)
 def test_continuous_cache(size, theta, weight, lengths, seed):
     """In chunks of any lengths."""
-    cache, random, steps = ContinuousCache(size, theta, weight), np.random.default_rng(seed), 0
-    features, nll = random.normal(size=(sum(lengths), 3)), random.exponential(size=sum(lengths))
+    cache, random, steps = (
+        ContinuousCache(size, theta, weight),
+        np.random.default_rng(seed),
+        0,
+    )
+    features, nll = (
+        random.normal(size=(sum(lengths), 3)),
+        random.exponential(size=sum(lengths)),
+    )
     targets = random.integers(0, 4, sum(lengths)).astype(np.int32)
-    memory = adaptation.Recent(tf.zeros([size, 3], "float64"), tf.zeros([size], "int32"), 0)
+    memory = adaptation.Recent(
+        tf.zeros([size, 3], "float64"), tf.zeros([size], "int32"), 0
+    )
     found = []
     for length in lengths:
         chunk = slice(steps, steps + length)
         mixed, memory = adaptation.recall(
-            cache, memory, *map(tf.constant, (nll[chunk], features[chunk], targets[chunk]))
+            cache,
+            memory,
+            *map(tf.constant, (nll[chunk], features[chunk], targets[chunk])),
         )
         found.append(mixed)
         steps += length
@@ -124,12 +143,20 @@ def gradients_of(model, rows, state):
         nll = model.head.nll(features, rows[:, 1:], model.embedding.embeddings)
         loss = tf.reduce_mean(nll)
     gradients = tape.gradient(loss, model.trainable_weights)
-    return [tf.convert_to_tensor(each).numpy() for each in gradients], nll, features, state
+    return (
+        [tf.convert_to_tensor(each).numpy() for each in gradients],
+        nll,
+        features,
+        state,
+    )
 
 
 def dynamic_evaluation(model, train, ids, dynamic):
     """The equations of `DynamicEvaluation`; returns nll [N - 1] and features [N - 1, E]."""
-    trained, streams = [w.numpy() for w in model.trainable_weights], train.reshape(8, 50)
+    trained, streams = (
+        [w.numpy() for w in model.trainable_weights],
+        train.reshape(8, 50),
+    )
     state, squares = model.get_initial_cache(8), []
     for k in range(6):
         gradients, *_, state = gradients_of(model, streams[:, 5 * k : 5 * k + 6], state)
@@ -147,7 +174,9 @@ def dynamic_evaluation(model, train, ids, dynamic):
         ):
             now = weight.numpy()
             decay = np.minimum(dynamic.decay * r / mean, 1)
-            weight.assign(now - dynamic.rate * gradient / (r + 2e-5) + decay * (first - now))
+            weight.assign(
+                now - dynamic.rate * gradient / (r + 2e-5) + decay * (first - now)
+            )
     for weight, first in zip(model.trainable_weights, trained, strict=True):
         weight.assign(first)
     return np.concatenate(nlls), np.concatenate(kept)
@@ -162,19 +191,24 @@ def test_dynamic_evaluation(name, cache, train, ids):
     if cache:
         expected = recalled(cache, expected, features, ids[1:])
     found = evaluator(model, train, dynamic=DYNAMIC, cache=cache).nll(ids)
-    np.testing.assert_allclose(found, expected, rtol=1e-9 if model.dtype == "float64" else 2e-5)
+    np.testing.assert_allclose(
+        found, expected, rtol=1e-9 if model.dtype == "float64" else 2e-5
+    )
 
 
 def test_dynamic_evaluation_learns(train):
     """A text that says the same again and again, to a model that has never seen it."""
-    keras.utils.set_random_seed(0)  # Untrained weights: from some, so few steps learn less.
+    # Untrained weights: from some, so few steps learn less.
+    keras.utils.set_random_seed(0)
     ids = np.resize([1, 4, 2, 8, 5, 7], 361).astype(np.int32)
     nll = evaluator(trellis(), train, dynamic=DynamicEvaluation(1e-3, 0.0)).nll(ids)
     assert nll[-60:].mean() < 0.5 * nll[:60].mean()
 
 
 def test_a_cache_is_the_same_in_any_chunks(model, train, ids):
-    one, many = (evaluator(model, train, chunk, cache=CACHE).nll(ids) for chunk in (37, 5))
+    one, many = (
+        evaluator(model, train, chunk, cache=CACHE).nll(ids) for chunk in (37, 5)
+    )
     np.testing.assert_allclose(many, one, rtol=1e-9)
 
 
@@ -200,7 +234,9 @@ def test_what_adapts_to_nothing_scores_as_one_pass(train, ids, head):
     model = trellis(mixture if head == "mixture" else head)
     one_pass = ConfigDict({"exact_batch_size": 1, "exact_chunk": 16})
     static = evaluation.Evaluator(model, None, one_pass).exact(ids)
-    none = dict(dynamic=DynamicEvaluation(1e-30, 0.0), cache=ContinuousCache(3, 1.0, 0.0))
+    none = dict(
+        dynamic=DynamicEvaluation(1e-30, 0.0), cache=ContinuousCache(3, 1.0, 0.0)
+    )
     found = evaluator(model, train, **none).exact(ids)
     assert found.tokens == static.tokens == 37
     np.testing.assert_allclose(found.nll, static.nll, rtol=1e-6)
@@ -234,15 +270,35 @@ def test_the_weights_are_those_trained_afterwards(train, ids, monkeypatch, inter
 @pytest.mark.parametrize(
     ("make", "values", "named"),
     [
-        (DynamicEvaluation, (0.0, 0.1), "--dynamic_rate must be .* above 0. Received: .*=0.0"),
+        (
+            DynamicEvaluation,
+            (0.0, 0.1),
+            "--dynamic_rate must be .* above 0. Received: .*=0.0",
+        ),
         (DynamicEvaluation, (math.inf, 0.1), "dynamic_rate=inf"),
         (DynamicEvaluation, (math.nan, 0.1), "dynamic_rate=nan"),
-        (DynamicEvaluation, (0.1, -0.1), "--dynamic_decay must be .* 0 to 1. Received: .*=-0.1"),
+        (
+            DynamicEvaluation,
+            (0.1, -0.1),
+            "--dynamic_decay must be .* 0 to 1. Received: .*=-0.1",
+        ),
         (DynamicEvaluation, (0.1, 1.1), "dynamic_decay=1.1"),
-        (ContinuousCache, (0, 1.0, 0.1), "--cache_size must be at least 1. Received: .*=0"),
-        (ContinuousCache, (9, -1.0, 0.1), "--cache_theta must be .* Received: --cache_theta=-1.0"),
+        (
+            ContinuousCache,
+            (0, 1.0, 0.1),
+            "--cache_size must be at least 1. Received: .*=0",
+        ),
+        (
+            ContinuousCache,
+            (9, -1.0, 0.1),
+            "--cache_theta must be .* Received: --cache_theta=-1.0",
+        ),
         (ContinuousCache, (9, math.inf, 0.1), "cache_theta=inf"),
-        (ContinuousCache, (9, 1.0, 1.0), "--cache_lambda must be .* below 1. Received: .*=1.0"),
+        (
+            ContinuousCache,
+            (9, 1.0, 1.0),
+            "--cache_lambda must be .* below 1. Received: .*=1.0",
+        ),
         (ContinuousCache, (9, 1.0, math.nan), "cache_lambda=nan"),
     ],
 )

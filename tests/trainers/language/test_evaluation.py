@@ -42,15 +42,21 @@ def ids():
 
 def one_pass(model, ids):
     """The total nll of every target, by one call over the whole stream."""
-    nll, _ = model.score(ids[None, :-1], ids[None, 1:], initial_state=model.get_initial_state(1))
+    nll, _ = model.score(
+        ids[None, :-1], ids[None, 1:], initial_state=model.get_initial_state(1)
+    )
     return float(tf.reduce_sum(nll))
 
 
-def evaluator(model, *, window=20, horizon=7, history="zero", batch_size=3, rows=1, chunk=64):
+def evaluator(
+    model, *, window=20, horizon=7, history="zero", batch_size=3, rows=1, chunk=64
+):
     return evaluation.Evaluator(
         model,
         ConfigDict({"window": window, "horizon": horizon, "history": history}),
-        ConfigDict({"batch_size": batch_size, "exact_batch_size": rows, "exact_chunk": chunk}),
+        ConfigDict(
+            {"batch_size": batch_size, "exact_batch_size": rows, "exact_chunk": chunk}
+        ),
     )
 
 
@@ -58,11 +64,17 @@ def evaluator(model, *, window=20, horizon=7, history="zero", batch_size=3, rows
     ("model", "rows", "chunk"),
     [
         *(("tied", *sizes) for sizes in [(1, 400), (1, 64), (3, 50), (8, 16), (50, 7)]),
-        *((head, *sizes) for head in ("mixture", "adaptive") for sizes in [(1, 64), (8, 16)]),
+        *(
+            (head, *sizes)
+            for head in ("mixture", "adaptive")
+            for sizes in [(1, 64), (8, 16)]
+        ),
     ],
     indirect=["model"],
 )
-def test_exact_scores_each_target_once_whatever_the_batch_and_chunk(model, ids, rows, chunk):
+def test_exact_scores_each_target_once_whatever_the_batch_and_chunk(
+    model, ids, rows, chunk
+):
     score = evaluator(model, rows=rows, chunk=chunk).exact(ids)
     assert score.tokens == len(ids) - 1
     np.testing.assert_allclose(score.nll, one_pass(model, ids), rtol=1e-9)
@@ -83,7 +95,9 @@ def test_cut_covers_each_target_once_with_its_whole_history(
     rows, chunks = evaluation.cut(ids, batch_size, receptive_field, chunk)
     chunks = list(chunks)
     assert all(part.shape == (rows, chunk) for pieces in chunks for part in pieces)
-    inputs, targets, scored = (np.concatenate(parts, 1) for parts in zip(*chunks, strict=True))
+    inputs, targets, scored = (
+        np.concatenate(parts, 1) for parts in zip(*chunks, strict=True)
+    )
     np.testing.assert_array_equal(np.sort(targets[scored]), ids[1:])
     np.testing.assert_array_equal(targets[scored], inputs[scored] + 1)
     for row, row_scored in zip(inputs, scored, strict=True):
@@ -95,7 +109,9 @@ def test_cut_covers_each_target_once_with_its_whole_history(
 
 
 def test_exact_refuses_a_stream_without_targets(model):
-    with pytest.raises(ValueError, match="`ids` must hold at least 2 tokens. Received: 1"):
+    with pytest.raises(
+        ValueError, match="`ids` must hold at least 2 tokens. Received: 1"
+    ):
         evaluator(model).exact(np.zeros(1, np.int32))
 
 
@@ -121,11 +137,17 @@ def test_trellisnet_with_zero_history_discards_the_horizon(model, ids):
 
 @pytest.mark.parametrize("model", ["tied", "adaptive"], indirect=True)
 def test_trellisnet_with_carried_history_goes_on_from_the_last_state(model, ids):
-    streams, state, total = ids[: 3 * 133].reshape(3, 133), model.get_initial_state(3), 0.0
+    streams, state, total = (
+        ids[: 3 * 133].reshape(3, 133),
+        model.get_initial_state(3),
+        0.0,
+    )
     for start in range(0, 132, 20):
         stop = min(start + 20, 132)
         nll, state = model.score(
-            streams[:, start:stop], streams[:, start + 1 : stop + 1], initial_state=state
+            streams[:, start:stop],
+            streams[:, start + 1 : stop + 1],
+            initial_state=state,
         )
         total += float(tf.reduce_sum(nll))
     score = evaluator(model, horizon=0, history="carried").trellisnet(ids)
@@ -181,14 +203,20 @@ def test_a_text_passes_the_check_where_it_can_be_scored(model, ids):
     settings = ConfigDict({"batch_size": 3, "exact_batch_size": 1, "exact_chunk": 64})
     evaluation.check_text("it", 27, data, settings)
     assert evaluator(model).trellisnet(ids[:27]).tokens == 3
-    with pytest.raises(ValueError, match="it holds 26 tokens; .* 27, .*batch_size=2, or give more"):
+    with pytest.raises(
+        ValueError, match="it holds 26 tokens; .* 27, .*batch_size=2, or give more"
+    ):
         evaluation.check_text("it", 26, data, settings)
-    with pytest.raises(ValueError, match="in each of .*batch_size=3 streams: give more text"):
+    with pytest.raises(
+        ValueError, match="in each of .*batch_size=3 streams: give more text"
+    ):
         evaluation.check_text("it", 8, data, settings)
 
 
 def test_an_unknown_protocol_is_refused(model, ids):
-    with pytest.raises(ValueError, match="`protocol` must be one of .*Received: protocol='exakt'"):
+    with pytest.raises(
+        ValueError, match="`protocol` must be one of .*Received: protocol='exakt'"
+    ):
         evaluator(model).score("exakt", ids)
 
 
@@ -200,4 +228,7 @@ def test_description_of_characters_has_bits():
 
 def test_description_has_perplexity_and_tokens():
     scores = {"exact": evaluation.Score(np.log(50.0) * 1200, 1200)}
-    assert evaluation.describe("test", scores) == "test perplexity: exact 50.00 (1,200 tokens)"
+    assert (
+        evaluation.describe("test", scores)
+        == "test perplexity: exact 50.00 (1,200 tokens)"
+    )

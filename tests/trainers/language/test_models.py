@@ -14,7 +14,9 @@ VOCABULARY = 19
 
 def built(layer, **fields):
     config = configs.load("ptb", "small")
-    config.model.update(layer=layer, units=8, depth=3, layers=2, output_units=5, embedding_units=5)
+    config.model.update(
+        layer=layer, units=8, depth=3, layers=2, output_units=5, embedding_units=5
+    )
     config.model.update(fields)
     return models.build(config, VOCABULARY)
 
@@ -31,7 +33,8 @@ def ids():
 
 def test_the_presets_to_be_compared_have_as_many_parameters():
     trellis, lstm = (
-        models.parameters(configs.load("ptb", preset), 10_000) for preset in ("small", "small_lstm")
+        models.parameters(configs.load("ptb", preset), 10_000)
+        for preset in ("small", "small_lstm")
     )
     assert abs(trellis - lstm) < 0.001 * trellis
 
@@ -39,7 +42,9 @@ def test_the_presets_to_be_compared_have_as_many_parameters():
 def test_the_presets_have_the_parameters_they_had():
     """As release 0.1 printed them, of models that it built."""
     assert models.parameters(configs.load("ptb", "small_lstm"), 10_000) == 2_945_088
-    assert runs.parameters(models.build(configs.load("ptb", "small"), 10_000)) == 2_944_912
+    assert (
+        runs.parameters(models.build(configs.load("ptb", "small"), 10_000)) == 2_944_912
+    )
 
 
 def test_both_protocols_score_each_layer(model, ids):
@@ -50,7 +55,9 @@ def test_both_protocols_score_each_layer(model, ids):
     data = ml_collections.ConfigDict({"window": 10, "horizon": 0, "history": "carried"})
     evaluator = evaluation.Evaluator(model, data, settings)
     score = evaluator.exact(ids)
-    nll, _ = model.score(ids[None, :-1], ids[None, 1:], cache=model.get_initial_cache(1))
+    nll, _ = model.score(
+        ids[None, :-1], ids[None, 1:], cache=model.get_initial_cache(1)
+    )
     assert score.tokens == 120
     np.testing.assert_allclose(score.nll, np.sum(nll), rtol=1e-3)
     assert evaluator.trellisnet(ids).tokens == 4 * 29
@@ -79,7 +86,10 @@ def test_no_two_layers_draw_the_same_masks():
             {"head": "adaptive", "adaptive": {"cutoffs": (9, 19)}},
             r"`config.model.adaptive.cutoffs` must be below the vocabulary's size, 19.*\(9, 19\)",
         ),
-        ({"untrained_input_id": 19}, "`config.model.untrained_input_id` must be from -19 to 18"),
+        (
+            {"untrained_input_id": 19},
+            "`config.model.untrained_input_id` must be from -19 to 18",
+        ),
     ],
 )
 def test_words_that_the_vocabulary_lacks_are_told(fields, message):

@@ -97,7 +97,9 @@ def test_classes(targets, every_step):
     assert float(metrics["accuracy"]) == right
     score = task.score("test")
     logits = logits_of(model, data.test)
-    assert score.loss == pytest.approx(cross_entropies(data.test.targets, logits).mean())
+    assert score.loss == pytest.approx(
+        cross_entropies(data.test.targets, logits).mean()
+    )
     assert score.accuracy == (logits.argmax(-1) == data.test.targets).mean()
     assert np.array_equal(score.predictions, logits.argmax(-1))
     assert score.targets == data.test.targets.size
@@ -121,7 +123,9 @@ def test_an_epoch_has_each_example_once():
     data = data_of(labels)
     data = dataclasses.replace(
         data,
-        train=Examples(np.arange(5, dtype="uint8")[:, None, None], np.arange(5, dtype="int32")),
+        train=Examples(
+            np.arange(5, dtype="uint8")[:, None, None], np.arange(5, dtype="int32")
+        ),
     )
     task = SequenceModeling(Linear(CLASSES), CONFIG, data)
     assert task.steps_per_epoch == 2
@@ -130,7 +134,9 @@ def test_an_epoch_has_each_example_once():
     for inputs, targets in batches:
         assert np.array_equal(inputs[:, 0, 0], targets)
     for epoch in (batches[:2], batches[2:]):
-        assert sorted(np.concatenate([targets for _, targets in epoch])) == list(range(5))
+        assert sorted(np.concatenate([targets for _, targets in epoch])) == list(
+            range(5)
+        )
     later = list(task.dataset(3).as_numpy_iterator())
     assert len(later) == 1 and np.array_equal(later[0][1], batches[3][1])
 
@@ -152,6 +158,8 @@ def test_what_is_shown_begins_with_the_measure(task, shown):
 
 
 def test_batches_that_replicas_cannot_share_are_refused():
-    with pytest.raises(ValueError, match="2 replicas cannot share.* 5 .*last batch has 1.*=4"):
+    with pytest.raises(
+        ValueError, match="2 replicas cannot share.* 5 .*last batch has 1.*=4"
+    ):
         check_replicas(5, 4, replicas=2)
     check_replicas(6, 4, replicas=2)

@@ -19,7 +19,10 @@ from tests.serving import model_server
 from trainers.serving import remote
 
 TRANSPORTS = {"grpc": remote.Grpc, "rest": remote.Rest}
-ECHO = {"x": tf.TensorSpec([None, None], tf.float32), "text": tf.TensorSpec([None], tf.string)}
+ECHO = {
+    "x": tf.TensorSpec([None, None], tf.float32),
+    "text": tf.TensorSpec([None], tf.string),
+}
 BITS = np.random.default_rng(0).integers(0, 0x7F800000, (1, 500), dtype=np.uint32)
 REQUEST = {"x": [[1.5, 2.0]], "text": ["é 'a'"]}
 
@@ -73,7 +76,9 @@ def fails(message, model, **request):
 
 
 def test_every_bit_of_a_number_arrives(protocol):
-    numbers = np.concatenate([BITS.view(np.float32), [[-0.0, np.inf]]], axis=1, dtype=np.float32)
+    numbers = np.concatenate(
+        [BITS.view(np.float32), [[-0.0, np.inf]]], axis=1, dtype=np.float32
+    )
     with served(protocol) as model:
         answer = model("echo", x=numbers, text=["é\0\n"])
     np.testing.assert_array_equal(answer["x"].view(np.uint32), numbers.view(np.uint32))
@@ -96,7 +101,9 @@ def test_a_wrong_name_of_the_model(protocol):
 
 def test_a_server_that_is_down(protocol):
     address = free_address()
-    with pytest.raises(remote.RemoteError, match=f"no answer from {address}: .*refused"):
+    with pytest.raises(
+        remote.RemoteError, match=f"no answer from {address}: .*refused"
+    ):
         remote.Model(TRANSPORTS[protocol](address, "echo", 30))
 
 
@@ -127,23 +134,42 @@ def test_a_request_that_is_refused(protocol):
         raise tf.errors.InvalidArgumentError(None, None, message)
 
     with served(protocol, refuse) as model:
-        fails("(INVALID_ARGUMENT|400 BAD REQUEST) for echo: .*`x` isn.*t what it must be", model)
+        fails(
+            "(INVALID_ARGUMENT|400 BAD REQUEST) for echo: .*`x` isn.*t what it must be",
+            model,
+        )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": None}, "('echo' answered text instead of text, x|it has no outputs by name)"),
-        ({"more": np.zeros(1, np.int32)}, "'echo' answered more, text, x instead of text, x"),
+        (
+            {"x": None},
+            "('echo' answered text instead of text, x|it has no outputs by name)",
+        ),
+        (
+            {"more": np.zeros(1, np.int32)},
+            "'echo' answered more, text, x instead of text, x",
+        ),
         ({"x": np.array([[b"1", b"2"]], object)}, "`x` (is no|must be) float32"),
-        ({"x": np.zeros([1], np.float32)}, re.escape("`x` must be float32 (1, None). Received")),
-        ({"x": np.zeros([2, 2], np.float32)}, re.escape("`x` must be float32 (1, None). Received")),
+        (
+            {"x": np.zeros([1], np.float32)},
+            re.escape("`x` must be float32 (1, None). Received"),
+        ),
+        (
+            {"x": np.zeros([2, 2], np.float32)},
+            re.escape("`x` must be float32 (1, None). Received"),
+        ),
         ({"text": np.zeros([1], np.int32)}, "`text` (is no|must be) string"),
     ],
 )
 def test_a_malformed_answer(protocol, change, message):
     def answer(inputs):
-        return {name: each for name, each in {**inputs, **change}.items() if each is not None}
+        return {
+            name: each
+            for name, each in {**inputs, **change}.items()
+            if each is not None
+        }
 
     with served(protocol, answer) as model:
         fails(f"malformed answer of echo on .*{message}", model)
@@ -177,7 +203,9 @@ def test_values_that_do_not_fill_their_shape():
 )
 def test_a_body_that_is_no_answer(body, message, monkeypatch):
     with served("rest") as model:
-        monkeypatch.setattr(model_server.rest.Application, "_answer", lambda self, request: body)
+        monkeypatch.setattr(
+            model_server.rest.Application, "_answer", lambda self, request: body
+        )
         fails(message, model)
         with pytest.raises(remote.RemoteError, match="malformed answer"):
             remote.Model(model._transport)
@@ -190,7 +218,9 @@ def test_an_answer_that_breaks_off():
             connection, _ = server.accept()
             with connection:
                 connection.recv(2**16)
-                connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"outputs"')
+                connection.sendall(
+                    b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"outputs"'
+                )
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -203,16 +233,24 @@ def test_an_answer_that_breaks_off():
 def test_a_model_of_another_kind(protocol):
     message = "echo on .* is no language model that keras_trellis exported: "
     with served(protocol) as model:
-        with pytest.raises(remote.RemoteError, match=f"{message}it has no signature 'score', only"):
+        with pytest.raises(
+            remote.RemoteError, match=f"{message}it has no signature 'score', only"
+        ):
             model("score", text=["a"])
-        fails(f"{message}its signature 'echo' takes text, x, not text", model, text=["a"])
+        fails(
+            f"{message}its signature 'echo' takes text, x, not text", model, text=["a"]
+        )
 
 
 def test_the_limit_of_a_message_is_lifted():
     large = np.zeros([1, 2**20 + 1], np.float32)  # above 4 MiB
     with model_server.serve(Echo()) as (address, _):
-        assert remote.Model(remote.Grpc(address, "echo", 30))("echo", x=large, text=[""])
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(address))
+        assert remote.Model(remote.Grpc(address, "echo", 30))(
+            "echo", x=large, text=[""]
+        )
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(
+            grpc.insecure_channel(address)
+        )
         request = predict_pb2.PredictRequest()
         request.model_spec.name = "echo"
         request.inputs["x"].CopyFrom(tf.make_tensor_proto(large))

@@ -60,7 +60,11 @@ def test_every_model_has_settings_for_every_task(task, model):
     [
         ("ptb", MODELS, lambda config: language_models.parameters(config, 10_000)),
         ("ptb_char", MODELS, lambda config: language_models.parameters(config, 50)),
-        ("permuted_mnist", MODELS[:4], lambda config: sequence_models.parameters(config, 1, 10)),
+        (
+            "permuted_mnist",
+            MODELS[:4],
+            lambda config: sequence_models.parameters(config, 1, 10),
+        ),
     ],
 )
 @pytest.mark.parametrize("parameters", [None, 3_000_000])
@@ -76,25 +80,39 @@ def test_all_models_get_as_many_parameters(task, models, count, parameters):
 
 def test_a_number_that_suits_all_is_found_beside_the_first_model_s():
     """At 10,105 an LSTM of 49 units is 1.4 % off; from 10,141 on, all are within 1 %."""
-    starts = {name: comparison.start_of(SETTINGS, "adding", name) for name in MODELS[:4]}
+    starts = {
+        name: comparison.start_of(SETTINGS, "adding", name) for name in MODELS[:4]
+    }
     count = lambda config: sequence_models.parameters(config, 2, 1)  # noqa: E731
     number, sized = comparison.equal(starts, count, None)
     assert number == 10_141 and count(starts["trellis"]) == 10_105
-    assert [count(config) for config in sized.values()] == [10_105, 10_242, 10_137, 10_045]
+    assert [count(config) for config in sized.values()] == [
+        10_105,
+        10_242,
+        10_137,
+        10_045,
+    ]
 
 
 def test_a_model_that_cannot_be_made_as_large_is_refused():
-    starts = {name: comparison.start_of(SETTINGS, "adding", name) for name in ("trellis", "tcn")}
+    starts = {
+        name: comparison.start_of(SETTINGS, "adding", name)
+        for name in ("trellis", "tcn")
+    }
     count = lambda config: sequence_models.parameters(config, 2, 1)  # noqa: E731
     message = r"tcn of --task=adding cannot be made as large as 11,000 .*units=9 comes nearest"
     with pytest.raises(ValueError, match=message):
         comparison.equal(starts, count, 11_000)
-    with pytest.raises(ValueError, match="trellis of --task=adding: .* as small as 9 parameters"):
+    with pytest.raises(
+        ValueError, match="trellis of --task=adding: .* as small as 9 parameters"
+    ):
         comparison.equal(starts, count, 9)
 
 
 def test_a_preset_of_another_layer_is_refused():
-    with pytest.raises(ValueError, match="--preset must be one of a trellis network.*small_lstm"):
+    with pytest.raises(
+        ValueError, match="--preset must be one of a trellis network.*small_lstm"
+    ):
         comparison.start_of(SETTINGS._replace(preset="small_lstm"), "ptb", "gru")
 
 
@@ -125,9 +143,17 @@ def planned(monkeypatch):
 
 
 def test_all_models_run_with_one_seed_before_the_next(planned, tmp_path):
-    path, settings = epath.Path(tmp_path / "c"), SETTINGS._replace(given=GIVEN, parameters=679)
+    path, settings = (
+        epath.Path(tmp_path / "c"),
+        SETTINGS._replace(given=GIVEN, parameters=679),
+    )
     comparison.compare(path, settings)
-    assert planned == ["adding/trellis/0", "adding/gru/0", "adding/trellis/1", "adding/gru/1"]
+    assert planned == [
+        "adding/trellis/0",
+        "adding/gru/0",
+        "adding/trellis/1",
+        "adding/gru/1",
+    ]
     planned.clear()
     (path / "adding/gru/0/result.json").unlink()
     (path / "adding/gru/0").rmdir()
@@ -151,14 +177,22 @@ def test_a_run_of_another_process_is_left_to_it(planned, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"seconds": [2.0]}, "holds a comparison with another --seconds: 1.0 there, 2.0 here"),
+        (
+            {"seconds": [2.0]},
+            "holds a comparison with another --seconds: 1.0 there, 2.0 here",
+        ),
         ({"models": ["gru"]}, r"another --models: \['trellis', 'gru'\] there"),
         ({"trials": 3}, "another --trials: 0 there, 3 here"),
         ({"given": {}}, "another --config_files"),
     ],
 )
-def test_another_comparison_in_the_folder_is_refused(planned, tmp_path, changed, message):
-    path, settings = epath.Path(tmp_path), SETTINGS._replace(given=GIVEN, parameters=679)
+def test_another_comparison_in_the_folder_is_refused(
+    planned, tmp_path, changed, message
+):
+    path, settings = (
+        epath.Path(tmp_path),
+        SETTINGS._replace(given=GIVEN, parameters=679),
+    )
     comparison.compare(path, settings)
     planned.clear()
     with pytest.raises(WorkdirError, match=message):
@@ -167,19 +201,27 @@ def test_another_comparison_in_the_folder_is_refused(planned, tmp_path, changed,
 
 
 def test_a_damaged_plan_is_told(planned, tmp_path):
-    path, settings = epath.Path(tmp_path), SETTINGS._replace(given=GIVEN, parameters=679)
+    path, settings = (
+        epath.Path(tmp_path),
+        SETTINGS._replace(given=GIVEN, parameters=679),
+    )
     comparison.compare(path, settings)
     plan = json.loads((path / "adding/plan.json").read_text())
     del plan["checksum"], plan["models"]["gru"]["config"]
     (path / "adding/plan.json").write_text(json.dumps(plan))
-    with pytest.raises(WorkdirError, match="plan.json is damaged.*choose another --output"):
+    with pytest.raises(
+        WorkdirError, match="plan.json is damaged.*choose another --output"
+    ):
         comparison.compare(path, settings)
 
 
 def test_a_run_that_fails_ends_the_comparison_and_one_that_diverges_does_not(
     planned, tmp_path, monkeypatch
 ):
-    path, settings = epath.Path(tmp_path), SETTINGS._replace(given=GIVEN, parameters=679)
+    path, settings = (
+        epath.Path(tmp_path),
+        SETTINGS._replace(given=GIVEN, parameters=679),
+    )
     monkeypatch.setattr(comparison, "_train", lambda *_: 3)
     plans = comparison.compare(path, settings)
     assert "0 of 2" in comparison_report.write(path, settings, plans, "")
@@ -231,11 +273,23 @@ def test_points_and_rows():
     runs = {("adding", "trellis"): first, ("adding", "gru"): second}
     rows = list(csv.DictReader(io.StringIO(comparison_report.points(plans, runs))))
     assert len(rows) == 4 + 2 + 2 + 2
-    assert rows[1]["step"] == "4" and rows[1]["seconds"] == "2.000" and rows[1]["value"] == "0.2"
+    assert (
+        rows[1]["step"] == "4"
+        and rows[1]["seconds"] == "2.000"
+        and rows[1]["value"] == "0.2"
+    )
     assert rows[2]["split"] == "test" and rows[2]["value"] == "0.1"
-    lines = comparison_report.markdown(epath.Path("F"), SETTINGS, plans, runs).splitlines()
-    assert "| 0.200000 ± 0.14 | 2 of 2 |" in lines[2] and "| 0.200000 | 1 of 2 |" in lines[3]
-    assert "python -m trainers.pixels --config_file=F/adding/gru/config.json" in "".join(lines)
+    lines = comparison_report.markdown(
+        epath.Path("F"), SETTINGS, plans, runs
+    ).splitlines()
+    assert (
+        "| 0.200000 ± 0.14 | 2 of 2 |" in lines[2]
+        and "| 0.200000 | 1 of 2 |" in lines[3]
+    )
+    assert (
+        "python -m trainers.pixels --config_file=F/adding/gru/config.json"
+        in "".join(lines)
+    )
     assert comparison_report.draw(plans, runs).axes[0].get_title() == "adding"
 
 
@@ -260,7 +314,9 @@ def test_models_are_measured(monkeypatch):
     monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
     monkeypatch.setattr(streaming, "measure", lambda steps: dict.fromkeys(steps, 0.25))
     monkeypatch.setattr(comparison.budget, "processor_seconds_a_step", lambda *_: 0.01)
-    plan = comparison._measured(epath.Path("nowhere"), SETTINGS, {"gru": tiny("gru")}, 1.0)
+    plan = comparison._measured(
+        epath.Path("nowhere"), SETTINGS, {"gru": tiny("gru")}, 1.0
+    )
     training = plan["gru"].config.training
     assert (training.steps, training.epochs) == (100, comparison.PARTS)
     assert plan["gru"].step_seconds == 0.01 and plan["gru"].token_seconds == 0.25
@@ -277,7 +333,9 @@ def test_runs_are_ordinary_runs(tmp_path, monkeypatch):
     assert comparison._train(line, log, threads=1) == 0, log.read_text()
     found = comparison_report.read(epath.Path(tmp_path), 0, SQUARED_ERROR)
     assert found.steps == [5, 10, 15, 20] and len(found.values) == 4
-    assert found.test == read_result(workdir)["scores"]["test"]["exact"]["squared_error"]
+    assert (
+        found.test == read_result(workdir)["scores"]["test"]["exact"]["squared_error"]
+    )
     assert read_config(workdir)["seed"] == 5
 
 

@@ -51,8 +51,12 @@ def test_all_that_a_task_searches_is_valid(task):
 
 
 def test_a_layer_is_searched_only_for_what_it_has():
-    trellis, lstm = (search.space(configs.load("ptb", name)) for name in ("small", "small_lstm"))
-    assert {"model.depth", "model.dilation_rate", "model.weight_dropout"} <= set(trellis)
+    trellis, lstm = (
+        search.space(configs.load("ptb", name)) for name in ("small", "small_lstm")
+    )
+    assert {"model.depth", "model.dilation_rate", "model.weight_dropout"} <= set(
+        trellis
+    )
     assert "model.layers" not in trellis and "model.layers" in lstm
     assert set(lstm) - {"model.layers"} < set(trellis)
 
@@ -68,14 +72,29 @@ def test_a_group_draws_its_fields_together(config):
     ("space", "message"),
     [
         ({}, "the search space of --task=ptb is empty"),
-        ({"model.unit": Integers(1, 3)}, "unknown config field of the search space 'model.unit'; "),
-        ({"model": Choice(({"deep": 1}, {"deep": 2}))}, "'model.deep'; did you mean"),
-        ({"model.dropout": Uniform(0.0, 1.5)}, "`config.model.dropout` must be .*Received: .*=1.5"),
-        ({"model.depth": Uniform(7.5, 8.5)}, "`config.model.depth` must be an integer"),
-        ({"data.history": Choice(("zero", "none"))}, "`config.data.history` must be one of .*none"),
-        ({"data.horizon": Choice((0, 16))}, "`config.data.horizon` must be 0 .*horizon=16"),
         (
-            {"data.window": Choice((60, 80)), "data": Choice(({"window": 70}, {"window": 80}))},
+            {"model.unit": Integers(1, 3)},
+            "unknown config field of the search space 'model.unit'; ",
+        ),
+        ({"model": Choice(({"deep": 1}, {"deep": 2}))}, "'model.deep'; did you mean"),
+        (
+            {"model.dropout": Uniform(0.0, 1.5)},
+            "`config.model.dropout` must be .*Received: .*=1.5",
+        ),
+        ({"model.depth": Uniform(7.5, 8.5)}, "`config.model.depth` must be an integer"),
+        (
+            {"data.history": Choice(("zero", "none"))},
+            "`config.data.history` must be one of .*none",
+        ),
+        (
+            {"data.horizon": Choice((0, 16))},
+            "`config.data.horizon` must be 0 .*horizon=16",
+        ),
+        (
+            {
+                "data.window": Choice((60, 80)),
+                "data": Choice(({"window": 70}, {"window": 80})),
+            },
             "the search space has 'data.window' twice, in data.window and data",
         ),
         (
@@ -95,7 +114,9 @@ def count(config):
     return language_models.parameters(config, 1_000)
 
 
-@pytest.mark.parametrize("preset", ["small", "small_lstm", "small_mixed_group_convolution"])
+@pytest.mark.parametrize(
+    "preset", ["small", "small_lstm", "small_mixed_group_convolution"]
+)
 @pytest.mark.parametrize("parameters", [1_000_000, 5_000_000])
 def test_a_model_is_made_as_large(preset, parameters):
     config = search.sized(configs.load("ptb", preset), parameters, count)
@@ -105,8 +126,16 @@ def test_a_model_is_made_as_large(preset, parameters):
 @pytest.mark.parametrize(
     ("changed", "parameters", "message"),
     [
-        ({"model.embedding_units": 200}, 100_000, "as small as 100,000 parameters.*units=1 "),
-        ({"model.layers": 1}, 5_000_000, "as large as 5,000,000 parameters.* with 521,"),
+        (
+            {"model.embedding_units": 200},
+            100_000,
+            "as small as 100,000 parameters.*units=1 ",
+        ),
+        (
+            {"model.layers": 1},
+            5_000_000,
+            "as large as 5,000,000 parameters.* with 521,",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_made_as_large_is_refused(changed, parameters, message):

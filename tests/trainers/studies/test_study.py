@@ -43,7 +43,9 @@ class Training:
             file = path / "checkpoints" / "epochs"
             file.parent.mkdir(exist_ok=True)
             done = int(file.read_text()) if file.exists() else 0
-            losses = [self.loss(config, epoch) for epoch in range(config.training.epochs)]
+            losses = [
+                self.loss(config, epoch) for epoch in range(config.training.epochs)
+            ]
             if done:
                 observe(losses[:done])
             for epoch in range(done, len(losses)):
@@ -55,7 +57,11 @@ class Training:
             folder.finish({"scores": {"validation": {"exact": {"loss": losses[-1]}}}})
 
     def loss(self, config, epoch):
-        return 10 * abs(config.optimizer.learning_rate - 0.01) + 1 / config.data.batch_size - epoch
+        return (
+            10 * abs(config.optimizer.learning_rate - 0.01)
+            + 1 / config.data.batch_size
+            - epoch
+        )
 
 
 @pytest.fixture
@@ -95,22 +101,33 @@ def test_a_study_ends_with_the_best_settings_and_its_tables(training, tmp_path, 
     assert [number for number, *_ in trials] == list(range(TRIALS))
     assert trials[0][2] == {}  # the preset itself
     assert all(set(params) == set(tiny.SPACE) for _, _, params, *_ in trials[1:])
-    done = {number: value for number, state, _, value, _ in trials if state == "COMPLETE"}
+    done = {
+        number: value for number, state, _, value, _ in trials if state == "COMPLETE"
+    }
     best = min(done, key=done.get)
     config = configs.read(whole / outcome.BEST)
     assert (
         config.optimizer.learning_rate
-        == configs.read(whole / "trials" / f"{best:04}" / CONFIG).optimizer.learning_rate
+        == configs.read(
+            whole / "trials" / f"{best:04}" / CONFIG
+        ).optimizer.learning_rate
     )
     assert (config.preset, config.training.steps) == (outcome.PRESET, tiny.STEPS)
     rows = list(csv.DictReader((whole / outcome.TABLE).read_text().splitlines()))
-    assert [float(row["loss"]) for row in rows if row["state"] == "done"] == [*done.values()]
+    assert [float(row["loss"]) for row in rows if row["state"] == "done"] == [
+        *done.values()
+    ]
     text = (whole / outcome.TEXT).read_text()
     assert text.count("\n| ") == TRIALS + 2
-    assert text.index(f"\n| {best} | done") == min(text.index(f"\n| {n} | done") for n in done)
+    assert text.index(f"\n| {best} | done") == min(
+        text.index(f"\n| {n} | done") for n in done
+    )
     assert f"![curves]({outcome.CURVES})" in text
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("trial 0: done, validation loss ") and "the preset" in lines[0]
+    assert (
+        lines[0].startswith("trial 0: done, validation loss ")
+        and "the preset" in lines[0]
+    )
     assert f"the best is trial {best}: " in lines[-2]
     assert lines[-1] == f"python -m trainers.pixels --config_file={whole}/best.json"
     assert not list(whole.glob("trials/*/checkpoints"))
@@ -126,7 +143,9 @@ def test_the_pictures_show_all_trials(training, tmp_path, monkeypatch):
     trials = tiny.trials(tmp_path)
     (curves,) = drawn[outcome.CURVES][0].axes
     assert len(curves.lines) == len(trials)
-    assert [len(line.get_ydata()) for line in curves.lines] == [len(each[-1]) for each in trials]
+    assert [len(line.get_ydata()) for line in curves.lines] == [
+        len(each[-1]) for each in trials
+    ]
     (bars,) = drawn[outcome.IMPORTANCES][0].axes
     assert {label.get_text() for label in bars.get_yticklabels()} == set(tiny.SPACE)
     assert f"({outcome.IMPORTANCES})" in (tmp_path / outcome.TEXT).read_text()
@@ -139,7 +158,9 @@ def test_a_trial_that_is_worse_than_the_median_ends_early(whole):
 
 
 @pytest.mark.parametrize("kill_at", [1, 5, 9])
-def test_a_study_that_was_killed_ends_as_one_that_was_not(whole, training, tmp_path, kill_at):
+def test_a_study_that_was_killed_ends_as_one_that_was_not(
+    whole, training, tmp_path, kill_at
+):
     training.epochs, training.kill_at, training.numbers = 0, kill_at, []
     with pytest.raises(Killed):
         tune(tmp_path / "killed")
@@ -177,7 +198,10 @@ def test_a_study_without_time_stops_within_a_trial_and_goes_on_with_more(
     with monkeypatch.context() as patch:
         patch.setattr(places.Clock, "seconds", lambda _: 3600 * next(hours))
         tune(tmp_path / "short", hours=1, seconds=1.0)
-    assert [trial[1] for trial in tiny.trials(tmp_path / "short")] == ["COMPLETE", "RUNNING"]
+    assert [trial[1] for trial in tiny.trials(tmp_path / "short")] == [
+        "COMPLETE",
+        "RUNNING",
+    ]
     tune(tmp_path / "short", hours=2)
     assert tiny.trials(tmp_path / "short") == whole
 
@@ -212,7 +236,9 @@ def test_a_preset_that_cannot_be_trained_ends_the_study(training, tmp_path):
     assert training.numbers == [0, 0]
 
 
-def test_a_loss_that_is_not_finite_ends_a_trial_as_a_bad_one(training, tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_ends_a_trial_as_a_bad_one(
+    training, tmp_path, monkeypatch
+):
     def loss(config, epoch):
         raise loop.NonFiniteLossError(3, "loss nan")
 
@@ -237,7 +263,10 @@ def changed_config(**fields):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"config": configs.load("copy_memory", "small")}, "a study of --task=adding, not of copy"),
+        (
+            {"config": configs.load("copy_memory", "small")},
+            "a study of --task=adding, not of copy",
+        ),
         (
             {"config": changed_config(dropout=0.5)},
             r"other values \(config.model.dropout: 0.0 there, 0.5 here\)",
@@ -263,7 +292,9 @@ def test_a_study_of_other_data_is_refused(training, tmp_path):
     record = files.read_json(tmp_path / places.RECORD)
     record["data"]["train"] = "0" * 64
     files.write_json(epath.Path(tmp_path / places.RECORD), record)
-    with pytest.raises(WorkdirError, match=r"holds a study on other data \(train\); .*--data_dir"):
+    with pytest.raises(
+        WorkdirError, match=r"holds a study on other data \(train\); .*--data_dir"
+    ):
         tune(tmp_path, trials=2)
 
 
@@ -278,14 +309,19 @@ def test_a_study_has_the_length_of_its_trials_for_ever(training, tmp_path):
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"trials": 1}, "--trials must be above 1, the number .* has made. Received: --trials=1"),
+        (
+            {"trials": 1},
+            "--trials must be above 1, the number .* has made. Received: --trials=1",
+        ),
         (
             {"hours": 1e-9},
             "--hours must be above .*, the hours that the study .* Received: --hours=1e-09",
         ),
     ],
 )
-def test_a_study_with_nothing_left_says_so_before_any_training(training, tmp_path, limits, message):
+def test_a_study_with_nothing_left_says_so_before_any_training(
+    training, tmp_path, limits, message
+):
     tune(tmp_path, trials=1)
     with pytest.raises(ValueError, match=message):
         tune(tmp_path, **{"trials": None, **limits})
@@ -323,7 +359,9 @@ def start(folder, *arguments):
     root = pathlib.Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     command += arguments
-    return subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=root, env=environment, stderr=subprocess.PIPE, text=True
+    )
 
 
 def ended(process):
@@ -342,14 +380,19 @@ def test_processes_that_are_killed_and_work_together_make_the_study_of_one(tmp_p
     assert states == ["COMPLETE", "RUNNING"]
     together = [start(tmp_path / "killed", "--trials=3") for _ in range(2)]
     for status, error in map(ended, together):
-        assert not status or "--trials must be above 3" in error  # the other one was quicker
+        # The other one was quicker.
+        assert not status or "--trials must be above 3" in error
     assert tiny.trials(tmp_path / "killed") == tiny.trials(tmp_path / "alone")
-    kept = [json.loads((tmp_path / name / "best.json").read_text()) for name in ("alone", "killed")]
+    kept = [
+        json.loads((tmp_path / name / "best.json").read_text())
+        for name in ("alone", "killed")
+    ]
     assert kept[0] == kept[1]
 
 
 @pytest.mark.parametrize(
-    "score", [{"loss": 2.5, "symbols": 3}, {"nll": 10.0, "tokens": 4, "perplexity": 12.2}]
+    "score",
+    [{"loss": 2.5, "symbols": 3}, {"nll": 10.0, "tokens": 4, "perplexity": 12.2}],
 )
 def test_a_trial_is_measured_by_the_loss_of_one_target(tmp_path, score):
     result = {"scores": {"validation": {"exact": score}}}

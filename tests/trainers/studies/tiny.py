@@ -23,13 +23,17 @@ def config():
     loaded = configs.load("adding", "small")
     loaded.model.update(layer="gru", units=3, depth=1, dilation_rate=(1,))
     loaded.data.update(steps=4, train=16, validation=4, test=4, batch_size=4)
-    loaded.training.update(epochs=EPOCHS, log_every_steps=100, checkpoint_every_steps=100)
+    loaded.training.update(
+        epochs=EPOCHS, log_every_steps=100, checkpoint_every_steps=100
+    )
     return loaded
 
 
 def settings(**changed):
     """The settings of the study."""
-    return study.Settings(**{"config": config(), "data_dir": None, "seconds": 1.0, **changed})
+    return study.Settings(
+        **{"config": config(), "data_dir": None, "seconds": 1.0, **changed}
+    )
 
 
 def replace(set_item, set_attribute):
@@ -37,15 +41,25 @@ def replace(set_item, set_attribute):
     task = dataclasses.replace(registry.TASKS["adding"], search=SPACE)
     set_item(registry.TASKS, "adding", task)
     steps = {"training.steps": STEPS}
-    set_attribute(budget, "with_budget", lambda _, config, seconds: search.apply(config, steps))
+    set_attribute(
+        budget, "with_budget", lambda _, config, seconds: search.apply(config, steps)
+    )
 
 
 def trials(folder):
     """What the trials of a study are and came to."""
     optuna = import_optuna()
-    made = optuna.load_study(study_name="study", storage=f"sqlite:///{folder}/{DATABASE}")
+    made = optuna.load_study(
+        study_name="study", storage=f"sqlite:///{folder}/{DATABASE}"
+    )
     return [
-        (each.number, each.state.name, each.params, each.value, each.intermediate_values)
+        (
+            each.number,
+            each.state.name,
+            each.params,
+            each.value,
+            each.intermediate_values,
+        )
         for each in made.get_trials()
     ]
 

@@ -121,9 +121,13 @@ def test_the_larger_pixel_models_have_the_parameters_of_the_table(task, channels
     assert expected // 10**6 == 8
 
 
-@pytest.mark.parametrize("task", ["ptb", "ptb_mos", "seq_mnist", "permuted_mnist", "seq_cifar10"])
+@pytest.mark.parametrize(
+    "task", ["ptb", "ptb_mos", "seq_mnist", "permuted_mnist", "seq_cifar10"]
+)
 def test_a_larger_model_is_the_paper_s_with_more_units(task):
-    paper, larger = (flatten(config.load(task, each)) for each in ("paper", "paper_larger"))
+    paper, larger = (
+        flatten(config.load(task, each)) for each in ("paper", "paper_larger")
+    )
     assert larger["model.units"] > paper["model.units"]
     changed = {field for field in paper if larger[field] != paper[field]}
     assert changed == {"preset", "model.units"}
@@ -165,7 +169,13 @@ def test_unknown_names_are_refused_with_the_nearest(task, preset, message):
         ("--task=ptb", "--preset=small", "--config.model.depth=7"),
         ("--config.model.depth=7", "--task=ptb", "--preset=small"),
         ("--config.model.depth", "7", "--preset", "small", "--task", "ptb"),
-        ("-task=text", "--config.model.depth=7", "--preset=paper", "--preset=small", "--task=ptb"),
+        (
+            "-task=text",
+            "--config.model.depth=7",
+            "--preset=paper",
+            "--preset=small",
+            "--task=ptb",
+        ),
     ],
 )
 def test_overrides_apply_after_the_preset_whatever_the_order(arguments):
@@ -200,7 +210,9 @@ def test_overrides_keep_the_type_of_the_field():
     ],
 )
 def test_an_unknown_field_is_refused_with_the_nearest(override, nearest):
-    with pytest.raises(ValueError, match=f"unknown --config field .*did you mean '{nearest}'"):
+    with pytest.raises(
+        ValueError, match=f"unknown --config field .*did you mean '{nearest}'"
+    ):
         parse("--task=ptb", f"--config.{override}=1")
 
 
@@ -232,7 +244,9 @@ def test_the_command_line_chooses_the_layer_of_every_task(task, layer):
     preset = "tcn" if "tcn" in registry.get(task).presets else "released"
     preset = preset if preset in registry.get(task).presets else "small"
     off = "--config.model.auxiliary_weight=0"
-    values = parse(f"--task={task}", f"--preset={preset}", off, f"--config.model.layer={layer}")
+    values = parse(
+        f"--task={task}", f"--preset={preset}", off, f"--config.model.layer={layer}"
+    )
     schema.check(values)
     assert values.model.layer == layer
 
@@ -247,7 +261,9 @@ def test_the_command_line_chooses_the_gate_of_every_task(task):
 @pytest.mark.parametrize("task", registry.TASKS)
 def test_the_command_line_chooses_the_head_of_tasks_of_language(task):
     values = parse(
-        f"--task={task}", "--config.model.head=mixture", "--config.model.mixture.experts=3"
+        f"--task={task}",
+        "--config.model.head=mixture",
+        "--config.model.mixture.experts=3",
     )
     if isinstance(registry.get(task), LanguageTask):
         schema.check(values)
@@ -259,7 +275,10 @@ def test_the_command_line_chooses_the_head_of_tasks_of_language(task):
 
 
 OF_0_1 = {
-    "ptb_mos": {"kind": "trellis", "head": {"kind": "mixture", "experts": 4, "epsilon": 0.0}},
+    "ptb_mos": {
+        "kind": "trellis",
+        "head": {"kind": "mixture", "experts": 4, "epsilon": 0.0},
+    },
     "wikitext103": {"kind": "trellis", "head": {"kind": "adaptive", "cutoffs": [7, 9]}},
     "pydoc": {"kind": "lstm", "layers": 2, "embedding_units": 5},
     "seq_mnist": {"output_units": 5, "dilation_rate": [1, 2]},
@@ -272,11 +291,17 @@ def test_a_config_of_release_0_1_means_what_it_meant(task):
     values = json.loads(json.dumps(config.load(task, "small").to_dict()))
     values["model"] = {"units": 7, "depth": 3, "embedding_units": 5, **OF_0_1[task]}
     model = config.from_dict(values).model
-    assert model.layer == ("lstm" if task == "pydoc" else "trellis") and model.gate == "lstm"
+    assert (
+        model.layer == ("lstm" if task == "pydoc" else "trellis")
+        and model.gate == "lstm"
+    )
     heads = {"ptb_mos": "mixture", "wikitext103": "adaptive"}
     assert model.head == heads.get(task, "tied")
     assert (model.units, model.groups, model.output_dropout) == (7, 1, 0.0)
-    assert task != "ptb_mos" or (model.mixture.experts, model.mixture.latent_dropout) == (4, 0.0)
+    assert task != "ptb_mos" or (
+        model.mixture.experts,
+        model.mixture.latent_dropout,
+    ) == (4, 0.0)
     assert task != "wikitext103" or model.adaptive.cutoffs == (7, 9)
     assert task != "seq_mnist" or model.dilation_rate == (1, 2)
 
@@ -290,20 +315,30 @@ def test_a_config_flag_without_a_task_is_refused():
     ("given", "field", "expected"),
     [
         (("--config.model.units=3", "--config.model.units=200"), "model.units", 200),
-        (("--config.schedule.average", "--noconfig.schedule.average"), "schedule.average", False),
+        (
+            ("--config.schedule.average", "--noconfig.schedule.average"),
+            "schedule.average",
+            False,
+        ),
         (
             ("--config.schedule.epochs=2,3", "--config.schedule.epochs=(5,)"),
             "schedule.epochs",
             (5,),
         ),
-        (("--config.schedule.epochs", "2", "--config.schedule.epochs", "4,6"), None, (4, 6)),
+        (
+            ("--config.schedule.epochs", "2", "--config.schedule.epochs", "4,6"),
+            None,
+            (4, 6),
+        ),
         (("--config.schedule.epochs=()",), None, ()),
         (("--config.schedule.epochs=",), None, ()),
         (("--config.schedule.epochs=(2, 3)",), None, (2, 3)),
     ],
 )
 def test_of_a_field_that_is_given_twice_the_last_value_counts(given, field, expected):
-    values = parse("--task=ptb", "--preset=small", "--config.model.output_units=200", *given)
+    values = parse(
+        "--task=ptb", "--preset=small", "--config.model.output_units=200", *given
+    )
     assert flatten(values)[field or "schedule.epochs"] == expected
 
 
@@ -313,7 +348,10 @@ def test_of_a_field_that_is_given_twice_the_last_value_counts(given, field, expe
         ("--config.preset=paper", "--config.preset would .*; use --preset=..."),
         ("--config.task=ptb_char", "--config.task would .*; use --task=..."),
         ("--config.model={}", "unknown --config field 'model'; did you mean 'model."),
-        ("--config.model.dilation_rate=()", "`config.model.dilation_rate` must be .* at least one"),
+        (
+            "--config.model.dilation_rate=()",
+            "`config.model.dilation_rate` must be .* at least one",
+        ),
         (
             "--config.model.dilation_rate=1.5,2",
             r"Received: config.model.dilation_rate=\('1.5', 2\)",
@@ -322,8 +360,14 @@ def test_of_a_field_that_is_given_twice_the_last_value_counts(given, field, expe
             "--config.training.epochs=-3",
             "`config.training.epochs` must be .*config.training.epochs=-3",
         ),
-        ("--config.schedule.minimum=nan", "config.schedule.minimum` must be .*minimum=nan"),
-        ("--config.model.initial_deviation=-1", "config.model.initial_deviation` must .*=-1.0"),
+        (
+            "--config.schedule.minimum=nan",
+            "config.schedule.minimum` must be .*minimum=nan",
+        ),
+        (
+            "--config.model.initial_deviation=-1",
+            "config.model.initial_deviation` must .*=-1.0",
+        ),
         ("--config.seed=4294967296", "`config.seed` must be .* at most 4294967295"),
     ],
 )
@@ -340,10 +384,16 @@ def test_a_file_of_flags_is_read_as_the_flags_are(tmp_path, capsys):
     saved = flagsaver.save_flag_values()
     try:
         command.parse(["lm", f"--flagfile={file}"])
-        assert (flags.FLAGS.config.preset, flags.FLAGS.config.model.depth) == ("small", 7)
+        assert (flags.FLAGS.config.preset, flags.FLAGS.config.model.depth) == (
+            "small",
+            7,
+        )
     finally:
         flagsaver.restore_flag_values(saved)
-    for text, told in (("--task=ptb\n--config.preset=paper\n", "use --preset="), (None, "flags")):
+    for text, told in (
+        ("--task=ptb\n--config.preset=paper\n", "use --preset="),
+        (None, "flags"),
+    ):
         file.write_text(text) if text else file.unlink()
         with flagsaver.flagsaver(), pytest.raises(SystemExit) as exit_:
             command.parse(["lm", f"--flagfile={file}"])
@@ -361,7 +411,9 @@ def test_a_file_has_the_values_of_a_config_and_names_its_task(task, tmp_path):
     flag_values = flags.FlagValues()
     for name in ("task", "preset", "config_file"):
         flags.DEFINE_string(name, None, "", flag_values=flag_values)
-    config_flags.parse(["lm", f"--config_file={file}", "--config.model.depth=3"], flag_values)
+    config_flags.parse(
+        ["lm", f"--config_file={file}", "--config.model.depth=3"], flag_values
+    )
     read = flag_values["config"].value
     kept.model.depth = 3
     assert read.to_dict() == kept.to_dict()

@@ -20,13 +20,19 @@ def _write(folder, files=FILES):
 
 @pytest.fixture(scope="module")
 def ptb(tmp_path_factory):
-    return corpora.load("ptb", shared_data.FOLDER / "ptb", tmp_path_factory.mktemp("cache"))
+    return corpora.load(
+        "ptb", shared_data.FOLDER / "ptb", tmp_path_factory.mktemp("cache")
+    )
 
 
 @needs_ptb
 def test_ptb_counts(ptb):
     assert ptb.vocabulary.size == 10_000
-    assert (len(ptb.train), len(ptb.validation), len(ptb.test)) == (929_589, 73_760, 82_430)
+    assert (len(ptb.train), len(ptb.validation), len(ptb.test)) == (
+        929_589,
+        73_760,
+        82_430,
+    )
 
 
 @needs_ptb
@@ -72,7 +78,9 @@ def test_ptb_char_counts(tmp_path, form, counts):
     # Rows of published weights follow the order in the released script's text.
     if form != "mikolov":
         first = dict.fromkeys(
-            (shared_data.FOLDER / "ptb" / "ptb.train.txt").read_text().replace("\n", "\0")
+            (shared_data.FOLDER / "ptb" / "ptb.train.txt")
+            .read_text()
+            .replace("\n", "\0")
         )
         assert corpus.vocabulary.decode(range(50)).replace("\n", "\0") == "".join(first)
 
@@ -101,7 +109,9 @@ def test_forms_of_characters(treebank, tmp_path, form, text):
 
 def test_symbol_that_only_evaluation_text_has(treebank, tmp_path):
     treebank["test"] = " é a \n"
-    with pytest.raises(ValueError, match="test.txt holds 'é', .*<unk>: --config.corpus.unknown"):
+    with pytest.raises(
+        ValueError, match="test.txt holds 'é', .*<unk>: --config.corpus.unknown"
+    ):
         corpora.load("ptb_char", None, tmp_path)
     corpus = corpora.load("ptb_char", None, tmp_path, unknown=True)
     assert corpus.vocabulary.tokens[-1] == "<unk>"
@@ -111,8 +121,16 @@ def test_symbol_that_only_evaluation_text_has(treebank, tmp_path):
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("ptb_char", {"form": "mine"}, "`config.corpus.form` must be .*corpus.form='mine'"),
-        ("wikitext103", {"order": "size"}, "`config.corpus.order` must be .*corpus.order='size'"),
+        (
+            "ptb_char",
+            {"form": "mine"},
+            "`config.corpus.form` must be .*corpus.form='mine'",
+        ),
+        (
+            "wikitext103",
+            {"order": "size"},
+            "`config.corpus.order` must be .*corpus.order='size'",
+        ),
     ],
 )
 def test_option_that_is_not_valid(task, options, message, tmp_path):
@@ -175,14 +193,16 @@ def test_unknown_task(task, hint):
 
 def test_text_without_a_folder(tmp_path):
     with pytest.raises(
-        ValueError, match="must be a folder of train.txt, valid.*Received: no --data_dir"
+        ValueError,
+        match="must be a folder of train.txt, valid.*Received: no --data_dir",
     ):
         corpora.load("text", cache_dir=tmp_path)
 
 
 def test_text_folder_is_missing(tmp_path):
     with pytest.raises(
-        ValueError, match="folder of train.txt.*Received: --data_dir=.*no, which is no folder"
+        ValueError,
+        match="folder of train.txt.*Received: --data_dir=.*no, which is no folder",
     ):
         corpora.load("text", tmp_path / "no", tmp_path)
 
@@ -209,7 +229,9 @@ def test_text_is_not_utf8(tmp_path):
 
 
 def test_pydoc_takes_no_folder(tmp_path):
-    with pytest.raises(ValueError, match="no use for --task=pydoc.*Received: --data_dir="):
+    with pytest.raises(
+        ValueError, match="no use for --task=pydoc.*Received: --data_dir="
+    ):
         corpora.load("pydoc", tmp_path, tmp_path)
 
 
@@ -233,9 +255,18 @@ def test_text_of_the_users_has_the_words_of_the_task(task, text, tokens):
 
 
 def test_characters_of_the_users():
-    assert registry.language("ptb_char").tokens_of("It 3\nb") == ["i", "t", " ", "N", "<eos>", "b"]
+    assert registry.language("ptb_char").tokens_of("It 3\nb") == [
+        "i",
+        "t",
+        " ",
+        "N",
+        "<eos>",
+        "b",
+    ]
 
 
 def test_ptb_without_network_is_told_with_ways_out(tmp_path):
-    with pytest.raises(OSError, match="cannot be downloaded from https.*ptb.train.txt.*Ways out"):
+    with pytest.raises(
+        OSError, match="cannot be downloaded from https.*ptb.train.txt.*Ways out"
+    ):
         corpora.load("ptb", None, tmp_path)

@@ -13,7 +13,9 @@ from trainers.tasks import corpora, registry
 from trainers.training import loop
 
 # Bytes of Wikipedia's markup, beyond ASCII too; a part may end within a character or a line.
-CONTENT = ("<page>\n  ''Anarchism'' — Αναρχία \r\n== [[été]] ==\n\n" * 60).encode()[:3001]
+CONTENT = ("<page>\n  ''Anarchism'' — Αναρχία \r\n== [[été]] ==\n\n" * 60).encode()[
+    :3001
+]
 
 
 @pytest.fixture
@@ -52,7 +54,10 @@ def test_a_text_of_the_users_has_the_same_bytes():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "--data_dir must be a folder of enwik8.zip .or enwik8 itself.*which lacks enwik8.z"),
+        (
+            None,
+            "--data_dir must be a folder of enwik8.zip .or enwik8 itself.*which lacks enwik8.z",
+        ),
         (b"no archive", "enwik8.zip is not the published archive of enwik8"),
     ],
 )
@@ -70,12 +75,23 @@ def test_it_trains_and_is_told_in_bits(folder, monkeypatch, capsys):
     monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
     sizes = ("units=6", "output_units=4", "embedding_units=4", "depth=2")
     flags = [f"--config.model.{size}" for size in sizes]
-    flags += ["--config.data.batch_size=4", "--config.data.window=60", "--config.training.epochs=1"]
+    flags += [
+        "--config.data.batch_size=4",
+        "--config.data.window=60",
+        "--config.training.epochs=1",
+    ]
     flags += ["--config.evaluation.batch_size=2", "--config.schedule.epochs=()"]
-    flags += [f"--data_dir={folder}", f"--workdir={folder}/run", "--task=enwik8", "--preset=small"]
+    flags += [
+        f"--data_dir={folder}",
+        f"--workdir={folder}/run",
+        "--task=enwik8",
+        "--preset=small",
+    ]
     with flagsaver.flagsaver():
         lm.parse_flags(["lm", *flags])
         assert lm.main(["lm"]) == 0
-    assert re.search(r"test bpc: exact [\d.]+ \(149 characters\)", capsys.readouterr().out)
+    assert re.search(
+        r"test bpc: exact [\d.]+ \(149 characters\)", capsys.readouterr().out
+    )
     result = json.loads((folder / "run" / "result.json").read_text())
     assert result["scores"]["test"]["exact"]["bpc"] > 0

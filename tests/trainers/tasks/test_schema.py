@@ -19,20 +19,26 @@ def presets():
 PRESETS = list(presets())
 
 # What no field takes, whatever its type.
-OTHERS = st.sampled_from([b"1", [1], (1.5,), ("1",), 1j, "", "nan", "1\n2", float("nan")])
+OTHERS = st.sampled_from(
+    [b"1", [1], (1.5,), ("1",), 1j, "", "nan", "1\n2", float("nan")]
+)
 NO_NUMBER = st.none() | st.booleans() | OTHERS
 NO_INTEGER = NO_NUMBER | st.floats()
 HUGE = st.integers(min_value=2**31)
 INFINITE = st.sampled_from([float("inf"), -float("inf"), 10**400, -(10**400)])
 NO_COUNT = st.integers(max_value=0) | HUGE | NO_INTEGER
-NO_COUNT_NOR_NONE = st.integers(max_value=0) | HUGE | st.floats() | st.booleans() | OTHERS
+NO_COUNT_NOR_NONE = (
+    st.integers(max_value=0) | HUGE | st.floats() | st.booleans() | OTHERS
+)
 BELOW_ZERO = st.floats(max_value=0, exclude_max=True) | st.integers(max_value=-1)
 NOT_FROM_ZERO = BELOW_ZERO | INFINITE | NO_NUMBER
 NOT_ABOVE_ZERO = st.sampled_from([0, 0.0, -0.0]) | NOT_FROM_ZERO
 NO_RATE = st.floats(min_value=1) | st.integers(min_value=1) | NOT_FROM_ZERO
 NO_SWITCH = st.none() | st.integers() | st.floats() | OTHERS
 NO_TEXT = st.none() | st.integers() | st.floats() | st.booleans() | st.just((1,))
-BAD_NUMBERS = st.lists(st.integers(), min_size=1).filter(lambda each: min(each) < 1).map(tuple)
+BAD_NUMBERS = (
+    st.lists(st.integers(), min_size=1).filter(lambda each: min(each) < 1).map(tuple)
+)
 NO_CYCLE = st.just(()) | BAD_NUMBERS | st.tuples(HUGE) | st.integers() | NO_NUMBER
 FALLING = st.sampled_from([(1, 1), (3, 2), (1, 5, 4)])
 NO_NAME = NO_TEXT | st.sampled_from(["", "none", "Adam", "sgd ", "adam\n"])
@@ -100,7 +106,11 @@ BAD = {
     "schedule.factor": st.just(0) | NO_RATE,
     "schedule.patience": NO_COUNT_NOR_NONE,
     "schedule.minimum": NOT_FROM_ZERO,
-    "schedule.epochs": FALLING | BAD_NUMBERS | st.tuples(HUGE) | st.integers() | NO_NUMBER,
+    "schedule.epochs": FALLING
+    | BAD_NUMBERS
+    | st.tuples(HUGE)
+    | st.integers()
+    | NO_NUMBER,
     "schedule.average": NO_SWITCH,
     "training.epochs": NO_COUNT,
     "training.log_every_steps": NO_COUNT,
@@ -176,7 +186,9 @@ def test_the_ends_of_the_ranges_are_in_them():
             },
         )
     )
-    schema.check(values_of(("adding", "small"), {"data.steps": 2, "data.batch_size": 50_000}))
+    schema.check(
+        values_of(("adding", "small"), {"data.steps": 2, "data.batch_size": 50_000})
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,13 +257,21 @@ def test_the_ends_of_the_ranges_are_in_them():
             {"model.output_units": 65},
             "`config.model.output_units` must be at most config.model.units=64",
         ),
-        (("adding", "small"), {"data.steps": 1}, "`config.data.steps` must be .*at least 2"),
+        (
+            ("adding", "small"),
+            {"data.steps": 1},
+            "`config.data.steps` must be .*at least 2",
+        ),
         (
             ("copy_memory", "small"),
             {"data.train": 31},
             "`config.data.batch_size` must be at most .*batch_size=32, config.data.train=31",
         ),
-        (("ptb", "small"), {"model.unit": 3}, "unknown config field 'model.unit'; did you mean"),
+        (
+            ("ptb", "small"),
+            {"model.unit": 3},
+            "unknown config field 'model.unit'; did you mean",
+        ),
         (
             ("ptb", "small_lstm"),
             {"model.auxiliary_weight": 0.1},
@@ -263,7 +283,11 @@ def test_the_ends_of_the_ranges_are_in_them():
             {"model.layer": "gru", "model.gate": "gru"},
             "`config.model.gate` must be 'lstm', its default, with config.model.layer='gru'",
         ),
-        (("seq_mnist", "small"), {"model.head": "adaptive"}, "must be 'tied' for --task=seq_mnist"),
+        (
+            ("seq_mnist", "small"),
+            {"model.head": "adaptive"},
+            "must be 'tied' for --task=seq_mnist",
+        ),
         (
             ("ptb", "small"),
             {"model.embedding_units": None},
@@ -286,12 +310,22 @@ def test_a_loss_that_is_off_may_be_of_any_level():
 
 def test_what_a_run_that_goes_on_may_change():
     allowed = set(schema.may_change(configs.load("ptb", "small")))
-    assert {"optimizer.learning_rate", "optimizer.clip_norm", "schedule.patience"} <= allowed
+    assert {
+        "optimizer.learning_rate",
+        "optimizer.clip_norm",
+        "schedule.patience",
+    } <= allowed
     assert "evaluation.batch_size" not in allowed  # the streams of the validation loss
-    assert "evaluation.batch_size" in schema.may_change(configs.load("seq_mnist", "small"))
+    assert "evaluation.batch_size" in schema.may_change(
+        configs.load("seq_mnist", "small")
+    )
     fixed = {"seed", "task", "preset", "optimizer.name", "schedule.average"}
     for name in allowed:
-        assert name not in fixed and name.split(".")[0] not in ("model", "data", "corpus")
+        assert name not in fixed and name.split(".")[0] not in (
+            "model",
+            "data",
+            "corpus",
+        )
 
 
 def test_the_parts_of_a_run_of_steps_stay():

@@ -27,5 +27,7 @@ def by_tensorboard(folder):
     everything = {event_accumulator.TENSORS: 0}
     reader = event_accumulator.EventAccumulator(str(folder), everything).Reload()
     return collections.Counter(
-        (tag, event.step) for tag in reader.Tags()["tensors"] for event in reader.Tensors(tag)
+        (tag, event.step)
+        for tag in reader.Tags()["tensors"]
+        for event in reader.Tensors(tag)
     )

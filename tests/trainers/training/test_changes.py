@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from tests.trainers.training import toy
-from trainers.training import checkpoints, loop, optimizers, progress, schedules, workdir
+from trainers.training import (
+    checkpoints,
+    loop,
+    optimizers,
+    progress,
+    schedules,
+    workdir,
+)
 
 STEPS = 5
 FIELDS = ("optimizer.learning_rate", "schedule.factor", "training.epochs")
@@ -38,7 +45,9 @@ def train(folder, rate=1.0, epochs=4, factor=0.5, killed_at=None):
                 checkpoint_every_steps=2,
             )
     step, arrays = checkpoints.Checkpoints(folder / "checkpoints").restore()
-    return step, {name: each for name, each in arrays.items() if not name.startswith("cost/")}
+    return step, {
+        name: each for name, each in arrays.items() if not name.startswith("cost/")
+    }
 
 
 def kill(task, call):
@@ -55,7 +64,10 @@ def kill(task, call):
 
 
 def kept(folder):
-    return [(each.step, each.field, each.was, each.now) for each in workdir.read_changes(folder)]
+    return [
+        (each.step, each.field, each.was, each.now)
+        for each in workdir.read_changes(folder)
+    ]
 
 
 def assert_same(found, expected):
@@ -74,7 +86,9 @@ def unchanged(tmp_path_factory):
     return train(tmp_path_factory.mktemp("runs") / "unchanged")
 
 
-def test_a_change_holds_from_the_step_where_the_run_goes_on(tmp_path, unchanged, capsys):
+def test_a_change_holds_from_the_step_where_the_run_goes_on(
+    tmp_path, unchanged, capsys
+):
     step, arrays = train(tmp_path, epochs=2)
     assert rate_of(arrays) == 0.01 * 0.5**2  # the schedule's
     changed = train(tmp_path, rate=0.1)
@@ -87,7 +101,10 @@ def test_a_change_holds_from_the_step_where_the_run_goes_on(tmp_path, unchanged,
     assert "\nlearning rate 0.0025 -> 0.001\n" in output
     assert rate_of(changed[1]) == pytest.approx(0.001 * 0.5)  # after the third epoch
     assert workdir.read_config(tmp_path)["optimizer"]["learning_rate"] == 0.001
-    assert any(not np.array_equal(changed[1][name], array) for name, array in unchanged[1].items())
+    assert any(
+        not np.array_equal(changed[1][name], array)
+        for name, array in unchanged[1].items()
+    )
 
 
 @pytest.mark.parametrize("kills", [(1,), (9, 1)])
@@ -116,14 +133,17 @@ def test_a_change_back_is_a_change(tmp_path, unchanged, capsys):
     assert_same(train(tmp_path), unchanged)
     assert [(each[0], each[3]) for each in kept(tmp_path)] == [(2, 0.001), (2, 0.01)]
     assert (
-        "`config.optimizer.learning_rate`: 0.001 -> 0.01 from step 2 on" in capsys.readouterr().out
+        "`config.optimizer.learning_rate`: 0.001 -> 0.01 from step 2 on"
+        in capsys.readouterr().out
     )
 
 
 def test_fewer_epochs_than_are_done_are_refused_and_change_nothing(tmp_path):
     train(tmp_path, killed_at=17)  # in the third epoch
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
-    with pytest.raises(workdir.WorkdirError, match="has done 2 epochs.*at least 2. Received: .*=1"):
+    with pytest.raises(
+        workdir.WorkdirError, match="has done 2 epochs.*at least 2. Received: .*=1"
+    ):
         train(tmp_path, epochs=1, rate=0.1)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
     train(tmp_path, epochs=2)
@@ -132,7 +152,9 @@ def test_fewer_epochs_than_are_done_are_refused_and_change_nothing(tmp_path):
 
 def test_the_curves_show_what_has_changed(tmp_path, monkeypatch):
     pictures = []
-    monkeypatch.setattr(progress, "save_picture", lambda picture, path: pictures.append(picture))
+    monkeypatch.setattr(
+        progress, "save_picture", lambda picture, path: pictures.append(picture)
+    )
     rate = workdir.Change(10, 2.5, "optimizer.learning_rate", 0.01, 0.001)
     changes = [
         rate,

@@ -88,7 +88,9 @@ def test_a_second_damaged_checkpoint_replaces_no_first(store):
             store.save(step, arrays(step))
         damage(store.folder / "step-00000020.npz")
         assert store.restore()[0] == 10
-    first, second = (store.folder / f"step-00000020.npz.unreadable{n}" for n in ("", "-2"))
+    first, second = (
+        store.folder / f"step-00000020.npz.unreadable{n}" for n in ("", "-2")
+    )
     assert len(first.read_bytes()) == 200 and not second.read_bytes()
 
 
@@ -109,12 +111,15 @@ def content_of(write, *args):
 
 def same(a, b):
     return a.keys() == b.keys() and all(
-        a[name].dtype == b[name].dtype and np.array_equal(a[name], b[name]) for name in a
+        a[name].dtype == b[name].dtype and np.array_equal(a[name], b[name])
+        for name in a
     )
 
 
 CONTENTS = {step: content_of("save", step, arrays(step)) for step in (10, 20)}
-BITS = st.lists(st.integers(0, 8 * len(CONTENTS[20]) - 1), min_size=1, max_size=3, unique=True)
+BITS = st.lists(
+    st.integers(0, 8 * len(CONTENTS[20]) - 1), min_size=1, max_size=3, unique=True
+)
 
 
 @hypothesis.settings(max_examples=100)
@@ -175,7 +180,9 @@ def test_a_failure_of_the_file_system_is_no_damage(store, told):
     for step in (10, 20):
         store.save(step, arrays(step))
     forever(store.folder / "step-00000020.npz")
-    with pytest.raises(workdir.WorkdirError, match=r"step-00000020\.npz cannot be read, .*symbol"):
+    with pytest.raises(
+        workdir.WorkdirError, match=r"step-00000020\.npz cannot be read, .*symbol"
+    ):
         store.restore()
     assert files(store) == ["step-00000010.npz", "step-00000020.npz"] and not told
 
@@ -219,7 +226,9 @@ def test_a_folder_is_no_checkpoint(store):
 
 def test_checkpoints_that_no_folder_can_be_made_for(tmp_path):
     (tmp_path / "checkpoints").write_text("a file")
-    with pytest.raises(workdir.WorkdirError, match=f"{tmp_path}/checkpoints .*File exists"):
+    with pytest.raises(
+        workdir.WorkdirError, match=f"{tmp_path}/checkpoints .*File exists"
+    ):
         checkpoints.Checkpoints(tmp_path / "checkpoints")
 
 
@@ -229,7 +238,9 @@ def test_what_a_killed_process_was_writing_is_removed(store):
     assert not files(store)
 
 
-@pytest.mark.parametrize("name", ["old", "00000009-copy", "²", "0000000٣", "9", "-0000009"])
+@pytest.mark.parametrize(
+    "name", ["old", "00000009-copy", "²", "0000000٣", "9", "-0000009"]
+)
 def test_other_files_are_no_checkpoints(store, name):
     store.save(3, arrays(3))
     other = store.folder / f"step-{name}.npz"
@@ -245,16 +256,22 @@ def test_nothing_but_damaged_checkpoints(store, told):
     cut_short(store.folder / "step-00000010.npz")
     before = (store.folder / "step-00000010.npz").read_bytes()
     for _ in range(2):
-        with pytest.raises(workdir.WorkdirError, match=r"no checkpoint .*step-00000010\.npz"):
+        with pytest.raises(
+            workdir.WorkdirError, match=r"no checkpoint .*step-00000010\.npz"
+        ):
             store.restore()
     assert files(store) == ["step-00000010.npz"] and not told
     assert (store.folder / "step-00000010.npz").read_bytes() == before
-    os.rename(*(store.folder / f"step-00000010.npz{end}" for end in ("", ".unreadable")))
+    os.rename(
+        *(store.folder / f"step-00000010.npz{end}" for end in ("", ".unreadable"))
+    )
     with pytest.raises(workdir.WorkdirError, match=r"step-00000010\.npz\.unreadable"):
         store.restore()
 
 
-def test_a_damaged_checkpoint_that_cannot_be_renamed_is_not_overwritten(store, monkeypatch):
+def test_a_damaged_checkpoint_that_cannot_be_renamed_is_not_overwritten(
+    store, monkeypatch
+):
     for step in (10, 20):
         store.save(step, arrays(step))
     cut_short(store.folder / "step-00000020.npz")
@@ -277,7 +294,9 @@ CODES = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG, errno.
         tf.errors.PermissionDeniedError(None, None, "no access"),
     ],
 )
-def test_what_cannot_be_written_leaves_the_earlier_ones(store, told, monkeypatch, error):
+def test_what_cannot_be_written_leaves_the_earlier_ones(
+    store, told, monkeypatch, error
+):
     store.save(10, arrays(10))
     before = files(store)
 
@@ -291,11 +310,16 @@ def test_what_cannot_be_written_leaves_the_earlier_ones(store, told, monkeypatch
     assert files(store) == before
     assert "step-00000020.npz not written" in told[0]
     assert told[0].startswith("the disk is full: ") == ("No space" in str(error))
-    assert told[1] == "the checkpoint of step 20 is lost; the last checkpoint is that of step 10"
+    assert (
+        told[1]
+        == "the checkpoint of step 20 is lost; the last checkpoint is that of step 10"
+    )
     assert store.save(30, arrays(30))
 
 
-def test_no_checkpoint_is_written_before_the_best_weights_of_its_past(store, told, monkeypatch):
+def test_no_checkpoint_is_written_before_the_best_weights_of_its_past(
+    store, told, monkeypatch
+):
     store.save(10, arrays(10))
     best, write = store.folder / checkpoints.BEST, np.savez
 
@@ -349,7 +373,9 @@ def test_an_error_of_the_thread_is_not_lost(store, monkeypatch):
 
 def test_the_best_weights(tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    with pytest.raises(workdir.WorkdirError, match=r"no trained weights yet: .*best\.npz"):
+    with pytest.raises(
+        workdir.WorkdirError, match=r"no trained weights yet: .*best\.npz"
+    ):
         checkpoints.load_best(tmp_path, model)
     store = checkpoints.Checkpoints(tmp_path / "checkpoints")
     weights = [v.numpy() for v in model.variables]

@@ -32,7 +32,9 @@ def test_a_process_counts_what_it_takes():
 
 def test_the_peak_is_not_that_of_the_process_from_which_this_one_was_started():
     code = "from trainers.training import costs; print(costs.Meter(costs.Cost()).read().peak_bytes)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     # This one has TensorFlow.
     assert 0 < float(done.stdout) < costs.Meter(costs.Cost()).read().peak_bytes / 4
 

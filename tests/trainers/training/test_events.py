@@ -17,7 +17,10 @@ FIRST, LAST = 2, 5  # the steps of a run's first process
 
 
 def rows(steps):
-    return [{"kind": KIND, "step": str(n), "epoch": "1.0", "loss": str(n / 4)} for n in steps]
+    return [
+        {"kind": KIND, "step": str(n), "epoch": "1.0", "loss": str(n / 4)}
+        for n in steps
+    ]
 
 
 @pytest.fixture
@@ -53,7 +56,9 @@ def times(folder):
     return found
 
 
-def test_events_after_the_checkpoint_are_dropped_and_the_others_keep_their_times(folder):
+def test_events_after_the_checkpoint_are_dropped_and_the_others_keep_their_times(
+    folder,
+):
     before = times(folder)
     record(folder, range(4, 8), last_step=3)
     assert scalars(folder) == by_tensorboard(folder) == expected(7)
@@ -98,7 +103,10 @@ def _flip(path):
     [
         (_flip, r"damaged at byte \d+"),
         (lambda path: path.write_bytes(b"mine"), ""),
-        (lambda path: path.write_bytes(b"mine, and longer than a length"), "damaged at byte 0"),
+        (
+            lambda path: path.write_bytes(b"mine, and longer than a length"),
+            "damaged at byte 0",
+        ),
     ],
 )
 def test_a_damaged_file_is_set_aside(folder, damage, cause):
@@ -169,12 +177,16 @@ def test_a_file_that_cannot_be_examined_once_is_not_written_again(folder, monkey
         return stat(path, *args, **options)
 
     monkeypatch.setattr(os, "stat", failing)
-    record(folder, range(LAST + 1, 8), last_step=LAST, told=rows(range(FIRST, LAST + 1)))
+    record(
+        folder, range(LAST + 1, 8), last_step=LAST, told=rows(range(FIRST, LAST + 1))
+    )
     assert not failures
     assert scalars(folder) == expected(7)
 
 
-def test_a_clean_up_that_is_killed_loses_nothing_and_repeats_nothing(folder, monkeypatch):
+def test_a_clean_up_that_is_killed_loses_nothing_and_repeats_nothing(
+    folder, monkeypatch
+):
     """Before any of its operations on files."""
     record(folder, range(6, 8), last_step=5)
     _flip(event_files(folder)[0])

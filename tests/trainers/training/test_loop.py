@@ -21,7 +21,15 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from tests.trainers.training import toy
-from trainers.training import checkpoints, loop, optimizers, schedules, stopping, variables, workdir
+from trainers.training import (
+    checkpoints,
+    loop,
+    optimizers,
+    schedules,
+    stopping,
+    variables,
+    workdir,
+)
 
 STEPS, EPOCHS = 5, 4
 # The call of `display` after step 14, in the middle of an epoch; the last checkpoint is of step 12.
@@ -34,7 +42,12 @@ def train(folder, task=None, **arguments):
     with strategy.scope():
         task = task or toy.Task(steps_per_epoch=STEPS, dropout=0.3)
         optimizer = toy.optimizer_of("sgd")
-    arguments = {"epochs": EPOCHS, "log_every_steps": 2, "checkpoint_every_steps": 2, **arguments}
+    arguments = {
+        "epochs": EPOCHS,
+        "log_every_steps": 2,
+        "checkpoint_every_steps": 2,
+        **arguments,
+    }
     with workdir.open_workdir(folder, {}) as opened:
         result = loop.fit(
             loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy),
@@ -55,7 +68,11 @@ def start(*runs):
     root = pathlib.Path(toy.__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -105,7 +122,9 @@ def test_a_step_is_the_gradient_of_the_mean_clipped_then_applied():
         after = [v.numpy() for v in task.model.trainable_variables]
         norm = np.sqrt(sum((g**2).sum() for g in numeric))
         np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-12)
-        np.testing.assert_allclose(metrics["prediction"] + metrics["penalty"], expected, rtol=1e-12)
+        np.testing.assert_allclose(
+            metrics["prediction"] + metrics["penalty"], expected, rtol=1e-12
+        )
         np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-6)
         assert metrics["weight"] == ids.size
         scale = min(1.0, 0.3 / (norm + 1e-6))
@@ -138,14 +157,18 @@ def test_two_replicas_give_what_one_gives(tmp_path):
     for replicas in (2, 1):  # the first run of a process makes its devices
         for optimizer in ("sgd", "adam"):
             place = tmp_path / f"{optimizer}{replicas}"
-            runs.append(flags(workdir=place, replicas=replicas, dropout=0, optimizer=optimizer))
+            runs.append(
+                flags(workdir=place, replicas=replicas, dropout=0, optimizer=optimizer)
+            )
     *twos, sgd, adam = outcomes(*runs)
     for one, two in zip((sgd, adam), twos, strict=True):
         difference = np.abs(flat(one["variables"]) - flat(two["variables"])).max()
         assert difference < 1e-10
         best = one["result"], two["result"]
         assert best[0]["best_epoch"] == best[1]["best_epoch"]
-        np.testing.assert_allclose(best[0]["best_loss"], best[1]["best_loss"], rtol=1e-12)
+        np.testing.assert_allclose(
+            best[0]["best_loss"], best[1]["best_loss"], rtol=1e-12
+        )
         assert (one["traces"], two["traces"]) == (2, 4)  # a trace on each replica
 
 
@@ -186,7 +209,8 @@ def test_one_replica_is_a_run_on_one_device(tmp_path):
 
 KILLS = {
     "between": ({"killed_at": STOP}, (10, 12)),  # the last is being written, or was
-    "best": ({"killed_writing": 4}, (4,)),  # beside checkpoints, the best weights of step 5
+    # Beside checkpoints, the best weights of step 5.
+    "best": ({"killed_writing": 4}, (4,)),
     "next": ({"killed_writing": 5}, (4,)),  # the checkpoint after these
 }
 
@@ -303,7 +327,9 @@ def test_an_output_that_is_closed_saves_and_the_run_goes_on_from_there(
 
     closed.display = displaying
     with signals.output():
-        result, _ = train(tmp_path / "closed", closed, checkpoint_every_steps=None, signals=signals)
+        result, _ = train(
+            tmp_path / "closed", closed, checkpoint_every_steps=None, signals=signals
+        )
     assert not result.finished and signals.error().code == 141
     output = capfd.readouterr()
     assert output.err == (
@@ -325,10 +351,18 @@ def test_more_epochs_go_on_and_no_more_change_nothing(tmp_path):
     np.testing.assert_array_equal(values(again), values(task))
 
 
-def test_a_run_of_steps_validates_in_equal_parts_and_carries_its_state_through_them(tmp_path):
+def test_a_run_of_steps_validates_in_equal_parts_and_carries_its_state_through_them(
+    tmp_path,
+):
     _, task = train(tmp_path / "whole", epochs=3, steps=13)
-    table = csv.DictReader(io.StringIO((tmp_path / "whole" / "metrics.csv").read_text()))
-    assert [row["step"] for row in table if row["kind"] == "validation"] == ["4", "8", "13"]
+    table = csv.DictReader(
+        io.StringIO((tmp_path / "whole" / "metrics.csv").read_text())
+    )
+    assert [row["step"] for row in table if row["kind"] == "validation"] == [
+        "4",
+        "8",
+        "13",
+    ]
 
     plain = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
     trainer = loop.Trainer(plain, toy.optimizer_of("sgd"), clip_norm=0.3)
@@ -356,7 +390,9 @@ class EnoughError(Exception):
     """Ends a run from outside."""
 
 
-def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(tmp_path):
+def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(
+    tmp_path,
+):
     seen = []
 
     def observe(losses):
@@ -411,9 +447,13 @@ def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeyp
         return display(metrics)
 
     def slow(file, **arrays):
-        if not written and "losses" in arrays and weights:  # the first after that of step 0
+        if (
+            not written and "losses" in arrays and weights
+        ):  # the first after that of step 0
             assert gone_on.wait(60)
-            written.append(flat([arrays[name] for name in variables.of_model(task.model)]))
+            written.append(
+                flat([arrays[name] for name in variables.of_model(task.model)])
+            )
         write(file, **arrays)
 
     task.display = displaying
@@ -424,7 +464,9 @@ def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("end", ["finished", "signal", "nan"])
-def test_a_run_does_not_end_before_its_checkpoint_is_written(tmp_path, monkeypatch, end):
+def test_a_run_does_not_end_before_its_checkpoint_is_written(
+    tmp_path, monkeypatch, end
+):
     task = toy.Task(steps_per_epoch=STEPS, bad_step=2 if end == "nan" else None)
     if end == "signal":
         toy.send_at(task, 1, signal.SIGTERM)  # at step 2
@@ -435,7 +477,11 @@ def test_a_run_does_not_end_before_its_checkpoint_is_written(tmp_path, monkeypat
         write(file, **arrays)
 
     monkeypatch.setattr(np, "savez", slow)
-    with pytest.raises(loop.NonFiniteLossError) if end == "nan" else contextlib.nullcontext():
+    with (
+        pytest.raises(loop.NonFiniteLossError)
+        if end == "nan"
+        else contextlib.nullcontext()
+    ):
         train(tmp_path, task, epochs=1)
     names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
     assert not [name for name in names if name.endswith(".part")]
@@ -501,7 +547,10 @@ def test_a_full_disk_is_told_and_the_run_goes_on(tmp_path, capsys, disk, undistu
     np.testing.assert_array_equal(values(task), undisturbed[1])
     output = capsys.readouterr().out
     assert "the disk is full" in output
-    assert "the checkpoint of step 5 is lost; the last checkpoint is that of step 4" in output
+    assert (
+        "the checkpoint of step 5 is lost; the last checkpoint is that of step 4"
+        in output
+    )
 
 
 def losses_of(task, losses):
@@ -516,13 +565,17 @@ def losses_of(task, losses):
     return weights
 
 
-def test_best_weights_that_cannot_be_written_wait_for_the_next_time(tmp_path, capsys, disk):
+def test_best_weights_that_cannot_be_written_wait_for_the_next_time(
+    tmp_path, capsys, disk
+):
     disk.full = lambda arrays: "losses" not in arrays and not disk.failures
     task = toy.Task(steps_per_epoch=STEPS)
     weights = losses_of(task, [1.0, 2.0])
     result, _ = train(tmp_path, task, epochs=2, checkpoint_every_steps=None)
     assert (len(disk.failures), result.best_loss, result.best_epoch) == (1, 1.0, 1)
-    assert capsys.readouterr().out.count("(best so far, its weights not yet written)") == 1
+    assert (
+        capsys.readouterr().out.count("(best so far, its weights not yet written)") == 1
+    )
     checkpoints.load_best(tmp_path, task.model)
     np.testing.assert_array_equal(values(task), weights[0])
 
@@ -536,16 +589,23 @@ def step_of(folder):
     [
         (of_a_checkpoint, "the checkpoint of step 20", 4),
         # The best weights are those of epoch 1 and of later ones: no checkpoint follows.
-        (lambda a: "epoch" in a, "the best weights .best.npz. and the checkpoint of step 20", 4),
+        (
+            lambda a: "epoch" in a,
+            "the best weights .best.npz. and the checkpoint of step 20",
+            4,
+        ),
     ],
 )
-def test_a_disk_that_stays_full_ends_no_run(tmp_path, disk, undisturbed, full, missing, step):
+def test_a_disk_that_stays_full_ends_no_run(
+    tmp_path, disk, undisturbed, full, missing, step
+):
     disk.full = full
     result, _ = train(tmp_path)
     assert result.finished and result.unsaved
     assert step_of(tmp_path) == step
     with pytest.raises(
-        workdir.NotKeptError, match=f"{missing} cannot be written .*goes on from step {step}"
+        workdir.NotKeptError,
+        match=f"{missing} cannot be written .*goes on from step {step}",
     ):
         result.unsaved.save()
     best = result.unsaved.store.unwritten_best or checkpoints.load(
@@ -560,7 +620,9 @@ def test_a_disk_that_stays_full_ends_no_run(tmp_path, disk, undisturbed, full, m
     np.testing.assert_array_equal(best["model/variable"], kept["model/variable"])
 
 
-def test_what_could_not_be_saved_is_saved_once_there_is_room(tmp_path, disk, undisturbed):
+def test_what_could_not_be_saved_is_saved_once_there_is_room(
+    tmp_path, disk, undisturbed
+):
     disk.full = lambda arrays: of_a_checkpoint(arrays) or "epoch" in arrays
     result, _ = train(tmp_path)
     disk.full = lambda arrays: False
@@ -581,7 +643,9 @@ def test_a_stopped_run_says_where_it_goes_on_from(tmp_path, capsys, disk, undist
     assert train(tmp_path)[0] == undisturbed[0]
 
 
-def test_a_run_whose_loss_is_not_finite_keeps_its_best_weights_if_it_can(tmp_path, disk):
+def test_a_run_whose_loss_is_not_finite_keeps_its_best_weights_if_it_can(
+    tmp_path, disk
+):
     disk.full = lambda arrays: "epoch" in arrays and not disk.failures
     task = toy.Task(steps_per_epoch=STEPS, bad_step=7)
     with pytest.raises(loop.NonFiniteLossError):
@@ -593,7 +657,9 @@ def test_a_run_whose_loss_is_not_finite_keeps_its_best_weights_if_it_can(tmp_pat
 def test_a_run_that_can_write_no_checkpoint_does_not_begin(tmp_path, disk):
     disk.full = lambda arrays: True
     task = toy.Task(steps_per_epoch=STEPS)
-    with pytest.raises(workdir.WorkdirError, match="not begun: .*step-00000000.npz .*make room"):
+    with pytest.raises(
+        workdir.WorkdirError, match="not begun: .*step-00000000.npz .*make room"
+    ):
         train(tmp_path, task)
     assert task.traces == 0
     disk.full = lambda arrays: False
@@ -651,24 +717,41 @@ def put_those_of_another_model_in_place(folder):
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (remove_checkpoints, "metrics.csv and checkpoints/best.npz of a run, and its checkpoints"),
-        (remove_all_but_the_table, "metrics.csv of a run, and its checkpoints are gone"),
+        (
+            remove_checkpoints,
+            "metrics.csv and checkpoints/best.npz of a run, and its checkpoints",
+        ),
+        (
+            remove_all_but_the_table,
+            "metrics.csv of a run, and its checkpoints are gone",
+        ),
         (cut_all_short, "no checkpoint in .*step-00000010.npz.*step-00000008.npz"),
         (lead_all_astray, "step-00000010.npz cannot be read, .*symbolic"),
-        (put_those_of_another_model_in_place, "step 10 .* not one of this model: it has 1 arrays"),
+        (
+            put_those_of_another_model_in_place,
+            "step 10 .* not one of this model: it has 1 arrays",
+        ),
     ],
 )
-def test_a_run_whose_checkpoints_are_of_no_use_does_not_begin_anew(tmp_path, capsys, harm, told):
+def test_a_run_whose_checkpoints_are_of_no_use_does_not_begin_anew(
+    tmp_path, capsys, harm, told
+):
     train(tmp_path, epochs=2)
     harm(tmp_path)
     (tmp_path / "checkpoints").mkdir(exist_ok=True)
-    before = {p: p.is_symlink() or p.read_bytes() for p in (tmp_path / "checkpoints").iterdir()}
+    before = {
+        p: p.is_symlink() or p.read_bytes()
+        for p in (tmp_path / "checkpoints").iterdir()
+    }
     table = (tmp_path / "metrics.csv").read_bytes()
     task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
     for _ in range(2):
         with pytest.raises(workdir.WorkdirError, match=told):
             train(tmp_path, task)
-    after = {p: p.is_symlink() or p.read_bytes() for p in (tmp_path / "checkpoints").iterdir()}
+    after = {
+        p: p.is_symlink() or p.read_bytes()
+        for p in (tmp_path / "checkpoints").iterdir()
+    }
     assert after == before and (tmp_path / "metrics.csv").read_bytes() == table
     assert task.traces == 0
 
@@ -689,7 +772,9 @@ def put_a_former_best_in_place(path):
 
 @pytest.mark.parametrize("harm", [remove_best, damage_best])
 @pytest.mark.parametrize("epochs", [2, 4])
-def test_best_weights_that_are_lost_are_told_when_the_run_goes_on(tmp_path, capsys, harm, epochs):
+def test_best_weights_that_are_lost_are_told_when_the_run_goes_on(
+    tmp_path, capsys, harm, epochs
+):
     task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
     losses = [3.0, 1.0, 5.0, 4.0] if epochs == 4 else [1.0, 3.0]
     losses_of(task, losses)
@@ -700,7 +785,10 @@ def test_best_weights_that_are_lost_are_told_when_the_run_goes_on(tmp_path, caps
     weights = losses_of(task, losses[2:])
     result, task = train(tmp_path, task, epochs=epochs)
     output = capsys.readouterr().out
-    assert f"{best} lacks the weights of the best epoch" in output.splitlines()[harm is damage_best]
+    assert (
+        f"{best} lacks the weights of the best epoch"
+        in output.splitlines()[harm is damage_best]
+    )
     assert best.with_name("best.npz.unreadable").exists() == (harm is damage_best)
     assert (result.best_epoch, result.lost_epoch) == (4, 2) if epochs == 4 else (2, 1)
     last = weights[1] if epochs == 4 else values(task)
@@ -720,7 +808,9 @@ def test_weights_of_another_epoch_are_not_taken_for_the_best(tmp_path, capsys):
     assert (result.best_epoch, result.best_loss, result.lost_epoch) == (1, 3.0, 2)
 
 
-def test_best_weights_of_a_checkpoint_to_come_are_no_loss(tmp_path, capsys, undisturbed):
+def test_best_weights_of_a_checkpoint_to_come_are_no_loss(
+    tmp_path, capsys, undisturbed
+):
     """A process was killed between the two; or the checkpoint is damaged."""
     train(tmp_path, epochs=2)
     cut_short = tmp_path / "checkpoints" / "step-00000010.npz"
@@ -737,7 +827,9 @@ def test_another_number_of_replicas_is_refused_where_it_is_recorded(tmp_path):
     step, arrays = store.restore()
     assert arrays["replicas"] == 1
     store.save(step, {**arrays, "replicas": np.int64(2)})
-    with pytest.raises(workdir.WorkdirError, match="a run on 2 replicas, and here are 1; "):
+    with pytest.raises(
+        workdir.WorkdirError, match="a run on 2 replicas, and here are 1; "
+    ):
         train(tmp_path, epochs=1)
     del arrays["replicas"]
     store.save(step, arrays)
@@ -747,8 +839,13 @@ def test_another_number_of_replicas_is_refused_where_it_is_recorded(tmp_path):
 def test_a_batch_that_is_not_divisible_by_the_replicas_is_refused():
     trainer = loop.Trainer(toy.Task(batch_size=4), optimizers.SGD(1.0))
     trainer.replicas = 3
-    for refused in (lambda: trainer.batches(0), lambda: trainer.spread(tf.zeros([4, 2]))):
-        with pytest.raises(ValueError, match="`batch_size` must be divisible .* 3 .*batch_size=4"):
+    for refused in (
+        lambda: trainer.batches(0),
+        lambda: trainer.spread(tf.zeros([4, 2])),
+    ):
+        with pytest.raises(
+            ValueError, match="`batch_size` must be divisible .* 3 .*batch_size=4"
+        ):
             refused()
 
 

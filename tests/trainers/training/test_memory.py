@@ -24,7 +24,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "trainers.md"
 
 
 def test_the_parameters_are_those_of_the_page():
-    rows = re.findall(r"^\| (`.*?) \| (`.*?) \| ([\d,]+) \|", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`.*?) \| (`.*?) \| ([\d,]+) \|", PAGE.read_text(), re.MULTILINE
+    )
     counts = {(task, preset): count for task, preset, count, _ in parameters.counts()}
     found = 0
     for tasks, presets, count in rows:
@@ -65,17 +67,23 @@ def drawn(generator, preset, **fields):
         *[(layer, "lstm") for layer in ("gru", "tcn", "transformer")],
     ],
 )
-def test_the_parameters_of_a_language_model_are_those_of_what_is_built(layer, gate, head):
+def test_the_parameters_of_a_language_model_are_those_of_what_is_built(
+    layer, gate, head
+):
     generator = np.random.default_rng([ord(each) for each in layer + gate + head])
     for _ in range(2):
         config = drawn(generator, ("ptb", "small"), layer=layer, gate=gate, head=head)
-        config.model.embedding_units = int(generator.integers(1, config.model.units + 1))
+        config.model.embedding_units = int(
+            generator.integers(1, config.model.units + 1)
+        )
         config.model.mixture.experts = int(generator.integers(1, 4))
         config.model.adaptive.cutoffs = (4, 9)
         if layer == "trellis" and generator.integers(2):
             config.model.groups, config.model.kernel_size = 2, 2
         model = language_models.build(config, 20)
-        assert runs.parameters(model) == language_models.parameters(config, 20), config.model
+        assert runs.parameters(model) == language_models.parameters(config, 20), (
+            config.model
+        )
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -130,7 +138,9 @@ def test_what_cannot_fit_is_refused_with_what_would(there):
     with pytest.raises(ValueError) as error:
         memory.check_training(config_of("paper"), need, presets)
     message = str(error.value)
-    told = re.search(r"about ([\d.]+) GiB of memory, ([\d.]+) GiB at the least", message)
+    told = re.search(
+        r"about ([\d.]+) GiB of memory, ([\d.]+) GiB at the least", message
+    )
     least, about = need(config_of("paper"))
     assert told.groups() == (f"{about / GIB:.1f}", f"{least / GIB:.1f}")
     assert "and 1.0 GiB are available (cgroup limit); what would fit: " in message
@@ -152,7 +162,9 @@ def test_what_may_not_fit_is_a_warning(there):
     least, about = need(config)
     assert least < about
     there((least + about) / 2 / GIB)
-    assert memory.check_training(config, need, presets).startswith("warning: training takes about ")
+    assert memory.check_training(config, need, presets).startswith(
+        "warning: training takes about "
+    )
 
 
 @pytest.mark.parametrize("preset", ["paper", "small", "small_lstm"])
@@ -160,14 +172,18 @@ def test_an_estimate_is_never_below_the_least(preset):
     least, about = need(configs.load("ptb", preset))
     config = configs.load("ptb", preset)
     assert 4 * 2 * language_models.parameters(config, 10_000) < least <= about
-    sequences = sequence_models.need(configs.load("seq_mnist", "small"), 784, 1, 10, False)
+    sequences = sequence_models.need(
+        configs.load("seq_mnist", "small"), 784, 1, 10, False
+    )
     assert sequences.least < sequences.about
 
 
 def test_weights_that_cannot_be_read_are_told(there):
     there(1)
     memory.check_weights(2**27)
-    with pytest.raises(ValueError, match=r"134,217,729 parameters is read in 1.0 GiB .*cgroup"):
+    with pytest.raises(
+        ValueError, match=r"134,217,729 parameters is read in 1.0 GiB .*cgroup"
+    ):
         memory.check_weights(2**27 + 1)
 
 
@@ -216,7 +232,9 @@ def test_the_memory_that_is_there(tmp_path, files, size, limit):
 def test_a_limit_of_the_shell_counts(tmp_path, monkeypatch):
     write(tmp_path, MACHINE)
     limits = {resource.RLIMIT_AS: 1000 * 1024, resource.RLIMIT_DATA: 900 * 1024}
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], limits[kind]))
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda kind: (limits[kind], limits[kind])
+    )
     assert available_memory.room(tmp_path) == (300 * 1024, "ulimit -v")
     limits[resource.RLIMIT_AS] = resource.RLIM_INFINITY
     assert available_memory.room(tmp_path) == (600 * 1024, "ulimit -d")
@@ -225,7 +243,9 @@ def test_a_limit_of_the_shell_counts(tmp_path, monkeypatch):
 def test_too_little_to_import_anything_is_a_line():
     line = f"ulimit -v 1000000; exec {sys.executable} -m trainers.lm"
     root = str(PAGE.parents[1])
-    done = subprocess.run(["bash", "-c", line], cwd=root, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=root, capture_output=True, text=True
+    )
     assert done.returncode == 2
     assert done.stderr == (
         "error: `ulimit -v` must leave at least 2097152 KiB, which TensorFlow takes. "

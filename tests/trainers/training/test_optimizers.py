@@ -37,7 +37,9 @@ def run(optimizer, start, gradients, *, averaged_after=None):
 
 def test_clip_by_global_norm_is_torchs():
     gradients = [np.array([3.0, 0.0]), np.array([[4.0]])]
-    clipped, norm = optimizers.clip_by_global_norm([tf.constant(g) for g in gradients], 0.5)
+    clipped, norm = optimizers.clip_by_global_norm(
+        [tf.constant(g) for g in gradients], 0.5
+    )
     np.testing.assert_allclose(norm, 5.0, rtol=1e-15)
     for got, gradient in zip(clipped, gradients, strict=True):
         np.testing.assert_allclose(got, gradient * 0.5 / (5.0 + 1e-6), rtol=1e-15)
@@ -53,7 +55,9 @@ def test_sgd_adds_the_decay_to_the_gradient(start, gradients):
     _, after = run(optimizers.SGD(0.1, weight_decay=DECAY), start, gradients)
     expected = list(start)
     for each, got in zip(gradients, after, strict=True):
-        expected = [w - 0.1 * (g + DECAY * w) for w, g in zip(expected, each, strict=True)]
+        expected = [
+            w - 0.1 * (g + DECAY * w) for w, g in zip(expected, each, strict=True)
+        ]
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12)
 
@@ -66,7 +70,9 @@ def test_adam_is_torchs(start, gradients):
             gradient = each[i] + DECAY * w
             mean = 0.9 * mean + 0.1 * gradient
             square = 0.999 * square + 0.001 * gradient**2
-            w = w - 0.002 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
+            w = w - 0.002 * (mean / (1 - 0.9**t)) / (
+                np.sqrt(square / (1 - 0.999**t)) + 1e-8
+            )
             np.testing.assert_allclose(after[t - 1][i], w, rtol=1e-12)
 
 
@@ -94,7 +100,9 @@ def test_averages_weigh_1_1_then_a_half_a_third(start, gradients):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-def test_before_the_first_averaged_step_the_weights_themselves_are_evaluated(start, gradients):
+def test_before_the_first_averaged_step_the_weights_themselves_are_evaluated(
+    start, gradients
+):
     optimizer = optimizers.SGD(0.1, averages=True)
     variables, after = run(optimizer, start, gradients)
     optimizer.start_averaging()
@@ -125,14 +133,18 @@ def test_the_learning_rate_is_a_float64_variable():
     assert any(variable is optimizer.learning_rate for variable in optimizer.variables)
 
 
-@pytest.mark.parametrize("arguments", [{"learning_rate": -1.0}, {"weight_decay": float("nan")}])
+@pytest.mark.parametrize(
+    "arguments", [{"learning_rate": -1.0}, {"weight_decay": float("nan")}]
+)
 def test_bad_arguments_are_named(arguments):
     with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):
         optimizers.SGD(**{"learning_rate": 0.1, **arguments})
 
 
 @pytest.mark.parametrize("kind", [optimizers.SGD, optimizers.Adam])
-def test_the_rate_falls_along_half_a_cosine_to_the_end_of_the_run(kind, start, gradients):
+def test_the_rate_falls_along_half_a_cosine_to_the_end_of_the_run(
+    kind, start, gradients
+):
     annealed = kind(0.1, steps=STEPS)
     _, got = run(annealed, start, gradients)
     plain = kind(0.1)

@@ -27,7 +27,10 @@ def folder(tmp_path):
 def begin(folder, out, step=0):
     return progress.Progress(
         folder,
-        display=lambda metrics: {"perplexity": 2 ** metrics["loss"], "loss": metrics["loss"]},
+        display=lambda metrics: {
+            "perplexity": 2 ** metrics["loss"],
+            "loss": metrics["loss"],
+        },
         unit="tokens",
         epochs=3,
         length=12,
@@ -58,10 +61,15 @@ def test_lines_where_there_is_no_terminal(folder):
     shown.close()
     lines = out.getvalue().splitlines()
     assert "\r" not in out.getvalue()
-    assert lines[0].startswith("epoch 1/3, step 2/12: perplexity 16, loss 4, lr 0.002, ")
+    assert lines[0].startswith(
+        "epoch 1/3, step 2/12: perplexity 16, loss 4, lr 0.002, "
+    )
     assert lines[0].endswith(" left")
     assert "tokens/s" in lines[0]
-    assert "epoch 1/3: train perplexity 4.362, loss 2.125; validation perplexity" in out.getvalue()
+    assert (
+        "epoch 1/3: train perplexity 4.362, loss 2.125; validation perplexity"
+        in out.getvalue()
+    )
     assert "an epoch, 0.0 s to the end of epoch 3" in out.getvalue()
 
 
@@ -79,7 +87,9 @@ def test_the_table_has_a_row_an_interval_and_two_an_epoch(folder):
     shown = begin(folder, io.StringIO())
     go(shown, 4)
     shown.close()
-    kinds = [(row["kind"], row["step"], row["epoch"], row["loss"]) for row in rows(folder)]
+    kinds = [
+        (row["kind"], row["step"], row["epoch"], row["loss"]) for row in rows(folder)
+    ]
     assert kinds == [
         ("train_interval", "2", "0.5", "4.0"),
         ("train_interval", "4", "1.0", "2.0"),
@@ -103,9 +113,9 @@ def test_steps_computed_again_have_one_row(folder):
     go(again, 3)
     again.close()
     ignored = {"tokens_per_second"}
-    assert [{k: v for k, v in row.items() if k not in ignored} for row in rows(folder)] == [
-        {k: v for k, v in row.items() if k not in ignored} for row in whole
-    ]
+    assert [
+        {k: v for k, v in row.items() if k not in ignored} for row in rows(folder)
+    ] == [{k: v for k, v in row.items() if k not in ignored} for row in whole]
 
 
 @pytest.mark.parametrize("step", ["²", "٣", "-1", "1.0", ""])
@@ -142,7 +152,17 @@ def test_a_full_disk_is_told_once_and_stops_nothing(folder, monkeypatch):
     assert out.getvalue().count("No space left on device") == 1
     go(shown, 2)  # the disk has room again
     shown.close()
-    assert [row["step"] for row in rows(folder)] == ["2", "4", "4", "4", "6", "8", "8", "8", "10"]
+    assert [row["step"] for row in rows(folder)] == [
+        "2",
+        "4",
+        "4",
+        "4",
+        "6",
+        "8",
+        "8",
+        "8",
+        "10",
+    ]
 
 
 def test_events_that_were_lost_on_the_way_to_the_disk_are_written_in_the_end(folder):
@@ -171,7 +191,8 @@ def test_events_that_cannot_be_written_once_more_either_are_told(folder, monkeyp
     out = io.StringIO()
     shown = begin(folder, out)
     go(shown, 4)
-    monkeypatch.setattr(events, "_files", lambda _: [])  # as if they had never come there
+    # As if they had never come there.
+    monkeypatch.setattr(events, "_files", lambda _: [])
     shown.close()
     assert "cannot be written (14 events of 14 are not in its files)" in out.getvalue()
 
@@ -205,7 +226,16 @@ def test_what_stands_in_the_way_of_a_record_is_told_and_stops_nothing(folder, na
     shown.close()
     (line,) = [line for line in out.getvalue().splitlines() if str(folder) in line]
     assert name == progress.METRICS or "cannot be written" in line
-    assert [row["step"] for row in rows(folder)] == ["2", "4", "4", "4", "6", "8", "8", "8"]
+    assert [row["step"] for row in rows(folder)] == [
+        "2",
+        "4",
+        "4",
+        "4",
+        "6",
+        "8",
+        "8",
+        "8",
+    ]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e999", "-1", "0", ""])

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from tests.trainers.training import toy
 from tests.trainers.training.event_files import by_tensorboard, scalars
-from trainers.training import checkpoints, events, loop, progress, schedules, table, workdir
+from trainers.training import (
+    checkpoints,
+    events,
+    loop,
+    progress,
+    schedules,
+    table,
+    workdir,
+)
 
 STEPS, EPOCHS = 5, 3
 
@@ -34,7 +42,9 @@ class Runs:
         self.first = [variable.numpy() for variable in self.variables]
         patch.setattr(progress, "draw_curves", lambda *_: None)
         # In the loop's thread, so that the n-th operation is the same one in each run.
-        patch.setattr(checkpoints.Checkpoints, "start_saving", checkpoints.Checkpoints.save)
+        patch.setattr(
+            checkpoints.Checkpoints, "start_saving", checkpoints.Checkpoints.save
+        )
 
     def __call__(self, folder, *, epochs=EPOCHS, log=2, save=2, kill=None, stop=None):
         """Trains; is killed before the `kill`-th, or told to stop at the `stop`-th, record."""
@@ -79,7 +89,9 @@ def train():
 def rows(folder):
     """The table, but for the speeds."""
     found = csv.DictReader(io.StringIO((folder / table.METRICS).read_text()))
-    return [{k: v for k, v in row.items() if not k.endswith("_per_second")} for row in found]
+    return [
+        {k: v for k, v in row.items() if not k.endswith("_per_second")} for row in found
+    ]
 
 
 def expected_scalars(folder):
@@ -95,20 +107,28 @@ def expected_scalars(folder):
 
 @hypothesis.settings(max_examples=6)
 @hypothesis.given(data=st.data())
-def test_a_run_that_was_killed_has_the_records_of_one_that_was_not(tmp_path_factory, train, data):
+def test_a_run_that_was_killed_has_the_records_of_one_that_was_not(
+    tmp_path_factory, train, data
+):
     """Whatever the intervals, however often; it may be told to stop, too, or get more epochs."""
     log = data.draw(st.integers(1, 7), "log_every_steps")
     save = data.draw(st.none() | st.integers(1, 7), "checkpoint_every_steps")
     path = tmp_path_factory.mktemp("run")
     train(path / "whole", log=log, save=save)
-    ends = data.draw(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=3), "ends")
+    ends = data.draw(
+        st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=3), "ends"
+    )
     for killed, record in ends:
-        train(path / "run", log=log, save=save, **{"kill" if killed else "stop": record})
+        train(
+            path / "run", log=log, save=save, **{"kill" if killed else "stop": record}
+        )
     if data.draw(st.booleans(), "fewer epochs first"):
         train(path / "run", epochs=2, log=log, save=save)
     train(path / "run", log=log, save=save)
     assert rows(path / "run") == rows(path / "whole")
-    headers = [(path / name / table.METRICS).open().readline() for name in ("run", "whole")]
+    headers = [
+        (path / name / table.METRICS).open().readline() for name in ("run", "whole")
+    ]
     assert headers[0] == headers[1]
     expected = expected_scalars(path / "whole")
     assert set(expected.values()) == {1}
@@ -116,7 +136,9 @@ def test_a_run_that_was_killed_has_the_records_of_one_that_was_not(tmp_path_fact
     assert scalars(folder) == by_tensorboard(folder) == expected
 
 
-def test_a_row_that_could_not_be_written_once_is_there_after_a_kill(tmp_path, train, monkeypatch):
+def test_a_row_that_could_not_be_written_once_is_there_after_a_kill(
+    tmp_path, train, monkeypatch
+):
     train(tmp_path / "whole")
     appended = []
 
@@ -129,7 +151,8 @@ def test_a_row_that_could_not_be_written_once_is_there_after_a_kill(tmp_path, tr
 
     original = type(epath.Path(tmp_path)).open
     monkeypatch.setattr(type(epath.Path(tmp_path)), "open", failing)
-    train(tmp_path / "run", kill=3)  # of step 4 the row was the one, and there is a checkpoint
+    # Of step 4 the row was the one, and there is a checkpoint.
+    train(tmp_path / "run", kill=3)
     assert appended
     assert [row["step"] for row in rows(tmp_path / "run")] == ["2", "4"]
     train(tmp_path / "run")

@@ -23,7 +23,12 @@ from trainers.training import available_memory, checkpoints, runs, stopping
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 SIZES = dict(
-    units=4, output_units=4, embedding_units=4, depth=2, auxiliary_every=1, dilation_rate=(1,)
+    units=4,
+    output_units=4,
+    embedding_units=4,
+    depth=2,
+    auxiliary_every=1,
+    dilation_rate=(1,),
 )
 
 
@@ -74,7 +79,11 @@ def train(config, corpus, tmp_path, monkeypatch):
             {"average": True},
             "config.schedule.average=True, config.optimizer.name=.adam",
         ),
-        ("optimizer", {"name": "adm"}, "`config.optimizer.name` must be .*Received: .*=.adm"),
+        (
+            "optimizer",
+            {"name": "adm"},
+            "`config.optimizer.name` must be .*Received: .*=.adm",
+        ),
         ("schedule", {"factor": 2.0}, "config.schedule.factor"),
         ("data", {"history": "none"}, "config.data.history"),
         ("data", {"horizon": 10}, "config.data.horizon"),
@@ -90,13 +99,19 @@ def train(config, corpus, tmp_path, monkeypatch):
             {"mixture": {"experts": 0}},
             "`config.model.mixture.experts`.*experts=0",
         ),
-        ("model", {"units": 3}, "`config.model.output_units` must be at most config.model.units=3"),
+        (
+            "model",
+            {"units": 3},
+            "`config.model.output_units` must be at most config.model.units=3",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
     train, config, tmp_path, monkeypatch, group, values, named
 ):
-    monkeypatch.setattr(experiment, "load_corpus", lambda *_: pytest.fail("the text is read"))
+    monkeypatch.setattr(
+        experiment, "load_corpus", lambda *_: pytest.fail("the text is read")
+    )
     with config.unlocked():
         config[group].update(values)
     with pytest.raises(ValueError, match=named) as error:
@@ -109,7 +124,9 @@ def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
-    runs.train(load, config, epath.Path(tmp_path / "run"), "none", splits=("validation",))
+    runs.train(
+        load, config, epath.Path(tmp_path / "run"), "none", splits=("validation",)
+    )
     assert list(read_json(tmp_path / "run" / "result.json")["scores"]) == ["validation"]
 
 
@@ -130,7 +147,11 @@ def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypa
             "--config.data.batch_size=1 or --config.data.window=49, or give more text",
         ),
         ("data", {"window": 200}, ": use --config.data.window=49, or give more text"),
-        ("data", {"window": 200, "horizon": 150}, "config.data.window=200: give more text"),
+        (
+            "data",
+            {"window": 200, "horizon": 150},
+            "config.data.window=200: give more text",
+        ),
         (
             "model",
             {"head": "adaptive", "adaptive": {"cutoffs": (2, 9)}},
@@ -162,16 +183,22 @@ def test_a_batch_that_replicas_cannot_share_is_told_before_the_model_is_built(
         num_replicas_in_sync = 3
 
     monkeypatch.setattr(runs.loop, "get_strategy", lambda name: ThreeReplicas())
-    with pytest.raises(ValueError, match="`config.data.batch_size` must be .* the 3 devices.*=2"):
+    with pytest.raises(
+        ValueError, match="`config.data.batch_size` must be .* the 3 devices.*=2"
+    ):
         train()
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_cannot_fit_is_told_before_it_is_built(train, config, tmp_path, monkeypatch):
+def test_a_model_that_cannot_fit_is_told_before_it_is_built(
+    train, config, tmp_path, monkeypatch
+):
     room = available_memory.Room(1, "cgroup limit")
     monkeypatch.setattr(available_memory, "room", lambda: room)
     monkeypatch.setattr(experiment.models, "build", None)
-    with pytest.raises(ValueError, match="takes about 0.0 GiB of memory, .* .cgroup limit.;"):
+    with pytest.raises(
+        ValueError, match="takes about 0.0 GiB of memory, .* .cgroup limit.;"
+    ):
         train()
     assert not (tmp_path / "run").exists()
     monkeypatch.undo()
@@ -185,7 +212,9 @@ def test_a_model_that_cannot_fit_is_told_before_it_is_built(train, config, tmp_p
 
 
 def test_a_model_that_may_not_fit_is_trained_with_a_warning(train, monkeypatch, capsys):
-    monkeypatch.setattr(runs.memory, "check_training", lambda *_: "warning: it may be too large")
+    monkeypatch.setattr(
+        runs.memory, "check_training", lambda *_: "warning: it may be too large"
+    )
     train()
     assert "warning: it may be too large" in capsys.readouterr().out.splitlines()
 
@@ -193,8 +222,14 @@ def test_a_model_that_may_not_fit_is_trained_with_a_warning(train, monkeypatch, 
 @pytest.mark.parametrize(
     ("file", "named"),
     [
-        ("valid", "the validation text .*valid.txt. holds 5 tokens; expected at least 8, 4"),
-        ("test", "the test text .*test.txt. .*: use --config.evaluation.batch_size=1, or give"),
+        (
+            "valid",
+            "the validation text .*valid.txt. holds 5 tokens; expected at least 8, 4",
+        ),
+        (
+            "test",
+            "the test text .*test.txt. .*: use --config.evaluation.batch_size=1, or give",
+        ),
     ],
 )
 def test_evaluation_text_that_is_too_short_is_told_before_training(
@@ -255,7 +290,9 @@ def listening():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_was_stopped_has_the_status_of_the_signal(train, monkeypatch, capfd, number):
+def test_a_run_that_was_stopped_has_the_status_of_the_signal(
+    train, monkeypatch, capfd, number
+):
     steps = runs.loop.Trainer.steps
 
     def interrupted(*args):
@@ -268,7 +305,9 @@ def test_a_run_that_was_stopped_has_the_status_of_the_signal(train, monkeypatch,
             train()
     assert stopped.value.code == 128 + number
     output = capfd.readouterr()
-    line = f"stopped by {number.name} after step 1; the same command goes on from step 1"
+    line = (
+        f"stopped by {number.name} after step 1; the same command goes on from step 1"
+    )
     assert (output.out.splitlines()[-1], output.err) == (line, "")
 
 
@@ -292,7 +331,9 @@ def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
         return model
 
     def last_checkpoint():
-        with np.load(max((tmp_path / "run" / "checkpoints").glob("step-*.npz"))) as file:
+        with np.load(
+            max((tmp_path / "run" / "checkpoints").glob("step-*.npz"))
+        ) as file:
             return {name: file[name] for name in file.files}
 
     monkeypatch.setattr(experiment.models, "build", build_the_same)
@@ -305,7 +346,9 @@ def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
         results.append((capsys.readouterr().out.splitlines()[-1], last_checkpoint()))
         shutil.rmtree(tmp_path / "run")
     (summary, expected), (resumed, actual) = results
-    assert re.search(r"exact [\d.]+ \(\d+ tokens\), trellisnet [\d.]+ \(\d+ tokens\)", summary)
+    assert re.search(
+        r"exact [\d.]+ \(\d+ tokens\), trellisnet [\d.]+ \(\d+ tokens\)", summary
+    )
     assert resumed == summary and actual.keys() == expected.keys()
     for name in expected.keys() - {"cost/seconds", "cost/peak_bytes"}:
         np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
@@ -340,14 +383,20 @@ def last(arrays):
 @pytest.mark.parametrize("full", [best_or_last, last])
 def test_a_disk_that_stays_full_ends_no_run(train, tmp_path, capsys, disk, full):
     disk.full = full
-    with pytest.raises(NotKeptError, match="the checkpoint of step .*/checkpoints .*No space left"):
+    with pytest.raises(
+        NotKeptError, match="the checkpoint of step .*/checkpoints .*No space left"
+    ):
         train()
-    (summary,) = re.findall(r"^best of epoch 1: .*", capsys.readouterr().out, re.MULTILINE)
+    (summary,) = re.findall(
+        r"^best of epoch 1: .*", capsys.readouterr().out, re.MULTILINE
+    )
     assert not (tmp_path / "run" / "result.json").exists()
     disk.full = lambda arrays: False
     train()
     assert last_line(capsys) == summary
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
+    assert (
+        json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
+    )
 
 
 def test_room_that_is_made_while_the_run_is_scored_is_used(
@@ -369,21 +418,29 @@ def test_room_that_is_made_while_the_run_is_scored_is_used(
     assert (tmp_path / "run" / "checkpoints" / "best.npz").exists()
 
 
-def test_a_result_that_cannot_be_written_is_scored_again(train, tmp_path, capsys, monkeypatch):
+def test_a_result_that_cannot_be_written_is_scored_again(
+    train, tmp_path, capsys, monkeypatch
+):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(runs.Workdir, "finish", full)
-        with pytest.raises(NotKeptError, match="result is not kept in .*/run .*No space left"):
+        with pytest.raises(
+            NotKeptError, match="result is not kept in .*/run .*No space left"
+        ):
             train()
     summary = last_line(capsys)
     train()
     assert last_line(capsys) == summary
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
+    assert (
+        json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
+    )
 
 
-def test_best_weights_that_are_lost_are_not_scored_as_the_best(train, config, tmp_path, capsys):
+def test_best_weights_that_are_lost_are_not_scored_as_the_best(
+    train, config, tmp_path, capsys
+):
     config.training.epochs = 2
     evaluations = iter([1.0, 2.0])
     task = experiment.modeling.LanguageModeling
@@ -395,7 +452,9 @@ def test_best_weights_that_are_lost_are_not_scored_as_the_best(train, config, tm
     best = tmp_path / "run" / "checkpoints" / "best.npz"
     best.unlink()
     train()
-    assert last_line(capsys).startswith("last of epoch 2: validation perplexity: exact ")
+    assert last_line(capsys).startswith(
+        "last of epoch 2: validation perplexity: exact "
+    )
     assert checkpoints.load(best)["epoch"] == 2
 
 
@@ -408,32 +467,48 @@ def test_a_finished_run_whose_files_are_lost_says_so(train, tmp_path, capsys):
     assert f"finished run; no checkpoint in {folder} is left" in capsys.readouterr().out
     (folder / "step-00000009.npz").write_bytes(b"no archive")
     train()
-    assert f"finished run; no checkpoint in {folder} can be read" in capsys.readouterr().out
+    assert (
+        f"finished run; no checkpoint in {folder} can be read"
+        in capsys.readouterr().out
+    )
     content = (folder / "best.npz").read_bytes()
     (folder / "best.npz").write_bytes(content[:-1])
-    with pytest.raises(WorkdirError, match="not its trained weights: .*best.npz cannot be read"):
+    with pytest.raises(
+        WorkdirError, match="not its trained weights: .*best.npz cannot be read"
+    ):
         train()
     assert (folder / "best.npz").read_bytes() == content[:-1]
     (folder / "best.npz").unlink()
-    with pytest.raises(WorkdirError, match="not its trained weights: .*best.npz is missing"):
+    with pytest.raises(
+        WorkdirError, match="not its trained weights: .*best.npz is missing"
+    ):
         train()
     assert "perplexity" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
-def test_the_large_presets_train_and_ask_for_a_gpu(preset, corpus, tmp_path, monkeypatch, capsys):
+def test_the_large_presets_train_and_ask_for_a_gpu(
+    preset, corpus, tmp_path, monkeypatch, capsys
+):
     """Every term of the loss is on, whatever the sizes; those of `text` are those of `ptb`."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
     config = configs.load("text", preset)
-    config.model.update(units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2)
+    config.model.update(
+        units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2
+    )
     config.data.update(batch_size=2, window=49, horizon=4)
     config.evaluation.update(batch_size=2, exact_chunk=32)
     config.training.update(epochs=1, log_every_steps=1)
     train_run(config, tmp_path / "run", corpus)
     output = capsys.readouterr().out
-    assert f"the preset {preset} is made for one; --preset=small is made for a CPU" in output
-    (row,) = csv.DictReader((tmp_path / "run" / "metrics.csv").read_text().splitlines()[:2])
+    assert (
+        f"the preset {preset} is made for one; --preset=small is made for a CPU"
+        in output
+    )
+    (row,) = csv.DictReader(
+        (tmp_path / "run" / "metrics.csv").read_text().splitlines()[:2]
+    )
     for term in ("prediction", "auxiliary", "activation", "temporal"):
         assert float(row[term]) > 0
 
@@ -463,18 +538,30 @@ def finished(finished_run, tmp_path):
 @pytest.mark.parametrize(
     ("group", "field", "value", "message"),
     [
-        ("training", "epochs", 0, "`config.training.epochs` must be an integer of at least 1"),
+        (
+            "training",
+            "epochs",
+            0,
+            "`config.training.epochs` must be an integer of at least 1",
+        ),
         (
             "optimizer",
             "learning_rate",
             0.5,
             "a finished run, in which `config.optimizer.learning_rate` can change nothing any more",
         ),
-        ("training", "log_every_steps", 7, "`config.training.log_every_steps` can change nothing"),
+        (
+            "training",
+            "log_every_steps",
+            7,
+            "`config.training.log_every_steps` can change nothing",
+        ),
         ("model", "depth", 3, "another run.*model.depth: 2 there, 3 here"),
     ],
 )
-def test_a_finished_run_stays_as_it_is(train, config, finished, group, field, value, message):
+def test_a_finished_run_stays_as_it_is(
+    train, config, finished, group, field, value, message
+):
     before = files(finished)
     config[group][field] = value
     with pytest.raises((WorkdirError, ValueError), match=message) as error:
@@ -483,8 +570,12 @@ def test_a_finished_run_stays_as_it_is(train, config, finished, group, field, va
     assert files(finished) == before
 
 
-def test_another_recipe_is_refused_before_the_text_is_read(train, config, finished, monkeypatch):
-    monkeypatch.setattr(experiment, "load_corpus", lambda *_: pytest.fail("the text is read"))
+def test_another_recipe_is_refused_before_the_text_is_read(
+    train, config, finished, monkeypatch
+):
+    monkeypatch.setattr(
+        experiment, "load_corpus", lambda *_: pytest.fail("the text is read")
+    )
     config.model.depth = 3
     with pytest.raises(WorkdirError, match="another run"):
         train()
@@ -508,12 +599,16 @@ def test_epochs_that_are_done_stay_done(train, config, finished, capsys):
     (finished / "config.json").write_text(json.dumps(values))
     (finished / "changes.json").unlink()
     before = files(finished)
-    with pytest.raises(WorkdirError, match="has done 2 epochs.* `config.training.epochs` .* 2.*=1"):
+    with pytest.raises(
+        WorkdirError, match="has done 2 epochs.* `config.training.epochs` .* 2.*=1"
+    ):
         train()
     assert files(finished) == before
 
 
-def test_a_rate_that_is_lowered_after_a_loss_that_is_not_finite(train, config, finished, capsys):
+def test_a_rate_that_is_lowered_after_a_loss_that_is_not_finite(
+    train, config, finished, capsys
+):
     """As the message advises."""
     config.training.epochs = 2
     config.optimizer.learning_rate = 1e38
@@ -535,21 +630,29 @@ def test_a_rate_that_is_lowered_after_a_loss_that_is_not_finite(train, config, f
     [
         ("dropout", "much", "`config.model.dropout` must be a number in .*'much'"),
         ("depht", 3, "unknown config field 'model.depht'; did you mean 'model.depth'"),
-        ("output_units", 5, "`config.model.output_units` must be at most config.model.units=4"),
+        (
+            "output_units",
+            5,
+            "`config.model.output_units` must be at most config.model.units=4",
+        ),
     ],
 )
 def test_a_config_that_was_edited_is_named(config, tmp_path, field, value, message):
     values = json.loads(json.dumps(config.to_dict()))
     values["model"][field] = value
     (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(WorkdirError, match=f"{tmp_path}/config.json: {message}") as error:
+    with pytest.raises(
+        WorkdirError, match=f"{tmp_path}/config.json: {message}"
+    ) as error:
         runs.load_config(epath.Path(tmp_path))
     assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(train, config, tmp_path):
     with open_workdir(tmp_path / "run", config.to_dict()):
-        with pytest.raises(WorkdirError, match=f"another run .process {os.getpid()}. is at work"):
+        with pytest.raises(
+            WorkdirError, match=f"another run .process {os.getpid()}. is at work"
+        ):
             train()
 
 
@@ -599,12 +702,20 @@ DAMAGES = [
     ("corpus.json", lambda content: b"[]", "it holds a list, not fields"),
     ("corpus.json", _replace(b"sha256", b"sha1"), "it lacks `sha256`"),
     ("corpus.json", _replace(b'"tokens"', b'"uokens"'), "do not fit its `checksum`"),
-    ("corpus.json", lambda content: b'{"sha256": {}, "unknown": {}}', "it lacks `unknown.test`"),
+    (
+        "corpus.json",
+        lambda content: b'{"sha256": {}, "unknown": {}}',
+        "it lacks `unknown.test`",
+    ),
     ("vocabulary.txt", lambda content: b"", "it is empty"),
     ("vocabulary.txt", lambda content: content[:-1], "its last line is cut off"),
     ("vocabulary.txt", lambda content: b"\xef\xbb\xbf" + content, "byte-order mark"),
     ("vocabulary.txt", _replace(b"\n", b"\r\n"), "checksum"),
-    ("vocabulary.txt", lambda content: content.replace(b"\n", b"\r\n"), "carriage returns"),
+    (
+        "vocabulary.txt",
+        lambda content: content.replace(b"\n", b"\r\n"),
+        "carriage returns",
+    ),
     ("vocabulary.txt", _replace(b"a\n", b"b\n"), "a second time"),
     ("vocabulary.txt", _replace(b"a\n", b"A\n"), "its checksum is not the run's"),
     ("vocabulary.txt", _replace(b"a\n", b""), "its checksum is not the run's"),
@@ -645,7 +756,10 @@ def test_a_result_of_other_content_is_named_by_an_export(train, tmp_path):
     train()
     folder = epath.Path(tmp_path / "run")
     file = folder / "result.json"
-    for content in (b"", b'{"epochs": 1, "summary": "", "scores": {"test": {"exact": {}}}}'):
+    for content in (
+        b"",
+        b'{"epochs": 1, "summary": "", "scores": {"test": {"exact": {}}}}',
+    ):
         file.write_bytes(content)
         with pytest.raises(ValueError) as error:
             experiment.export(folder, str(tmp_path / "served"), "float32")

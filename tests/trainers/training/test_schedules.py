@@ -27,12 +27,28 @@ def test_a_plateau_is_a_loss_above_the_best_before_the_last_patience_epochs():
 
 def test_the_learning_rate_stays_at_the_minimum():
     losses = [1.0] + [2.0] * 6
-    assert rates(schedules.Schedule(patience=1, minimum=1.0), losses) == [16, 16, 4, 1, 1, 1, 1]
-    assert rates(schedules.Schedule(patience=1, minimum=0.5), losses)[-2:] == [0.25, 0.25]
+    assert rates(schedules.Schedule(patience=1, minimum=1.0), losses) == [
+        16,
+        16,
+        4,
+        1,
+        1,
+        1,
+        1,
+    ]
+    assert rates(schedules.Schedule(patience=1, minimum=0.5), losses)[-2:] == [
+        0.25,
+        0.25,
+    ]
 
 
 def test_given_epochs_lower_it_whatever_the_loss():
-    assert rates(schedules.Schedule(epochs=(2, 3)), [3.0, 2.0, 1.0, 0.5]) == [16, 4, 1, 1]
+    assert rates(schedules.Schedule(epochs=(2, 3)), [3.0, 2.0, 1.0, 0.5]) == [
+        16,
+        4,
+        1,
+        1,
+    ]
 
 
 def test_the_first_plateau_may_start_averaging_instead():
@@ -44,7 +60,13 @@ def test_the_first_plateau_may_start_averaging_instead():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"factor": 1.0}, {"patience": 0}, {"minimum": -1.0}, {"minimum": math.nan}, {"epochs": (0,)}],
+    [
+        {"factor": 1.0},
+        {"patience": 0},
+        {"minimum": -1.0},
+        {"minimum": math.nan},
+        {"epochs": (0,)},
+    ],
 )
 def test_bad_arguments_are_named(arguments):
     with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):

@@ -21,7 +21,12 @@ def program(body):
 def start(body, **kwargs):
     """Starts a program, and waits until it says that it is ready."""
     head = "from trainers.training import stopping\n"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **kwargs}
+    pipes = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        **kwargs,
+    }
     process = subprocess.Popen(program(head + body), **pipes)
     assert process.stdout.readline() == "ready\n"
     return process
@@ -40,7 +45,9 @@ def test_a_signal_is_a_line_and_its_status(number, importing):
 def test_the_command_of_a_module_listens_before_its_imports(tmp_path):
     (tmp_path / "tensorflow.py").write_text(f"import time\n{WAIT}")
     line = [sys.executable, "-m", "trainers.lm"]
-    path = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', os.getcwd())}"}
+    path = {
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', os.getcwd())}"
+    }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(line, env={**os.environ, **path}, **pipes)
     assert process.stdout.readline() == "ready\n"
@@ -76,11 +83,14 @@ finally:
     [
         (signal.SIGINT, signal.SIGINT, 130),
         (signal.SIGTERM, signal.SIGINT, 130),
-        (signal.SIGINT, signal.SIGHUP, None),  # as a terminal that is closed goes on to do
+        # As a terminal that is closed goes on to do.
+        (signal.SIGINT, signal.SIGHUP, None),
         (signal.SIGTERM, signal.SIGTERM, None),  # as `timeout` does
     ],
 )
-def test_a_second_signal_ends_at_once_unless_it_is_the_first_again(first, second, status):
+def test_a_second_signal_ends_at_once_unless_it_is_the_first_again(
+    first, second, status
+):
     process = start(SLOW_END, stdin=subprocess.PIPE)
     process.send_signal(first)
     assert process.stdout.readline() == "ending\n"
@@ -148,7 +158,9 @@ def test_an_output_that_cannot_be_written_raises_nothing(monkeypatch, capfd, num
         with pytest.raises(stopping.StoppedError) as stopped:
             signals.check()
         assert stopped.value.code == 141
-        assert capfd.readouterr().err == "the output is closed; the same command goes on\n"
+        assert (
+            capfd.readouterr().err == "the output is closed; the same command goes on\n"
+        )
     else:
         assert signals.received is None
         assert told.startswith("the output cannot be written ([Errno 28]")

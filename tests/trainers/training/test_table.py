@@ -44,7 +44,9 @@ def test_a_whole_table_is_gone_on_with(path):
     assert [each.name for each in path.parent.iterdir()] == [table.METRICS]
 
 
-@pytest.mark.parametrize("half", ["t", "train_interval,8", "train_interval,8,2.0,60.1,1", LINES[0]])
+@pytest.mark.parametrize(
+    "half", ["t", "train_interval,8", "train_interval,8,2.0,60.1,1", LINES[0]]
+)
 def test_half_a_line_is_what_a_killed_process_leaves(path, half):
     path.write_text(WHOLE + half)
     assert go_on(path, step=1) == []
@@ -56,26 +58,86 @@ def _without_break(text):
 
 
 DAMAGES = {
-    "byte-order mark": (lambda text: b"\xef\xbb\xbf" + text.encode(), "carriage returns", 5),
-    "carriage returns": (lambda text: text.replace("\n", "\r\n").encode(), "carriage returns", 5),
+    "byte-order mark": (
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        "carriage returns",
+        5,
+    ),
+    "carriage returns": (
+        lambda text: text.replace("\n", "\r\n").encode(),
+        "carriage returns",
+        5,
+    ),
     "semicolons": (lambda text: text.replace(",", ";").encode(), "it has no header", 0),
-    "a lost line break": (lambda text: _without_break(text).encode(), "line 4 is no row", 3),
+    "a lost line break": (
+        lambda text: _without_break(text).encode(),
+        "line 4 is no row",
+        3,
+    ),
     "bad UTF-8": (lambda text: text.encode().replace(b"2.25", b"\xff"), "bad UTF-8", 4),
-    "bad UTF-8 in a step": (lambda text: text.encode().replace(b",2,", b",\xff,"), "bad UTF-8", 4),
+    "bad UTF-8 in a step": (
+        lambda text: text.encode().replace(b",2,", b",\xff,"),
+        "bad UTF-8",
+        4,
+    ),
     "UTF-16": (lambda text: text.encode("utf-16"), "it has no header", 0),
     "nothing": (lambda text: b"", "it is empty", 0),
-    "no header": (lambda text: text.removeprefix(HEADER + "\n").encode(), "no header", 0),
+    "no header": (
+        lambda text: text.removeprefix(HEADER + "\n").encode(),
+        "no header",
+        0,
+    ),
     "another file": (lambda text: b"mine\n", "it has no header", 0),
-    "a column twice": (lambda text: text.replace("perplexity", "loss").encode(), "no header", 0),
-    "no number": (lambda text: text.replace("2.25", "low").encode(), "line 3 is no row", 4),
-    "a number of others": (lambda text: text.replace(",2,", ",²,").encode(), "line 2 is no row", 4),
-    "a negative step": (lambda text: text.replace(",2,", ",-2,").encode(), "line 2 is no row", 4),
-    "an endless step": (lambda text: text.replace(",2,", f",{'9' * 9999},").encode(), "line 2", 4),
-    "no epoch": (lambda text: text.replace("0.5,", "inf,").encode(), "line 2 is no row", 4),
-    "an empty epoch": (lambda text: text.replace("0.5,", ",").encode(), "line 2 is no row", 4),
-    "a row twice": (lambda text: (text + LINES[0] + "\n").encode(), "line 7 is no row", 5),
-    "a blank line": (lambda text: text.replace("\n", "\n\n", 1).encode(), "line 2 is no row", 5),
-    "a quotation mark": (lambda text: text.replace("2.25", '"2.25').encode(), "line 3", 4),
+    "a column twice": (
+        lambda text: text.replace("perplexity", "loss").encode(),
+        "no header",
+        0,
+    ),
+    "no number": (
+        lambda text: text.replace("2.25", "low").encode(),
+        "line 3 is no row",
+        4,
+    ),
+    "a number of others": (
+        lambda text: text.replace(",2,", ",²,").encode(),
+        "line 2 is no row",
+        4,
+    ),
+    "a negative step": (
+        lambda text: text.replace(",2,", ",-2,").encode(),
+        "line 2 is no row",
+        4,
+    ),
+    "an endless step": (
+        lambda text: text.replace(",2,", f",{'9' * 9999},").encode(),
+        "line 2",
+        4,
+    ),
+    "no epoch": (
+        lambda text: text.replace("0.5,", "inf,").encode(),
+        "line 2 is no row",
+        4,
+    ),
+    "an empty epoch": (
+        lambda text: text.replace("0.5,", ",").encode(),
+        "line 2 is no row",
+        4,
+    ),
+    "a row twice": (
+        lambda text: (text + LINES[0] + "\n").encode(),
+        "line 7 is no row",
+        5,
+    ),
+    "a blank line": (
+        lambda text: text.replace("\n", "\n\n", 1).encode(),
+        "line 2 is no row",
+        5,
+    ),
+    "a quotation mark": (
+        lambda text: text.replace("2.25", '"2.25').encode(),
+        "line 3",
+        4,
+    ),
     "zeros": (lambda text: text.encode() + bytes(40) + b"\n", "line 7 is no row", 5),
     "the end": (lambda text: text[:-3].encode(), "its last line is cut off", 4),
 }
@@ -89,7 +151,11 @@ def test_a_table_that_no_run_writes_is_set_aside(path, damage):
     path.write_bytes(content)
     aside = path.with_name("metrics.csv.unreadable")
     (said,) = go_on(path)
-    assert problem in said and f" {path} " in f" {said}" and f"set aside as {aside}," in said
+    assert (
+        problem in said
+        and f" {path} " in f" {said}"
+        and f"set aside as {aside}," in said
+    )
     assert f"its {count} readable rows" in said and "\n" not in said
     assert aside.read_bytes() == content
     assert len(lines_of(path)) == 1 + count + 1 and "\ufeff" not in path.read_text()
@@ -125,7 +191,9 @@ def test_killed_while_setting_a_table_aside_it_has_all_its_rows_the_next_time(
             go_on(path)
     go_on(path)
     assert path.read_text().startswith(WHOLE)
-    assert {each.read_bytes() for each in path.parent.glob("*.unreadable*")} == {content}
+    assert {each.read_bytes() for each in path.parent.glob("*.unreadable*")} == {
+        content
+    }
 
 
 @pytest.mark.parametrize("kind", ["folder", "forbidden", "link"])

@@ -16,8 +16,14 @@ def model():
 
 
 NAMES = [
-    *(f"model/lstm/lstm_cell/{name}" for name in ("kernel", "recurrent_kernel", "bias")),
-    *(f"model/lstm_1/lstm_cell/{name}" for name in ("kernel", "recurrent_kernel", "bias")),
+    *(
+        f"model/lstm/lstm_cell/{name}"
+        for name in ("kernel", "recurrent_kernel", "bias")
+    ),
+    *(
+        f"model/lstm_1/lstm_cell/{name}"
+        for name in ("kernel", "recurrent_kernel", "bias")
+    ),
     "model/head/kernel",
     "model/head/bias",
 ]
@@ -30,7 +36,8 @@ def test_every_model_of_a_process_has_the_same_names():
         assert weights == NAMES
         generators = {name for name in found if "seed_generator" in name}
         assert generators == {
-            f"model/seed_generator{number}/seed_generator_state" for number in ("", "_1", "_2")
+            f"model/seed_generator{number}/seed_generator_state"
+            for number in ("", "_1", "_2")
         }
 
 
@@ -48,7 +55,9 @@ def test_an_optimizer_s_variables_are_named_after_the_model_s(make, own, slots):
     optimizer.build(one.trainable_variables)
     found = variables.of_optimizer(optimizer, one)
     expected = {f"optimizer/{name}" for name in ("iteration", "learning_rate", *own)}
-    expected |= {f"{name.replace('model', 'optimizer', 1)}/{s}" for name in NAMES for s in slots}
+    expected |= {
+        f"{name.replace('model', 'optimizer', 1)}/{s}" for name in NAMES for s in slots
+    }
     assert set(found) == expected
     assert len(found) == len(optimizer.variables)
 
@@ -72,7 +81,10 @@ def zeros(*shape):
 
 def test_variables_come_back_bit_for_bit(tmp_path):
     values = np.random.default_rng(0).normal(size=(5, 2))
-    saved = [keras.Variable(values, dtype=dtype) for dtype in ("float32", "float64", "bfloat16")]
+    saved = [
+        keras.Variable(values, dtype=dtype)
+        for dtype in ("float32", "float64", "bfloat16")
+    ]
     saved.append(keras.random.SeedGenerator(7).state)
     store = checkpoints.Checkpoints(tmp_path)
     store.save(1, variables.arrays(named(*saved)))
@@ -85,7 +97,11 @@ def test_variables_come_back_bit_for_bit(tmp_path):
 
 def test_numbers_of_0_1_are_read_in_the_order_of_the_variables():
     found = named(zeros(3), zeros(2, 1))
-    arrays = {"model/0": np.ones(3), "model/1": np.full((2, 1), 2.0), "step": np.array(3)}
+    arrays = {
+        "model/0": np.ones(3),
+        "model/1": np.full((2, 1), 2.0),
+        "step": np.array(3),
+    }
     variables.assign(found, arrays)
     for variable, array in zip(found.values(), arrays.values(), strict=False):
         np.testing.assert_array_equal(variable.numpy(), array)
@@ -104,7 +120,10 @@ def test_the_generator_that_an_lstm_of_0_1_begins_with_may_have_no_place():
     [
         ({"model/a/0": np.zeros(2)}, r"model/a/0 has shape \(2,\) .* expected \(3,\)"),
         ({"model/0": np.zeros(2)}, r"model/a/0 has shape \(2,\) .* expected \(3,\)"),
-        ({"model/0": np.zeros(3), "model/1": np.zeros(3)}, "2 arrays under `model`.* 1 variable"),
+        (
+            {"model/0": np.zeros(3), "model/1": np.zeros(3)},
+            "2 arrays under `model`.* 1 variable",
+        ),
         ({"model/7": np.zeros(3)}, "it lacks model/a/0 and has the unknown model/7"),
         ({"optimizer/a/0": np.zeros(3)}, "it lacks model/a/0$"),
         (
@@ -122,5 +141,7 @@ def test_arrays_of_another_model_are_refused_with_their_names(arrays, message):
 def test_weights_of_another_model_are_refused_with_their_file(tmp_path):
     store = checkpoints.Checkpoints(tmp_path / "checkpoints")
     store.save_best({"model/a/kernel": np.zeros(3)})
-    with pytest.raises(workdir.WorkdirError, match=r"best.npz .*lacks model/lstm/lstm_cell/kernel"):
+    with pytest.raises(
+        workdir.WorkdirError, match=r"best.npz .*lacks model/lstm/lstm_cell/kernel"
+    ):
         checkpoints.load_best(tmp_path, model())

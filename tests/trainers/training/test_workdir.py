@@ -11,7 +11,11 @@ import pytest
 from trainers.data.files import read_json
 from trainers.training import workdir
 
-CONFIG = {"task": "toy", "model": {"units": 4, "dilation_rate": (1, 2)}, "training": {"epochs": 2}}
+CONFIG = {
+    "task": "toy",
+    "model": {"units": 4, "dilation_rate": (1, 2)},
+    "training": {"epochs": 2},
+}
 RESULT = {"epochs": 2, "summary": "best", "scores": {"test": {"perplexity": 3.5}}}
 
 
@@ -65,12 +69,17 @@ def test_fields_that_may_change_are_taken_over(tmp_path):
     with workdir.open_workdir(tmp_path, CONFIG):
         pass
     longer = changed(training={"epochs": 9})
-    with pytest.raises(workdir.WorkdirError, match=r"training\.epochs: 2 there, 9 here"):
+    with pytest.raises(
+        workdir.WorkdirError, match=r"training\.epochs: 2 there, 9 here"
+    ):
         with workdir.open_workdir(tmp_path, longer):
             pass
-    with workdir.open_workdir(tmp_path, longer, may_change=["training.epochs"]) as folder:
+    with workdir.open_workdir(
+        tmp_path, longer, may_change=["training.epochs"]
+    ) as folder:
         assert folder.pending == {"training.epochs": (2, 9)}
-        assert workdir.read_config(tmp_path)["training"]["epochs"] == 2  # until all is in order
+        # Until all is in order.
+        assert workdir.read_config(tmp_path)["training"]["epochs"] == 2
         (change,) = folder.record(step=7, epoch=1.75)
         assert folder.pending == {} and folder.record(step=7, epoch=1.75) == (change,)
     assert str(change) == "`config.training.epochs`: 2 -> 9 from step 7 on"
@@ -101,10 +110,19 @@ def test_a_folder_keeps_each_change_with_its_step(tmp_path, open_with):
     open_with(0.5, 4)
     open_with(0.5, 6)
     kept = read_json(tmp_path / "changes.json")
-    first = {"step": 4, "epoch": 1.0, "field": "optimizer.learning_rate", "was": 1.0, "now": 0.5}
+    first = {
+        "step": 4,
+        "epoch": 1.0,
+        "field": "optimizer.learning_rate",
+        "was": 1.0,
+        "now": 0.5,
+    }
     assert kept == {"changes": [first]}
     open_with(1.0, 8)  # by the first command again
-    assert [(each.step, each.now) for each in workdir.read_changes(tmp_path)] == [(4, 0.5), (8, 1)]
+    assert [(each.step, each.now) for each in workdir.read_changes(tmp_path)] == [
+        (4, 0.5),
+        (8, 1),
+    ]
 
 
 def test_a_change_after_a_step_that_was_lost_is_one_of_the_step_before(open_with):
@@ -205,7 +223,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("content", DAMAGES)
-def test_a_damaged_result_is_set_aside_where_it_can_be_computed_again(tmp_path, content, capsys):
+def test_a_damaged_result_is_set_aside_where_it_can_be_computed_again(
+    tmp_path, content, capsys
+):
     with workdir.open_workdir(tmp_path, CONFIG) as folder:
         folder.finish(RESULT)
     file = tmp_path / "result.json"
@@ -244,7 +264,9 @@ def test_a_flipped_digit_is_no_change_by_the_user(tmp_path, open_with, name):
     content = file.read_text().replace("0.5", "0.4")
     file.write_text(content)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(workdir.WorkdirError, match=f"{name} is damaged: .*checksum.*Bring it back"):
+    with pytest.raises(
+        workdir.WorkdirError, match=f"{name} is damaged: .*checksum.*Bring it back"
+    ):
         open_with(0.5, 4)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -29,7 +29,9 @@ class Model(keras.Model):
         def weight(*shape):
             values = generator.normal(size=shape)
             return self.add_weight(
-                shape=shape, initializer=lambda *_, **__: tf.constant(values), dtype="float64"
+                shape=shape,
+                initializer=lambda *_, **__: tf.constant(values),
+                dtype="float64",
             )
 
         self.table = weight(VOCABULARY, WIDTH)
@@ -55,7 +57,9 @@ class Task:
 
     unit = "tokens"
 
-    def __init__(self, batch_size=4, steps_per_epoch=5, dropout=0.0, seed=0, bad_step=None):
+    def __init__(
+        self, batch_size=4, steps_per_epoch=5, dropout=0.0, seed=0, bad_step=None
+    ):
         self.model = Model(dropout, seed)
         self.steps_per_epoch = steps_per_epoch
         self.batch_size = batch_size
@@ -63,7 +67,9 @@ class Task:
         self.traces = 0
         length = steps_per_epoch * WINDOW
         generator = np.random.default_rng(1)
-        self.ids = generator.integers(0, VOCABULARY, (batch_size, length)).astype("int32")
+        self.ids = generator.integers(0, VOCABULARY, (batch_size, length)).astype(
+            "int32"
+        )
 
     def windows(self, first_step):
         step = first_step
@@ -97,7 +103,9 @@ class Task:
         return prediction + penalty, tf.size(targets), (state,), metrics
 
     def evaluate(self):
-        logits, _ = self.model(self.ids[:, :-1], tf.zeros([self.batch_size, WIDTH], "float64"))
+        logits, _ = self.model(
+            self.ids[:, :-1], tf.zeros([self.batch_size, WIDTH], "float64")
+        )
         nll = tf.nn.sparse_softmax_cross_entropy_with_logits(self.ids[:, 1:], logits)
         return {"loss": float(tf.reduce_mean(nll))}
 
@@ -140,7 +148,9 @@ def run(flags):
     if args.killed_writing is not None:
         kill_writing(args.killed_writing)
     config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
-    with workdir.open_workdir(args.workdir, config, may_change=["training.epochs"]) as folder:
+    with workdir.open_workdir(
+        args.workdir, config, may_change=["training.epochs"]
+    ) as folder:
         result = loop.fit(
             loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy),
             schedules.Schedule(patience=1, average=args.optimizer == "sgd"),
@@ -155,7 +165,10 @@ def run(flags):
             folder.finish(result._asdict())
     variables = task.model.variables + optimizer.variables
     values = [variable.numpy().tolist() for variable in variables]
-    ended = {"result": result._replace(cost=None)._asdict(), "cost": result.cost._asdict()}
+    ended = {
+        "result": result._replace(cost=None)._asdict(),
+        "cost": result.cost._asdict(),
+    }
     return {**ended, "variables": values, "traces": task.traces}
 
 

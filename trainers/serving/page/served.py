@@ -44,7 +44,9 @@ class ServedModel:
 
     def __init__(self, path: str) -> None:
         version = versions.newest(path)
-        self.name = f"{os.path.basename(path.rstrip('/'))}, version {os.path.basename(version)}"
+        self.name = (
+            f"{os.path.basename(path.rstrip('/'))}, version {os.path.basename(version)}"
+        )
         self.card = _card(os.path.join(version, _CARD))
         try:
             module = tf.saved_model.load(version)
@@ -59,7 +61,9 @@ class ServedModel:
                 f"{', '.join(sorted(missing))}, and has {', '.join(sorted(module.signatures))}"
             )
         if "words" not in module.signatures["score"].structured_outputs:
-            raise ValueError(f"{version} is of a version that tells no unknown words: export again")
+            raise ValueError(
+                f"{version} is of a version that tells no unknown words: export again"
+            )
 
     def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Calls a signature.
@@ -76,7 +80,10 @@ class ServedModel:
         """
         function = self._module.signatures[signature]
         _, specs = function.structured_input_signature
-        tensors = {name: tf.constant(value, specs[name].dtype) for name, value in inputs.items()}
+        tensors = {
+            name: tf.constant(value, specs[name].dtype)
+            for name, value in inputs.items()
+        }
         try:
             outputs = function(**tensors)
         except tf.errors.InvalidArgumentError as error:
@@ -92,7 +99,9 @@ def scored(model: Asked, text: str) -> dict[str, Any]:
     """
     scores = score(model, text)
     if not np.isfinite(scores.nll).all():
-        raise ValueError("the model's probabilities are not finite: its weights are damaged")
+        raise ValueError(
+            "the model's probabilities are not finite: its weights are damaged"
+        )
     # A space is a token of characters; between words it is none.
     separator = "" if model("tokenize", text=[" "])["lengths"][0] else " "
     return {**scores._asdict(), "separator": separator}

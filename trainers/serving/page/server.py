@@ -156,11 +156,15 @@ class _Request(http.server.BaseHTTPRequestHandler):
     """A request and its answer, after which the connection ends."""
 
     server: Page
-    default_request_version = "HTTP/1.0"  # without a version the answer would have no status
+    default_request_version = (
+        "HTTP/1.0"  # without a version the answer would have no status
+    )
 
     def setup(self) -> None:
         super().setup()
-        self.rfile = io.BufferedReader(_Arriving(self.connection, self.server.limits.arriving))
+        self.rfile = io.BufferedReader(
+            _Arriving(self.connection, self.server.limits.arriving)
+        )
 
     def handle(self) -> None:
         with suppress(ConnectionError, TimeoutError):  # nobody reads the answer
@@ -179,12 +183,16 @@ class _Request(http.server.BaseHTTPRequestHandler):
         try:
             self._body = self.rfile.read(max(0, min(length, _MOST_READ)))
         except TimeoutError:
-            message = f"the request took longer than {limits.arriving:g} seconds to arrive"
+            message = (
+                f"the request took longer than {limits.arriving:g} seconds to arrive"
+            )
             raise _RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
         self._deadline = time.monotonic() + limits.seconds
         self.connection.settimeout(limits.arriving)
         if length > MOST_BYTES:
-            message = f"a request must have at most {MOST_BYTES} bytes. Received: {length}"
+            message = (
+                f"a request must have at most {MOST_BYTES} bytes. Received: {length}"
+            )
             raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         self._check_site()
         return True
@@ -200,7 +208,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
             message = f"this page is not at {name}; open it by an address in numbers, or localhost"
             raise _RefusedError(HTTPStatus.FORBIDDEN, message) from None
         if origin is not None and urlsplit(origin).netloc != host:
-            raise _RefusedError(HTTPStatus.FORBIDDEN, f"pages of {origin} may not ask here")
+            raise _RefusedError(
+                HTTPStatus.FORBIDDEN, f"pages of {origin} may not ask here"
+            )
 
     def do_GET(self) -> None:  # noqa: N802
         model = self.server.model
@@ -208,7 +218,11 @@ class _Request(http.server.BaseHTTPRequestHandler):
             name, kind = _FILES[self.path]
             self._send(Path(__file__).with_name(name).read_bytes(), kind)
         elif self.path == "/model":
-            described = {"name": model.name, "card": model.card, "most_tokens": MOST_TOKENS}
+            described = {
+                "name": model.name,
+                "card": model.card,
+                "most_tokens": MOST_TOKENS,
+            }
             self._send_json(described)
         elif self.path == "/example":
             self._send_json({"text": self._ask(example, model)})
@@ -267,7 +281,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
         except (UnicodeDecodeError, RecursionError):
             raise ValueError("a request must be UTF-8, and not nested deeply") from None
         if not isinstance(fields, dict):
-            raise ValueError(f"a request must be a JSON object. Received: {type(fields).__name__}")
+            raise ValueError(
+                f"a request must be a JSON object. Received: {type(fields).__name__}"
+            )
         return fields
 
     def _send_json(self, value: Any, status: int = HTTPStatus.OK) -> None:
@@ -288,7 +304,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         super().end_headers()
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+    def send_error(
+        self, code: int, message: str | None = None, explain: str | None = None
+    ) -> None:
         """Answers with an error that the page can show."""
         del explain
         self._send_json({"error": message or HTTPStatus(code).phrase}, code)

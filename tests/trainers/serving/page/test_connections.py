@@ -102,13 +102,18 @@ def test_clients_that_go_away_leave_no_traceback(leave, capfd):
         request("/score").replace(b"/json", b"/json; charset=zip"),
         b"GET / HTTP/1.1\r\nHost: localhost\r\nno header\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
-        request("/score", b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
+        request("/score", b"", "Transfer-Encoding: chunked").replace(
+            b"Content-Length: 0\r\n", b""
+        )
         + b"no number\r\n",
     ],
     ids=["arrays", "objects", "utf-8", "gzip", "charset", "header", "tls", "chunk"],
 )
 def test_what_clients_do_wrong_leaves_no_traceback(sent, capfd):
-    with serving(Model()) as address, socket.create_connection(address, 10) as connection:
+    with (
+        serving(Model()) as address,
+        socket.create_connection(address, 10) as connection,
+    ):
         connection.sendall(sent)
         connection.settimeout(10)
         answer = connection.recv(12)
@@ -117,7 +122,10 @@ def test_what_clients_do_wrong_leaves_no_traceback(sent, capfd):
 
 
 def test_a_request_that_drips_is_ended():
-    with serving(Model(), arriving=0.3) as address, socket.create_connection(address) as connection:
+    with (
+        serving(Model(), arriving=0.3) as address,
+        socket.create_connection(address) as connection,
+    ):
         connection.sendall(request("/score", b"{", length=100))
         dripping, before = True, time.monotonic()
 
@@ -132,13 +140,21 @@ def test_a_request_that_drips_is_ended():
         answer = ended(connection, 10)
         taken, dripping = time.monotonic() - before, False
         thread.join()
-    assert answer.startswith(b"HTTP/1.0 408 ") and b"longer than 0.3 seconds to arrive" in answer
+    assert (
+        answer.startswith(b"HTTP/1.0 408 ")
+        and b"longer than 0.3 seconds to arrive" in answer
+    )
     assert 0.3 <= taken < 5
 
 
-@pytest.mark.parametrize("sent", [b"", b"POST /score HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /score HTTP/1.1\r\nHost: localhost\r\nX-Slow: "]
+)
 def test_a_connection_that_asks_nothing_is_ended(sent):
-    with serving(Model(), arriving=0.3) as address, socket.create_connection(address) as connection:
+    with (
+        serving(Model(), arriving=0.3) as address,
+        socket.create_connection(address) as connection,
+    ):
         connection.sendall(sent)
         assert ended(connection, 10) == b""
 
@@ -166,7 +182,9 @@ def test_a_client_that_does_not_read_is_ended(path, capfd):
 
 def test_connections_beyond_the_limit_wait():
     with serving(Model(), connections=2) as address, contextlib.ExitStack() as stack:
-        first, _ = (stack.enter_context(socket.create_connection(address, 10)) for _ in range(2))
+        first, _ = (
+            stack.enter_context(socket.create_connection(address, 10)) for _ in range(2)
+        )
         third = stack.enter_context(socket.create_connection(address, 10))
         third.sendall(b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
         third.settimeout(0.3)

@@ -47,7 +47,10 @@ def test_the_example_is_one_that_the_model_knows(model):
         def ask(signature, text):
             assert signature == "tokenize"
             words = text[0].split()
-            return {"lengths": [len(words)], "unknown": [sum(w not in known for w in words)]}
+            return {
+                "lengths": [len(words)],
+                "unknown": [sum(w not in known for w in words)],
+            }
 
         return ask
 
@@ -101,7 +104,9 @@ def test_the_sampling_reaches_the_model(model):
             "`text` must be made of symbols of the vocabulary, which has no <unk>",
         ),
         (
-            lambda model: next(generate(model, "", SAMPLING._replace(temperature=-1.0))),
+            lambda model: next(
+                generate(model, "", SAMPLING._replace(temperature=-1.0))
+            ),
             "`temperature` must be a number of at least 0. Received: -1",
         ),
     ],
@@ -115,7 +120,11 @@ def test_a_refusal_is_told_in_a_line(model, ask, message):
 def test_probabilities_that_are_no_numbers_are_told(model):
     def damaged(signature, **inputs):
         answer = model(signature, **inputs)
-        return {**answer, "nll": np.array([[1.0, np.nan]])} if signature == "score" else answer
+        return (
+            {**answer, "nll": np.array([[1.0, np.nan]])}
+            if signature == "score"
+            else answer
+        )
 
     with pytest.raises(ValueError, match="not finite"):
         scored(damaged, "the cat")
@@ -137,16 +146,26 @@ def test_what_is_no_language_model_is_refused(exports, tmp_path):
     with pytest.raises(ValueError, match="which is a SavedModel itself"):
         ServedModel(str(exports["page"]))
     (tmp_path / "1").mkdir()
-    with pytest.raises(ValueError, match="1 cannot be loaded: SavedModel file does not exist"):
+    with pytest.raises(
+        ValueError, match="1 cannot be loaded: SavedModel file does not exist"
+    ):
         ServedModel(str(tmp_path))
     module = tf.Module()
-    module.double = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec([], tf.float32)])
+    module.double = tf.function(
+        lambda x: 2 * x, input_signature=[tf.TensorSpec([], tf.float32)]
+    )
     tf.saved_model.save(module, str(tmp_path / "2"), signatures=module.double)
-    with pytest.raises(ValueError, match="no language model: .*, and has serving_default"):
+    with pytest.raises(
+        ValueError, match="no language model: .*, and has serving_default"
+    ):
         ServedModel(str(tmp_path))
     names = ("tokenize", "score", "prefill", "generate")
-    tf.saved_model.save(module, str(tmp_path / "3"), dict.fromkeys(names, module.double))
-    with pytest.raises(ValueError, match="3 is of a version that tells no unknown words: export"):
+    tf.saved_model.save(
+        module, str(tmp_path / "3"), dict.fromkeys(names, module.double)
+    )
+    with pytest.raises(
+        ValueError, match="3 is of a version that tells no unknown words: export"
+    ):
         ServedModel(str(tmp_path))
     (tmp_path / "4").mkdir()
     (tmp_path / "4" / "saved_model.pb").write_bytes(b"no protocol buffer")

@@ -57,16 +57,20 @@ class Gate:
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"), [("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "javascript")]
+    ("path", "kind"),
+    [("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "javascript")],
 )
 def test_the_page_may_load_nothing_from_elsewhere(model, path, kind):
     answer = ask(model, path)
     assert answer.status_code == 200 and kind in answer.headers["Content-Type"]
     policy = dict(
-        part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";")
+        part.strip().split(" ", 1)
+        for part in answer.headers["Content-Security-Policy"].split(";")
     )
     assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
-    assert {policy[f"{name}-src"] for name in ("script", "style", "connect")} == {"'self'"}
+    assert {policy[f"{name}-src"] for name in ("script", "style", "connect")} == {
+        "'self'"
+    }
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert not any(word in answer.text for word in ("http:", "https:", "innerHTML"))
 
@@ -93,7 +97,9 @@ def test_a_model_of_characters_is_shown_with_a_text_of_its_own(exports):
     assert own["words"] and all(own["known"])
     assert other["words"] == ["a", "\0", "é", "<eos>"]
     assert other["known"] == [True, False, False, True]
-    assert json.loads(written.text.splitlines()[0]) == {"unknown": {"tokens": 1, "of": 2}}
+    assert json.loads(written.text.splitlines()[0]) == {
+        "unknown": {"tokens": 1, "of": 2}
+    }
 
 
 def test_a_text_is_written_piece_by_piece(model):
@@ -101,9 +107,13 @@ def test_a_text_is_written_piece_by_piece(model):
     body = {"text": "the", **SETTINGS, "max_length": 24}
 
     gate.let(1)
-    with serving(gate) as address, send(address, "/generate", body, stream=True) as response:
+    with (
+        serving(gate) as address,
+        send(address, "/generate", body, stream=True) as response,
+    ):
         lines = response.iter_lines(1)
-        told, *written = next(lines), next(lines)  # while the model waits in the next call
+        # While the model waits in the next call.
+        told, *written = next(lines), next(lines)
         gate.let(2)
         written += lines
     assert json.loads(told) == {"unknown": {"tokens": 0, "of": 1}}
@@ -192,12 +202,21 @@ def test_a_request_that_is_too_long_is_refused(model):
     [
         ({"text": 3}, "`text` must be a string. Received: text=3"),
         ({"text": "the dog"}, "`text` must be made of symbols of the vocabulary"),
-        ({"temperature": "hot"}, "`temperature` must be a finite number. Received: temperature='"),
-        ({"temperature": -1}, "`temperature` must be a number of at least 0. Received: -1"),
+        (
+            {"temperature": "hot"},
+            "`temperature` must be a finite number. Received: temperature='",
+        ),
+        (
+            {"temperature": -1},
+            "`temperature` must be a number of at least 0. Received: -1",
+        ),
         ({"temperature": 10**400}, "`temperature` must be a finite number."),
         ({"temperature": float("nan")}, "`temperature` must be a finite number."),
         ({"top_p": 0}, "`top_p` must be in (0, 1]. Received: 0"),
-        ({"top_k": True}, "`top_k` must be an integer of at least 0 and below 2**31. Received"),
+        (
+            {"top_k": True},
+            "`top_k` must be an integer of at least 0 and below 2**31. Received",
+        ),
         (
             {"max_length": 2001},
             "`max_length` must be an integer of at least 1 and at most 2000. Received",
@@ -216,7 +235,10 @@ def test_a_request_that_is_too_long_is_refused(model):
         ),
         ({"seed": 3.0}, "`seed` must be an integer of"),
         ({"seed": 1e16}, "`seed` must be an integer of"),
-        ({"top_k": 40.0}, "`top_k` must be an integer of at least 0 and below 2**31. Received"),
+        (
+            {"top_k": 40.0},
+            "`top_k` must be an integer of at least 0 and below 2**31. Received",
+        ),
         ({"seed": None}, "`seed` must be an integer"),
     ],
 )
