@@ -196,7 +196,8 @@ class SequenceLayer(keras.layers.Layer):
             outputs, states = self._past.advance(
                 self._stream, begin, sequences, mask, training
             )
-            outputs, further = last_steps(outputs, kept), None
+            outputs = last_steps(outputs, kept)
+            further = None
         else:
             outputs, states, further = self._whole(
                 sequences, initial, mask, training, stops, kept

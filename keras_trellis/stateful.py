@@ -96,8 +96,10 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
     """
 
     def __init__(self, variable: tf.Variable, restart: Callable[[], None]) -> None:
-        self._variable, self._restart = variable, restart
-        self.shape, self.dtype = variable.shape, variable.dtype
+        self._variable = variable
+        self._restart = restart
+        self.shape = variable.shape
+        self.dtype = variable.dtype
 
     def assign(self, value: Any) -> None:
         """Lets the layer go on from a value [B, units], as from an `initial_state`."""

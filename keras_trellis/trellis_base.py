@@ -148,7 +148,8 @@ class TrellisBase(SequenceLayer):
     # Variables
 
     def _add_variables(self, inputs: int) -> None:
-        network, groups = self._network, self.groups
+        network = self._network
+        groups = self.groups
         channels = network.channels // groups
         hidden_taps = self.kernel_size
         if groups > 1:  # on the present tap the last group connects to none
@@ -251,7 +252,8 @@ class TrellisBase(SequenceLayer):
         kernel = self._finished("kernel", tf.convert_to_tensor(self.kernel), seed)
         if self.groups > 1:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
-        rows, dtype = tf.shape(sequences)[0], sequences.dtype
+        rows = tf.shape(sequences)[0]
+        dtype = sequences.dtype
         input_shape = (rows, 1, self.input_units)
         state_shape = (rows, 1, self.units)
         return Weights(

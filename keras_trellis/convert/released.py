@@ -113,7 +113,8 @@ def language_model_from_torch(
     found = canonical(arrays)
     model_arrays, layer_arrays = parted(found, _LANGUAGE_MODEL | names_of_head(found))
     weights = _layer_weights(layer_arrays)
-    table, bias = model_arrays["encoder.weight"], model_arrays["decoder.bias"]
+    table = model_arrays["encoder.weight"]
+    bias = model_arrays["decoder.bias"]
     require_shape("encoder.weight", table, (None, weights["kernel"].shape[1]))
     require_shape("decoder.bias", bias, table.shape[:1])
     require_equal(
@@ -174,7 +175,8 @@ def classifier_from_torch(
     """
     model_arrays, layer_arrays = parted(canonical(arrays), _CLASSIFIER)
     weights = _layer_weights(layer_arrays)
-    matrix, bias = model_arrays["linear.weight"], model_arrays["linear.bias"]
+    matrix = model_arrays["linear.weight"]
+    bias = model_arrays["linear.bias"]
     require_shape("linear.weight", matrix, (None, None))
     classes, features = matrix.shape
     require_shape("linear.bias", bias, (classes,))
@@ -215,7 +217,8 @@ def _layer_weights(arrays: Arrays) -> Arrays:
     normalized = not _PLAIN <= arrays.keys() and "weight1_g" in arrays
     require_names(_NORMALIZED if normalized else _PLAIN, arrays)
     suffix = "_v" if normalized else ""
-    name, hidden_name = f"weight1{suffix}", f"weight2{suffix}"
+    name = f"weight1{suffix}"
+    hidden_name = f"weight2{suffix}"
     hidden = arrays[hidden_name]
     require_shape(hidden_name, hidden, (None, None, None))
     units, taps = hidden.shape[1:]

@@ -89,7 +89,8 @@ def _split_weights(
 
 
 def _mixture_weights(arrays: Arrays, units: int) -> Arrays:
-    prior, latent = arrays["prior.weight"], arrays["latent.weight"]
+    prior = arrays["prior.weight"]
+    latent = arrays["latent.weight"]
     require_shape("prior.weight", prior, (None, None))
     experts, features = prior.shape
     require_shape("prior.bias", arrays["prior.bias"], (experts,))

@@ -84,7 +84,8 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     layers = list(layers) if isinstance(layers, Iterable) else [layers]
     steps = arguments.positive("steps", steps)
     _check(layers)
-    top, groups = layers[-1], len(layers)
+    top = layers[-1]
+    groups = len(layers)
     widest = max(layer.units for layer in layers)
     layer = TrellisLayer(
         groups * widest,

@@ -44,7 +44,9 @@ class Rate:
 
 def generator_for(seed: int | None, *rates: float) -> keras.random.SeedGenerator | None:
     """Returns the generator of masks; None if all rates are zero."""
-    return keras.random.SeedGenerator(seed) if any(rates) else None
+    if any(rates):
+        return keras.random.SeedGenerator(seed)
+    return None
 
 
 def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:

@@ -35,7 +35,9 @@ class LSTMGate(Gate):
     c' = sigmoid(f) c_{t-d} + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
     """
 
-    name, blocks, states = "lstm", 4, 2
+    name = "lstm"
+    blocks = 4
+    states = 2
     forget_block = 1
 
     def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
@@ -56,7 +58,9 @@ class GRUGate(Gate):
     `reset_after=True`, a is the input's part and b the recurrent part.
     """
 
-    name, blocks, states = "gru", 4, 1
+    name = "gru"
+    blocks = 4
+    states = 1
 
     def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
         """Returns (h,)."""
@@ -72,7 +76,9 @@ class GRUGate(Gate):
 class TanhGate(Gate):
     """The plain activation of a SimpleRNN, without gates: h' = tanh(a)."""
 
-    name, blocks, states = "tanh", 1, 1
+    name = "tanh"
+    blocks = 1
+    states = 1
 
     def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
         """Returns (h,)."""

@@ -105,7 +105,8 @@ def with_known_shape(
     Raises:
         ValueError: a size that is known is another one.
     """
-    tensor, static = tf.convert_to_tensor(tensor), _static(wanted)
+    tensor = tf.convert_to_tensor(tensor)
+    static = _static(wanted)
     if not tensor.shape.is_compatible_with(static):
         instead = "" if set(static) == {None} else f" instead of {_text(static)}"
         raise ValueError(f"{_message(name, expected)} {_text(tensor.shape)}{instead}")
@@ -123,7 +124,8 @@ def within(
     Raises:
         ValueError: one is outside.
     """
-    least, most = tf.reduce_min(ids), tf.reduce_max(ids)
+    least = tf.reduce_min(ids)
+    most = tf.reduce_max(ids)
     holds = (least >= 0) & (most < size)
     message = f"`{name}` must be in [0, {size}), {what}. Received: {name} from"
     if tf.executing_eagerly():

@@ -49,7 +49,8 @@ def drop_past_taps(kernel: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """
     if kernel.shape[0] == 1:
         return kernel * mask
-    past, present = kernel[:-1], kernel[-1:]
+    past = kernel[:-1]
+    present = kernel[-1:]
     return tf.concat([past * mask, present], axis=0)
 
 
@@ -101,7 +102,8 @@ class MatrixForm(NamedTuple):
         width = channels // self.blocks
         shape = [-1, self.groups, inputs, self.blocks, self.groups, width]
         taps = tf.reshape(matrix, shape)
-        past, present = taps[:-1], taps[-1]
+        past = taps[:-1]
+        present = taps[-1]
         within = tf.einsum("kgibgc->kgibc", past)
         # Each group and the next one.
         across = tf.einsum("gibgc->gibc", present[:-1, :, :, 1:])
@@ -154,7 +156,8 @@ def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tenso
     kernel = tf.concat([kernel, none], axis=0)
     taps = tf.reshape(kernel, [-1, groups, inputs, blocks, 1, width])
     past = taps.shape[0] - 1
-    within, across = np.eye(groups), np.eye(groups, k=1)
+    within = np.eye(groups)
+    across = np.eye(groups, k=1)
     places = np.stack([within] * past + [across])
     places = places.reshape([-1, groups, 1, 1, groups, 1])
     dense = taps * tf.constant(places, kernel.dtype)

@@ -58,7 +58,8 @@ def trellis(
     inputs = masked(pad_left(past, inputs), weights.input_mask)
     collected = []
     for level in range(network.depth):
-        dilation, width = network.dilation(level), network.width(level)
+        dilation = network.dilation(level)
+        width = network.width(level)
         left = [repeated(each, width) for each in initial]
         padded = list(map(pad_left, left, state))
         hidden = masked(padded[0], weights.state_mask)

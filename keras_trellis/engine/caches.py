@@ -44,7 +44,8 @@ def begin(network: Network, inputs: int, state: State) -> Cache:
 
 def shapes(network: Network, inputs: int, rows: int | None) -> Cache:
     """Returns the shapes of a cache of so many rows; None where their number is unknown."""
-    units, states = network.units, network.gate.states
+    units = network.units
+    states = network.gate.states
     level = tf.TensorShape([rows, network.cached_steps, units])
     state = tf.TensorShape([rows, units])
     return Cache(
@@ -83,7 +84,8 @@ def split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:
         For each place [B, levels, steps, units].
     """
     cycle = len(network.cycle)
-    shapes, sizes = [], []
+    shapes = []
+    sizes = []
     for place in range(cycle):
         count = len(range(place, network.depth, cycle))
         width = network.width(place)
@@ -107,7 +109,8 @@ def push(
     Returns:
         [B, S, units].
     """
-    places, begin = [], 0
+    places = []
+    begin = 0
     for level in order(network):
         end = begin + network.width(level)
         places += [*range(begin + 1, end), network.cached_steps + level]

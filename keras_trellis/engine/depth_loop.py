@@ -73,4 +73,6 @@ def with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Gives a tensor the static shape of another one: a loop variable has to keep its own."""
     known = tensor.shape.is_subtype_of(other.shape)
     # LiteRT has no such operation.
-    return tensor if known else tf.ensure_shape(tensor, other.shape)
+    if known:
+        return tensor
+    return tf.ensure_shape(tensor, other.shape)

@@ -145,7 +145,8 @@ def stream(
     hidden = hidden_kernel(weights, solver.training)
     turn = _Turn(network, solver, plan, pasts, addends, hidden)
     top, _ = _solve(turn, sequences)
-    below, kept = top, []
+    below = top
+    kept = []
     for phase, past in enumerate(pasts):
         if phase:
             below = turn.level(phase - 1, below)

@@ -107,7 +107,8 @@ def solve(
         solved = tf.reduce_all(loop.convergence.converged)
         return tf.equal(count, 0) | tf.logical_not(solved)
 
-    empty, residual = tf.zeros_like(guess), tf.zeros_like(_squares(guess))
+    empty = tf.zeros_like(guess)
+    residual = tf.zeros_like(_squares(guess))
     if solved is None:
         solved = tf.zeros_like(residual, tf.bool)
     begin = _Loop(
@@ -214,7 +215,9 @@ def _running_sum(values: tf.Tensor, reverse: bool) -> tf.Tensor:
 
 
 def _precise(tensor: tf.Tensor) -> tf.Tensor:
-    return tensor if tensor.dtype == tf.float64 else tf.cast(tensor, tf.float32)
+    if tensor.dtype == tf.float64:
+        return tensor
+    return tf.cast(tensor, tf.float32)
 
 
 def fixed_point(

@@ -39,7 +39,9 @@ def inject(
         kept: for each dilation the steps to compute; None for all.
     """
     padded = masked(pad_left(past, sequences), weights.input_mask)
-    kernel, bias, width = weights.kernel, weights.bias, network.input_width
+    kernel = weights.kernel
+    bias = weights.bias
+    width = network.input_width
     if kept is None:
         kept = dict.fromkeys(network.cycle, ALL)
     addends = {}
@@ -50,7 +52,9 @@ def inject(
 
 
 def _without_input(network: Network, bias: tf.Tensor | None) -> Addends:
-    return {} if bias is None or network.inject_every == 1 else {0: bias}
+    if bias is None or network.inject_every == 1:
+        return {}
+    return {0: bias}
 
 
 def inject_step(
@@ -61,7 +65,8 @@ def inject_step(
     taps = network.input_taps - 1
     if len(dilations) == 1 or not taps:
         return inject(network, weights, step, past)
-    kernel, bias = weights.kernel, weights.bias
+    kernel = weights.kernel
+    bias = weights.bias
     present = multiply(masked(step, weights.input_mask), kernel[taps])
     if bias is not None:
         present += bias

@@ -58,7 +58,8 @@ class HiddenKernel(NamedTuple):
 
 def hidden_kernel(weights: Weights, training: bool) -> HiddenKernel:
     """Returns the hidden kernel as the levels need it, cast once a call."""
-    kernel, dtype = weights.recurrent_kernel, weights.kernel.dtype
+    kernel = weights.recurrent_kernel
+    dtype = weights.kernel.dtype
     rounded: tuple[tf.Tensor, ...] = ()
     if not training:
         kernel = tf.cast(kernel, dtype)
@@ -155,7 +156,9 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_kernel = tf.reshape(by_kernel, kernel.shape)
             by_addend = by_total if has_steps else tf.reduce_sum(by_total, axis=(0, 1))
             gradients = (by_kernel, *by_past, *by_state, by_addend)
-            return tuple(map(_refuse_more, gradients)) if hidden.rounded else gradients
+            if hidden.rounded:
+                return tuple(map(_refuse_more, gradients))
+            return gradients
 
         return run(activate, gate, reach)(total, past, state), gradient
 
@@ -206,10 +209,13 @@ def _total(
 
 def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
     """Returns the taps, [B, steps, k * units]."""
-    left, below = past[0], state[0][:, : reach.steps]
+    left = past[0]
+    below = state[0][:, : reach.steps]
     padded = masked(pad_left(left, below), mask)
     taps = join_taps(padded, left.shape[1], reach.taps, reach.dilation)
-    return taps if reach.steps == 0 else keep_steps(taps, reach.kept)
+    if reach.steps == 0:
+        return taps
+    return keep_steps(taps, reach.kept)
 
 
 def _shift(reach: Reach, past: State, state: State) -> State:
@@ -276,7 +282,8 @@ def _read_gradient(
         tape.watch([past, state])
         taps = _read(reach, past, state, mask)
         shifted = _shift(reach, past, state)
-    results, upstream = [taps], [by_taps]
+    results = [taps]
+    upstream = [by_taps]
     for each, gradient in zip(shifted, by_shifted, strict=True):
         if gradient is not None:
             results.append(each)

@@ -42,7 +42,8 @@ def _block(network: Network) -> int:
     What is kept is the state once a block, and the state and the products at each level of one
     block. This size makes the sum least.
     """
-    states, blocks = network.gate.states, network.gate.blocks
+    states = network.gate.states
+    blocks = network.gate.blocks
     size = math.sqrt(network.depth * states / (states + blocks))
     return network.period * max(1, round(size / network.period))
 

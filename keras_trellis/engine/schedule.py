@@ -48,7 +48,9 @@ WHOLE = Grid(None, 1)
 
 
 def _minimum(one: int, other: Number) -> Number:
-    return min(one, other) if isinstance(other, int) else tf.minimum(one, other)
+    if isinstance(other, int):
+        return min(one, other)
+    return tf.minimum(one, other)
 
 
 def cut(before: Grid, after: Grid, steps: Number) -> Kept:
@@ -117,20 +119,23 @@ def segments(
     # The top level alone, on the last step: not worth it where there is little to compute.
     coarser = not inside and (parts > 1 or max(dilations) > 1)
     grids = _needed(dilations, reach, steps, kept, only_last=coarser)
-    first, grid = 0, grids[0]
+    first = 0
+    grid = grids[0]
     for level in range(depth):
         if grids[level].stride != grids[level + 1].stride:
             if level > first:
                 yield Segment(first, level, grid, grid)
             above = level + 1
             yield Segment(level, above, grids[level], grids[above])
-            first, grid = above, grids[above]
+            first = above
+            grid = grids[above]
             continue
         needless = _reach(grid, steps) - _reach(grids[level], steps)
         narrower = parts > 1 and needless * parts >= width
         if level > first and (narrower or level in inside):
             yield Segment(first, level, grid, grid)
-            first, grid = level, grids[level] if narrower else grid
+            first = level
+            grid = grids[level] if narrower else grid
     if first < depth:
         yield Segment(first, depth, grid, grid)
 

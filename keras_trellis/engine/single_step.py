@@ -78,7 +78,8 @@ def run(
     Returns:
         The top state, each [B, 1, units], and `levels` of the next cache.
     """
-    depth, period = network.depth, network.period
+    depth = network.depth
+    period = network.period
     if period < _LEVELS:
         period *= _LEVELS // period
     levels = _levels(network, weights, step, cache)
@@ -115,7 +116,8 @@ def _advance(
     levels: _Levels, carry: _Carry, index: Number, phase: int, first: bool = False
 ) -> _Carry:
     """Runs a level. The state below the first one is zero."""
-    network, state = levels.network, carry.state
+    network = levels.network
+    state = carry.state
     total = injection.addend(network, levels.addends, phase)
     if not first:
         hidden = masked(state[0], levels.mask)

@@ -102,10 +102,13 @@ def _advance(
 ) -> _Carry:
     """Runs a level on its past, and keeps what the next chunk needs."""
     network = levels.network
-    width, dilation = network.width(phase), network.dilation(phase)
+    width = network.width(phase)
+    dilation = network.dilation(phase)
     cycle = len(network.cycle)
-    place, turn = phase % cycle, index // cycle
-    arrays, pasts = list(carry.kept), levels.pasts[place]
+    place = phase % cycle
+    turn = index // cycle
+    arrays = list(carry.kept)
+    pasts = levels.pasts[place]
     past = tuple(tf.gather(each, turn, axis=1) for each in pasts)
     written = []
     for array, left, below in zip(arrays[place], past, carry.state, strict=True):

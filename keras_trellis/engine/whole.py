@@ -93,7 +93,8 @@ def run(
     steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
     parts = _segments(network, sequences, stops, None if plan else kept)
-    grid, grids = parts[0].before, _grids_of_addends(network, parts)
+    grid = parts[0].before
+    grids = _grids_of_addends(network, parts)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     finest = {dilation: cut(WHOLE, finer, steps) for dilation, finer in grids.items()}
     carry = _Carry(
@@ -197,7 +198,9 @@ def _filled(
     """
     if part.first or (carry.initial and reached is not ALL):
         return None
-    return network.width(0) // part.before.stride if carry.initial else 0
+    if carry.initial:
+        return network.width(0) // part.before.stride
+    return 0
 
 
 def _advance(
@@ -209,7 +212,8 @@ def _advance(
     reached: Kept = ALL,
 ) -> _Carry:
     """Runs a level with level % period = phase."""
-    network, stride = levels.network, levels.part.before.stride
+    network = levels.network
+    stride = levels.part.before.stride
     width = network.width(phase) // stride
     dilation = network.dilation(phase) // stride
     if carry.initial:

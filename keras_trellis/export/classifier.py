@@ -40,7 +40,8 @@ class ClassifierEndpoints:
         function: Callable = self.classify_sequences
         specs = self._of_sequences()
         if self._inputs is not None:
-            function, specs = self.classify, [self._inputs]
+            function = self.classify
+            specs = [self._inputs]
         example = {each.name: _zeros(each) for each in specs}
         if "lengths" in example:
             example["lengths"] += example["sequences"].shape[1]

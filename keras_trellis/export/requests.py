@@ -48,8 +48,12 @@ class Vocabulary:
 
     def settings(self, rows: Tensors) -> Tensors:
         """Returns the arguments of `generation.generate` by name."""
-        steps, stops, seed = rows["max_length"], rows["stop_id"], rows["seed"]
-        temperature, top_k, top_p = rows["temperature"], rows["top_k"], rows["top_p"]
+        steps = rows["max_length"]
+        stops = rows["stop_id"]
+        seed = rows["seed"]
+        temperature = rows["temperature"]
+        top_k = rows["top_k"]
+        top_p = rows["top_p"]
         fits = (steps >= 1) & (steps <= _LONGEST)
         known = (stops >= -1) & (stops < self.size)
         hot = tf.math.is_finite(temperature) & (temperature >= 0)

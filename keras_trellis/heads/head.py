@@ -119,7 +119,9 @@ class Head(keras.layers.Layer):
 
 def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
     """Casts half precision to float32; leaves float32 and float64 as they are."""
-    return tensor if tensor.dtype == tf.float64 else tf.cast(tensor, tf.float32)
+    if tensor.dtype == tf.float64:
+        return tensor
+    return tf.cast(tensor, tf.float32)
 
 
 def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:

@@ -79,7 +79,8 @@ class MixtureOfSoftmaxes(Head):
 
     def build(self, features_shape: tuple, table_shape: tuple) -> None:
         """Creates the variables."""
-        (words, word_units), units = table_shape, features_shape[-1]
+        words, word_units = table_shape
+        units = features_shape[-1]
 
         def add(name: str, *shape: int) -> keras.Variable:
             bound = units**-0.5
@@ -142,7 +143,8 @@ class MixtureOfSoftmaxes(Head):
         *rows, steps, channels = tf.unstack(tf.shape(latents), num=latents.shape.rank)
         if training and self.latent_dropout:
             seed = dropout.next_seed(self.seed_generator)
-            shape, rate = [*rows, 1, channels], self.latent_dropout
+            shape = [*rows, 1, channels]
+            rate = self.latent_dropout
             latents *= dropout.stream_mask(seed, "latents", rate, shape, latents.dtype)
         units = latents.shape[-1] // self.experts
         return tf.reshape(tf.tanh(latents), [*rows, steps, self.experts, units])

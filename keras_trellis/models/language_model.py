@@ -231,7 +231,8 @@ class TrellisLM(Streaming, OwnLoss):
         targets, weights = inputs.scored(self, targets, ids, mask, sample_weight)
         how = {"initial_state": initial_state, "mask": mask, "discard": discard}
         found = self._features(ids, training, **how)
-        targets, weights = targets[:, discard:], weights[:, discard:]
+        targets = targets[:, discard:]
+        weights = weights[:, discard:]
         terms, totals = losses.sums(self, found, targets, weights, training)
         return losses.means(terms, totals), found.state
 
@@ -274,7 +275,8 @@ class TrellisLM(Streaming, OwnLoss):
             outputs, after = passes.stream(self, ids, cache, mask)
         else:
             found = passes.features(self, ids, initial_state=initial_state, mask=mask)
-            outputs, after = found.raw, found.state
+            outputs = found.raw
+            after = found.state
         nll = passes.nll(self, outputs, targets)
         return inputs.where_valid(mask, nll), after
 

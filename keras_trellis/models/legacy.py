@@ -32,7 +32,8 @@ def accepts_layer_arguments(constructor: Callable) -> Callable:
         )
         if is_old:
             named = zip((size, "units", "depth"), args, strict=False)
-            args, kwargs = (), composed(type(self), {**dict(named), **kwargs})
+            args = ()
+            kwargs = composed(type(self), {**dict(named), **kwargs})
             _warn(type(self).__name__, kwargs[size], kwargs["trellis"])
         constructor(self, *args, **kwargs)
 
@@ -70,7 +71,8 @@ def split(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arguments of a model's layer and those of the model; both get the seed."""
     own = _OF_EVERY_MODEL | inspect.signature(model.__init__).parameters.keys()  # type: ignore
-    of_layer, of_model = {}, {}
+    of_layer = {}
+    of_model = {}
     for name, value in given.items():
         if name in own:
             of_model[name] = value

@@ -148,7 +148,8 @@ def run(
     if auxiliary_every is not None:
         how["auxiliary_every"] = auxiliary_every
     if discard and _takes(layer, "discard"):
-        how["discard"], discard = discard, 0
+        how["discard"] = discard
+        discard = 0
     outputs, *state = layer(sequences, **how)
     auxiliary = None if auxiliary_every is None else state.pop()
     return outputs[:, discard:], tuple(state), auxiliary
@@ -165,7 +166,9 @@ def auxiliary_levels(
         ValueError: it does not fit the layer, or the layer has no outputs of inner levels.
     """
     if not weight:  # the loss is off, so that any distance fits
-        return None if every is None else arguments.positive("auxiliary_every", every)
+        if every is None:
+            return None
+        return arguments.positive("auxiliary_every", every)
     if every is None:
         raise ValueError(
             "`auxiliary_weight` needs `auxiliary_every`, which says which levels it is for. "

@@ -164,7 +164,8 @@ class RecurrentLayer(SequenceLayer):
         mask: tf.Tensor | None,
         training: bool,
     ) -> tuple[tf.Tensor, State]:
-        ahead, after = list(state), []
+        ahead = list(state)
+        after = []
         for layer in self.layers:
             structure = layer.get_initial_state(1)
             size = len(tf.nest.flatten(structure))
@@ -243,7 +244,9 @@ def _check_dtype(policy: keras.DTypePolicy, layer: keras.layers.RNN) -> None:
 
 def _cells(layer: keras.layers.RNN) -> Sequence[Any]:
     cell = layer.cell
-    return cell.cells if isinstance(cell, keras.layers.StackedRNNCells) else [cell]
+    if isinstance(cell, keras.layers.StackedRNNCells):
+        return cell.cells
+    return [cell]
 
 
 def _output_units(layer: keras.layers.RNN) -> int:
