@@ -9,7 +9,7 @@ if keras.backend.backend() != "tensorflow":
         "before Keras is imported."
     )
 
-from keras_trellis import convert, heads  # noqa: E402
+from keras_trellis import convert, heads, recurrent  # noqa: E402
 from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate  # noqa: E402
 from keras_trellis.core.receptive_field import depth_for, receptive_field  # noqa: E402
 from keras_trellis.engine.fixed_point import Convergence  # noqa: E402
@@ -38,4 +38,5 @@ __all__ = [
     "depth_for",
     "heads",
     "receptive_field",
+    "recurrent",
 ]

@@ -5,45 +5,21 @@ one small run of the released code in float64; what it holds goes by the `kind` 
 """
 
 import json
-import os
-import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_trellis import convert
+from tests.golden import FOLDER, TOLERANCE, assert_equal, part
 from tests.golden_training import check_training_run
 
-FOLDER = pathlib.Path(
-    os.environ.get("TRELLIS_GOLDEN")
-    or pathlib.Path(__file__).parents[1] / ".." / "shared" / "golden"
-)
 FILES = sorted(FOLDER.glob("*.npz"))
-TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
 
 if not FILES:
     pytest.skip(
         f"no golden vectors in {FOLDER}; TRELLIS_GOLDEN names the folder",
         allow_module_level=True,
-    )
-
-
-def part(arrays, prefix):
-    return {
-        name.removeprefix(prefix): arrays[name]
-        for name in arrays
-        if name.startswith(prefix)
-    }
-
-
-def assert_equal(actual, expected, tolerance, what):
-    np.testing.assert_allclose(
-        tf.convert_to_tensor(actual),
-        expected,
-        rtol=tolerance,
-        atol=tolerance,
-        err_msg=what,
     )
 
 

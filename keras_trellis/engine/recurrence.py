@@ -1,0 +1,253 @@
+"""The loop over time of a recurrent cell, and its gradient.
+
+What does not read the state was computed before, for all steps at once. In training the
+loop has a gradient of its own. The forward pass keeps the states, and the products of
+the state with matrices. The backward pass goes back step by step. Its tape covers one
+step and takes the kept products for given, so that a step multiplies by transposed
+matrices alone. After the loop the gradient of a matrix is one product over all steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from keras_trellis.core.convolution import rows
+from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.types import Number, State
+
+Multiply: TypeAlias = Callable[[int, tf.Tensor], tf.Tensor]
+Tensors: TypeAlias = list[tf.Tensor]
+
+
+class Recurrent(NamedTuple):
+    """What the state meets in a step.
+
+    Attributes:
+        matrices: what values that depend on the state are multiplied by, each [C, C'].
+        vectors: further weights; vectors or scalars.
+        mask: the dropout mask of the state that the gates read, [B, C], or None.
+    """
+
+    matrices: State = ()
+    vectors: State = ()
+    mask: tf.Tensor | None = None
+
+
+Step: TypeAlias = Callable[[Multiply, Recurrent, State, State], tuple[tf.Tensor, State]]
+"""One time step of a cell.
+
+It takes `multiply`, what the state meets, what was computed of this step before, and
+the state. It returns the output and the next state. `multiply(i, values)` is the
+product with `matrices[i]`. A step multiplies by each matrix once, in their order.
+"""
+
+
+def recur(
+    step: Step,
+    recurrent: Recurrent,
+    inputs: State,
+    state: State,
+    units: int,
+    *,
+    training: bool,
+) -> tuple[tf.Tensor, State]:
+    """Runs a cell over time.
+
+    Args:
+        step: one step of the cell.
+        recurrent: what the state meets.
+        inputs: what was computed before, each [T, B, channels].
+        state: the state at the beginning, each [B, channels].
+        units: the number of channels of an output.
+        training: whether the loop has a gradient of its own. Then it cannot be
+            differentiated twice.
+
+    Returns:
+        The outputs [T, B, units], and the state after the last step.
+    """
+    if not training:
+        outputs, state, _, _ = _forward(
+            step, recurrent, inputs, state, units, keep=False
+        )
+        return outputs, state
+    structure = (recurrent.matrices, recurrent.vectors, inputs, state)
+
+    @tf.custom_gradient
+    def run(*flat: tf.Tensor) -> Any:
+        matrices, vectors, now, first = tf.nest.pack_sequence_as(structure, flat)
+        held = Recurrent(matrices, vectors, recurrent.mask)
+        outputs, last, before, products = _forward(
+            step, held, now, first, units, keep=True
+        )
+
+        def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
+            kept = _Kept(now, before, products)
+            found = _backward(step, held, kept, by_outputs, by_last)
+            return list(map(_refuse_more, found))
+
+        return (outputs, *last), gradient
+
+    outputs, *last = run(*tf.nest.flatten(structure))
+    return outputs, tuple(last)
+
+
+def _refuse_more(gradient: tf.Tensor | None) -> tf.Tensor | None:
+    """Refuses a second derivative: it would take the kept products for constants."""
+    if gradient is None:
+        return None
+    message = "a gradient of a gradient needs training=False"
+    return tf.raw_ops.PreventGradient(input=gradient, message=message)
+
+
+class _Kept(NamedTuple):
+    """What the backward pass reads of each step, each [T, B, channels]."""
+
+    inputs: State
+    before: Tensors
+    products: Tensors
+
+
+def _forward(
+    step: Step,
+    recurrent: Recurrent,
+    inputs: State,
+    state: State,
+    units: int,
+    *,
+    keep: bool,
+) -> tuple[tf.Tensor, State, Tensors, Tensors]:
+    """Returns the outputs, the last state and, if kept, all states and products."""
+    steps, dtype = _steps(inputs), state[-1].dtype
+    widths = [units]
+    if keep:
+        widths += [each.shape[-1] for each in (*state, *recurrent.matrices)]
+    written = [_array(steps, [inputs[0].shape[1], width], dtype) for width in widths]
+    read = list(map(_reader, inputs))
+
+    def turn(time: tf.Tensor, state: State, written: list) -> tuple:
+        products: Tensors = []
+
+        def multiply(index: int, values: tf.Tensor) -> tf.Tensor:
+            product = tf.matmul(values, recurrent.matrices[index])
+            products.append(product)
+            return product
+
+        now = tuple(each.read(time) for each in read)
+        output, after = step(multiply, recurrent, now, state)
+        values = [output, *state, *products] if keep else [output]
+        after = tuple(map(with_shape_of, after, state))
+        return time + 1, after, _write(written, time, values)
+
+    _, state, written = _loop(steps, turn, (tf.constant(0), state, written))
+    outputs, *kept = [each.stack() for each in written]
+    return outputs, state, kept[: len(state)], kept[len(state) :]
+
+
+def _backward(
+    step: Step,
+    recurrent: Recurrent,
+    kept: _Kept,
+    by_outputs: tf.Tensor,
+    by_last: State,
+) -> Iterable[tf.Tensor | None]:
+    """Returns the gradients of matrices, vectors, inputs and the first state."""
+    steps, dtype = _steps(kept.inputs), by_outputs.dtype
+    read = tf.nest.map_structure(_reader, kept)
+    upstream = _reader(by_outputs)
+    moving = [each.dtype.is_floating for each in kept.inputs]  # a mask is not
+    shapes = [
+        each.shape[1:] for each in [*_chosen(kept.inputs, moving), *kept.products]
+    ]
+    for matrix in recurrent.matrices:
+        shapes.append([by_outputs.shape[1], matrix.shape[0]])
+    written = [_array(steps, shape, dtype) for shape in shapes]
+
+    def turn(
+        time: tf.Tensor, by_state: State, by_vectors: State, written: list
+    ) -> tuple:
+        place = steps - 1 - time
+        # A copy each: a tape may otherwise watch an earlier capture.
+        at = tf.nest.map_structure(lambda each: tf.identity(each.read(place)), read)
+        vectors = tuple(map(tf.identity, recurrent.vectors))
+        multiplied: Tensors = []
+
+        def multiply(index: int, values: tf.Tensor) -> tf.Tensor:
+            multiplied.append(values)
+            return _known(values, at.products[index], recurrent.matrices[index])
+
+        sources = (_chosen(at.inputs, moving), at.products, tuple(at.before), vectors)
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            held = recurrent._replace(vectors=vectors)
+            output, after = step(multiply, held, at.inputs, tuple(at.before))
+        by_inputs, by_products, by_state, by_these = tape.gradient(
+            [output, *after],
+            sources,
+            output_gradients=[upstream.read(place), *by_state],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        by_vectors = tuple(map(tf.add, by_vectors, by_these))
+        values = [*by_inputs, *by_products, *multiplied]
+        return time + 1, by_state, by_vectors, _write(written, place, values)
+
+    nothing = tuple(map(tf.zeros_like, recurrent.vectors))
+    start = (tf.constant(0), tuple(by_last), nothing, written)
+    _, by_first, by_vectors, written = _loop(steps, turn, start)
+    stacked = (each.stack() for each in written)
+    by_inputs = [next(stacked) if moves else None for moves in moving]
+    by_products = [next(stacked) for _ in recurrent.matrices]
+    by_matrices = []
+    for by_product, multiplied in zip(by_products, stacked, strict=True):
+        found = tf.matmul(rows(multiplied), rows(by_product), transpose_a=True)
+        by_matrices.append(found)
+    return *by_matrices, *by_vectors, *by_inputs, *by_first
+
+
+def _known(values: tf.Tensor, product: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+    """Returns a product that is known; it has a gradient, and so have its values."""
+
+    @tf.custom_gradient
+    def known(values: tf.Tensor, product: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return tf.matmul(upstream, matrix, transpose_b=True), upstream
+
+        return tf.identity(product), gradient
+
+    return known(values, product)
+
+
+def _loop(steps: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
+    return tf.while_loop(
+        lambda time, *_: time < steps,
+        turn,
+        start,
+        maximum_iterations=steps,  # without it XLA cannot differentiate the loop
+        parallel_iterations=1,
+    )
+
+
+def _steps(sequences: Sequence[tf.Tensor]) -> Number:
+    known = sequences[0].shape[0]
+    return tf.shape(sequences[0])[0] if known is None else known
+
+
+def _array(steps: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:
+    return tf.TensorArray(dtype, size=steps, element_shape=shape)
+
+
+def _reader(sequence: tf.Tensor) -> tf.TensorArray:
+    array = _array(_steps([sequence]), sequence.shape[1:], sequence.dtype)
+    return array.unstack(sequence)
+
+
+def _write(arrays: list, time: tf.Tensor, values: Tensors) -> list:
+    pairs = zip(arrays, values, strict=True)
+    return [array.write(time, value) for array, value in pairs]
+
+
+def _chosen(values: Sequence[tf.Tensor], chosen: list[bool]) -> Tensors:
+    pairs = zip(values, chosen, strict=True)
+    return [value for value, is_chosen in pairs if is_chosen]

@@ -1,0 +1,271 @@
+"""`GatedCell`: what the gated recurrent cells share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
+from keras_trellis.engine.recurrence import Recurrent
+from keras_trellis.types import Number, State
+
+Weights: TypeAlias = Mapping[str, tf.Tensor]
+Variables: TypeAlias = dict[str, tuple[tuple[int, ...], Any]]
+"""The shape of each variable by its name, and its kind.
+
+A kind is `KERNEL`, `RECURRENT` or `BIAS`, each of which has an initializer, a regularizer
+and a constraint; or it is an initializer.
+"""
+
+KERNEL, RECURRENT, BIAS = "kernel", "recurrent", "bias"
+_MODULES = {
+    "initializer": keras.initializers,
+    "regularizer": keras.regularizers,
+    "constraint": keras.constraints,
+}
+_RATES = ("dropout", "recurrent_dropout", "recurrent_weight_dropout")
+
+
+class GatedCell(keras.layers.Layer):
+    """One time step of a gated recurrent layer, for `keras.layers.RNN`.
+
+    The layer of the same name runs it faster, and it alone drops anything: a mask holds
+    for all steps of a call, and a cell does not know when a call begins.
+
+    Args:
+        units: n, the number of channels of the output.
+        variant: "paper", the equations of the paper, or "released", those of the
+            authors' code, where the two differ.
+        kernel_initializer: of the matrices that read the input.
+        recurrent_initializer: of the matrices and vectors that read the state.
+        bias_initializer: of the biases, if the cell has any. Biases of the released
+            form have 1 added on the forget gate, and -1 on the highway gate.
+        kernel_regularizer: of the same variables as `kernel_initializer`, and so on.
+        recurrent_regularizer: see above.
+        bias_regularizer: see above.
+        kernel_constraint: see above.
+        recurrent_constraint: see above.
+        bias_constraint: see above.
+        dropout: the rate at which input channels are dropped, the same at all steps.
+        recurrent_dropout: the same for the state that the gates read.
+        recurrent_weight_dropout: the rate of DropConnect on what reads the state, one
+            mask for all steps and rows.
+        seed: the seed of the masks.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+    """
+
+    biases: ClassVar[dict[str, tuple[float, ...]]] = {"paper": (), "released": (1.0,)}
+    """For each variant what is added to the initial biases of its first gate blocks."""
+    square: ClassVar[bool] = False
+    """Whether the input must have as many channels as the output."""
+    step: Any
+    """One time step, an `engine.recurrence.Step`."""
+    state_names: Any = ("h",)
+    """The states: h, c, or x, the last input. h is the output."""
+
+    dropout: Any = Rate()
+    recurrent_dropout: Any = Rate()
+    recurrent_weight_dropout: Any = Rate()
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        variant: str = "paper",
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        recurrent_weight_dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = self.output_size = arguments.positive("units", units)
+        if variant not in self.biases:
+            raise ValueError(
+                f"`variant` of {type(self).__name__} must be one of {[*self.biases]}. "
+                f"Received: variant={variant!r}"
+            )
+        self.variant = variant
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.recurrent_regularizer = keras.regularizers.get(recurrent_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.seed = seed
+        self.dropout = dropout
+        self.recurrent_dropout = recurrent_dropout
+        self.recurrent_weight_dropout = recurrent_weight_dropout
+        self.seed_generator = generator_for(seed, *self._rates)
+        self.input_units: Any = None  # p, once built
+
+    # What a cell is
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns the variables for inputs of so many channels, p."""
+        raise NotImplementedError
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns what the state meets in a step."""
+        raise NotImplementedError
+
+    def project(
+        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns what a step reads beside the state, for all steps at once.
+
+        Args:
+            weights: the values of the variables by name.
+            inputs: [T, B, p].
+            before: the input before each step, [T, B, p], where that is a state.
+
+        Returns:
+            each [T, B, channels].
+        """
+        raise NotImplementedError
+
+    @property
+    def keeps_input(self) -> bool:
+        """Whether the first state is the last input."""
+        return self.state_names[0] == "x"
+
+    # Keras's contract of cells
+
+    @property
+    def state_size(self) -> list[int]:
+        """The number of channels of each state; p is known once it is built."""
+        return self.state_size_for(self.input_units or self.units)
+
+    def state_size_for(self, inputs: int) -> list[int]:
+        """Returns the number of channels of each state for inputs [B, p]."""
+        return [inputs if name == "x" else self.units for name in self.state_names]
+
+    def get_initial_state(self, batch_size: Number | None = None) -> list[tf.Tensor]:
+        """Returns zeros, each [B, channels]."""
+        dtype = self.compute_dtype
+        return [tf.zeros([batch_size, size], dtype) for size in self.state_size]
+
+    def build(self, inputs_shape: Sequence[int | None]) -> None:
+        """Creates the variables for inputs of shape [B, p]."""
+        inputs = inputs_shape[-1]
+        if inputs is None or self.square and inputs != self.units:
+            expected = f"p = units = {self.units}" if self.square else "p known"
+            raise ValueError(
+                f"The inputs of {type(self).__name__} must be of shape [B, T, p] with "
+                f"{expected}. Received: units={self.units}, p={inputs}"
+            )
+        self.input_units = inputs
+        for name, (shape, kind) in self.variables_for(inputs).items():
+            setattr(self, name, self._add(name, shape, kind))
+
+    def call(
+        self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns the output [B, units] and the next states of inputs [B, p]."""
+        if training and any(self._rates):
+            raise ValueError(
+                f"A cell drops nothing by itself: use keras_trellis.recurrent."
+                f"{type(self).__name__.removesuffix('Cell')}. Received: "
+                + ", ".join(f"{name}={getattr(self, name)}" for name in _RATES)
+            )
+        weights = self.weights_of_call(None)
+        recurrent = self.recurrent(weights)
+        state, before = tuple(states), None
+        if self.keeps_input:
+            before, state = state[0][None], state[1:]
+        now = self.project(weights, inputs[None], before)
+        now = tuple(each[0] for each in now)
+
+        def multiply(index: int, values: tf.Tensor) -> tf.Tensor:
+            return tf.matmul(values, recurrent.matrices[index])
+
+        output, state = self.step(multiply, recurrent, now, state)
+        return output, [inputs, *state] if self.keeps_input else list(state)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        for name in ("units", "variant", *_RATES, "seed"):
+            config[name] = getattr(self, name)
+        for kind, module in _MODULES.items():
+            for prefix in (KERNEL, RECURRENT, BIAS):
+                name = f"{prefix}_{kind}"
+                config[name] = module.serialize(getattr(self, name))
+        return config
+
+    # What its layer asks for
+
+    def seed_of_call(self, training: bool) -> tf.Tensor | None:
+        """Returns the seed of a call's masks, int32 [2]; None for no masks."""
+        if training and self.seed_generator is not None:
+            return next_seed(self.seed_generator)
+        return None
+
+    def weights_of_call(self, seed: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        """Returns the variables' values by name; a seed brings DropConnect."""
+        weights = {}
+        for name, (shape, kind) in self.variables_for(self.input_units).items():
+            value = tf.cast(getattr(self, name), self.compute_dtype)
+            if kind == RECURRENT:
+                rate = self.recurrent_weight_dropout
+                mask = stream_mask(seed, name, rate, shape, value.dtype)
+                value = value if mask is None else value * mask
+            weights[name] = value
+        return weights
+
+    @property
+    def _rates(self) -> list[float]:
+        return [getattr(self, name) for name in _RATES]
+
+    def _add(self, name: str, shape: tuple[int, ...], kind: Any) -> keras.Variable:
+        if kind not in (KERNEL, RECURRENT, BIAS):
+            return self.add_weight(name=name, shape=shape, initializer=kind)
+        initializer = getattr(self, f"{kind}_initializer")
+        if name == "bias":
+            initializer = self._first_bias
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            regularizer=getattr(self, f"{kind}_regularizer"),
+            constraint=getattr(self, f"{kind}_constraint"),
+        )
+
+    # Biases of the gates
+
+    def bias_variable(self) -> Variables:
+        """Returns the variable of the biases, if there are any."""
+        channels = self.units * len(self.biases[self.variant])
+        return {"bias": ((channels,), BIAS)} if channels else {}
+
+    def bias_of(self, weights: Weights, blocks: int) -> State:
+        """Returns the biases of so many gate blocks, [blocks * units], or nothing."""
+        if "bias" not in weights:
+            return ()
+        missing = blocks - len(self.biases[self.variant])
+        return (tf.pad(weights["bias"], [[0, missing * self.units]]),)
+
+    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+        bias = self.bias_initializer(shape, dtype=dtype)
+        return bias + tf.repeat(
+            tf.constant(self.biases[self.variant], bias.dtype), self.units
+        )

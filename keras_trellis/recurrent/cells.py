@@ -1,0 +1,332 @@
+"""The gated cells: which variables each has, and what it computes before the loop.
+
+Source of the equations: Kuo et al. 2020 ("paper"), and the authors' code ("released").
+`steps` has one time step of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.core.convolution import multiply
+from keras_trellis.engine.recurrence import Recurrent, Step
+from keras_trellis.recurrent import steps
+from keras_trellis.recurrent.cell import (
+    BIAS,
+    KERNEL,
+    RECURRENT,
+    GatedCell,
+    Variables,
+    Weights,
+)
+
+_registered = keras.saving.register_keras_serializable("keras_trellis")
+_ALPHA = keras.initializers.Constant(2.0)  # of the released code: alpha = 0.88
+_BETA = keras.initializers.Constant(1.0)
+_KAPPA = keras.initializers.Constant(-4.0)
+
+
+class ResidualCell(GatedCell):
+    """A cell with an input residual connection.
+
+    Its gates read v = x + alpha * (U_V h'), its candidate reads x alone.
+    """
+
+    gates: ClassVar[int]
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W of the gates and the candidate, U_V, alpha, biases."""
+        return {
+            "kernel": ((inputs, (self.gates + 1) * self.units), KERNEL),
+            "recurrent_kernel": ((self.units, inputs), RECURRENT),
+            "alpha_logit": ((inputs,), _ALPHA),
+            **self.bias_variable(),
+        }
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns alpha * U_V, the kernel of the gates, and their biases."""
+        memory = weights["recurrent_kernel"] * tf.sigmoid(weights["alpha_logit"])
+        gates, _ = self._kernels(weights)
+        return Recurrent((memory, gates), self.bias_of(weights, self.gates))
+
+    def project(
+        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns the inputs and the candidate."""
+        _, candidate = self._kernels(weights)
+        return inputs, multiply(inputs, candidate)
+
+    def _kernels(self, weights: Weights) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the kernels of the gates and of the candidate."""
+        sizes = [self.gates * self.units, self.units]
+        gates, candidate = tf.split(weights["kernel"], sizes, axis=-1)
+        return gates, candidate
+
+
+@_registered
+class IRCGRUCell(ResidualCell):
+    """One time step of `IRCGRU`."""
+
+    gates = 2
+    step = staticmethod(steps.irc_gru)
+
+
+@_registered
+class IRCLSTMCell(ResidualCell):
+    """One time step of `IRCLSTM`."""
+
+    biases = {"paper": ()}
+    state_names = ("h", "c")
+    gates = 3
+    step = staticmethod(steps.irc_lstm)
+
+
+@_registered
+class IHCLSTMCell(ResidualCell):
+    """One time step of `IHCLSTM`."""
+
+    state_names = ("h", "c")
+    gates = 3
+
+    def __init__(self, units: int, *, projected: bool = False, **kwargs: Any) -> None:
+        super().__init__(units, **kwargs)
+        self.projected = bool(projected)
+        if self.projected and self.variant != "paper":
+            raise ValueError(
+                "`projected` must be False in the released form. "
+                f"Received: projected={projected!r}, variant={self.variant!r}"
+            )
+
+    @property
+    def step(self) -> Step:
+        """One time step."""
+        return steps.ihc_lstm_projected if self.projected else steps.ihc_lstm
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W of gates and candidate, U_V, Gamma, W_G and b_G, biases."""
+        gamma = (inputs if self.projected else self.units, inputs)
+        variables: Variables = {
+            "kernel": ((inputs, 4 * self.units), KERNEL),
+            "recurrent_kernel": ((self.units, inputs), RECURRENT),
+            "highway_recurrent_kernel": (gamma, RECURRENT),
+        }
+        if self.variant == "paper":
+            variables["highway_kernel"] = ((inputs, inputs), KERNEL)
+            variables["highway_bias"] = ((inputs,), BIAS)
+        return variables | self.bias_variable()
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns U_V, Gamma, the kernel of the gates, and their biases."""
+        read = [weights["recurrent_kernel"], weights["highway_recurrent_kernel"]]
+        if not self.projected:
+            read = [tf.concat(read, axis=-1)]
+        gates, _ = self._kernels(weights)
+        return Recurrent((*read, gates), self.bias_of(weights, self.gates))
+
+    def project(
+        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns the inputs, the candidate, and W_G x + b_G in the paper's form."""
+        now = super().project(weights, inputs, before)
+        if self.variant != "paper":
+            return now
+        return *now, multiply(inputs, weights["highway_kernel"]) + weights[
+            "highway_bias"
+        ]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {"projected": self.projected}
+
+
+@_registered
+class SRUCell(GatedCell):
+    """One time step of `SRU`."""
+
+    square = True
+    state_names = ("c",)
+    biases = {"paper": (0.0, 0.0), "released": (1.0, -1.0, 0.0)}
+    step = staticmethod(steps.sru)
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W of f, q and the candidate, omega of f and q, biases."""
+        return {
+            "kernel": ((inputs, 3 * self.units), KERNEL),
+            "recurrent_kernel": ((2 * self.units,), RECURRENT),
+            **self.bias_variable(),
+        }
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns omega."""
+        return Recurrent(vectors=(weights["recurrent_kernel"],))
+
+    def project(
+        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns the inputs, the gate blocks and the candidate."""
+        (bias,) = self.bias_of(weights, 3)
+        blocks = multiply(inputs, weights["kernel"]) + bias
+        gates, candidate = tf.split(blocks, [2 * self.units, self.units], axis=-1)
+        return inputs, gates, candidate
+
+
+class ElementwiseResidualCell(ResidualCell):
+    """A cell with an element-wise connection: v = x + alpha * (tanh(omega_V) * h')."""
+
+    square = True
+    state_names: Any = ("h", "c")
+    gates = 2
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W of gates and candidate, omega_V before its tanh, alpha, biases."""
+        variables = super().variables_for(inputs)
+        return variables | {"recurrent_kernel": ((inputs,), RECURRENT)}
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns the kernel of the gates; alpha * omega_V, and biases."""
+        gates, _ = self._kernels(weights)
+        vectors = (self._weight(weights), *self.bias_of(weights, self.gates))
+        return Recurrent((gates,), vectors)
+
+    def _weight(self, weights: Weights) -> tf.Tensor:
+        return tf.sigmoid(weights["alpha_logit"]) * tf.tanh(weights["recurrent_kernel"])
+
+
+@_registered
+class IRCSRUCell(ElementwiseResidualCell):
+    """One time step of `IRCSRU`."""
+
+    biases = {"paper": (), "released": (1.0, -1.0)}
+    step = staticmethod(steps.irc_sru)
+
+
+@_registered
+class TLSTMCell(GatedCell):
+    """One time step of `TLSTM`."""
+
+    state_names = ("x", "c")
+    step = staticmethod(steps.t_lstm)
+    biases = {"paper": (0.0, 0.0, 0.0)}
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W and U of f, o and the candidate, and biases."""
+        shape = (inputs, 3 * self.units)
+        return {
+            "kernel": (shape, KERNEL),
+            "recurrent_kernel": (shape, RECURRENT),
+            **self.bias_variable(),
+        }
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns nothing: no weight meets c."""
+        return Recurrent()
+
+    def project(
+        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns the gate blocks and the candidate."""
+        both = tf.concat([inputs, before], axis=-1)
+        kernel = tf.concat([weights["kernel"], weights["recurrent_kernel"]], axis=0)
+        blocks = multiply(both, kernel) + weights["bias"]
+        gates, candidate = tf.split(blocks, [2 * self.units, self.units], axis=-1)
+        return gates, candidate
+
+
+@_registered
+class IRCTLSTMCell(ElementwiseResidualCell):
+    """One time step of `IRCTLSTM`."""
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The released form reads the last input in the place of h."""
+        return ("h", "c") if self.variant == "paper" else ("x", "c")
+
+    @property
+    def step(self) -> Step:
+        """One time step."""
+        return steps.irc_t_lstm if self.variant == "paper" else steps.t_lstm
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns what the state meets; nothing in the released form."""
+        return Recurrent() if self.keeps_input else super().recurrent(weights)
+
+    def project(
+        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns the inputs (released: the gate blocks) and the candidate."""
+        inputs, candidate = super().project(weights, inputs, before)
+        if not self.keeps_input:
+            return inputs, candidate
+        gates, _ = self._kernels(weights)
+        (bias,) = self.bias_of(weights, self.gates)
+        corrected = inputs + self._weight(weights) * before
+        return multiply(corrected, gates) + bias, candidate
+
+
+@_registered
+class FastGRNNCell(GatedCell):
+    """One time step of `FastGRNN`."""
+
+    biases = {"paper": (0.0, 0.0), "released": (1.0, 0.0)}
+    step = staticmethod(steps.fast_grnn)
+
+    def __init__(self, units: int, *, scaled: bool = True, **kwargs: Any) -> None:
+        super().__init__(units, **kwargs)
+        self.scaled = bool(scaled)
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W and U of f and the candidate, biases, beta, kappa."""
+        scales = {"beta_logit": ((), _BETA), "kappa_logit": ((), _KAPPA)}
+        return {
+            "kernel": ((inputs, 2 * self.units), KERNEL),
+            "recurrent_kernel": ((self.units, 2 * self.units), RECURRENT),
+            **self.bias_variable(),
+            **(scales if self.scaled else {}),
+        }
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns U, beta and kappa."""
+        kernel = weights["recurrent_kernel"]
+        if self.scaled:
+            beta, kappa = (
+                tf.sigmoid(weights["beta_logit"]),
+                tf.sigmoid(weights["kappa_logit"]),
+            )
+        else:
+            beta, kappa = tf.ones([], kernel.dtype), tf.zeros([], kernel.dtype)
+        return Recurrent((kernel,), (beta, kappa))
+
+    def project(
+        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns the blocks of f and the candidate."""
+        return (multiply(inputs, weights["kernel"]) + weights["bias"],)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {"scaled": self.scaled}
+
+
+@_registered
+class IRCFastGRNNCell(ResidualCell):
+    """One time step of `IRCFastGRNN`."""
+
+    gates = 1
+    step = staticmethod(steps.irc_fast_grnn)
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W of f and the candidate, U_V, alpha, biases, beta."""
+        variables = super().variables_for(inputs)
+        if self.variant == "paper":
+            return variables | {"beta_logit": ((), _BETA)}
+        drawn = keras.initializers.RandomNormal(stddev=0.1, seed=self.seed)
+        return variables | {"beta_logit": ((self.units,), drawn)}
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns alpha * U_V, the kernel of f, beta, and the bias."""
+        found = super().recurrent(weights)
+        beta = tf.sigmoid(weights["beta_logit"])
+        return found._replace(vectors=(beta, *found.vectors))

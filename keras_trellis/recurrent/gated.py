@@ -1,0 +1,347 @@
+"""The gated recurrent layers: `keras.layers.RNN` with a fast loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import masked
+from keras_trellis.core.dropout import stream_mask
+from keras_trellis.engine.recurrence import recur
+from keras_trellis.recurrent import cells
+from keras_trellis.recurrent.cell import GatedCell
+from keras_trellis.recurrent.steps import skipping
+
+_registered = keras.saving.register_keras_serializable("keras_trellis")
+_OF_LAYERS = ("name", "dtype", "trainable")
+
+
+class GatedRNN(keras.layers.RNN):
+    """A gated recurrent layer, used as `keras.layers.LSTM` is.
+
+    Its arguments are those of its cell and these of `keras.layers.RNN`; unlike there,
+    all but `units` are keyword arguments.
+
+    Args:
+        units: n, the number of channels of the output.
+        return_sequences: whether the outputs of all steps are returned, [B, T, units].
+        return_state: whether the states after the last step are returned too.
+        go_backwards: whether the sequences are read from their end.
+        stateful: whether a batch goes on from the states of the batch before.
+        zero_output_for_mask: whether masked steps have zeros as outputs.
+        activity_regularizer: of the outputs.
+        name: the name of the layer.
+        dtype: its dtype policy.
+        trainable: whether its variables are trained.
+        **kwargs: the arguments of the cell; see `GatedCell`.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+    """
+
+    cell_class: ClassVar[type[GatedCell]]
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        zero_output_for_mask: bool = False,
+        activity_regularizer: Any = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            self.cell_class(
+                units, dtype=dtype, trainable=trainable, name="cell", **kwargs
+            ),
+            return_sequences=return_sequences,
+            return_state=return_state,
+            go_backwards=go_backwards,
+            stateful=stateful,
+            zero_output_for_mask=zero_output_for_mask,
+            activity_regularizer=activity_regularizer,
+            name=name,
+            dtype=dtype,
+            trainable=trainable,
+        )
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+
+    @property
+    def units(self) -> int:
+        """The number of channels of the output."""
+        return self.cell.units
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        of_cell = self.cell.get_config()
+        for name in _OF_LAYERS:
+            del of_cell[name]
+        del config["cell"], config["unroll"]
+        activity = keras.regularizers.serialize(self.activity_regularizer)
+        return config | of_cell | {"activity_regularizer": activity}
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> GatedRNN:
+        """Makes a layer of its config."""
+        return cls(**config)
+
+    def build(
+        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
+    ) -> None:
+        """Creates the variables for sequences of shape [B, T, p]."""
+        super().build(sequences_shape)
+        self.state_size = self.cell.state_size
+
+    def call(
+        self,
+        sequences: tf.Tensor,
+        initial_state: Any = None,
+        mask: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> Any:
+        """Runs the layer, as `keras.layers.LSTM` does.
+
+        Args:
+            sequences: [B, T, p].
+            initial_state: the states, each [B, channels]; None for zeros, or with
+                `stateful` for those after the last call.
+            mask: bool [B, T], true at the valid steps. A masked step is skipped.
+            training: whether anything is dropped. A gradient of a gradient needs False.
+
+        Returns:
+            The outputs [B, T, units], or [B, units] of the last step without
+            `return_sequences`; with `return_state` a tuple of them and of the states.
+        """
+        if initial_state is not None:
+            self._check_state([each.shape for each in tf.nest.flatten(initial_state)])
+        return super().call(sequences, initial_state, mask, training)
+
+    def inner_loop(
+        self,
+        sequences: tf.Tensor,
+        initial_state: Sequence[tf.Tensor],
+        mask: Any,
+        training: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        """Returns the last output, all outputs and the last states: a hook of Keras."""
+        cell, state = self.cell, list(initial_state)
+        seed = cell.seed_of_call(training)
+        sequences, valid = self._ready(sequences, mask, seed)
+        shape = tf.shape(state[0])
+        rate = cell.recurrent_dropout
+        state_mask = stream_mask(seed, "states", rate, shape, sequences.dtype)
+        before, kept = None, []
+        if cell.keeps_input:
+            filled = _last_inputs(sequences, valid, state[0])
+            before = tf.concat([state.pop(0)[:, None], filled[:, :-1]], axis=1)
+            before = _swapped(masked(before, _over_steps(state_mask)))
+            kept = [filled[:, -1]]
+        weights = cell.weights_of_call(seed)
+        recurrent = cell.recurrent(weights)._replace(mask=state_mask)
+        now = cell.project(weights, _swapped(sequences), before)
+        step = cell.step
+        if valid is not None:
+            step = skipping(step)
+            now = (*now, tf.expand_dims(_swapped(valid), -1))
+            state = [tf.zeros([shape[0], self.units], sequences.dtype), *state]
+        outputs, after = recur(
+            step, recurrent, now, tuple(state), self.units, training=bool(training)
+        )
+        outputs = _swapped(outputs)
+        if valid is not None:
+            after = after[1:]
+            if self.zero_output_for_mask:
+                outputs = masks.zero_masked(outputs, valid)
+        return outputs[:, -1], outputs, [*kept, *after]
+
+    def _ready(
+        self, sequences: tf.Tensor, mask: Any, seed: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns sequences in the order of reading, dropped out, and their mask."""
+        valid = tf.nest.flatten(mask)[0] if mask is not None else None
+        rows = tf.shape(sequences)[0]
+        shape = [rows, sequences.shape[-1]]
+        dropped = stream_mask(seed, "inputs", self.cell.dropout, shape, sequences.dtype)
+        if valid is not None:
+            valid = masks.flat(valid)
+            sequences = masks.zero_masked(sequences, valid)
+        sequences = masked(sequences, _over_steps(dropped))
+        if not self.go_backwards:
+            return sequences, valid
+        valid = None if valid is None else tf.reverse(valid, [1])
+        return tf.reverse(sequences, [1]), valid
+
+    def _check_state(self, shapes: list[tf.TensorShape]) -> None:
+        sizes = self.cell.state_size
+        fits = len(shapes) == len(sizes)
+        for shape, size in zip(shapes, sizes, strict=False):
+            fits = fits and len(shape) == 2 and shape[-1] in (None, size)
+        if not fits:
+            raise ValueError(
+                f"`initial_state` must be {len(sizes)} tensor(s) of the shapes "
+                f"{[('B', size) for size in sizes]}. Received: initial_state of shapes "
+                f"{[tuple(shape) for shape in shapes]}"
+            )
+
+
+def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:
+    """Returns a mask [B, C] for sequences [B, T, C]."""
+    return None if mask is None else tf.expand_dims(mask, 1)
+
+
+def _swapped(sequences: tf.Tensor) -> tf.Tensor:
+    """Returns [B, T, ...] as [T, B, ...], or the other way round."""
+    others = range(2, sequences.shape.rank)
+    return tf.transpose(sequences, [1, 0, *others])
+
+
+def _last_inputs(
+    sequences: tf.Tensor, valid: tf.Tensor | None, first: tf.Tensor
+) -> tf.Tensor:
+    """Returns the last valid input up to and including each step, [B, T, p]."""
+    plan = masks.packing(valid)
+    return masks.unpack(masks.pack(sequences, plan), plan, first)
+
+
+@_registered
+class IRCGRU(GatedRNN):
+    """The GRU with an input residual connection, a third smaller than a GRU.
+
+        v = x + alpha * (U_V h'),  z, r = sig(W v),  a = W_A x
+        h = z * h' + (1 - z) * (r * a)
+
+    Equations (14) to (17) of Kuo et al. 2020, with z = 1 - i. It has no biases. The
+    released form adds one to z, initially 1.
+    """
+
+    cell_class = cells.IRCGRUCell
+
+
+@_registered
+class IRCLSTM(GatedRNN):
+    """The LSTM with an input residual connection; its states are h and c.
+
+        v = x + alpha * (U_V h'),  f, i, o = sig(W v),  a = W_A x
+        c = f * c' + i * a,  h = o * tanh(c)
+
+    Equations (22) to (26) of Kuo et al. 2020. It has no biases. There is no released
+    form.
+    """
+
+    cell_class = cells.IRCLSTMCell
+
+
+@_registered
+class IHCLSTM(GatedRNN):
+    """The LSTM with an input highway connection; its states are h and c.
+
+        g = sig(W_G x + Gamma h' + b_G),  v = (1 - g) * x + g * (U_V h')
+
+    The rest is the `IRCLSTM`. Equations (52) and (53) of Kuo et al. 2020. The released
+    form has g = sig(Gamma h') and a bias of f, initially 1.
+
+    It has one more argument, `projected`: whether Gamma reads U_V h' instead of h'. The
+    paper prints the first, and counts the parameters of its DRAW model for the second.
+    """
+
+    cell_class = cells.IHCLSTMCell
+
+
+@_registered
+class SRU(GatedRNN):
+    """The simple recurrent unit; its state is c.
+
+        f, q = sig(W x + omega * c' + b),  a = W_A x
+        c = f * c' + (1 - f) * a,  h = q * c + (1 - q) * x
+
+    Equations (27) to (30) of Kuo et al. 2020. No matrix reads the state. In the released
+    form a has a bias too, and biases begin at 1 for f and at -1 for q. The input must have
+    `units` channels.
+    """
+
+    cell_class = cells.SRUCell
+
+
+@_registered
+class IRCSRU(GatedRNN):
+    """The SRU with an input residual connection; its states are h and c.
+
+        v = x + alpha * (tanh(omega_V) * h'),  f, q = sig(W v),  a = W_A x
+
+    The rest is the `SRU`. Equations (31) to (35) of Kuo et al. 2020. The released form has
+    biases of f and q, initially 1 and -1. The input must have `units` channels.
+    """
+
+    cell_class = cells.IRCSRUCell
+
+
+@_registered
+class TLSTM(GatedRNN):
+    """The strongly typed LSTM; its states are the last input and c.
+
+        f, o = sig(W x + U x_{t-1} + b),  a = W_A x + U_A x_{t-1} + b_A
+        c = f * c' + (1 - f) * a,  h = o * c
+
+    Equations (36) to (39) of Kuo et al. 2020. No gate reads a state. There is no released
+    form. `recurrent_dropout` drops channels of x_{t-1}.
+    """
+
+    cell_class = cells.TLSTMCell
+
+
+@_registered
+class IRCTLSTM(GatedRNN):
+    """The T-LSTM with an input residual connection; its states are h and c.
+
+        v = x + alpha * (tanh(omega_V) * h'),  f, o = sig(W v),  a = W_A x
+
+    The rest is the `TLSTM`. Equations (40) to (44) of Kuo et al. 2020. The released form is
+    another network: it reads the last input in the place of h', which is its first state,
+    and f has a bias, initially 1. The input must have `units` channels.
+    """
+
+    cell_class = cells.IRCTLSTMCell
+
+
+@_registered
+class FastGRNN(GatedRNN):
+    """The FastGRNN, with two trained scalars.
+
+        f = sig(W_F x + U_F h' + b_F),  a = tanh(W_A x + U_A h' + b_A)
+        h = f * h' + (beta (1 - f) + kappa) * a
+
+    Equations (45) to (47) of Kuo et al. 2020. Gate and candidate share no weights. In the
+    released form the bias of f begins at 1.
+
+    It has one more argument, `scaled`: False means beta = 1 and kappa = 0, as the released
+    code has above its first layer.
+    """
+
+    cell_class = cells.FastGRNNCell
+
+
+@_registered
+class IRCFastGRNN(GatedRNN):
+    """The FastGRNN with an input residual connection.
+
+        v = x + alpha * (U_V h'),  f = sig(W_F v),  a = W_A x
+        h = f * h' + beta (1 - f) * a
+
+    Equations (48) to (51) of Kuo et al. 2020. In the released form beta is a vector
+    [units], and f has a bias, initially 1.
+    """
+
+    cell_class = cells.IRCFastGRNNCell

@@ -1,0 +1,30 @@
+"""The folder of golden vectors: `TRELLIS_GOLDEN`, by default `../shared/golden`."""
+
+import os
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from tests import ROOT
+
+FOLDER = pathlib.Path(
+    os.environ.get("TRELLIS_GOLDEN") or ROOT / ".." / "shared" / "golden"
+)
+TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
+
+
+def part(arrays, prefix):
+    """The arrays whose names begin so, without the beginning."""
+    names = [name for name in arrays if name.startswith(prefix)]
+    return {name.removeprefix(prefix): arrays[name] for name in names}
+
+
+def assert_equal(actual, expected, tolerance, what):
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(actual),
+        expected,
+        rtol=tolerance,
+        atol=tolerance,
+        err_msg=what,
+    )
