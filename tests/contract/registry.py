@@ -314,7 +314,9 @@ REGISTRY = {
     ),
     "TrellisClassifier over an LSTM": _with_rows(_classifier(LSTM)),
     "TrellisClassifier over a GRU": _classifier(GRU),
-    "TrellisClassifier over a TLSTM": _classifier(functools.partial(recurrent.TLSTM, 4)),
+    "TrellisClassifier over a TLSTM": _classifier(
+        functools.partial(recurrent.TLSTM, 4)
+    ),
     "TrellisClassifier, an equilibrium": _classifier(_equilibrium()),
     "TiedSoftmax": _head(heads.TiedSoftmax),
     "MixtureOfSoftmaxes": _head(heads.MixtureOfSoftmaxes, experts=3),
@@ -327,4 +329,7 @@ REGISTRY = {
 _CELLS = [name for name in recurrent.__all__ if name.endswith("Cell")]
 WITHOUT_CONTRACT = {
     heads.Head: "the interface of heads: it has no distribution of its own"
-} | {getattr(recurrent, name): "one step; its layer is in the registry" for name in _CELLS}
+} | {
+    getattr(recurrent, name): "one step; its layer is in the registry"
+    for name in _CELLS
+}
