@@ -30,7 +30,7 @@ from trainers.cli import command, run_flags
 from trainers.language import experiment, modeling, models
 from trainers.tasks import corpora, registry, schema
 from trainers.tasks.task import LanguageTask
-from trainers.training import loop, runs
+from trainers.training import runs
 
 FLAGS = flags.FLAGS
 TOLERANCE = 1e-9  # relative to a tensor's largest value; float64 has 2e-16
@@ -160,9 +160,7 @@ class Ours:
             self.model, config, corpus.train, corpus.validation
         )
         optimizer = runs.optimizer_of(config)
-        self._trainer = loop.Trainer(
-            self.task, optimizer, clip_norm=config.optimizer.clip_norm
-        )
+        self._trainer = runs.trainer_of(config, self.task, optimizer)
         self._look = tf.function(self._computed, autograph=False)
         self.start_epoch()
 

@@ -4,12 +4,36 @@ The training step alone determines its window. So a run that goes on needs no sa
 """
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 _ALIGNMENT = 64  # bytes; TensorFlow shares memory that is so aligned
+# The recipe of Merity et al. 2018 (salesforce/awd-lstm-lm) draws the lengths of windows.
+_HALVED = 0.05  # the probability that a window is about half as long
+_DEVIATION = 5.0
+_LEAST = 5
+
+Bounds = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+"""From a step of a run to its window's range [start, stop) of inputs, in TensorFlow."""
+
+
+class AnyWindows(Protocol):
+    """What `windows_dataset` cuts.
+
+    Attributes:
+        count: The number of windows in one pass.
+    """
+
+    @property
+    def count(self) -> int:
+        """The number of windows in one pass."""
+
+    def bounds_of_steps(self) -> Bounds:
+        """Returns the function from a step of the run to its window."""
 
 
 def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
@@ -59,14 +83,79 @@ class Windows:
         start = index * self.stride
         return start, min(start + self.window, self.length - 1)
 
+    def bounds_of_steps(self) -> Bounds:
+        """Returns the function from a step of the run to its window."""
+        every = [self.bounds(index) for index in range(self.count)]
+        table = tf.constant(every, "int64")
+
+        def bounds(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            start, stop = tf.unstack(table[step % self.count])
+            return start, stop
+
+        return bounds
+
     def of(self, streams: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns a window's part of streams [B, N]: its ids and targets, each [B, T]."""
         start, stop = self.bounds(index)
         return streams[:, start:stop], streams[:, start + 1 : stop + 1]
 
 
+@dataclasses.dataclass(frozen=True)
+class DrawnWindows:
+    """Windows of drawn lengths, so that epochs cut the streams at different places.
+
+    A length is a draw from the normal distribution of mean `window`, or with probability 0.05 of
+    half that mean, and of deviation 5; it is cut to an integer and at least 5 (Merity et al. 2018).
+    Their code draws anew in each epoch. Here each epoch has the same lengths in another order, so
+    that all epochs have as many steps. The last length drawn ends with the streams.
+
+    Attributes:
+        length: The length N of the streams, at least 2; they have N - 1 targets, each scored.
+        window: The mean number of time steps in most windows.
+        seed: Determines the lengths, and with the epoch their order.
+    """
+
+    length: int
+    window: int
+    seed: int
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """The lengths of the windows as they were drawn, int64 [count]."""
+        generator = np.random.default_rng(self.seed)
+        left, lengths = self.length - 1, []
+        while left:
+            halved = generator.random() < _HALVED
+            mean = self.window / 2 if halved else self.window
+            drawn = max(_LEAST, int(generator.normal(mean, _DEVIATION)))
+            lengths.append(min(drawn, left))
+            left -= lengths[-1]
+        return np.array(lengths, "int64")
+
+    @property
+    def count(self) -> int:
+        """The number of windows, one for each training step of an epoch."""
+        return len(self.lengths)
+
+    def bounds_of_steps(self) -> Bounds:
+        """Returns the function from a step of the run to its window."""
+        lengths = tf.constant(self.lengths)
+
+        def bounds(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            seeds = tf.stack([self.seed, step // self.count])
+            draws = tf.random.stateless_uniform(
+                [self.count], seeds, dtype="float64", alg="philox"
+            )
+            ordered = tf.gather(lengths, tf.argsort(draws, stable=True))
+            index = step % self.count
+            stop = tf.cumsum(ordered)[index]
+            return stop - ordered[index], stop
+
+        return bounds
+
+
 def windows_dataset(
-    streams: np.ndarray, windows: Windows, *, epochs: int = 1, first_step: int = 0
+    streams: np.ndarray, windows: AnyWindows, *, epochs: int = 1, first_step: int = 0
 ) -> tf.data.Dataset:
     """Returns the batches of a run, from any global training step to its end.
 
@@ -78,19 +167,17 @@ def windows_dataset(
         first_step: The global step of the first batch, from 0 to epochs * windows.count.
 
     Returns:
-        A prefetching dataset of known cardinality, of (ids, targets), each [B, T] int32. T is
-        `windows.window`, or less in an epoch's last window.
+        A prefetching dataset of known cardinality, of (ids, targets), each [B, T] int32. T is the
+        length of the window.
     """
     # Cut in TensorFlow, so that the thread that prefetches never waits for Python. Cut from a
     # variable: a data set takes its handle, but would copy a tensor.
     with tf.device("CPU:0"):
         ids = tf.Variable(_tensor(streams), trainable=False)
-        bounds = tf.constant(
-            [windows.bounds(index) for index in range(windows.count)], "int64"
-        )
+        bounds = windows.bounds_of_steps()
 
     def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        start, stop = tf.unstack(bounds[step % windows.count])
+        start, stop = bounds(step)
         return ids[:, start:stop], ids[:, start + 1 : stop + 1]
 
     steps = tf.data.Dataset.range(first_step, epochs * windows.count)

@@ -45,8 +45,7 @@ class LanguageModeling:
         self._measure = registry.language(config.task).measure
         self.unit = self._measure.counted
         self._streams = streams.contiguous_streams(train, config.data.batch_size)
-        length, data = self._streams.shape[1], config.data
-        self._windows = streams.Windows(length, data.window, data.horizon)
+        self._windows = _windows(config, self._streams.shape[1])
         self.steps_per_epoch = self._windows.count
         self._validation = validation
 
@@ -93,6 +92,13 @@ class LanguageModeling:
         """Returns the task's measure, in training of the prediction alone, and the loss."""
         nats = metrics.get("prediction", metrics["loss"])
         return {self._measure.name: self._measure.of(nats), "loss": metrics["loss"]}
+
+
+def _windows(config: ConfigDict, length: int) -> streams.AnyWindows:
+    data = config.data
+    if data.lengths == "drawn":
+        return streams.DrawnWindows(length, data.window, config.seed)
+    return streams.Windows(length, data.window, data.horizon)
 
 
 def check_training_text(name: str, tokens: int, data: ConfigDict) -> None:

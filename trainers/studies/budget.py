@@ -46,11 +46,8 @@ def processor_seconds_a_step(
     """
     # A run is deterministic too; other kernels take other times.
     loop.make_deterministic(config.seed)
-    trainer = loop.Trainer(
-        experiment.task(experiment.build()),
-        runs.optimizer_of(config),
-        clip_norm=config.optimizer.clip_norm,
-    )
+    task = experiment.task(experiment.build())
+    trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
     # The last batch may have another shape.
     most = max(1, trainer.task.steps_per_epoch - 1)
     _timed(trainer, 1)

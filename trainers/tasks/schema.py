@@ -160,9 +160,9 @@ class Schedule:
     patience: Annotated[int | None, changing(or_none(COUNT))] = None
     minimum: Annotated[float, changing(FROM_ZERO)] = 0.0
     epochs: Annotated[tuple[int, ...], changing(EPOCHS)]
-    average: Annotated[bool, SWITCH] = (
-        False  # the averages are variables of the optimizer
-    )
+    # The averages are variables of the optimizer.
+    average: Annotated[bool, SWITCH] = False
+    average_after: Annotated[int | None, or_none(COUNT)] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +201,7 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
         "data.window": COUNT,
         "data.horizon": integer(0),
         "data.history": one_of("zero", "carried"),
+        "data.lengths": one_of("equal", "drawn")._replace(default="equal"),
         # The streams of the validation loss, which decides on the best epoch.
         "evaluation.batch_size": COUNT,
         # The pieces of a text and the time steps in a call of the protocol `exact`. They change no
@@ -304,6 +305,9 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
     averages = values["schedule.average"] and values["optimizer.name"] != "sgd"
     expected = "False unless config.optimizer.name is 'sgd'"
     yield averages, "schedule.average", expected, "optimizer.name"
+    averages = values["schedule.average_after"] and values["optimizer.name"] != "sgd"
+    expected = "None unless config.optimizer.name is 'sgd'"
+    yield averages, "schedule.average_after", expected, "optimizer.name"
     if isinstance(task, LanguageTask):
         yield from _of_language(values)
         return
@@ -327,6 +331,9 @@ def _of_language(values: Values) -> Iterator[_Rule]:
         "windows that overlap have no state to go on from"
     )
     yield overlaps, "data.horizon", expected
+    drawn = horizon and values["data.lengths"] == "drawn"
+    expected = "0 with config.data.lengths='drawn', whose windows do not overlap"
+    yield drawn, "data.horizon", expected
     yield (
         values["model.embedding_units"] is None,
         "model.embedding_units",
@@ -349,12 +356,11 @@ def _of_length(values: Values) -> Iterator[_Rule]:
         "training.epochs",
     )
     expected = "False with config.training.steps, whose rate falls at no plateau"
-    yield (
-        steps and values["schedule.average"],
-        "schedule.average",
-        expected,
-        "training.steps",
-    )
+    averages = steps and values["schedule.average"]
+    yield averages, "schedule.average", expected, "training.steps"
+    expected = "None with config.training.steps, which leaves no epochs to the schedule"
+    averages = steps and values["schedule.average_after"]
+    yield averages, "schedule.average_after", expected, "training.steps"
 
 
 def _of_layer(values: Values) -> Iterator[_Rule]:

@@ -165,6 +165,9 @@ class Trainer:
         optimizer: created in the strategy's scope; built here.
         clip_norm: the largest global norm of the mean loss's gradient, or None.
         strategy: spreads batches over devices. Default: the current strategy.
+        usual_steps: if given, batches [B, T, ...] differ in their number of time steps T. The
+            learning rate is that of a batch with as many as this, and proportional to T (Merity et
+            al. 2018). Default: the learning rate is the same for all batches.
     """
 
     def __init__(
@@ -174,6 +177,7 @@ class Trainer:
         *,
         clip_norm: float | None = None,
         strategy: tf.distribute.Strategy | None = None,
+        usual_steps: int | None = None,
     ):
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(
@@ -182,6 +186,7 @@ class Trainer:
         self.task = task
         self.optimizer = optimizer
         self.clip_norm = clip_norm
+        self.usual_steps = usual_steps
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
         with self.strategy.scope():
@@ -234,7 +239,7 @@ class Trainer:
         `count` does not change a bit of the results.
 
         Args:
-            batches: from `batches`; the next `count` have one shape.
+            batches: from `batches`; without `usual_steps` the next `count` have one shape.
             state: from `spread` or the step before.
             count: the number of steps.
 
@@ -243,12 +248,13 @@ class Trainer:
             metrics and "loss" are means over the global batch, "gradient_norm" is that before
             clipping, and "weight" is the batch's.
         """
-        return self._compiled_steps(next(batches), batches, tf.constant(count), state)
+        # Draw the first batch here. The steps are compiled for its static shape, which a dataset
+        # with a shorter last batch does not tell.
+        first = None if self.usual_steps else next(batches)
+        return self._compiled_steps(first, batches, tf.constant(count), state)
 
     @tf.function(autograph=False)
     def _compiled_steps(self, first, rest, count, state):
-        # Draw the first batch outside. The steps are compiled for its static shape, which a dataset
-        # with a shorter last batch does not tell.
         names: list[str] = []
 
         def draw():
@@ -259,8 +265,15 @@ class Trainer:
                 expand_composites=True,
             )
 
+        def draw_batch(index):
+            if rest is None:
+                return first
+            if first is None:
+                return next(rest)
+            return tf.cond(index > 0, draw, lambda: first)
+
         def step(index, state, rows):
-            batch = first if rest is None else tf.cond(index > 0, draw, lambda: first)
+            batch = draw_batch(index)
             # The loop is around the replicas, since replicas cannot synchronise inside a loop.
             metrics, state = self.strategy.run(self._replica_step, args=(batch, state))
             names[:] = metrics
@@ -302,12 +315,19 @@ class Trainer:
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
         if self.replicas > 1:  # `apply` sums over the replicas again
             gradients = [gradient / self.replicas for gradient in gradients]
-        self.optimizer.apply(gradients)
+        with self.optimizer.scaled_rate(self._rate_factor(batch)):
+            self.optimizer.apply(gradients)
         means = {
             name: value / tf.cast(weight, value.dtype) for name, value in sums.items()
         }
         state = tf.nest.map_structure(tf.stop_gradient, state)
         return {**means, "gradient_norm": norm, "weight": weight}, state
+
+    def _rate_factor(self, batch: Nest) -> tf.Tensor:
+        if self.usual_steps is None:
+            return tf.constant(1.0, "float64")
+        sequences, *_ = tf.nest.flatten(batch)
+        return tf.cast(tf.shape(sequences)[1], "float64") / self.usual_steps
 
     def _split(self, *batch):
         shares = tf.nest.map_structure(

@@ -64,6 +64,7 @@ class Optimizer(keras.optimizers.Optimizer):
         # Not named `weight_decay`: Keras would apply that, decoupled.
         self.coupled_weight_decay = weight_decay
         self.steps = steps
+        self._factor: Any = 1.0
 
     @property
     def learning_rate(self) -> keras.Variable:
@@ -76,11 +77,20 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def annealed(self, rate: Any) -> tf.Tensor:
         """Returns the rate of the next step, for the learning rate that is set."""
-        rate = tf.cast(rate, "float64")
+        rate = tf.cast(rate, "float64") * self._factor
         if not self.steps:
             return rate
         done = tf.cast(self.iterations, "float64") / self.steps
         return rate * (1.0 + tf.cos(math.pi * tf.minimum(done, 1.0))) / 2.0
+
+    @contextlib.contextmanager
+    def scaled_rate(self, factor: tf.Tensor) -> Iterator[None]:
+        """Multiplies the learning rate by a float64 scalar in what is traced within."""
+        self._factor = factor
+        try:
+            yield
+        finally:
+            self._factor = 1.0
 
     @property
     def averaging(self) -> bool:

@@ -168,9 +168,24 @@ def _prepare(
         model = experiment.build()
         optimizer = optimizer_of(config)
         task = experiment.task(model)
-    clip_norm = config.optimizer.clip_norm
-    trainer = loop.Trainer(task, optimizer, clip_norm=clip_norm, strategy=strategy)
-    return experiment, trainer, advice
+    return experiment, trainer_of(config, task, optimizer, strategy), advice
+
+
+def trainer_of(
+    config: ml_collections.ConfigDict,
+    task: loop.Task,
+    optimizer: optimizers.Optimizer,
+    strategy: tf.distribute.Strategy | None = None,
+) -> loop.Trainer:
+    """Returns the trainer of a config."""
+    drawn = config.data.get("lengths") == "drawn"
+    return loop.Trainer(
+        task,
+        optimizer,
+        clip_norm=config.optimizer.clip_norm,
+        strategy=strategy,
+        usual_steps=config.data.window if drawn else None,
+    )
 
 
 def _fit_and_score(
@@ -254,7 +269,8 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
         "steps": config.training.steps,
     }
     if settings.name == "sgd":
-        return optimizers.SGD(**arguments, averages=config.schedule.average)
+        averages = config.schedule.average or config.schedule.average_after is not None
+        return optimizers.SGD(**arguments, averages=averages)
     return optimizers.Adam(**arguments)
 
 

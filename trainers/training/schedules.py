@@ -34,6 +34,7 @@ class Schedule:
         patience: the number of epochs in the plateau rule; None switches the rule off.
         epochs: the epochs, counted from 1, after which the learning rate falls whatever the loss.
         average: whether the first plateau starts averaging instead.
+        average_after: the epoch after which averaging starts whatever the loss; None: no such.
     """
 
     factor: float = 0.25
@@ -41,6 +42,7 @@ class Schedule:
     patience: int | None = None
     epochs: tuple[int, ...] = ()
     average: bool = False
+    average_after: int | None = None
 
     def __post_init__(self):
         if not 0 < self.factor < 1:
@@ -54,6 +56,11 @@ class Schedule:
         if self.patience is not None and self.patience < 1:
             raise ValueError(
                 f"`patience` must be None or at least 1. Received: patience={self.patience}"
+            )
+        if self.average_after is not None and self.average_after < 1:
+            raise ValueError(
+                "`average_after` must be None or at least 1. "
+                f"Received: average_after={self.average_after}"
             )
         if any(epoch < 1 for epoch in self.epochs):
             raise ValueError(
@@ -72,8 +79,14 @@ class Schedule:
         Returns:
             The change in words, or None.
         """
+        if optimizer.averaging:
+            return None
+        epoch = len(losses)
+        if epoch == self.average_after:
+            optimizer.start_averaging()
+            return "weights are averaged from here on"
         plateau = self._plateau(losses)
-        if optimizer.averaging or not (plateau or len(losses) in self.epochs):
+        if not (plateau or epoch in self.epochs):
             return None
         if plateau and self.average:
             optimizer.start_averaging()

@@ -100,3 +100,55 @@ def test_mapped_streams_are_not_read_as_a_whole(tmp_path, dtype):
     changed[-1] = 7
     ((_, targets),) = dataset.as_numpy_iterator()
     assert targets[0, -1] == (7 if dtype is np.int32 else 39_999)
+
+
+def _cuts(ids, windows, epochs, first=0):
+    """The inputs of the batches of a run whose streams count up, as (start, stop)."""
+    dataset = streams.windows_dataset(
+        ids[None], windows, epochs=epochs, first_step=first
+    )
+    assert int(dataset.cardinality()) == epochs * windows.count - first
+    cuts = []
+    for (inputs,), (targets,) in dataset.as_numpy_iterator():
+        np.testing.assert_array_equal(targets, inputs + 1)
+        np.testing.assert_array_equal(inputs, np.arange(inputs[0], targets[-1]))
+        cuts.append((inputs[0], targets[-1]))
+    return cuts
+
+
+@settings(max_examples=15)
+@given(
+    length=st.integers(2, 400),
+    window=st.integers(1, 60),
+    seed=st.integers(0, 2**32 - 1),
+    data=st.data(),
+)
+def test_drawn_windows_score_every_target_once_an_epoch(length, window, seed, data):
+    ids = np.arange(length, dtype=np.int32)
+    windows = streams.DrawnWindows(length, window, seed)
+    cuts = _cuts(ids, windows, epochs=2)
+    for epoch in (cuts[: windows.count], cuts[windows.count :]):
+        starts, stops = zip(*epoch, strict=True)
+        assert starts == (0, *stops[:-1])
+        assert stops[-1] == length - 1
+        lengths = np.subtract(stops, starts)
+        assert sorted(lengths) == sorted(windows.lengths)
+    first = data.draw(st.integers(0, 2 * windows.count))
+    assert _cuts(ids, windows, epochs=2, first=first) == cuts[first:]
+
+
+def test_drawn_windows_have_the_lengths_of_the_recipe():
+    lengths = streams.DrawnWindows(500_000, 70, seed=1).lengths[:-1]
+    usual = lengths[lengths > 52]
+    assert lengths.min() >= 5
+    np.testing.assert_allclose(1 - len(usual) / len(lengths), 0.05, atol=0.01)
+    # Cut to an integer, a draw loses half of one on average.
+    np.testing.assert_allclose(usual.mean(), 69.5, atol=0.3)
+    np.testing.assert_allclose(usual.std(), 5.0, atol=0.2)
+    np.testing.assert_allclose(lengths[lengths <= 52].mean(), 34.5, atol=1.0)
+
+
+def test_epochs_cut_at_different_places():
+    windows = streams.DrawnWindows(2_000, 50, seed=3)
+    cuts = _cuts(np.arange(2_000, dtype=np.int32), windows, epochs=2)
+    assert cuts[: windows.count] != cuts[windows.count :]

@@ -4,7 +4,16 @@ import json
 import subprocess
 import sys
 
+import keras
 import numpy as np
+import tensorflow as tf
+
+from keras_trellis import TrellisLM
+from trainers.language.modeling import LanguageModeling
+from trainers.tasks import config as configs
+from trainers.training import runs
+
+WINDOW = 12
 
 
 def test_two_replicas_end_with_the_weights_of_one():
@@ -21,3 +30,50 @@ def test_two_replicas_end_with_the_weights_of_one():
         np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-10)
         for first, second in zip(one["weights"], two["weights"], strict=True):
             np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-10)
+
+
+def _drawn(**optimizer):
+    """A trainer on windows of drawn lengths, and its first batches."""
+    config = configs.load("text", "small")
+    config.seed = 5
+    config.data.update(
+        batch_size=2, window=WINDOW, horizon=0, history="carried", lengths="drawn"
+    )
+    config.optimizer.update(name="sgd", weight_decay=0.01, **optimizer)
+    keras.utils.set_random_seed(1)
+    layer = keras.layers.LSTM(3, dtype="float64")
+    model = TrellisLM(9, layer, embedding_units=3, dtype="float64")
+    ids = np.random.default_rng(0).integers(0, 9, 400).astype(np.int32)
+    task = LanguageModeling(model, config, ids, ids[:50])
+    trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
+    return trainer, trainer.batches(0), task.initial_state()
+
+
+def test_the_rate_is_proportional_to_the_length_of_a_drawn_window():
+    drawn, batches, state = _drawn(learning_rate=3.0)
+    plain, _, other = _drawn(learning_rate=3.0)
+    plain.usual_steps = None
+    lengths = set()
+    for _ in range(4):
+        ids, targets = next(batches)
+        lengths.add(ids.shape[1])
+        metrics, state = drawn.step((ids, targets), state)
+        plain.optimizer.learning_rate = 3.0 * ids.shape[1] / WINDOW
+        expected, other = plain.step((ids, targets), other)
+        np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-12)
+    assert len(lengths) > 1
+    pairs = zip(drawn.task.model.variables, plain.task.model.variables, strict=True)
+    for one, two in pairs:
+        np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-10, atol=1e-14)
+
+
+def test_calls_of_any_number_of_drawn_windows_end_with_the_same_bits():
+    ends = []
+    for counts in ((6,), (1, 3, 2)):
+        trainer, batches, state = _drawn(learning_rate=3.0)
+        for count in counts:
+            _, state = trainer.steps(batches, state, count)
+        ends.append([v.numpy() for v in trainer.task.model.variables])
+        if counts == (6,):
+            assert trainer._compiled_steps.experimental_get_tracing_count() == 1
+    tf.nest.map_structure(np.testing.assert_array_equal, *ends)

@@ -55,6 +55,7 @@ BAD = {
     "data.window": NO_COUNT,
     "data.horizon": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "data.history": NO_NAME,
+    "data.lengths": NO_NAME,
     "data.steps": NO_COUNT,
     "data.train": NO_COUNT,
     "data.validation": NO_COUNT,
@@ -112,6 +113,7 @@ BAD = {
     | st.integers()
     | NO_NUMBER,
     "schedule.average": NO_SWITCH,
+    "schedule.average_after": NO_COUNT_NOR_NONE,
     "training.epochs": NO_COUNT,
     "training.log_every_steps": NO_COUNT,
     "training.checkpoint_every_steps": NO_COUNT,
@@ -215,6 +217,11 @@ def test_the_ends_of_the_ranges_are_in_them():
             {"training.steps": 10},
             "`config.training.steps` must be 0, or at least config.training.epochs.*"
             "config.training.steps=10, config.training.epochs=13",
+        ),
+        (
+            ("ptb", "paper"),
+            {"training.steps": 1000, "schedule.average_after": 3},
+            "`config.schedule.average_after` must be None with config.training.steps",
         ),
         (
             ("ptb", "paper"),

@@ -58,6 +58,17 @@ def test_the_first_plateau_may_start_averaging_instead():
     assert optimizer.averaging
 
 
+def test_averaging_starts_after_a_given_epoch_whatever_the_loss():
+    optimizer = optimizers.SGD(16.0, averages=True)
+    schedule = schedules.Schedule(average_after=2, epochs=(1, 3))
+    assert schedule.after_epoch([3.0], optimizer) == "learning rate 16 -> 4"
+    assert not optimizer.averaging
+    started = schedule.after_epoch([3.0, 2.0], optimizer)
+    assert started == "weights are averaged from here on"
+    assert optimizer.averaging
+    assert schedule.after_epoch([3.0, 2.0, 1.0], optimizer) is None
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -66,6 +77,7 @@ def test_the_first_plateau_may_start_averaging_instead():
         {"minimum": -1.0},
         {"minimum": math.nan},
         {"epochs": (0,)},
+        {"average_after": 0},
     ],
 )
 def test_bad_arguments_are_named(arguments):
