@@ -271,7 +271,8 @@ class IRCTLSTMCell(ElementwiseResidualCell):
         (bias,) = self.bias_of(weights, self.gates)
         corrected = inputs + self._weight(weights) * before
         blocks = multiply(corrected, gates) + bias
-        return _strongly_typed(*tf.split(blocks, 2, axis=-1), candidate)
+        keep, read = tf.split(blocks, 2, axis=-1)
+        return _strongly_typed(keep, read, candidate)
 
 
 @_registered
