@@ -43,11 +43,14 @@ def trellis(sizes: Sizes, *, recompute: bool = False) -> Contender:
 
 
 def recurrent(name: str, sizes: Sizes) -> Contender:
-    """Keras's LSTM or GRU of the same units: the work of about one level, step after step."""
+    """Keras's LSTM or GRU, or a gated layer: about the work of one level, step by step."""
     import keras
 
+    from keras_trellis import recurrent as gated
+
     _set_policy(sizes)
-    layer = getattr(keras.layers, name)(sizes.units, return_sequences=True)
+    module = keras.layers if hasattr(keras.layers, name) else gated
+    layer = getattr(module, name)(sizes.units, return_sequences=True)
     return _keras(layer, _sliced(layer, sizes), sizes, None)
 
 

@@ -10,7 +10,15 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_trellis import convert, heads, recurrent  # noqa: E402
-from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate  # noqa: E402
+from keras_trellis.core.gates import (  # noqa: E402
+    FastGRNNGate,
+    Gate,
+    GRUGate,
+    IRCGRUGate,
+    IRCLSTMGate,
+    LSTMGate,
+    TanhGate,
+)
 from keras_trellis.core.receptive_field import depth_for, receptive_field  # noqa: E402
 from keras_trellis.engine.fixed_point import Convergence  # noqa: E402
 from keras_trellis.equilibrium import EquilibriumTrellisLayer  # noqa: E402
@@ -24,8 +32,11 @@ __all__ = [
     "Cache",
     "Convergence",
     "EquilibriumTrellisLayer",
+    "FastGRNNGate",
     "GRUGate",
     "Gate",
+    "IRCGRUGate",
+    "IRCLSTMGate",
     "LSTMGate",
     "LossTerms",
     "RecurrentLayer",

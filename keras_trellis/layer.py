@@ -66,7 +66,8 @@ class TrellisLayer(TrellisBase):
         kernel_size: the number of taps of the convolution, k.
         dilation_rate: the distance between taps in steps; an integer, or a sequence: level i uses
             entry i % len.
-        gate: "lstm", "gru", "tanh", or a `keras_trellis.Gate`.
+        gate: "lstm", "gru", "tanh", "irc_gru", "irc_lstm", "fastgrnn", or a
+            `keras_trellis.Gate`.
         output_units: the number of output channels, the last ones of h; None for all.
         groups: 1 for a dense hidden kernel. G > 1 for the mixed group convolution of Theorem 1:
             G groups of units / G channels; the past taps connect each group to itself, the

@@ -39,8 +39,32 @@ def tanh_gate(
     return (np.tanh(blocks[0]),)
 
 
+def irc_gru_gate(z, shifted):
+    keep, reset, candidate = z
+    h = shifted[0]
+    return (sigmoid(keep) * h + (1 - sigmoid(keep)) * sigmoid(reset) * candidate,)
+
+
+def irc_lstm_gate(z, shifted):
+    i, f, a, o = z
+    c = sigmoid(f) * shifted[1] + sigmoid(i) * a
+    return sigmoid(o) * np.tanh(c), c
+
+
+def fastgrnn_gate(z, shifted):
+    keep, candidate = sigmoid(z[0]), np.tanh(z[1])
+    return (keep * shifted[0] + (1 - keep) * candidate,)
+
+
 # name -> step, number of blocks, number of states
-GATES = {"lstm": (lstm_gate, 4, 2), "gru": (gru_gate, 4, 1), "tanh": (tanh_gate, 1, 1)}
+GATES = {
+    "lstm": (lstm_gate, 4, 2),
+    "gru": (gru_gate, 4, 1),
+    "tanh": (tanh_gate, 1, 1),
+    "irc_gru": (irc_gru_gate, 3, 1),
+    "irc_lstm": (irc_lstm_gate, 4, 2),
+    "fastgrnn": (fastgrnn_gate, 2, 1),
+}
 
 
 def dense_kernel(

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from keras_trellis import arguments
+from keras_trellis.convert import gated
 from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate
 from keras_trellis.layer import TrellisLayer
 
@@ -31,6 +32,7 @@ _GATES: dict[type[RNN], type[Gate]] = {
 _OF_TRAINING = (
     "dropout",
     "recurrent_dropout",
+    "recurrent_weight_dropout",
     "activity_regularizer",
     "kernel_regularizer",
     "recurrent_regularizer",
@@ -56,7 +58,7 @@ class _Blocks(NamedTuple):
 
 
 def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
-    """Builds the trellis layer that equals a stack of Keras RNN layers.
+    """Builds the trellis layer that equals a stack of recurrent layers.
 
     Source: Bai et al. 2019, Theorem 1. On sequences of at most `steps` steps the two are equal,
     to rounding. On longer ones an output of the trellis layer is that of the RNN on the last
@@ -66,15 +68,17 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     training alone: dropout, regularizers, constraints.
 
     Args:
-        layers: built `keras.layers.LSTM`, `GRU` (with `reset_after=True`) or `SimpleRNN` layers
-            of one kind, the lowest first, all but the last with `return_sequences=True`.
+        layers: built `keras.layers.LSTM`, `GRU` (with `reset_after=True`) or `SimpleRNN` layers,
+            or `IRCGRU`, `IRCLSTM`, `FastGRNN` or `IRCFastGRNN` layers of
+            `keras_trellis.recurrent`. They are of one kind, the lowest first, all but the last
+            with `return_sequences=True`.
         steps: M, how many steps back the trellis layer reaches.
 
     Returns:
         A built layer of `len(layers)` groups, each as wide as the widest RNN layer, and of `steps
         + len(layers) - 1` levels. The top RNN layer gives its outputs, `return_sequences`,
         `return_state`, `zero_output_for_mask` and dtype. The state holds the layers' states side
-        by side: h and, for the LSTM, c, each [B, len(layers) * widest]. The state of a narrower
+        by side: h and, for an LSTM, c, each [B, len(layers) * widest]. The state of a narrower
         layer comes last in its group, after zeros.
 
     Raises:
@@ -90,7 +94,7 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     layer = TrellisLayer(
         groups * widest,
         steps + groups - 1,
-        gate=_GATES[type(top)](*_activations(top)),
+        gate=_gate_of(top),
         output_units=top.units,
         groups=groups,
         staggered=True,
@@ -145,9 +149,7 @@ def _widened(
 
 
 def _warn_of_training(layers: Sequence[RNN]) -> None:
-    left = [
-        name for name in _OF_TRAINING if any(getattr(layer, name) for layer in layers)
-    ]
+    left = [name for name in _OF_TRAINING if any(_has(each, name) for each in layers)]
     if not all(layer.trainable for layer in layers):
         left.append("trainable=False")
     if left:
@@ -156,6 +158,10 @@ def _warn_of_training(layers: Sequence[RNN]) -> None:
             f"{', '.join(left)}",
             stacklevel=3,
         )
+
+
+def _has(layer: RNN, name: str) -> bool:
+    return bool(getattr(layer, name, None) or getattr(layer.cell, name, None))
 
 
 def _joined(blocks: np.ndarray) -> np.ndarray:
@@ -179,8 +185,9 @@ def _check(layers: Sequence[RNN]) -> None:
             raise _refusal("each take the output of the layer below as input", layer)
         if not below.return_sequences:
             raise _refusal("have return_sequences=True below the last", below)
-        if _activations(layer) != _activations(first):
-            raise _refusal("have the same activations", layer)
+        if vars(_gate_of(layer)) != vars(_gate_of(first)):
+            same = "beta and kappa" if type(layer) in gated.LAYERS else "activations"
+            raise _refusal(f"have the same {same}", layer)
         if layer.dtype_policy != first.dtype_policy:
             raise _refusal(
                 f"have the same dtype policy, {first.dtype_policy.name}", layer
@@ -189,10 +196,15 @@ def _check(layers: Sequence[RNN]) -> None:
 
 def _check_kind(layer: RNN) -> None:
     """Raises ValueError unless a trellis network can equal the layer by itself."""
-    if (
-        type(layer) not in _GATES
-    ):  # a class derived from one of these may compute something else
-        raise _refusal("each be a keras.layers.LSTM, GRU or SimpleRNN", layer)
+    # A class derived from one of these may compute something else.
+    if type(layer) not in (*_GATES, *gated.LAYERS):
+        reason = gated.REASONS.get(type(layer))
+        because = f" ({type(layer).__name__} cannot: {reason})" if reason else ""
+        raise _refusal(
+            "each be a keras.layers.LSTM, GRU or SimpleRNN, or an IRCGRU, IRCLSTM, "
+            f"FastGRNN or IRCFastGRNN{because}",
+            layer,
+        )
     if not layer.built:
         raise _refusal("be built (call the model once)", layer)
     if layer.go_backwards:
@@ -203,13 +215,20 @@ def _check_kind(layer: RNN) -> None:
             layer,
         )
     if isinstance(layer, keras.layers.GRU) and not layer.reset_after:
-        raise _refusal("have reset_after=True if they are GRUs", layer)
+        raise _refusal(
+            "have reset_after=True if they are GRUs (else the reset gate multiplies the "
+            "state before the kernel does)",
+            layer,
+        )
 
 
-def _activations(layer: RNN) -> tuple:
+def _gate_of(layer: RNN) -> Gate:
+    if type(layer) in gated.LAYERS:
+        return gated.gate_of(layer)
+    gate = _GATES[type(layer)]
     if isinstance(layer, keras.layers.SimpleRNN):
-        return (layer.activation,)
-    return layer.activation, layer.recurrent_activation
+        return gate(layer.activation)
+    return gate(layer.activation, layer.recurrent_activation)
 
 
 def _refusal(expected: str, layer: object) -> ValueError:
@@ -218,6 +237,8 @@ def _refusal(expected: str, layer: object) -> ValueError:
 
 def _blocks_of(layer: RNN) -> _Blocks:
     """Splits an RNN layer's weights into the blocks of the gate."""
+    if type(layer) in gated.LAYERS:
+        return _Blocks(*gated.blocks_of(layer))
     cell = layer.cell
     units = layer.units
 

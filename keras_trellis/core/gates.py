@@ -24,7 +24,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis.core.gate import Gate
+from keras_trellis.core.gate import Activation, Gate
 from keras_trellis.types import State
 
 
@@ -85,8 +85,92 @@ class TanhGate(Gate):
         return (self.activation(blocks[0]),)
 
 
+@keras.saving.register_keras_serializable("keras_trellis")
+class IRCGRUGate(Gate):
+    """The gate of an IRC-GRU, with blocks z, r, a: h' = z h_{t-d} + (1 - z) r a.
+
+    z and r are sigmoids. By default a has no activation (Kuo et al. 2020, equations 14 to 17;
+    z is their 1 - i).
+    """
+
+    name, blocks, states = "irc_gru", 3, 1
+    forget_block = 0
+
+    def __init__(
+        self,
+        activation: Activation = "linear",
+        recurrent_activation: Activation = "sigmoid",
+    ) -> None:
+        super().__init__(activation, recurrent_activation)
+
+    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+        """Returns (h,)."""
+        keep, reset, candidate = blocks
+        (hidden,) = shifted_state
+        keep = self.recurrent_activation(keep)
+        written = self.recurrent_activation(reset) * self.activation(candidate)
+        return (keep * hidden + (1 - keep) * written,)
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class IRCLSTMGate(Gate):
+    """The gate of an IRC-LSTM, with blocks i, f, c, o: an LSTM's whose candidate is linear.
+
+    c' = sigmoid(f) c_{t-d} + sigmoid(i) a;  h' = sigmoid(o) tanh(c'); Kuo et al. 2020,
+    equations 24 to 26.
+    """
+
+    name, blocks, states = "irc_lstm", 4, 2
+    forget_block = 1
+
+    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+        """Returns (h, c)."""
+        write, keep, candidate, read = blocks
+        _, cell = shifted_state
+        kept = self.recurrent_activation(keep) * cell
+        cell = kept + self.recurrent_activation(write) * candidate
+        return self.recurrent_activation(read) * self.activation(cell), cell
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class FastGRNNGate(Gate):
+    """The gate of a FastGRNN, with blocks f, a.
+
+    h' = f h_{t-d} + (beta (1 - f) + kappa) tanh(a), f a sigmoid (Kuo et al. 2020, equations
+    45 to 47). Its scalars are numbers: a gate has no variables.
+    """
+
+    name, blocks, states = "fastgrnn", 2, 1
+    forget_block = 0
+
+    def __init__(
+        self,
+        activation: Activation = "tanh",
+        recurrent_activation: Activation = "sigmoid",
+        beta: float = 1.0,
+        kappa: float = 0.0,
+    ) -> None:
+        super().__init__(activation, recurrent_activation)
+        self.beta, self.kappa = float(beta), float(kappa)
+
+    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+        """Returns (h,)."""
+        keep, candidate = blocks
+        (hidden,) = shifted_state
+        keep = self.recurrent_activation(keep)
+        written = self.beta * (1 - keep) + self.kappa
+        return (keep * hidden + written * self.activation(candidate),)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {"beta": self.beta, "kappa": self.kappa}
+
+
 NAMES: dict[str, type[Gate]] = {
+    "fastgrnn": FastGRNNGate,
     "gru": GRUGate,
+    "irc_gru": IRCGRUGate,
+    "irc_lstm": IRCLSTMGate,
     "lstm": LSTMGate,
     "tanh": TanhGate,
 }

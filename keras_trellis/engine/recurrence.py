@@ -45,6 +45,11 @@ product with `matrices[i]`. A step multiplies by each matrix once, in their orde
 """
 
 
+def multiply_by(matrices: State) -> Multiply:
+    """Returns the products of a step, plainly."""
+    return lambda index, values: tf.matmul(values, matrices[index])
+
+
 def recur(
     step: Step,
     recurrent: Recurrent,
@@ -53,6 +58,7 @@ def recur(
     units: int,
     *,
     training: bool,
+    unroll: bool = False,
 ) -> tuple[tf.Tensor, State]:
     """Runs a cell over time.
 
@@ -64,10 +70,18 @@ def recur(
         units: the number of channels of an output.
         training: whether the loop has a gradient of its own. Then it cannot be
             differentiated twice.
+        unroll: whether there is no loop where `training` is False. LiteRT has no arrays
+            that a loop could write to.
 
     Returns:
         The outputs [T, B, units], and the state after the last step.
     """
+    if not training and (unroll or inputs[0].shape[0] == 1):
+        multiply, outputs = multiply_by(recurrent.matrices), []
+        for now in zip(*map(tf.unstack, inputs), strict=True):
+            output, state = step(multiply, recurrent, now, state)
+            outputs.append(output)
+        return tf.stack(outputs), state
     if not training:
         outputs, state, _, _ = _forward(
             step, recurrent, inputs, state, units, keep=False

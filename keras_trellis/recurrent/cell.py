@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
-from keras_trellis.engine.recurrence import Recurrent
+from keras_trellis.engine.recurrence import Recurrent, multiply_by
 from keras_trellis.types import Number, State
 
 Weights: TypeAlias = Mapping[str, tf.Tensor]
@@ -194,10 +194,7 @@ class GatedCell(keras.layers.Layer):
             before, state = state[0][None], state[1:]
         now = self.project(weights, inputs[None], before)
         now = tuple(each[0] for each in now)
-
-        def multiply(index: int, values: tf.Tensor) -> tf.Tensor:
-            return tf.matmul(values, recurrent.matrices[index])
-
+        multiply = multiply_by(recurrent.matrices)
         output, state = self.step(multiply, recurrent, now, state)
         return output, [inputs, *state] if self.keeps_input else list(state)
 

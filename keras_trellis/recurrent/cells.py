@@ -203,6 +203,14 @@ class IRCSRUCell(ElementwiseResidualCell):
     step = staticmethod(steps.irc_sru)
 
 
+def _strongly_typed(
+    keep: tf.Tensor, read: tf.Tensor, candidate: tf.Tensor
+) -> tuple[tf.Tensor, ...]:
+    """Returns f, o and (1 - f) * a, which a strongly typed step reads."""
+    keep = tf.sigmoid(keep)
+    return keep, tf.sigmoid(read), (1 - keep) * candidate
+
+
 @_registered
 class TLSTMCell(GatedCell):
     """One time step of `TLSTM`."""
@@ -227,12 +235,11 @@ class TLSTMCell(GatedCell):
     def project(
         self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
     ) -> tuple[tf.Tensor, ...]:
-        """Returns the gate blocks and the candidate."""
+        """Returns f, o and (1 - f) * a."""
         both = tf.concat([inputs, before], axis=-1)
         kernel = tf.concat([weights["kernel"], weights["recurrent_kernel"]], axis=0)
         blocks = multiply(both, kernel) + weights["bias"]
-        gates, candidate = tf.split(blocks, [2 * self.units, self.units], axis=-1)
-        return gates, candidate
+        return _strongly_typed(*tf.split(blocks, 3, axis=-1))
 
 
 @_registered
@@ -256,14 +263,16 @@ class IRCTLSTMCell(ElementwiseResidualCell):
     def project(
         self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
     ) -> tuple[tf.Tensor, ...]:
-        """Returns the inputs (released: the gate blocks) and the candidate."""
+        """Returns the inputs and the candidate; released f, o and (1 - f) * a."""
         inputs, candidate = super().project(weights, inputs, before)
         if not self.keeps_input:
             return inputs, candidate
         gates, _ = self._kernels(weights)
         (bias,) = self.bias_of(weights, self.gates)
         corrected = inputs + self._weight(weights) * before
-        return multiply(corrected, gates) + bias, candidate
+        blocks = multiply(corrected, gates) + bias
+        keep, read = tf.split(blocks, 2, axis=-1)
+        return _strongly_typed(keep, read, candidate)
 
 
 @_registered

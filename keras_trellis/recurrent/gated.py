@@ -32,6 +32,8 @@ class GatedRNN(keras.layers.RNN):
         return_state: whether the states after the last step are returned too.
         go_backwards: whether the sequences are read from their end.
         stateful: whether a batch goes on from the states of the batch before.
+        unroll: whether the graph has no loop at inference. The number of steps must be
+            known. LiteRT needs it, unless there is one step.
         zero_output_for_mask: whether masked steps have zeros as outputs.
         activity_regularizer: of the outputs.
         name: the name of the layer.
@@ -53,6 +55,7 @@ class GatedRNN(keras.layers.RNN):
         return_state: bool = False,
         go_backwards: bool = False,
         stateful: bool = False,
+        unroll: bool = False,
         zero_output_for_mask: bool = False,
         activity_regularizer: Any = None,
         name: str | None = None,
@@ -68,6 +71,7 @@ class GatedRNN(keras.layers.RNN):
             return_state=return_state,
             go_backwards=go_backwards,
             stateful=stateful,
+            unroll=unroll,
             zero_output_for_mask=zero_output_for_mask,
             activity_regularizer=activity_regularizer,
             name=name,
@@ -87,7 +91,7 @@ class GatedRNN(keras.layers.RNN):
         of_cell = self.cell.get_config()
         for name in _OF_LAYERS:
             del of_cell[name]
-        del config["cell"], config["unroll"]
+        del config["cell"]
         activity = keras.regularizers.serialize(self.activity_regularizer)
         return config | of_cell | {"activity_regularizer": activity}
 
@@ -102,6 +106,9 @@ class GatedRNN(keras.layers.RNN):
         self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
     ) -> None:
         """Creates the variables for sequences of shape [B, T, p]."""
+        inputs = sequences_shape[-1]
+        if initial_state_shape is not None and inputs is not None:
+            _check_state(initial_state_shape, self.cell.state_size_for(inputs))
         super().build(sequences_shape)
         self.state_size = self.cell.state_size
 
@@ -126,7 +133,8 @@ class GatedRNN(keras.layers.RNN):
             `return_sequences`; with `return_state` a tuple of them and of the states.
         """
         if initial_state is not None:
-            self._check_state([each.shape for each in tf.nest.flatten(initial_state)])
+            shapes = [each.shape for each in tf.nest.flatten(initial_state)]
+            _check_state(shapes, self.cell.state_size)
         return super().call(sequences, initial_state, mask, training)
 
     def inner_loop(
@@ -158,7 +166,13 @@ class GatedRNN(keras.layers.RNN):
             now = (*now, tf.expand_dims(_swapped(valid), -1))
             state = [tf.zeros([shape[0], self.units], sequences.dtype), *state]
         outputs, after = recur(
-            step, recurrent, now, tuple(state), self.units, training=bool(training)
+            step,
+            recurrent,
+            now,
+            tuple(state),
+            self.units,
+            training=bool(training),
+            unroll=self.unroll,
         )
         outputs = _swapped(outputs)
         if valid is not None:
@@ -184,17 +198,20 @@ class GatedRNN(keras.layers.RNN):
         valid = None if valid is None else tf.reverse(valid, [1])
         return tf.reverse(sequences, [1]), valid
 
-    def _check_state(self, shapes: list[tf.TensorShape]) -> None:
-        sizes = self.cell.state_size
-        fits = len(shapes) == len(sizes)
-        for shape, size in zip(shapes, sizes, strict=False):
-            fits = fits and len(shape) == 2 and shape[-1] in (None, size)
-        if not fits:
-            raise ValueError(
-                f"`initial_state` must be {len(sizes)} tensor(s) of the shapes "
-                f"{[('B', size) for size in sizes]}. Received: initial_state of shapes "
-                f"{[tuple(shape) for shape in shapes]}"
-            )
+
+def _check_state(shapes: Any, sizes: list[int]) -> None:
+    """Refuses an initial state of other shapes than [B, size] for each size."""
+    if not shapes or not hasattr(shapes[0], "__len__"):
+        shapes = [shapes]  # of a single tensor
+    fits = len(shapes) == len(sizes)
+    for shape, size in zip(shapes, sizes, strict=False):
+        fits = fits and len(shape) == 2 and shape[1] in (None, size)
+    if not fits:
+        raise ValueError(
+            f"`initial_state` must be {len(sizes)} tensor(s) of the shapes "
+            f"{[('B', size) for size in sizes]}. Received: initial_state of shapes "
+            f"{[tuple(shape) for shape in shapes]}"
+        )
 
 
 def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:

@@ -1,4 +1,4 @@
-"""`RecurrentLayer`: Keras's recurrent layers in the place of a trellis network."""
+"""`RecurrentLayer`: recurrent layers in the place of a trellis network."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from keras_trellis.base import SequenceLayer
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import last_steps, time_steps, zero_rows, zeros
 from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.types import Number, State
 
 _CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell)
@@ -122,7 +123,11 @@ class RecurrentLayer(SequenceLayer):
     def _output_place(self) -> int | None:
         """Which tensor of the state is the output; None where none is known to be."""
         cell = _cells(self.layers[-1])[-1]
-        if type(cell) not in _CELLS:
+        if isinstance(cell, GatedCell):
+            known = cell.state_names[0] == "h"
+        else:
+            known = type(cell) in _CELLS
+        if not known:
             return None
         return -len(tf.nest.flatten(cell.state_size))
 

@@ -112,12 +112,11 @@ def t_lstm(
 ) -> Stepped:
     """T-LSTM, (36) to (39): c = f * c' + (1 - f) * a;  h = o * c.
 
-    f, o = sig(W x + U x_{t-1} + b), a = W_A x + U_A x_{t-1} + b_A.
+    No gate reads a state. So f, o and (1 - f) * a are there for all steps before.
     """
-    gates, candidate = now
+    keep, read, written = now
     (cell,) = state
-    keep, read = _gates(gates, (), 2)
-    cell = _mixed(keep, cell, candidate)
+    cell = keep * cell + written
     return read * cell, (cell,)
 
 

@@ -18,6 +18,7 @@ from keras_trellis import (
     TrellisLayer,
     TrellisLM,
     heads,
+    recurrent,
 )
 from keras_trellis.core.trellis import trellis
 
@@ -50,6 +51,7 @@ class Entry:
         plain: (object, inputs, mask) -> the same Outputs by the definition in `keras_trellis.core`;
             None for what has no fast form.
         least_batch: the least number of rows. Keras's LSTM takes no batch without a row.
+        holds: another public class that the object is made of.
     """
 
     cls: type
@@ -62,6 +64,7 @@ class Entry:
     as_model: Callable[[Any], keras.Model] | None = None
     plain: Callable[[Any, Any, Any], Outputs] | None = None
     least_batch: int = 0
+    holds: type | None = None
 
     def built(self, policy: str = "float64") -> Any:
         """The object with random variables, the same ones under every policy."""
@@ -155,6 +158,13 @@ def _cells(dtype: Any = None) -> keras.layers.RNN:
     return keras.layers.RNN(
         keras.layers.StackedRNNCells(cells, dtype=dtype), dtype=dtype
     )
+
+
+def _gated(name: str, **arguments: Any) -> Entry:
+    """An entry of a gated recurrent layer; some need as many units as channels."""
+    cls = getattr(recurrent, name)
+    layer = functools.partial(cls, CHANNELS, **arguments)
+    return dataclasses.replace(_sequence_layer(_recurrent(layer)), holds=cls)
 
 
 LSTM = functools.partial(keras.layers.LSTM, 4)
@@ -272,6 +282,17 @@ REGISTRY = {
     ),
     "RecurrentLayer of an LSTM": _with_rows(_sequence_layer(_recurrent(LSTM))),
     "RecurrentLayer of cells": _with_rows(_sequence_layer(_recurrent(GRU, _cells))),
+    "IRCGRU": _gated("IRCGRU"),
+    "IRCLSTM": _gated("IRCLSTM"),
+    "IHCLSTM": _gated("IHCLSTM"),
+    "IHCLSTM, projected": _gated("IHCLSTM", projected=True),
+    "SRU": _gated("SRU"),
+    "IRCSRU": _gated("IRCSRU", variant="released"),
+    "TLSTM": _gated("TLSTM"),
+    "IRCTLSTM": _gated("IRCTLSTM"),
+    "IRCTLSTM, released": _gated("IRCTLSTM", variant="released"),
+    "FastGRNN": _gated("FastGRNN"),
+    "IRCFastGRNN": _gated("IRCFastGRNN", variant="released"),
     "TrellisLM": _language_model(
         functools.partial(_PAIR, dilation_rate=(1, 2), weight_normalization=True)
     ),
@@ -284,6 +305,7 @@ REGISTRY = {
     ),
     "TrellisLM over an LSTM": _with_rows(_language_model(LSTM)),
     "TrellisLM over a GRU": _language_model(GRU),
+    "TrellisLM over an IRCGRU": _language_model(functools.partial(recurrent.IRCGRU, 4)),
     "TrellisLM, an equilibrium": _language_model(_equilibrium(output_units=4)),
     "TrellisClassifier": _classifier(
         _trellis(
@@ -292,6 +314,9 @@ REGISTRY = {
     ),
     "TrellisClassifier over an LSTM": _with_rows(_classifier(LSTM)),
     "TrellisClassifier over a GRU": _classifier(GRU),
+    "TrellisClassifier over a TLSTM": _classifier(
+        functools.partial(recurrent.TLSTM, 4)
+    ),
     "TrellisClassifier, an equilibrium": _classifier(_equilibrium()),
     "TiedSoftmax": _head(heads.TiedSoftmax),
     "MixtureOfSoftmaxes": _head(heads.MixtureOfSoftmaxes, experts=3),
@@ -301,6 +326,10 @@ REGISTRY = {
     "AdaptiveSoftmax": _head(heads.AdaptiveSoftmax, cutoffs=(2, 5, 6)),
 }
 
+_CELLS = [name for name in recurrent.__all__ if name.endswith("Cell")]
 WITHOUT_CONTRACT = {
     heads.Head: "the interface of heads: it has no distribution of its own"
+} | {
+    getattr(recurrent, name): "one step; its layer is in the registry"
+    for name in _CELLS
 }

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import keras_trellis
 import keras_trellis.heads
+import keras_trellis.recurrent
 from tests.contract import saved
 from tests.contract.registry import REGISTRY, WITHOUT_CONTRACT, Outputs
 
@@ -375,9 +376,10 @@ def test_a_copy_learns_alone(entry, built):
 
 def test_the_registry_is_complete():
     registered = {entry.cls for entry in REGISTRY.values()} | set(WITHOUT_CONTRACT)
+    registered |= {entry.holds for entry in REGISTRY.values() if entry.holds}
     public = {
         value
-        for module in (keras_trellis, keras_trellis.heads)
+        for module in (keras_trellis, keras_trellis.heads, keras_trellis.recurrent)
         for name in module.__all__
         if inspect.isclass(value := getattr(module, name))
         and issubclass(value, keras.layers.Layer)

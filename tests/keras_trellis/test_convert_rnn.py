@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis import TrellisLayer, convert
+from keras_trellis import TrellisLayer, convert, recurrent
 
 P = 3
 STEPS = 6
@@ -342,3 +342,90 @@ def test_masked_outputs_are_zero_where_they_are_the_top_layer_s():
 def test_bad_steps_are_named(steps):
     with pytest.raises(ValueError, match=f"steps.*{steps}"):
         convert.layer_from_rnn(stack("LSTM", 1), steps)
+
+
+# The gated layers
+
+GATED = ["IRCGRU", "IRCGRU released", "IRCLSTM", "FastGRNN", "IRCFastGRNN"]
+
+
+def gated_stack(name, units, **arguments):
+    """Layers of random weights; the scalars of a FastGRNN are those of the first."""
+    kind, *variant = name.split()
+    if variant:
+        arguments["variant"] = variant[0]
+    flags = {"return_sequences": True, "dtype": "float64", **arguments}
+    layers = built([getattr(recurrent, kind)(each, **flags) for each in units])
+    for scalar in ("beta_logit", "kappa_logit"):
+        for layer in layers:
+            if hasattr(layer.cell, scalar):
+                first = getattr(layers[0].cell, scalar)
+                getattr(layer.cell, scalar).assign(first)
+    return layers
+
+
+@pytest.mark.parametrize("units", [(4,), (4, 4), (2, 4, 3)])
+@pytest.mark.parametrize("name", GATED)
+def test_a_stack_of_gated_layers(name, units):
+    layers = gated_stack(name, units)
+    layer = convert.layer_from_rnn(layers, 4)
+    assert layer.depth == 4 + len(units) - 1
+    x = np.random.default_rng(1).normal(size=(2, STEPS, P))
+    outputs, state, _ = layer.propagate(x)
+    np.testing.assert_allclose(outputs, truncated(layers, x, 4), rtol=1e-12, atol=1e-12)
+    difference = np.abs(outputs - run(layers, x)).max((0, 2))
+    assert (difference[:4] < 1e-12).all() and (difference[4:] > 1e-9).all()
+    copy = TrellisLayer.from_config(layer.get_config())
+    copy.build((None, None, P))
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(copy.propagate(x)[0], outputs)
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_states_of_gated_layers_go_both_ways(name):
+    layers = gated_stack(name, (3, 4), return_state=True)
+    layer = convert.layer_from_rnn(layers, STEPS)
+    rng = np.random.default_rng(2)
+    x = values = rng.normal(size=(2, STEPS, P))
+    sizes = [each.cell.state_size for each in layers]
+    carried = [[rng.normal(size=(2, size)) for size in each] for each in sizes]
+    states = []
+    for rnn, state in zip(layers, carried, strict=True):
+        values, *state = rnn(values, initial_state=state)
+        states.append([np.asarray(each) for each in state])
+    outputs, got, _ = layer.propagate(x, initial_state=side_by_side(carried))
+    np.testing.assert_allclose(outputs, values, rtol=1e-12, atol=1e-12)
+    for each, expected in zip(got, side_by_side(states), strict=True):
+        np.testing.assert_allclose(each, expected, rtol=1e-12, atol=1e-12)
+
+
+def fast(units, beta):
+    (layer,) = gated_stack("FastGRNN", units)
+    layer.cell.beta_logit.assign(beta)
+    return layer
+
+
+REFUSED_GATED = {
+    "IHCLSTM cannot: its highway multiplies": lambda: gated_stack("IHCLSTM", (3,)),
+    "SRU cannot: its gates read the state through vectors": lambda: gated_stack(
+        "SRU", (3,)
+    ),
+    "or an IRCGRU, IRCLSTM, FastGRNN or IRCFastGRNN. Received": lambda: gated_stack(
+        "TLSTM", (3,)
+    ),
+    "one beta for all channels": lambda: gated_stack("IRCFastGRNN released", (3,)),
+    "have the same beta and kappa": lambda: [fast((3,), 0.0), fast((3,), 1.0)],
+    "reset gate multiplies the state": lambda: stack("GRU", 1, reset_after=False),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED_GATED)
+def test_gated_layers_that_are_refused(said):
+    with pytest.raises(ValueError, match=f"`layers` must.*{said}"):
+        convert.layer_from_rnn(REFUSED_GATED[said](), 3)
+
+
+def test_a_warning_names_the_dropout_of_a_gated_layer():
+    layers = gated_stack("IRCGRU", (3,), recurrent_weight_dropout=0.5, dropout=0.1)
+    with pytest.warns(UserWarning, match="behind: dropout, recurrent_weight_dropout$"):
+        convert.layer_from_rnn(layers, 3)

@@ -1,0 +1,82 @@
+"""The gated layers that Theorem 1 covers: their gates, and their weights by gate blocks.
+
+A gate of an IRC layer reads W_k v = W_k x + (W_k diag(alpha) U_V) h'. That is linear in
+(x, h'), so that the recurrent matrix of block k is W_k diag(alpha) U_V.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from keras_trellis import recurrent
+from keras_trellis.core.gates import FastGRNNGate, Gate, IRCGRUGate, IRCLSTMGate
+
+RESIDUAL = (recurrent.IRCGRU, recurrent.IRCLSTM, recurrent.IRCFastGRNN)
+LAYERS = (*RESIDUAL, recurrent.FastGRNN)
+REASONS = {
+    recurrent.IHCLSTM: "its highway multiplies what the state and the input say before "
+    "the kernel does, so that no pre-activation is linear in them",
+    recurrent.SRU: "its gates read the state through vectors, not through a kernel that "
+    "reads h",
+}
+"""Why a trellis network cannot equal a layer."""
+
+
+def gate_of(layer: keras.layers.RNN) -> Gate:
+    """Returns the gate of a trellis network that computes a step of a gated layer."""
+    if isinstance(layer, recurrent.IRCGRU):
+        return IRCGRUGate()
+    if isinstance(layer, recurrent.IRCLSTM):
+        return IRCLSTMGate()
+    beta, kappa = 1.0, 0.0
+    if hasattr(layer.cell, "beta_logit"):
+        beta = _scalar(layer, layer.cell.beta_logit)
+    if hasattr(layer.cell, "kappa_logit"):
+        kappa = _scalar(layer, layer.cell.kappa_logit)
+    activation = "linear" if isinstance(layer, RESIDUAL) else "tanh"
+    return FastGRNNGate(activation, beta=beta, kappa=kappa)
+
+
+def blocks_of(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns a layer's weights by gate blocks.
+
+    Returns:
+        The kernel [blocks, p, units], the recurrent kernel [blocks, units, units] and the
+        biases [blocks, units].
+    """
+    cell, units = layer.cell, layer.units
+    kernel = _array(cell.kernel)
+    read = _array(cell.recurrent_kernel)
+    if isinstance(layer, RESIDUAL):
+        alpha = _sigmoid(_array(cell.alpha_logit))
+        of_gates = kernel[:, : cell.gates * units]
+        of_candidate = np.zeros((units, units))  # it reads x alone
+        read = np.concatenate([(read * alpha) @ of_gates, of_candidate], axis=1)
+    bias = np.zeros(kernel.shape[1])
+    if hasattr(cell, "bias"):
+        given = _array(cell.bias)
+        bias[: len(given)] = given
+    blocks = kernel.shape[1] // units
+    found = [np.stack(np.split(each, blocks, axis=-1)) for each in (kernel, read, bias)]
+    if isinstance(layer, recurrent.IRCLSTM):
+        found = [each[[1, 0, 3, 2]] for each in found]  # f, i, o, a in the gate's order
+    kernel, read, bias = found
+    return kernel, read, bias
+
+
+def _scalar(layer: keras.layers.RNN, logit: keras.Variable) -> float:
+    if len(logit.shape):
+        raise ValueError(
+            "`layers` must have one beta for all channels, as no gate has variables: the "
+            f"released IRCFastGRNN has a vector. Received: {layer!r}"
+        )
+    return float(_sigmoid(_array(logit)))
+
+
+def _array(variable: keras.Variable) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(variable), np.float64)
+
+
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-values))
