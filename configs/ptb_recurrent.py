@@ -25,6 +25,9 @@ def _recipe() -> dict:
             weight_dropout=0.25,
             activation_weight=2.0,  # released: AR
             temporal_weight=1.0,  # released: TAR
+            # released: torch's padding_idx=-1, no gradient to the last word's vector through
+            # the input
+            untrained_input_id=-1,
         ),
         data=dict(
             batch_size=20,  # released
@@ -131,6 +134,7 @@ def _small(layer: str) -> dict:
         weight_dropout=0.0,
         activation_weight=0.0,
         temporal_weight=0.0,
+        untrained_input_id=None,
     )
     config["data"].update(batch_size=20, window=35, lengths="equal")
     config["optimizer"].update(name="adam", learning_rate=4e-3, weight_decay=0.0)

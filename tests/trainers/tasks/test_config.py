@@ -39,9 +39,9 @@ def test_every_preset_loads_and_survives_json(task):
 
 
 def test_the_authors_presets_alone_leave_the_last_word_s_input_vector_untrained():
-    for preset in ("released", "paper"):
+    for preset in ("released", "paper", "irc_gru"):
         assert config.load("ptb", preset).model.untrained_input_id == -1
-    for task, preset in (("ptb", "small"), ("ptb", "small_lstm"), ("pydoc", "small")):
+    for task, preset in (("ptb", "small"), ("ptb", "small_sru"), ("pydoc", "small")):
         assert config.load(task, preset).model.untrained_input_id is None
 
 
