@@ -160,7 +160,7 @@ def test_the_rate_falls_along_half_a_cosine_to_the_end_of_the_run(
 
 @pytest.mark.parametrize("lags", [False, True])
 def test_a_scaled_rate_lags_a_step_once_averages_go_on(lags):
-    """torch's ASGD computes the rate of an averaged step at the end of the one before."""
+    """Torch's ASGD computes the rate of an averaged step at the end of the one before."""
     optimizer = optimizers.SGD(0.1, averages=True, lags=lags)
     variable = tf.Variable(0.0, dtype="float64")
     optimizer.build([variable])
