@@ -26,6 +26,7 @@ from keras_trellis.layer import TrellisLayer  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.models.language_model import LossTerms, TrellisLM  # noqa: E402
 from keras_trellis.recurrent.layer import RecurrentLayer  # noqa: E402
+from keras_trellis.recurrent.tensorized import TensorizedLSTM  # noqa: E402
 from keras_trellis.types import Cache, State  # noqa: E402
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "RecurrentLayer",
     "State",
     "TanhGate",
+    "TensorizedLSTM",
     "TrellisClassifier",
     "TrellisLM",
     "TrellisLayer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -54,6 +55,19 @@ def tolerance(value: Any) -> float:
     if not 0.0 < number < 1.0:
         raise ValueError(
             f"`tolerance` must be a number between 0 and 1. Received: tolerance={value!r}"
+        )
+    return number
+
+
+def finite(name: str, value: Any) -> float:
+    """Returns `value` as a float, or raises ValueError unless it is a finite number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(
+            f"`{name}` must be a finite number. Received: {name}={value!r}"
         )
     return number
 

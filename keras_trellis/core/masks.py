@@ -52,8 +52,9 @@ class Packing(NamedTuple):
 
     Attributes:
         mask: the mask itself, bool [B, T].
-        order: the step that moves to each place, the valid ones first, in order, int32 [B, T].
-        seen: the number of valid steps up to and including each step, int32 [B, T].
+        order: the step that moves to each place, the valid ones together, in order, int32 [B, T].
+        seen: the number of packed steps up to and including the last one that is valid so far,
+            int32 [B, T]; 0 before the first one.
         count: the number of valid steps, int32 [B].
     """
 
@@ -77,13 +78,33 @@ def packing(mask: tf.Tensor | None) -> Packing | None:
     )
 
 
+def packing_right(mask: tf.Tensor) -> tuple[Packing, tf.Tensor]:
+    """Plans a packing that moves the valid steps to the right: all rows end together.
+
+    Returns:
+        the plan, and the mask of the packed steps.
+    """
+    mask = tf.cast(mask, tf.bool)
+    valid = tf.cast(mask, tf.int32)
+    count = tf.reduce_sum(valid, axis=1)
+    seen = tf.cumsum(valid, axis=1)
+    masked = tf.shape(valid)[1] - count[:, None]
+    plan = Packing(
+        mask=mask,
+        order=tf.argsort(valid, axis=1, stable=True),
+        seen=tf.where(seen > 0, masked + seen, 0),
+        count=count,
+    )
+    return plan, tf.gather(mask, plan.order, axis=1, batch_dims=1)
+
+
 def zero_masked(sequences: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Sets the masked steps of [B, T, C] to zero, NaN included."""
     return tf.where(tf.expand_dims(mask, -1), sequences, 0)
 
 
 def pack(sequences: tf.Tensor, plan: Packing | None) -> tf.Tensor:
-    """Moves the valid steps of [B, T, C] to the left, and fills the rest with zeros."""
+    """Moves the valid steps of [B, T, C] together, and fills the rest with zeros."""
     if plan is None:
         return sequences
     valid = zero_masked(sequences, plan.mask)

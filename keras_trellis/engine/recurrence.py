@@ -29,11 +29,18 @@ class Recurrent(NamedTuple):
         matrices: what values that depend on the state are multiplied by, each [C, C'].
         vectors: further weights; vectors or scalars.
         mask: the dropout mask of the state that the gates read, [B, C], or None.
+        places: how many rows of a product each row of the batch has. They stand
+            together: the products are [B * places, C'].
     """
 
     matrices: State = ()
     vectors: State = ()
     mask: tf.Tensor | None = None
+    places: int = 1
+
+    def rows(self, batch_size: int | None) -> int | None:
+        """Returns the number of rows of a product, if it is known."""
+        return None if batch_size is None else batch_size * self.places
 
 
 Step: TypeAlias = Callable[[Multiply, Recurrent, State, State], tuple[tf.Tensor, State]]
@@ -92,7 +99,7 @@ def recur(
     @tf.custom_gradient
     def run(*flat: tf.Tensor) -> Any:
         matrices, vectors, now, first = tf.nest.pack_sequence_as(structure, flat)
-        held = Recurrent(matrices, vectors, recurrent.mask)
+        held = recurrent._replace(matrices=matrices, vectors=vectors)
         outputs, last, before, products = _forward(
             step, held, now, first, units, keep=True
         )
@@ -135,10 +142,13 @@ def _forward(
 ) -> tuple[tf.Tensor, State, Tensors, Tensors]:
     """Returns the outputs, the last state and, if kept, all states and products."""
     steps, dtype = _steps(inputs), state[-1].dtype
-    widths = [units]
+    batch_size = inputs[0].shape[1]
+    shapes = [[batch_size, units]]
     if keep:
-        widths += [each.shape[-1] for each in (*state, *recurrent.matrices)]
-    written = [_array(steps, [inputs[0].shape[1], width], dtype) for width in widths]
+        shapes += [[batch_size, each.shape[-1]] for each in state]
+        batch_rows = recurrent.rows(batch_size)
+        shapes += [[batch_rows, matrix.shape[-1]] for matrix in recurrent.matrices]
+    written = [_array(steps, shape, dtype) for shape in shapes]
     read = list(map(_reader, inputs))
 
     def turn(time: tf.Tensor, state: State, written: list) -> tuple:
@@ -175,8 +185,9 @@ def _backward(
     shapes = [
         each.shape[1:] for each in [*_chosen(kept.inputs, moving), *kept.products]
     ]
+    batch_rows = recurrent.rows(by_outputs.shape[1])
     for matrix in recurrent.matrices:
-        shapes.append([by_outputs.shape[1], matrix.shape[0]])
+        shapes.append([batch_rows, matrix.shape[0]])
     written = [_array(steps, shape, dtype) for shape in shapes]
 
     def turn(

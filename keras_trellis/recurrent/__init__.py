@@ -1,4 +1,4 @@
-"""Gated recurrent layers and their cells, and Keras's own, as sequence layers."""
+"""Gated and tensorized recurrent layers, their cells, and Keras's as sequence layers."""
 
 from keras_trellis.recurrent.cells import (
     FastGRNNCell,
@@ -22,6 +22,7 @@ from keras_trellis.recurrent.gated import (
     FastGRNN,
     IRCFastGRNN,
 )
+from keras_trellis.recurrent.tensorized import TensorizedLSTM, TensorizedLSTMCell
 
 __all__ = [
     "FastGRNN",
@@ -42,4 +43,6 @@ __all__ = [
     "SRUCell",
     "TLSTM",
     "TLSTMCell",
+    "TensorizedLSTM",
+    "TensorizedLSTMCell",
 ]

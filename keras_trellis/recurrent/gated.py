@@ -11,10 +11,11 @@ import tensorflow as tf
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import stream_mask
-from keras_trellis.engine.recurrence import recur
+from keras_trellis.engine.recurrence import Recurrent, recur
 from keras_trellis.recurrent import cells
 from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.steps import skipping
+from keras_trellis.types import State
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 _OF_LAYERS = ("name", "dtype", "trainable")
@@ -108,7 +109,7 @@ class GatedRNN(keras.layers.RNN):
         """Creates the variables for sequences of shape [B, T, p]."""
         inputs = sequences_shape[-1]
         if initial_state_shape is not None and inputs is not None:
-            _check_state(initial_state_shape, self.cell.state_size_for(inputs))
+            check_state(initial_state_shape, self.cell.state_size_for(inputs))
         super().build(sequences_shape)
         self.state_size = self.cell.state_size
 
@@ -134,7 +135,7 @@ class GatedRNN(keras.layers.RNN):
         """
         if initial_state is not None:
             shapes = [each.shape for each in tf.nest.flatten(initial_state)]
-            _check_state(shapes, self.cell.state_size)
+            check_state(shapes, self.cell.state_size)
         return super().call(sequences, initial_state, mask, training)
 
     def inner_loop(
@@ -155,31 +156,42 @@ class GatedRNN(keras.layers.RNN):
         if cell.keeps_input:
             filled = _last_inputs(sequences, valid, state[0])
             before = tf.concat([state.pop(0)[:, None], filled[:, :-1]], axis=1)
-            before = _swapped(masked(before, _over_steps(state_mask)))
+            before = swapped(masked(before, _over_steps(state_mask)))
             kept = [filled[:, -1]]
         weights = cell.weights_of_call(seed)
         recurrent = cell.recurrent(weights)._replace(mask=state_mask)
-        now = cell.project(weights, _swapped(sequences), before)
-        step = cell.step
+        now = cell.project(weights, swapped(sequences), before)
+        outputs, after = self._run(recurrent, now, valid, tuple(state), bool(training))
+        outputs = swapped(outputs)
+        if valid is not None and self.zero_output_for_mask:
+            outputs = masks.zero_masked(outputs, valid)
+        return outputs[:, -1], outputs, [*kept, *after]
+
+    def _run(
+        self,
+        recurrent: Recurrent,
+        now: State,
+        valid: tf.Tensor | None,
+        state: State,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        """Returns the outputs [T, B, units] and the last state; skips what is not valid."""
+        step = self.cell.step
         if valid is not None:
             step = skipping(step)
-            now = (*now, tf.expand_dims(_swapped(valid), -1))
-            state = [tf.zeros([shape[0], self.units], sequences.dtype), *state]
+            now = (*now, tf.expand_dims(swapped(valid), -1))
+            nothing = tf.zeros([tf.shape(state[0])[0], self.units], state[0].dtype)
+            state = (nothing, *state)
         outputs, after = recur(
             step,
             recurrent,
             now,
-            tuple(state),
+            state,
             self.units,
-            training=bool(training),
+            training=training,
             unroll=self.unroll,
         )
-        outputs = _swapped(outputs)
-        if valid is not None:
-            after = after[1:]
-            if self.zero_output_for_mask:
-                outputs = masks.zero_masked(outputs, valid)
-        return outputs[:, -1], outputs, [*kept, *after]
+        return outputs, after if valid is None else after[1:]
 
     def _ready(
         self, sequences: tf.Tensor, mask: Any, seed: tf.Tensor | None
@@ -199,7 +211,7 @@ class GatedRNN(keras.layers.RNN):
         return tf.reverse(sequences, [1]), valid
 
 
-def _check_state(shapes: Any, sizes: list[int]) -> None:
+def check_state(shapes: Any, sizes: list[int]) -> None:
     """Refuses an initial state of other shapes than [B, size] for each size."""
     if not shapes or not hasattr(shapes[0], "__len__"):
         shapes = [shapes]  # of a single tensor
@@ -219,7 +231,7 @@ def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:
     return None if mask is None else tf.expand_dims(mask, 1)
 
 
-def _swapped(sequences: tf.Tensor) -> tf.Tensor:
+def swapped(sequences: tf.Tensor) -> tf.Tensor:
     """Returns [B, T, ...] as [T, B, ...], or the other way round."""
     others = range(2, sequences.shape.rank)
     return tf.transpose(sequences, [1, 0, *others])

@@ -1,0 +1,274 @@
+"""The tensorized LSTM: hidden states of many places, and depth that is spent in time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import multiply
+from keras_trellis.engine.recurrence import Recurrent, recur
+from keras_trellis.recurrent import grid
+from keras_trellis.recurrent.cell import (
+    BIAS,
+    KERNEL,
+    RECURRENT,
+    GatedCell,
+    Variables,
+    Weights,
+)
+from keras_trellis.recurrent.gated import GatedRNN, check_state, swapped
+from keras_trellis.types import State
+
+_registered = keras.saving.register_keras_serializable("keras_trellis")
+_STEPS = {"lstm": (("H", "C"), grid.lstm), "rnn": (("H",), grid.rnn)}
+_RANKS = (2, 3, 4)
+_OWN = (
+    "size",
+    "rank",
+    "kernel_size",
+    "memory_convolution",
+    "channel_normalization",
+    "cell",
+    "forget_bias",
+)
+
+
+@_registered
+class TensorizedLSTMCell(GatedCell):
+    """One time step of a `TensorizedLSTM`: its outputs are `delay` steps late.
+
+    The states are H and C, each [B, places * channels]. The output is the last place of H.
+
+    Args:
+        channels: M, the number of channels of a place and of the output.
+        size: P, the number of places along each axis of the state.
+        rank: that of a row's state: 2 for P places of M channels, 3 for P x P, 4 for
+            P x P x P.
+        kernel_size: K, along each axis, at least 2. With 2 no place reads one after it.
+        memory_convolution: whether memory cells are convolved too, by kernels that the
+            cell computes. An RNN has no memory cells.
+        channel_normalization: whether the memory cells of each place are normalised
+            before they are shown.
+        cell: "lstm" or "rnn".
+        forget_bias: what is added to the initial bias of the forget gate.
+        **kwargs: see `GatedCell`.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+    """
+
+    biases = {"paper": ()}
+
+    def __init__(
+        self,
+        channels: int,
+        size: int,
+        *,
+        rank: int = 2,
+        kernel_size: int = 3,
+        memory_convolution: bool = True,
+        channel_normalization: bool = False,
+        cell: str = "lstm",
+        forget_bias: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(arguments.positive("channels", channels), **kwargs)
+        self.size = arguments.positive("size", size)
+        self.rank = rank
+        self.kernel_size = arguments.positive("kernel_size", kernel_size)
+        self.memory_convolution = bool(memory_convolution)
+        self.channel_normalization = bool(channel_normalization)
+        self.cell = cell
+        self.forget_bias = arguments.finite("forget_bias", forget_bias)
+        self._check()
+        self.state_names, step = _STEPS[cell]
+        self.grid = grid.Grid(self.size, rank - 1, self.kernel_size)
+        self.step = functools.partial(step, self.grid)
+
+    def _check(self) -> None:
+        if self.rank not in _RANKS:
+            raise ValueError(
+                f"`rank` must be one of {_RANKS}. Received: rank={self.rank!r}"
+            )
+        if self.kernel_size < 2:
+            raise ValueError(
+                "`kernel_size` must be at least 2: with 1 no place reads the input. "
+                f"Received: kernel_size={self.kernel_size}"
+            )
+        if self.cell not in _STEPS:
+            raise ValueError(
+                f"`cell` must be one of {[*_STEPS]}. Received: cell={self.cell!r}"
+            )
+        if self.cell == "rnn" and self.channel_normalization:
+            raise ValueError(
+                "`channel_normalization` must be False with cell='rnn', which has no "
+                "memory cells. Received: channel_normalization=True"
+            )
+
+    @property
+    def depth(self) -> int:
+        """L: an input reaches the last place in its L-th step."""
+        return self.grid.depth
+
+    @property
+    def delay(self) -> int:
+        """L - 1: the step t + delay has the output that has seen x_1 to x_t."""
+        return self.depth - 1
+
+    def state_size_for(self, inputs: int) -> list[int]:
+        """Returns places * channels for each state."""
+        return [self.grid.places * self.units for _ in self.state_names]
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W_x and b_x, W_h and b_h, Gamma and Beta."""
+        blocks = self.units
+        if self.cell == "lstm":
+            blocks = 4 * self.units + self.memory_convolution * self.grid.taps
+        taps = (self.kernel_size,) * self.grid.axes
+        places = (self.size,) * self.grid.axes
+        variables: Variables = {
+            "kernel": ((inputs, self.units), KERNEL),
+            "input_bias": ((self.units,), BIAS),
+            "recurrent_kernel": ((*taps, self.units, blocks), RECURRENT),
+            "bias": ((blocks,), BIAS),
+        }
+        if self.channel_normalization:
+            variables["gamma"] = ((*places, self.units), "ones")
+            variables["beta"] = ((*places, self.units), "zeros")
+        return variables
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns W_h as the matrix of what a place reads, b_h, Gamma and Beta."""
+        kernel = weights["recurrent_kernel"]
+        matrix = tf.reshape(kernel, [-1, kernel.shape[-1]])
+        vectors = [weights["bias"]]
+        for name in ("gamma", "beta"):
+            if name in weights:
+                vectors.append(tf.reshape(weights[name], [-1, self.units]))
+        return Recurrent((matrix,), tuple(vectors), places=self.grid.places)
+
+    def project(
+        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns W_x x + b_x, what is put before the first place."""
+        return (multiply(inputs, weights["kernel"]) + weights["input_bias"],)
+
+    def call(
+        self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns the last place of H, [B, channels], and H and C after the step."""
+        check_state([each.shape for each in states], self.state_size)
+        return super().call(inputs, states, training)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        config["channels"] = config.pop("units")
+        return config | {name: getattr(self, name) for name in _OWN}
+
+    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+        bias = self.bias_initializer(shape, dtype=dtype)
+        if self.cell == "rnn":
+            return bias
+        forget = tf.fill([self.units], tf.cast(self.forget_bias, bias.dtype))
+        before = 2 * self.units
+        return bias + tf.pad(forget, [[before, shape[0] - before - self.units]])
+
+
+@_registered
+class TensorizedLSTM(GatedRNN):
+    """A recurrent layer whose state is a line or a square of places: `TensorizedLSTMCell`.
+
+    One convolution over the places updates them all at once. An input enters before the
+    first place and is L steps under way to the last one: the layer is L = `depth` deep,
+    and its output is `delay` = L - 1 steps late. So the layer runs `delay` steps more,
+    over inputs of zero. What they are does not matter: no output of this layer depends on
+    them. The outputs [B, T, channels] stand beside their inputs; that at step t depends
+    on x_1 to x_t.
+
+    The states are those after step T, before the further steps: a layer that goes on from
+    them computes what one pass over the whole would. A masked step is skipped.
+
+    Args:
+        channels: M, the number of channels of a place and of the output.
+        size: P, the number of places along each axis of the state.
+        delayed: whether the further steps are left out, and the output at step t is the
+            one that has seen x_1 to x_{t - delay}.
+        **kwargs: the arguments of `TensorizedLSTMCell`, and those of `keras.layers.RNN`
+            that `GatedRNN` has.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+    """
+
+    cell_class = TensorizedLSTMCell
+
+    def __init__(
+        self, channels: int, size: int, *, delayed: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(channels, size=size, **kwargs)
+        self.delayed = bool(delayed)
+
+    @property
+    def depth(self) -> int:
+        """L: how deep the layer is."""
+        return self.cell.depth
+
+    @property
+    def delay(self) -> int:
+        """L - 1: how many steps an input is under way before the output shows it."""
+        return self.cell.delay
+
+    @property
+    def receptive_field(self) -> None:
+        """None: an output depends on all inputs up to its step."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {"delayed": self.delayed}
+
+    def _run(
+        self,
+        recurrent: Recurrent,
+        now: State,
+        valid: tf.Tensor | None,
+        state: State,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        """Returns the outputs in their places, and the state before the further steps."""
+        plan = None
+        if valid is not None:
+            # All rows end together, so that the further steps follow for all at once.
+            plan, valid = masks.packing_right(valid)
+            now = tuple(swapped(masks.pack(swapped(each), plan)) for each in now)
+        outputs, after = super()._run(recurrent, now, valid, state, training)
+        if self.delay and not self.delayed:
+            ahead = self._run_ahead(recurrent, now[0], after, training)
+            outputs = tf.concat([outputs, ahead], axis=0)[self.delay :]
+        if plan is not None:
+            outputs = swapped(masks.unpack(swapped(outputs), plan))
+        return outputs, after
+
+    def _run_ahead(
+        self, recurrent: Recurrent, now: tf.Tensor, state: State, training: bool
+    ) -> tf.Tensor:
+        """Returns the outputs of the further steps, [delay, B, channels]."""
+        steps, rows, channels = now.shape
+        rows = tf.shape(now)[1] if rows is None else rows
+        nothing = tf.zeros([self.delay, rows, channels], now.dtype)
+        ahead, _ = recur(
+            self.cell.step,
+            recurrent,
+            (nothing,),
+            state,
+            self.units,
+            training=training,
+            unroll=self.unroll or steps == 1,
+        )
+        return ahead

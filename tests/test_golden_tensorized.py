@@ -1,0 +1,110 @@
+"""The tensorized LSTM's golden vectors: float64 outputs, states and gradients.
+
+One test a file of the folder `tensorized` beside the files of `tests.test_golden`.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_trellis
+from tests import golden
+
+FILES = sorted((golden.FOLDER / "tensorized").glob("*.npz"))
+NAMES = {
+    "W_x": "kernel",
+    "b_x": "input_bias",
+    "W_h": "recurrent_kernel",
+    "b_h": "bias",
+    "Gamma": "gamma",
+    "Beta": "beta",
+}
+STATES = ("hidden", "cell")
+
+if not FILES:
+    pytest.skip(
+        f"no golden vectors in {golden.FOLDER}/tensorized", allow_module_level=True
+    )
+
+
+def layer_for(arrays, config, dtype, **flags):
+    layer = keras_trellis.TensorizedLSTM(
+        config["channels"],
+        config["tensor_size"],
+        rank=config["dims"] + 1,
+        kernel_size=config["kernel_size"],
+        memory_convolution=config["memory_convolution"],
+        channel_normalization=config["channel_normalization"],
+        return_sequences=True,
+        return_state=True,
+        dtype=dtype,
+        **flags,
+    )
+    assert layer.depth == config["depth"]
+    layer.build((None, None, config["input_size"]))
+    for name, values in golden.part(arrays, "param.").items():
+        getattr(layer.cell, NAMES[name]).assign(values)
+    return layer
+
+
+def check(arrays, config, dtype):
+    tolerance = golden.TOLERANCE[dtype]
+    delayed = layer_for(arrays, config, dtype, delayed=True)
+    x = tf.constant(arrays["inputs"], dtype)
+    shape = [x.shape[0], -1]
+    first = [
+        tf.constant(arrays[f"initial_{name}"].reshape(shape), dtype) for name in STATES
+    ]
+
+    def run(training):
+        with tf.GradientTape() as tape:
+            tape.watch([x, first])
+            # The states of the file are those after the further steps.
+            longer = tf.pad(x, [[0, 0], [0, delayed.delay], [0, 0]])
+            outputs, *after = delayed(longer, initial_state=first, training=training)
+            results = {"outputs": outputs[:, delayed.delay :]}
+            for name, value in zip(STATES, after, strict=True):
+                results[name] = tf.reshape(value, arrays[f"final_{name}"].shape)
+            loss = 0.0
+            for name, value in results.items():
+                cotangent = tf.constant(arrays[f"cotangent_{name}"], dtype)
+                loss += tf.reduce_sum(value * cotangent)
+        values = [each.value for each in delayed.trainable_variables]
+        return results, loss, tape.gradient(loss, [x, first, values])
+
+    calls = [(tf.function(run), True)]
+    if dtype == "float64":
+        calls = [(run, False), (tf.function(run, jit_compile=True), True)]
+    for call, training in calls:
+        results, loss, (by_x, by_first, by_variables) = call(training)
+        golden.assert_equal(loss, arrays["loss"], tolerance, "loss")
+        golden.assert_equal(by_x, arrays["grad_inputs"], tolerance, "grad_inputs")
+        for name, value in results.items():
+            name = name if name == "outputs" else f"final_{name}"
+            golden.assert_equal(value, arrays[name], tolerance, name)
+        for name, gradient in zip(STATES, by_first, strict=True):
+            name = f"grad_initial_{name}"
+            expected = arrays[name].reshape(shape)
+            golden.assert_equal(gradient, expected, tolerance, name)
+        gradients = {
+            variable.name: gradient
+            for variable, gradient in zip(
+                delayed.trainable_variables, by_variables, strict=True
+            )
+        }
+        for name, expected in golden.part(arrays, "grad.").items():
+            golden.assert_equal(gradients[NAMES[name]], expected, tolerance, name)
+        assert len(gradients) == len(golden.part(arrays, "grad."))
+    outputs, *_ = layer_for(arrays, config, dtype)(x, initial_state=first)
+    golden.assert_equal(outputs, arrays["outputs"], tolerance, "beside the inputs")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_golden(path):
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "config"}
+        config = json.loads(str(file["config"]))
+    for dtype in golden.TOLERANCE:
+        check(arrays, config, dtype)
