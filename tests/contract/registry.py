@@ -167,6 +167,13 @@ def _gated(name: str, **arguments: Any) -> Entry:
     return dataclasses.replace(_sequence_layer(_recurrent(layer)), holds=cls)
 
 
+def _tensorized(**arguments: Any) -> Entry:
+    """An entry of a tensorized LSTM of three places along each axis."""
+    layer = functools.partial(recurrent.TensorizedLSTM, 2, 3, **arguments)
+    entry = _sequence_layer(_recurrent(layer))
+    return dataclasses.replace(entry, holds=recurrent.TensorizedLSTM)
+
+
 LSTM = functools.partial(keras.layers.LSTM, 4)
 GRU = functools.partial(keras.layers.GRU, 4)
 
@@ -293,6 +300,10 @@ REGISTRY = {
     "IRCTLSTM, released": _gated("IRCTLSTM", variant="released"),
     "FastGRNN": _gated("FastGRNN"),
     "IRCFastGRNN": _gated("IRCFastGRNN", variant="released"),
+    "TensorizedLSTM": _tensorized(),
+    "TensorizedLSTM, a square, normalised": _tensorized(
+        rank=3, kernel_size=2, channel_normalization=True
+    ),
     "TrellisLM": _language_model(
         functools.partial(_PAIR, dilation_rate=(1, 2), weight_normalization=True)
     ),
@@ -306,6 +317,9 @@ REGISTRY = {
     "TrellisLM over an LSTM": _with_rows(_language_model(LSTM)),
     "TrellisLM over a GRU": _language_model(GRU),
     "TrellisLM over an IRCGRU": _language_model(functools.partial(recurrent.IRCGRU, 4)),
+    "TrellisLM over a TensorizedLSTM": _language_model(
+        functools.partial(recurrent.TensorizedLSTM, 4, 2)
+    ),
     "TrellisLM, an equilibrium": _language_model(_equilibrium(output_units=4)),
     "TrellisClassifier": _classifier(
         _trellis(

@@ -42,7 +42,7 @@ FORMS = {
         numpy_cells.irc_fast_grnn,
     ),
 }
-ALL = [name for name in recurrent.__all__ if not name.endswith("Cell")]
+ALL = sorted({name for name, *_ in FORMS.values()})
 
 
 def make(form, **arguments):
