@@ -1,0 +1,109 @@
+"""Draws docs/grids.png: `python -m docs.draw_grids`.
+
+Two networks over the same grid of depth and time, and what one of their passes computes.
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.patches import Polygon, Rectangle
+
+from docs.drawing import (
+    CELLS,
+    HALF,
+    INK,
+    INPUT,
+    INPUT_FACE,
+    PAST,
+    PRESENT,
+    SHADE,
+    arrow,
+    box,
+    height,
+    label,
+    output,
+    save,
+    time_axis,
+)
+
+STEPS = 6
+LEVELS = 3
+DELAY = LEVELS - 1
+MARGIN = HALF + 0.12
+
+
+def grid(axes: Axes, name: str) -> None:
+    """Draws inputs and cells; those of a row are updated by one set of weights."""
+    for step in range(1, STEPS + 1):
+        box(axes, step, height(0), f"$x_{step}$", INPUT_FACE, INPUT)
+        for level in range(1, LEVELS + 1):
+            text = f"${name}_{step}^{{{level}}}$"
+            box(axes, step, height(level), text, CELLS[level - 1], PRESENT)
+
+
+def trellis(axes: Axes) -> None:
+    """Draws a trellis network: a level is computed over all steps at once."""
+    low, high = height(2) - MARGIN, 2 * MARGIN
+    axes.add_patch(
+        Rectangle((1 - MARGIN, low), STEPS - 1 + 2 * MARGIN, high, fc=SHADE, zorder=0)
+    )
+    grid(axes, "h")
+    for step in range(1, STEPS + 1):
+        for level in range(1, LEVELS + 1):
+            bottom, top = height(level - 1) + HALF, height(level) - HALF
+            arrow(axes, (step, bottom), (step, top), PRESENT)
+            if step > 1:
+                arrow(axes, (step - 0.88, bottom), (step - 0.12, top), PAST)
+        output(axes, step, LEVELS, f"$y_{step}$")
+    axes.set_title("trellis network: level by level, all steps at once", color=INK)
+
+
+def tensorized(axes: Axes) -> None:
+    """Draws a tensorized LSTM: a step is computed over all places at once."""
+    bottom = height(1) - MARGIN
+    rise = height(LEVELS) - height(1) + 2 * MARGIN
+    corners = [(4 - MARGIN, bottom), (4 + MARGIN, bottom)]
+    corners += [(x, bottom + rise) for x in (4 + MARGIN, 4 - MARGIN)]
+    axes.add_patch(Polygon(corners, closed=True, fc=SHADE, zorder=0))
+    grid(axes, "H")
+    for step in range(1, STEPS + 1):
+        entry = (step, height(0) + HALF), (step, height(1) - HALF)
+        arrow(axes, *entry, INPUT)
+        for level in range(1, LEVELS + 1):
+            if step == 1:
+                continue
+            side = (step - 1 + HALF, height(level))
+            arrow(axes, side, (step - HALF, height(level)), PRESENT)
+            for other in (level - 1, level + 1):
+                if 1 <= other <= LEVELS:
+                    turn = HALF if other < level else -HALF
+                    start = (step - 1 + HALF, height(other) + 0.5 * turn)
+                    end = (step - HALF, height(level) - 0.5 * turn)
+                    arrow(axes, start, end, PAST, 1.2)
+        if step > DELAY:
+            output(axes, step, LEVELS, f"$y_{step - DELAY}$")
+    axes.set_title("tensorized LSTM: step by step, all places at once", color=INK)
+
+
+def draw(path: Path) -> None:
+    """Draws both grids and writes the picture."""
+    figure, pair = plt.subplots(1, 2, figsize=(14, 5.6))
+    for axes, part in zip(pair, (trellis, tensorized), strict=True):
+        part(axes)
+        word = "level" if part is trellis else "place"
+        label(axes, 0, "input")
+        for level in range(1, LEVELS + 1):
+            label(axes, level, f"{word} {level}")
+        time_axis(axes, 0.5, STEPS + 0.5, height(0) - 0.75)
+        axes.set(
+            xlim=(-0.7, STEPS + 0.6),
+            ylim=(height(0) - 1.0, height(LEVELS) + 1.35),
+            aspect="equal",
+        )
+        axes.axis("off")
+    save(figure, path)
+
+
+if __name__ == "__main__":
+    draw(Path(__file__).with_name("grids.png"))
