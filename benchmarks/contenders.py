@@ -5,13 +5,14 @@ respect to the weights and the input (as if an embedding were below), and plain 
 without dropout and weight normalisation. In the mode `forward` a step ends at the loss.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 from benchmarks import authors as released
 from benchmarks.report import Contenders
-from benchmarks.sizes import Sizes
+from benchmarks.sizes import Sizes, nearest_units
 from benchmarks.workers import Contender
 
 RATE = 1e-3  # of the gradient descent
@@ -52,6 +53,35 @@ def recurrent(name: str, sizes: Sizes) -> Contender:
     module = keras.layers if hasattr(keras.layers, name) else gated
     layer = getattr(module, name)(sizes.units, return_sequences=True)
     return _keras(layer, _sliced(layer, sizes), sizes, None)
+
+
+def tensorized(size: int, sizes: Sizes, *, rank: int = 2) -> Contender:
+    """A tensorized LSTM of so many places along each axis."""
+    from keras_trellis import TensorizedLSTM
+
+    _set_policy(sizes)
+    layer = TensorizedLSTM(sizes.units, size, rank=rank, return_sequences=True)
+    return _keras(layer, _sliced(layer, sizes), sizes, None)
+
+
+def stacked(layers: int, sizes: Sizes) -> Contender:
+    """So many of Keras's LSTMs, as wide as a place of a tensorized LSTM."""
+    import keras
+
+    _set_policy(sizes)
+    made = [
+        keras.layers.LSTM(sizes.units, return_sequences=True) for _ in range(layers)
+    ]
+    stack = keras.Sequential(made)
+    return _keras(stack, _sliced(stack, sizes), sizes, None)
+
+
+def as_large(sizes: Sizes) -> Contender:
+    """Keras's LSTM with about as many parameters as a tensorized LSTM, whatever its size."""
+    blocks = 4 * sizes.units + 3
+    wanted = (sizes.input_units + 1) * sizes.units + (3 * sizes.units + 1) * blocks
+    units = nearest_units(lambda n: 4 * n * (sizes.input_units + n + 1), wanted)
+    return stacked(1, dataclasses.replace(sizes, units=units))
 
 
 def tcn(sizes: Sizes) -> Contender:

@@ -43,6 +43,7 @@ _THEIRS = frozenset(
         "layer",
         "layers",
         "equilibrium",
+        "tensorized",
         "transformer",
         "head",
         "mixture",

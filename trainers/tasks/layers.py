@@ -11,6 +11,7 @@ import ml_collections
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, recurrent
 from keras_trellis.core import gates
+from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.gated import GatedRNN
 from keras_trellis.recurrent.layer import RecurrentLayer
 from trainers.baselines import tcn, transformer
@@ -242,13 +243,38 @@ class Gated(Recurrent):
     def _of_layer(
         self, model: ml_collections.ConfigDict, inputs: int, width: int
     ) -> int:
-        cell = self._cell_class(width, variant=model.variant, **self._options)
-        variables = cell.variables_for(inputs)
+        variables = self._cell(model, width).variables_for(inputs)
         return sum(math.prod(shape) for shape, _ in variables.values())
+
+    def _cell(self, model: ml_collections.ConfigDict, width: int) -> GatedCell:
+        return self._cell_class(width, variant=model.variant, **self._options)
 
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
         """Estimates the same: states, products with the state, and what they are made of."""
         return batch * steps * model.layers * (3 * self._blocks + 4) * model.units
+
+
+class Tensorized(Gated):
+    """`config.model.layers` tensorized LSTMs of `config.model.units` channels a place."""
+
+    def __init__(self) -> None:
+        super().__init__(recurrent.TensorizedLSTM, blocks=4)
+
+    def _arguments(self, model: ml_collections.ConfigDict) -> dict[str, Any]:
+        return super()._arguments(model) | model.tensorized.to_dict()
+
+    def _cell(self, model: ml_collections.ConfigDict, width: int) -> GatedCell:
+        return self._cell_class(width, **model.tensorized)
+
+    def activations(self, model: ml_collections.ConfigDict) -> int:
+        """Returns those of all places of all layers."""
+        return super().activations(model) * self._cell(model, model.units).grid.places
+
+    def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same, with what each place reads."""
+        grid = self._cell(model, model.units).grid
+        of_place = (3 * self._blocks + 4 + grid.taps) * model.units + 2 * grid.taps
+        return batch * steps * model.layers * grid.places * of_place
 
 
 class Temporal:
@@ -382,6 +408,7 @@ LAYERS: dict[str, Kind] = {
     "irc_t_lstm": Gated(recurrent.IRCTLSTM, blocks=3),
     "fast_grnn": Gated(recurrent.FastGRNN, blocks=2),
     "irc_fast_grnn": Gated(recurrent.IRCFastGRNN, blocks=2),
+    "tensorized": Tensorized(),
     "tcn": Temporal(),
     "transformer": Attention(),
 }

@@ -70,6 +70,24 @@ class Equilibrium:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tensorized:
+    """The arguments of the layer "tensorized".
+
+    Attributes:
+        size: Places along each axis of the state.
+        rank: 2 for a line of places, 3 for a square.
+    """
+
+    size: Annotated[int, COUNT] = 3
+    rank: Annotated[int, integer(2, 4)] = 2
+    kernel_size: Annotated[int, integer(2)] = 3
+    memory_convolution: Annotated[bool, SWITCH] = True
+    channel_normalization: Annotated[bool, SWITCH] = False
+    cell: Annotated[str, one_of("lstm", "rnn")] = "lstm"
+    forget_bias: Annotated[float, FINITE] = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Transformer:
     """The arguments of the layer "transformer".
 
@@ -139,6 +157,7 @@ class Model:
     untrained_input_id: Annotated[int | None, or_none(TOKEN)] = None
     embeddings_initializer: Initializer = Initializer()
     equilibrium: Equilibrium = Equilibrium()
+    tensorized: Tensorized = Tensorized()
     transformer: Transformer = Transformer()
     mixture: Mixture = Mixture()
     adaptive: Adaptive = Adaptive()
@@ -412,6 +431,10 @@ def _of_gated(values: Values) -> Iterator[_Rule]:
         return
     expected = f"one of {kind.variants} with config.model.layer={layer!r}"
     yield variant not in kind.variants, "model.variant", expected
+    normalized = values["model.tensorized.channel_normalization"]
+    nothing = layer == "tensorized" and values["model.tensorized.cell"] == "rnn"
+    expected = "False with config.model.tensorized.cell='rnn'"
+    yield nothing and normalized, "model.tensorized.channel_normalization", expected
     if not kind.square:
         return
     words = values["model.embedding_units"]

@@ -103,6 +103,15 @@ BAD = {
     "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,
     "model.equilibrium.tolerance": NOT_ABOVE_ZERO,
     "model.equilibrium.max_iterations": NO_COUNT,
+    "model.tensorized.size": NO_COUNT,
+    "model.tensorized.rank": st.integers(max_value=1)
+    | st.integers(min_value=5)
+    | NO_INTEGER,
+    "model.tensorized.kernel_size": st.integers(max_value=1) | HUGE | NO_INTEGER,
+    "model.tensorized.memory_convolution": NO_SWITCH,
+    "model.tensorized.channel_normalization": NO_SWITCH,
+    "model.tensorized.cell": NO_NAME,
+    "model.tensorized.forget_bias": INFINITE | NO_NUMBER,
     "model.transformer.heads": NO_COUNT,
     "model.transformer.context": NO_COUNT,
     "model.mixture.experts": NO_COUNT,
@@ -282,6 +291,15 @@ def test_the_ends_of_the_ranges_are_in_them():
             ("copy_memory", "small"),
             {"data.train": 31},
             "`config.data.batch_size` must be at most .*batch_size=32, config.data.train=31",
+        ),
+        (
+            ("ptb", "small"),
+            {
+                "model.layer": "tensorized",
+                "model.tensorized.cell": "rnn",
+                "model.tensorized.channel_normalization": True,
+            },
+            "channel_normalization` must be False with config.model.tensorized.cell='rnn'",
         ),
         (
             ("ptb", "small"),
