@@ -18,10 +18,12 @@ from keras_trellis.recurrent.cell import (
     BIAS,
     KERNEL,
     RECURRENT,
+    Before,
     GatedCell,
     Variables,
     Weights,
 )
+from keras_trellis.types import State
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 _ALPHA = keras.initializers.Constant(2.0)  # of the released code: alpha = 0.88
@@ -52,9 +54,7 @@ class ResidualCell(GatedCell):
         gates, _ = self._kernels(weights)
         return Recurrent((memory, gates), self.bias_of(weights, self.gates))
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs and the candidate."""
         _, candidate = self._kernels(weights)
         return inputs, multiply(inputs, candidate)
@@ -126,9 +126,7 @@ class IHCLSTMCell(ResidualCell):
         gates, _ = self._kernels(weights)
         return Recurrent((*read, gates), self.bias_of(weights, self.gates))
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs, the candidate, and W_G x + b_G in the paper's form."""
         now = super().project(weights, inputs, before)
         if self.variant != "paper":
@@ -163,9 +161,7 @@ class SRUCell(GatedCell):
         """Returns omega."""
         return Recurrent(vectors=(weights["recurrent_kernel"],))
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs, the gate blocks and the candidate."""
         (bias,) = self.bias_of(weights, 3)
         blocks = multiply(inputs, weights["kernel"]) + bias
@@ -203,9 +199,7 @@ class IRCSRUCell(ElementwiseResidualCell):
     step = staticmethod(steps.irc_sru)
 
 
-def _strongly_typed(
-    keep: tf.Tensor, read: tf.Tensor, candidate: tf.Tensor
-) -> tuple[tf.Tensor, ...]:
+def _strongly_typed(keep: tf.Tensor, read: tf.Tensor, candidate: tf.Tensor) -> State:
     """Returns f, o and (1 - f) * a, which a strongly typed step reads."""
     keep = tf.sigmoid(keep)
     return keep, tf.sigmoid(read), (1 - keep) * candidate
@@ -232,9 +226,7 @@ class TLSTMCell(GatedCell):
         """Returns nothing: no weight meets c."""
         return Recurrent()
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns f, o and (1 - f) * a."""
         both = tf.concat([inputs, before], axis=-1)
         kernel = tf.concat([weights["kernel"], weights["recurrent_kernel"]], axis=0)
@@ -260,9 +252,7 @@ class IRCTLSTMCell(ElementwiseResidualCell):
         """Returns what the state meets; nothing in the released form."""
         return Recurrent() if self.keeps_input else super().recurrent(weights)
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs and the candidate; released f, o and (1 - f) * a."""
         inputs, candidate = super().project(weights, inputs, before)
         if not self.keeps_input:
@@ -308,9 +298,7 @@ class FastGRNNCell(GatedCell):
             beta, kappa = tf.ones([], kernel.dtype), tf.zeros([], kernel.dtype)
         return Recurrent((kernel,), (beta, kappa))
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the blocks of f and the candidate."""
         return (multiply(inputs, weights["kernel"]) + weights["bias"],)
 
