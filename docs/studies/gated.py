@@ -3,8 +3,8 @@
     python -m docs.studies.gated DATA_DIR RUNS --seeds=3 --jobs=2
 
 It trains each preset of `SMALL` with each seed on the Penn Treebank, by `trainers.lm` on one core,
-all presets with seed 1 first. The same command goes on where it stopped. Then it prints a table of the
-runs that are finished, and writes their numbers to docs/studies/gated.csv.
+all presets with seed 1 first. The same command goes on where it stopped. Then it prints a table of
+the finished runs, and writes their numbers to docs/studies/gated.csv.
 """
 
 import csv
