@@ -8,6 +8,8 @@ is a default of the authors' `word_ptb.py`; where the table omits a value, it is
 import functools
 from collections.abc import Callable
 
+from configs import ptb_recurrent
+
 # The paper's ablations of this task, each one change of a preset.
 ABLATIONS: dict[str, dict[str, dict]] = {
     "no_hidden_dropout": dict(model=dict(recurrent_dropout=0.0)),
@@ -184,4 +186,5 @@ PRESETS: dict[str, Callable[[], dict]] = {
         f"small_{name}": functools.partial(_changed, small, SMALL_ABLATIONS[name])
         for name in SMALL_ABLATIONS
     },
+    **ptb_recurrent.PRESETS,
 }

@@ -1,27 +1,31 @@
 """The gated cells' golden vectors: float64 outputs, states and gradients of each cell.
 
 One test a file of the folder `recurrent` beside the files of `tests.test_golden`: the
-paper's equations ("paper"), and the authors' own modules ("released").
+paper's equations ("paper"), the authors' own modules ("released"), and their training run.
 """
 
 import json
 
 import keras
+import ml_collections
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_trellis
 from keras_trellis import recurrent
 from tests import golden
+from trainers.language import modeling
+from trainers.training import runs
 
-FILES = {}
+FILES: dict = {"cell": {}, "training": {}}
 for path in sorted((golden.FOLDER / "recurrent").glob("*.npz")):
     with np.load(path) as file:
         config = json.loads(str(file["config"]))
-    if config["kind"] == "cell":
-        FILES[path] = config
+    if config["kind"] in FILES:
+        FILES[config["kind"]][path] = config
 
-if not FILES:
+if not FILES["cell"]:
     pytest.skip(
         f"no golden vectors in {golden.FOLDER}/recurrent", allow_module_level=True
     )
@@ -283,9 +287,103 @@ def check(arrays, config, dtype):
                 golden.assert_equal(gradient, arrays[name], tolerance, name)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_golden(path):
+def arrays_of(path):
     with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files if name != "config"}
+        return {name: file[name] for name in file.files if name != "config"}
+
+
+@pytest.mark.parametrize("path", FILES["cell"], ids=lambda path: path.name)
+def test_golden(path):
     for dtype in golden.TOLERANCE:
-        check(arrays, FILES[path], dtype)
+        check(arrays_of(path), FILES["cell"][path], dtype)
+
+
+def recipe(config):
+    """The trainer's config of a file's recipe; the test cuts the windows itself."""
+    values = {
+        "task": "text",
+        "seed": 1,
+        "data": {
+            "batch_size": config["batch"],
+            "window": config["bptt"],
+            "horizon": 0,
+            "history": "carried",
+            "lengths": "drawn",
+        },
+        "optimizer": {
+            "name": "sgd",
+            "learning_rate": config["learning_rate"],
+            "clip_norm": config["clip"],
+            "weight_decay": config["weight_decay"],
+        },
+        "schedule": {"average": False, "average_after": 1},
+        "training": {"epochs": 1, "steps": 0},
+        "evaluation": {"batch_size": config["evaluation_batch"]},
+    }
+    return ml_collections.ConfigDict(values)
+
+
+def language_model(arrays, config, prefix):
+    """The model with the weights of the file that have a prefix."""
+    widths = [config["hidden"]] * (config["layers"] - 1) + [config["embedding"]]
+    of_layers = {"cell": config["cell"], "form": config["form"], "units": widths}
+    params = [
+        golden.part(arrays, f"{prefix}rnns.{place}.") for place in range(len(widths))
+    ]
+    layers, _ = stack_for(
+        of_layers | {"input_size": config["embedding"]}, params, "float64"
+    )
+    model = keras_trellis.TrellisLM(
+        config["vocabulary"],
+        layers,
+        embedding_units=config["embedding"],
+        activation_weight=config["alpha"],
+        temporal_weight=config["beta"],
+        untrained_input_id=-1,  # torch's padding_idx=-1, as in `configs.ptb`
+        dtype="float64",
+    )
+    model.embedding.embeddings.assign(arrays[f"{prefix}encoder.weight"])
+    model.head.bias.assign(arrays[f"{prefix}decoder.bias"])
+    return model
+
+
+@pytest.mark.parametrize("path", FILES["training"], ids=lambda path: path.name)
+def test_training_run(path):
+    """Windows of drawn lengths, a rate in proportion, and averages, by the trainer."""
+    arrays, config = arrays_of(path), FILES["training"][path]
+    model = language_model(arrays, config, "param.")
+    settings, ids = recipe(config), arrays["train_ids"]
+    task = modeling.LanguageModeling(
+        model, settings, ids.reshape(-1), arrays["evaluation_ids"].reshape(-1)
+    )
+    optimizer = runs.optimizer_of(settings)
+    trainer = runs.trainer_of(settings, task, optimizer)
+    state, begin = task.initial_state(), 0
+    losses = [task.evaluate()["loss"]]
+    first_averaged = len(config["lengths"]) - config["averaged_steps"]
+    for step, length in enumerate(config["lengths"]):
+        if step == first_averaged:
+            losses.append(task.evaluate()["loss"])
+            optimizer.start_averaging()
+        window = tf.constant(ids[:, begin : begin + length + 1], tf.int32)
+        metrics, state = trainer.step((window[:, :-1], window[:, 1:]), state)
+        begin += length
+        for name in ("prediction", "activation", "temporal"):
+            expected = arrays[f"{name}_loss"][step]
+            golden.assert_equal(metrics[name], expected, 1e-8, f"{name}, step {step}")
+        norm = arrays["gradient_norm"][step]
+        golden.assert_equal(metrics["gradient_norm"], norm, 1e-8, f"norm, step {step}")
+    losses.append(task.evaluate()["loss"])
+    check_weights(model, language_model(arrays, config, "final."))
+    with optimizer.evaluation_weights(model.trainable_variables):
+        losses.append(task.evaluate()["loss"])
+        check_weights(model, language_model(arrays, config, "average."))
+    golden.assert_equal(
+        np.array(losses), arrays["evaluation_losses"], 1e-8, "evaluation"
+    )
+
+
+def check_weights(model, expected):
+    pairs = zip(model.trainable_variables, expected.trainable_variables, strict=True)
+    for one, other in pairs:
+        golden.assert_equal(one.value, other.value, 1e-8, one.path)

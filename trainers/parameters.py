@@ -6,6 +6,7 @@ It needs no text, since it uses the vocabulary sizes of the published ones.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -17,21 +18,43 @@ from trainers.tasks import registry
 from trainers.tasks.task import ImageTask, LanguageTask, Task
 
 
-def counts() -> Iterator[tuple[str, str, int, str]]:
-    """Yields task, preset, number of parameters, and the paper's number or an empty string."""
+class Count(NamedTuple):
+    """The parameters of a preset.
+
+    Attributes:
+        task: The task's name.
+        preset: The preset's name.
+        model: The number of parameters of the model.
+        layer: That of its sequence layer, which is a stack if it is recurrent.
+        paper: The paper's number, or an empty string.
+    """
+
+    task: str
+    preset: str
+    model: int
+    layer: int
+    paper: str
+
+
+def counts() -> Iterator[Count]:
+    """Yields those of each preset whose data have a published size."""
     for task in registry.TASKS.values():
         for config in configs.presets(task.name):
             if count := _count(task, config):
-                yield task.name, config.preset, count, task.sizes.get(config.preset, "")
+                paper = task.sizes.get(config.preset, "")
+                yield Count(task.name, config.preset, *count, paper)
 
 
-def _count(task: Task, config: ConfigDict) -> int | None:
-    """Returns the number of parameters; None if the data have no published size."""
+def _count(task: Task, config: ConfigDict) -> tuple[int, int] | None:
+    """Returns the parameters of the model and of its layer; None without a published size."""
     if isinstance(task, LanguageTask) and task.vocabulary_size:
-        return language_models.parameters(config, task.vocabulary_size)
+        model = language_models.parameters(config, task.vocabulary_size)
+        return model, language_models.layer_parameters(config)
     if isinstance(task, ImageTask):
         _, channels = task.images.sequence_shape
-        return sequence_models.parameters(config, channels, len(task.images.classes))
+        classes = len(task.images.classes)
+        model = sequence_models.parameters(config, channels, classes)
+        return model, sequence_models.layer_parameters(config, channels)
     return None
 
 
@@ -44,9 +67,11 @@ parse_flags = command.parse
 
 
 def _print() -> None:
-    print("| task | preset | parameters | paper |\n| --- | --- | ---: | ---: |")
-    for task, preset, count, paper in counts():
-        print(f"| `{task}` | `{preset}` | {count:,} | {paper} |", flush=True)
+    print("| task | preset | parameters | of the layer | paper |")
+    print("| --- | --- | ---: | ---: | ---: |")
+    for each in counts():
+        names = f"`{each.task}` | `{each.preset}`"
+        print(f"| {names} | {each.model:,} | {each.layer:,} | {each.paper} |")
 
 
 if __name__ == "__main__":

@@ -123,8 +123,10 @@ def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     config = ConfigDict(config.to_dict())
     model = config.model
     released.check_kind(config)
-    for name in [name for name in model if name.endswith("dropout")]:
-        model[name] = 0.0
+    dropouts = [name for name in model if name.endswith("dropout")]
+    for name in dropouts:
+        if model[name] is not None:
+            model[name] = 0.0
     model.mixture.update(latent_dropout=0.0, epsilon=1e-8)
     for field in dataclasses.fields(schema.Model):
         value = model[field.name]

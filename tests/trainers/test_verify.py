@@ -193,7 +193,7 @@ def test_a_comparison_drops_nothing_and_leaves_the_config_as_it_is():
     model = verify.comparable(config, 1).model
     assert config.to_dict() == before
     rates = {name: rate for name, rate in model.items() if name.endswith("dropout")}
-    assert len(rates) == 5 and not any(rates.values())
+    assert len(rates) == 6 and not any(rates.values())
 
 
 @pytest.mark.parametrize("preset", ["paper", "released", "small"])

@@ -47,8 +47,14 @@ def parameters(config: ConfigDict, vocabulary_size: int) -> int:
     """Returns the number of trainable parameters."""
     model = config.model
     table = vocabulary_size * (model.embedding_units + 1)  # with a bias for each word
-    layer = LAYERS[model.layer].parameters(model, model.embedding_units, outputs(model))
-    return table + layer + HEADS[model.head].parameters(model, outputs(model))
+    head = HEADS[model.head].parameters(model, outputs(model))
+    return table + layer_parameters(config) + head
+
+
+def layer_parameters(config: ConfigDict) -> int:
+    """Returns the number of those of the sequence layer."""
+    model = config.model
+    return LAYERS[model.layer].parameters(model, model.embedding_units, outputs(model))
 
 
 def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:

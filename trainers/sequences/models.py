@@ -77,9 +77,13 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
         inputs: Channels of the sequences.
         outputs: Channels of the output.
     """
-    units = _units(config)
-    layer = LAYERS[config.model.layer].parameters(config.model, inputs, units)
-    return layer + (units + 1) * outputs
+    return layer_parameters(config, inputs) + (_units(config) + 1) * outputs
+
+
+def layer_parameters(config: ConfigDict, inputs: int) -> int:
+    """Returns the number of those of the sequence layer."""
+    model = config.model
+    return LAYERS[model.layer].parameters(model, inputs, _units(config))
 
 
 def need(

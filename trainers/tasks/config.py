@@ -51,11 +51,12 @@ def read(path: epath.PathLike) -> ConfigDict:
 
 def _locked(values: Mapping[str, Any]) -> ConfigDict:
     """Returns the locked config of nested values."""
-    # ConfigDict needs a placeholder to know the type of None.
-    typed = {
-        name: placeholder(int) if value is None else value
-        for name, value in flatten(values).items()
-    }
+    table = schema.fields(values)
+    typed = flatten(values)
+    for name, value in typed.items():
+        if value is None:
+            # ConfigDict needs a placeholder to know the type of None.
+            typed[name] = placeholder(table[name].kind)
     return ConfigDict(nested(typed)).lock()
 
 

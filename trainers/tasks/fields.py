@@ -21,12 +21,14 @@ class Field(NamedTuple):
         allows: Returns whether a value is allowed.
         default: The value if a config lacks the field.
         may_change: Whether a run that goes on may change the value.
+        kind: The type of a value whose default is None.
     """
 
     expected: str
     allows: Callable[[Any], bool]
     default: Any = Required
     may_change: bool = False
+    kind: type = int
 
 
 def integer(least: int, most: int = _LARGEST) -> Field:
@@ -40,7 +42,11 @@ def integer(least: int, most: int = _LARGEST) -> Field:
 
 def number(expected: str, within: Callable[[float], bool]) -> Field:
     """Returns the field of a finite number."""
-    return Field(expected, lambda value: _is_finite(value) and within(value))
+
+    def allows(value: Any) -> bool:
+        return _is_finite(value) and within(value)
+
+    return Field(expected, allows, kind=float)
 
 
 def one_of(*known: str) -> Field:

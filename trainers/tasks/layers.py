@@ -1,5 +1,6 @@
 """The sequence layers that `config.model.layer` chooses. A new one is an entry of `LAYERS`."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -8,8 +9,9 @@ from typing import Any, Protocol
 import keras
 import ml_collections
 
-from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
+from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, recurrent
 from keras_trellis.core import gates
+from keras_trellis.recurrent.gated import GatedRNN
 from keras_trellis.recurrent.layer import RecurrentLayer
 from trainers.baselines import tcn, transformer
 from trainers.baselines.causal import CausalLayer
@@ -152,7 +154,7 @@ class Recurrent:
     """
 
     gated = False
-    own: tuple[str, ...] = ("layers",)
+    own: tuple[str, ...] = ("layers", "layer_dropout")
 
     def __init__(
         self, layer: Callable[..., keras.layers.RNN], blocks: int, biases: int
@@ -168,11 +170,16 @@ class Recurrent:
     ) -> RecurrentLayer:
         """Returns a stack of layers; each draws its own masks."""
         layers = []
-        settings["recurrent_dropout"] = model.recurrent_dropout
+        settings |= self._arguments(model)
         for number, width in enumerate(_widths(model.layers, model.units, outputs), 1):
             own = {"seed": _offset(seed, number), "name": f"layer_{number}"}
             layers.append(self._layer(width, **own, **settings))
+            if model.layer_dropout is not None:
+                settings["dropout"] = model.layer_dropout
         return RecurrentLayer(layers, name="trellis")
+
+    def _arguments(self, model: ml_collections.ConfigDict) -> dict[str, Any]:
+        return {"recurrent_dropout": model.recurrent_dropout}
 
     def parameters(
         self, model: ml_collections.ConfigDict, inputs: int, outputs: int
@@ -180,9 +187,14 @@ class Recurrent:
         """Counts kernels and biases."""
         total = 0
         for width in _widths(model.layers, model.units, outputs):
-            total += self._blocks * width * (inputs + width + self._biases)
+            total += self._of_layer(model, inputs, width)
             inputs = width
         return total
+
+    def _of_layer(
+        self, model: ml_collections.ConfigDict, inputs: int, width: int
+    ) -> int:
+        return self._blocks * width * (inputs + width + self._biases)
 
     def activations(self, model: ml_collections.ConfigDict) -> int:
         """Returns those of all layers."""
@@ -200,6 +212,43 @@ class Recurrent:
     ) -> int:
         """Estimates the same: the last output depends on each step."""
         return self.kept(model, batch, steps)
+
+
+class Gated(Recurrent):
+    """`config.model.layers` layers of `keras_trellis.recurrent`.
+
+    Args:
+        layer: The layer.
+        blocks: Gate blocks of its cell, the candidate included.
+        **options: Further arguments of the layer.
+    """
+
+    own: tuple[str, ...] = (*Recurrent.own, "weight_dropout", "variant")
+
+    def __init__(self, layer: type[GatedRNN], blocks: int, **options: Any) -> None:
+        super().__init__(functools.partial(layer, **options), blocks, biases=0)
+        self._cell_class = layer.cell_class
+        self._options = options
+        self.square = layer.cell_class.square
+        self.variants = tuple(layer.cell_class.biases)
+
+    def _arguments(self, model: ml_collections.ConfigDict) -> dict[str, Any]:
+        return {
+            "recurrent_dropout": model.recurrent_dropout,
+            "recurrent_weight_dropout": model.weight_dropout,
+            "variant": model.variant,
+        }
+
+    def _of_layer(
+        self, model: ml_collections.ConfigDict, inputs: int, width: int
+    ) -> int:
+        cell = self._cell_class(width, variant=model.variant, **self._options)
+        variables = cell.variables_for(inputs)
+        return sum(math.prod(shape) for shape, _ in variables.values())
+
+    def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
+        """Estimates the same: states, products with the state, and what they are made of."""
+        return batch * steps * model.layers * (3 * self._blocks + 4) * model.units
 
 
 class Temporal:
@@ -323,6 +372,16 @@ LAYERS: dict[str, Kind] = {
     "equilibrium": Equilibrium(),
     "lstm": Recurrent(keras.layers.LSTM, blocks=4, biases=1),
     "gru": Recurrent(keras.layers.GRU, blocks=3, biases=2),
+    "irc_gru": Gated(recurrent.IRCGRU, blocks=3),
+    "irc_lstm": Gated(recurrent.IRCLSTM, blocks=4),
+    "ihc_lstm": Gated(recurrent.IHCLSTM, blocks=4),
+    "ihc_lstm_projected": Gated(recurrent.IHCLSTM, blocks=4, projected=True),
+    "sru": Gated(recurrent.SRU, blocks=3),
+    "irc_sru": Gated(recurrent.IRCSRU, blocks=3),
+    "t_lstm": Gated(recurrent.TLSTM, blocks=3),
+    "irc_t_lstm": Gated(recurrent.IRCTLSTM, blocks=3),
+    "fast_grnn": Gated(recurrent.FastGRNN, blocks=2),
+    "irc_fast_grnn": Gated(recurrent.IRCFastGRNN, blocks=2),
     "tcn": Temporal(),
     "transformer": Attention(),
 }

@@ -6,7 +6,7 @@ import io
 
 from etils import epath
 
-from configs import ptb, ptb_mos
+from configs import ptb, ptb_mos, ptb_recurrent
 from keras_trellis.export.cards import NOT_STATED
 from trainers.data import penn_treebank, tokens
 from trainers.data.encoding import Source
@@ -72,6 +72,8 @@ PTB = LanguageTask(
         "paper": "24M",
         "paper_larger": "33M",
         **{f"paper_{name}": "24.1M" for name in ptb.ABLATIONS},
+        # Table II of Kuo et al. 2020
+        **{name: f"{size} in its layer" for name, size in ptb_recurrent.SIZES.items()},
     },
 )
 

@@ -35,7 +35,7 @@ from trainers.tasks.fields import (
     or_none,
 )
 from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import LAYERS, OF_LEVELS
+from trainers.tasks.layers import LAYERS, OF_LEVELS, Gated
 from trainers.tasks.names import Values, flatten, unknown
 from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, Task
 
@@ -104,7 +104,9 @@ class Model:
 
     Attributes:
         depth: The number of levels of a trellis network, or of blocks of "tcn".
-        layers: The number of layers of "lstm" or "gru", or of blocks of "transformer".
+        layers: The number of recurrent layers, or of blocks of "transformer".
+        layer_dropout: The dropout between recurrent layers; None: `dropout`, as at the first.
+        variant: The form of the equations of the gated layers, of their paper or its code.
         output_units: None: the size of a word vector, or all units for tasks without words.
         embedding_units: The size of a word vector.
     """
@@ -115,6 +117,8 @@ class Model:
     head: Annotated[str, one_of(*HEADS)] = "tied"
     depth: Annotated[int, COUNT] = 1
     layers: Annotated[int, COUNT] = 1
+    layer_dropout: Annotated[float | None, or_none(RATE)] = None
+    variant: Annotated[str, one_of("paper", "released")] = "paper"
     kernel_size: Annotated[int, COUNT] = 2
     dilation_rate: Annotated[tuple[int, ...], CYCLE] = (1,)
     groups: Annotated[int, COUNT] = 1
@@ -383,6 +387,7 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
         )
         expected = f"at most config.model.units={values['model.units']}"
         yield many, "model.transformer.heads", expected
+        yield from _of_gated(values)
         return
     units, words = values["model.units"], values["model.embedding_units"]
     outputs = values["model.output_units"] or words or units
@@ -397,6 +402,25 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
         "config.model.embedding_units, as outputs and word vectors are multiplied"
     )
     yield differs, "model.output_units", expected, "model.embedding_units"
+
+
+def _of_gated(values: Values) -> Iterator[_Rule]:
+    """Yields what a layer of `keras_trellis.recurrent` refuses."""
+    layer = values["model.layer"]
+    kind, variant = LAYERS[layer], values["model.variant"]
+    if not isinstance(kind, Gated):
+        return
+    expected = f"one of {kind.variants} with config.model.layer={layer!r}"
+    yield variant not in kind.variants, "model.variant", expected
+    if not kind.square:
+        return
+    words = values["model.embedding_units"]
+    reason = f"as the inputs of {layer!r} must have as many channels as its outputs"
+    yield words is None, "model.layer", f"one for inputs of a few channels, {reason}"
+    expected = f"config.model.embedding_units, {reason}"
+    for name in ("model.units", "model.output_units"):
+        width = values[name] or words
+        yield width != words, name, expected, "model.embedding_units"
 
 
 def _message(values: Values, name: str, expected: str, *others: str) -> str:

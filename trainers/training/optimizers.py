@@ -134,6 +134,8 @@ class SGD(Optimizer):
         weight_decay: the coefficient of the variable in the gradient.
         averages: whether to create the variables that `start_averaging` needs.
         steps: as for `Optimizer`.
+        lags: whether an averaged step takes the factor of `scaled_rate` of the step before, as
+            with torch's ASGD, which computes its rate at the end of a step.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         averages: bool = False,
         steps: int = 0,
+        lags: bool = False,
     ):
         super().__init__(learning_rate, weight_decay, steps)
         self.averages: list = []
@@ -154,6 +157,15 @@ class SGD(Optimizer):
             name="averaged_from",
         )
         self.averaged_from.assign(-1)
+        self.last_factor: Any = None
+        if lags:
+            self.last_factor = self.add_variable(
+                shape=(),
+                dtype="float64",
+                initializer="ones",
+                aggregation="only_first_replica",
+                name="last_factor",
+            )
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates an average for each variable."""
@@ -178,6 +190,19 @@ class SGD(Optimizer):
                 lambda: self._update_average(average, variable),
                 lambda: None,
             )
+
+    @contextlib.contextmanager
+    def scaled_rate(self, factor: tf.Tensor) -> Iterator[None]:
+        """Multiplies the learning rate by a float64 scalar in what is traced within."""
+        used = factor
+        if self.last_factor is not None:
+            begun = tf.cast(self.averaged_from, "int64")
+            goes_on = (begun >= 0) & (tf.cast(self.iterations, "int64") > begun)
+            used = tf.where(goes_on, self.last_factor, factor)
+        with super().scaled_rate(used):
+            yield
+        if self.last_factor is not None:
+            self.last_factor.assign(factor)
 
     def _update_average(self, average: keras.Variable, variable: tf.Variable) -> None:
         # `iterations` counts the earlier steps, so this is n - 1.

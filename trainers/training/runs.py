@@ -178,14 +178,17 @@ def trainer_of(
     strategy: tf.distribute.Strategy | None = None,
 ) -> loop.Trainer:
     """Returns the trainer of a config."""
-    drawn = config.data.get("lengths") == "drawn"
     return loop.Trainer(
         task,
         optimizer,
         clip_norm=config.optimizer.clip_norm,
         strategy=strategy,
-        usual_steps=config.data.window if drawn else None,
+        usual_steps=config.data.window if _draws_lengths(config) else None,
     )
+
+
+def _draws_lengths(config: ml_collections.ConfigDict) -> bool:
+    return config.data.get("lengths") == "drawn"
 
 
 def _fit_and_score(
@@ -270,7 +273,8 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     }
     if settings.name == "sgd":
         averages = config.schedule.average or config.schedule.average_after is not None
-        return optimizers.SGD(**arguments, averages=averages)
+        lags = averages and _draws_lengths(config)
+        return optimizers.SGD(**arguments, averages=averages, lags=lags)
     return optimizers.Adam(**arguments)
 
 

@@ -4,6 +4,7 @@ import ml_collections
 import numpy as np
 import pytest
 
+from configs import ptb_recurrent
 from trainers.language import evaluation, models
 from trainers.tasks import config as configs
 from trainers.tasks.layers import LAYERS
@@ -17,6 +18,8 @@ def built(layer, **fields):
     config.model.update(
         layer=layer, units=8, depth=3, layers=2, output_units=5, embedding_units=5
     )
+    if getattr(LAYERS[layer], "square", False):
+        config.model.units = 5
     config.model.update(fields)
     return models.build(config, VOCABULARY)
 
@@ -95,3 +98,25 @@ def test_no_two_layers_draw_the_same_masks():
 def test_words_that_the_vocabulary_lacks_are_told(fields, message):
     with pytest.raises(ValueError, match=message):
         built("trellis", **fields)
+
+
+def test_dropout_between_layers_may_differ_from_that_of_the_inputs():
+    for layer in ("lstm", "irc_gru"):
+        config = configs.load("ptb", "small")
+        config.model.update(layer=layer, units=6, layers=3, output_units=5)
+        config.model.update(embedding_units=5, dropout=0.4)
+        stack = models.build(config, VOCABULARY).trellis.layers
+        assert [each.cell.dropout for each in stack] == [0.4, 0.4, 0.4]
+        config.model.layer_dropout = 0.25
+        stack = models.build(config, VOCABULARY).trellis.layers
+        assert [each.cell.dropout for each in stack] == [0.4, 0.25, 0.25]
+
+
+def test_the_rows_of_table_ii_are_the_published_sizes():
+    """What the equations give; two figures of the paper follow from no reading of them."""
+    for preset, published in ptb_recurrent.SIZES.items():
+        count = models.layer_parameters(configs.load("ptb", preset)) / 1e6
+        if preset in ("lstm", "ihc_lstm"):
+            assert abs(count - float(published[:-1])) > 1
+        else:
+            np.testing.assert_allclose(count, float(published[:-1]), atol=0.1)

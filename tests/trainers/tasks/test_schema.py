@@ -34,6 +34,13 @@ BELOW_ZERO = st.floats(max_value=0, exclude_max=True) | st.integers(max_value=-1
 NOT_FROM_ZERO = BELOW_ZERO | INFINITE | NO_NUMBER
 NOT_ABOVE_ZERO = st.sampled_from([0, 0.0, -0.0]) | NOT_FROM_ZERO
 NO_RATE = st.floats(min_value=1) | st.integers(min_value=1) | NOT_FROM_ZERO
+NO_RATE_NOR_NONE = (
+    st.floats(min_value=1)
+    | st.integers(min_value=1)
+    | BELOW_ZERO
+    | st.booleans()
+    | OTHERS
+)
 NO_SWITCH = st.none() | st.integers() | st.floats() | OTHERS
 NO_TEXT = st.none() | st.integers() | st.floats() | st.booleans() | st.just((1,))
 BAD_NUMBERS = (
@@ -68,6 +75,8 @@ BAD = {
     "model.head": NO_NAME,
     "model.units": NO_COUNT,
     "model.depth": NO_COUNT,
+    "model.layer_dropout": NO_RATE_NOR_NONE,
+    "model.variant": NO_NAME,
     "model.layers": NO_COUNT,
     "model.output_units": NO_COUNT_NOR_NONE,
     "model.embedding_units": NO_COUNT_NOR_NONE,

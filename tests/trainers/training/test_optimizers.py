@@ -156,3 +156,20 @@ def test_the_rate_falls_along_half_a_cosine_to_the_end_of_the_run(
         for variable, value in zip(variables, got[step], strict=True):
             np.testing.assert_allclose(variable.numpy(), value, rtol=1e-12)
     assert annealed.annealed(0.1) < 1e-17
+
+
+@pytest.mark.parametrize("lags", [False, True])
+def test_a_scaled_rate_lags_a_step_once_averages_go_on(lags):
+    """Torch's ASGD computes the rate of an averaged step at the end of the one before."""
+    optimizer = optimizers.SGD(0.1, averages=True, lags=lags)
+    variable = tf.Variable(0.0, dtype="float64")
+    optimizer.build([variable])
+    factors = [1.0, 2.0, 3.0, 5.0, 7.0, 11.0]
+    for step, factor in enumerate(factors):
+        if step == 2:
+            optimizer.start_averaging()
+        with optimizer.scaled_rate(tf.constant(factor, "float64")):
+            optimizer.apply([tf.constant(-1.0, "float64")])
+    used = [1.0, 2.0, 3.0, 3.0, 5.0, 7.0] if lags else factors
+    np.testing.assert_allclose(variable.numpy(), 0.1 * sum(used))
+    assert float(optimizer.annealed(optimizer.learning_rate)) == 0.1
