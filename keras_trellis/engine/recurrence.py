@@ -154,7 +154,8 @@ def _forward(
     keep: bool,
 ) -> tuple[tf.Tensor, State, Tensors, Tensors]:
     """Returns the outputs, the last state and, if kept, all states and products."""
-    steps, dtype = _steps(inputs), state[-1].dtype
+    steps = _steps(inputs)
+    dtype = state[-1].dtype
     widths = [units]
     if keep:
         widths += [each.shape[-1] for each in (*state, *recurrent.matrices)]
@@ -189,7 +190,8 @@ def _backward(
     by_last: State,
 ) -> Iterable[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
-    steps, dtype = _steps(kept.inputs), by_outputs.dtype
+    steps = _steps(kept.inputs)
+    dtype = by_outputs.dtype
     read = tf.nest.map_structure(_reader, kept)
     upstream = _reader(by_outputs)
     moving = [each.dtype.is_floating for each in kept.inputs]  # a mask is not
@@ -266,7 +268,9 @@ def _loop(steps: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
 
 def _steps(sequences: Sequence[tf.Tensor]) -> Number:
     known = sequences[0].shape[0]
-    return tf.shape(sequences[0])[0] if known is None else known
+    if known is None:
+        return tf.shape(sequences[0])[0]
+    return known
 
 
 def _array(steps: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:

@@ -188,9 +188,11 @@ class GatedCell(keras.layers.Layer):
             )
         weights = self.weights_of_call(None)
         reads = plain_reads(self.recurrent(weights))
-        state, before = tuple(states), None
+        state = tuple(states)
+        before = None
         if self.keeps_input:
-            before, state = state[0][None], state[1:]
+            before = state[0][None]
+            state = state[1:]
         now = self.project(weights, inputs[None], before)
         now = tuple(each[0] for each in now)
         output, state = self.step(reads, now, state)
@@ -250,7 +252,9 @@ class GatedCell(keras.layers.Layer):
     def bias_variable(self) -> Variables:
         """Returns the variable of the biases, if there are any."""
         channels = self.units * len(self.biases[self.variant])
-        return {"bias": ((channels,), BIAS)} if channels else {}
+        if channels:
+            return {"bias": ((channels,), BIAS)}
+        return {}
 
     def bias_of(self, weights: Weights, blocks: int) -> State:
         """Returns the biases of so many gate blocks, [blocks * units], or nothing."""

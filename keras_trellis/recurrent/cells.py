@@ -103,7 +103,9 @@ class IHCLSTMCell(ResidualCell):
     @property
     def step(self) -> Step:
         """One time step."""
-        return steps.ihc_lstm_projected if self.projected else steps.ihc_lstm
+        if self.projected:
+            return steps.ihc_lstm_projected
+        return steps.ihc_lstm
 
     def variables_for(self, inputs: int) -> Variables:
         """Returns W of gates and candidate, U_V, Gamma, W_G and b_G, biases."""
@@ -241,16 +243,22 @@ class IRCTLSTMCell(ElementwiseResidualCell):
     @property
     def state_names(self) -> tuple[str, ...]:
         """The released form reads the last input in the place of h."""
-        return ("h", "c") if self.variant == "paper" else ("x", "c")
+        if self.variant == "paper":
+            return ("h", "c")
+        return ("x", "c")
 
     @property
     def step(self) -> Step:
         """One time step."""
-        return steps.irc_t_lstm if self.variant == "paper" else steps.t_lstm
+        if self.variant == "paper":
+            return steps.irc_t_lstm
+        return steps.t_lstm
 
     def recurrent(self, weights: Weights) -> Recurrent:
         """Returns what the state meets; nothing in the released form."""
-        return Recurrent() if self.keeps_input else super().recurrent(weights)
+        if self.keeps_input:
+            return Recurrent()
+        return super().recurrent(weights)
 
     def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs and the candidate; released f, o and (1 - f) * a."""
@@ -295,7 +303,8 @@ class FastGRNNCell(GatedCell):
                 tf.sigmoid(weights["kappa_logit"]),
             )
         else:
-            beta, kappa = tf.ones([], kernel.dtype), tf.zeros([], kernel.dtype)
+            beta = tf.ones([], kernel.dtype)
+            kappa = tf.zeros([], kernel.dtype)
         return Recurrent((kernel,), (beta, kappa))
 
     def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:

@@ -133,7 +133,8 @@ def fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
     beta, kappa = reads.vectors
     read = reads.multiply(0, masked(hidden, reads.mask))
     keep, candidate = tf.split(blocks + read, 2, axis=-1)
-    keep, candidate = tf.sigmoid(keep), tf.tanh(candidate)
+    keep = tf.sigmoid(keep)
+    candidate = tf.tanh(candidate)
     hidden = keep * hidden + (beta * (1 - keep) + kappa) * candidate
     return hidden, (hidden,)
 
