@@ -58,7 +58,9 @@ def check_cache(cache: Any, expected: Any) -> None:
 def kept(sequences: tf.Tensor, discard: int) -> Number | None:
     """Returns how many of the last outputs are kept; None for all."""
     left_out = arguments.discard(discard, sequences.shape[1])
-    return time_steps(sequences) - left_out if left_out else None
+    if left_out:
+        return time_steps(sequences) - left_out
+    return None
 
 
 def dense(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:

@@ -41,7 +41,9 @@ def results(
         found += state
     if auxiliary is not None:
         found.append(auxiliary)
-    return tuple(found) if len(found) > 1 else outputs
+    if len(found) > 1:
+        return tuple(found)
+    return outputs
 
 
 def shapes(
@@ -64,7 +66,9 @@ def shapes(
         found += [(batch_size, units) for units in layer.state_units]
     if auxiliary:
         found.append((batch_size, auxiliary, *steps, layer.output_units))
-    return tuple(found) if len(found) > 1 else found[0]
+    if len(found) > 1:
+        return tuple(found)
+    return found[0]
 
 
 def mask(layer: Any, sequences: Any, received: Any) -> Any:

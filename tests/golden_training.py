@@ -59,6 +59,7 @@ def _recipe(arrays, config):
                 "window": config["window"],
                 "horizon": config["discarded"],
                 "history": config["history"],
+                "lengths": "equal",
             },
             "optimizer": {
                 "name": config["optimizer"].lower(),

@@ -14,6 +14,7 @@ from absl import flags
 from benchmarks.paper import export
 from trainers.cli import command, run_flags
 from trainers.tasks import registry, schema
+from trainers.tasks.names import flatten
 from trainers.tasks.task import LanguageTask
 
 FLAGS = flags.FLAGS
@@ -47,11 +48,16 @@ def _check_flags() -> None:
             f"--task must be a task of trainers.lm. Received: --task={FLAGS.task}"
         )
     schema.check(FLAGS.config)
-    if steps := FLAGS.config.training.steps:
-        raise ValueError(
-            "--config.training.steps must be 0: `run.py` counts passes over the text. "
-            f"Received: --config.training.steps={steps}"
-        )
+    for field, exported, reason in (
+        ("training.steps", 0, "`run.py` counts passes over the text"),
+        ("data.lengths", "equal", "all windows of a graph have one length"),
+        ("schedule.average_after", None, "`run.py` averages from a plateau on"),
+    ):
+        if (value := flatten(FLAGS.config)[field]) != exported:
+            raise ValueError(
+                f"--config.{field} must be {exported!r}: {reason}. "
+                f"Received: --config.{field}={value!r}"
+            )
     export.check_output(pathlib.Path(FLAGS.output))
 
 

@@ -29,7 +29,8 @@ def gate_of(layer: keras.layers.RNN) -> Gate:
         return IRCGRUGate()
     if isinstance(layer, recurrent.IRCLSTM):
         return IRCLSTMGate()
-    beta, kappa = 1.0, 0.0
+    beta = 1.0
+    kappa = 0.0
     if hasattr(layer.cell, "beta_logit"):
         beta = _scalar(layer, layer.cell.beta_logit)
     if hasattr(layer.cell, "kappa_logit"):
@@ -45,7 +46,8 @@ def blocks_of(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.ndarr
         The kernel [blocks, p, units], the recurrent kernel [blocks, units, units] and the
         biases [blocks, units].
     """
-    cell, units = layer.cell, layer.units
+    cell = layer.cell
+    units = layer.units
     kernel = _array(cell.kernel)
     read = _array(cell.recurrent_kernel)
     if isinstance(layer, RESIDUAL):

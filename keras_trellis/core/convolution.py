@@ -32,7 +32,9 @@ def time_steps(sequences: tf.Tensor) -> Number:
 
 def _size(sequences: tf.Tensor, axis: int) -> Number:
     known = sequences.shape[axis]
-    return tf.shape(sequences)[axis] if known is None else known
+    if known is None:
+        return tf.shape(sequences)[axis]
+    return known
 
 
 def zeros(sequences: tf.Tensor, steps: Number, channels: int) -> tf.Tensor:
@@ -58,7 +60,9 @@ def repeated(state: tf.Tensor, count: int) -> tf.Tensor:
 
 def masked(sequences: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     """Applies a dropout mask; None leaves the sequences as they are."""
-    return sequences if mask is None else sequences * mask
+    if mask is None:
+        return sequences
+    return sequences * mask
 
 
 def pad_left(context: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:

@@ -93,7 +93,9 @@ class IRCGRUGate(Gate):
     z is their 1 - i).
     """
 
-    name, blocks, states = "irc_gru", 3, 1
+    name = "irc_gru"
+    blocks = 3
+    states = 1
     forget_block = 0
 
     def __init__(
@@ -120,7 +122,9 @@ class IRCLSTMGate(Gate):
     equations 24 to 26.
     """
 
-    name, blocks, states = "irc_lstm", 4, 2
+    name = "irc_lstm"
+    blocks = 4
+    states = 2
     forget_block = 1
 
     def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
@@ -140,7 +144,9 @@ class FastGRNNGate(Gate):
     45 to 47). Its scalars are numbers: a gate has no variables.
     """
 
-    name, blocks, states = "fastgrnn", 2, 1
+    name = "fastgrnn"
+    blocks = 2
+    states = 1
     forget_block = 0
 
     def __init__(
@@ -151,7 +157,8 @@ class FastGRNNGate(Gate):
         kappa: float = 0.0,
     ) -> None:
         super().__init__(activation, recurrent_activation)
-        self.beta, self.kappa = float(beta), float(kappa)
+        self.beta = float(beta)
+        self.kappa = float(kappa)
 
     def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
         """Returns (h,)."""

@@ -252,4 +252,6 @@ def _assertion(holds: tf.Tensor, *data: Any) -> tf.Operation:
 
 
 def _text(shape: tf.TensorShape) -> str:
-    return "unknown" if shape.rank is None else str(tuple(shape))
+    if shape.rank is None:
+        return "unknown"
+    return str(tuple(shape))

@@ -37,14 +37,18 @@ def of_steps(sequences: Any, mask: Any = None) -> Any:
         return mask
     longest = sequences.bounding_shape(axis=1)
     present = tf.sequence_mask(sequences.row_lengths(), longest)
-    return present if mask is None else present & flat(mask)
+    if mask is None:
+        return present
+    return present & flat(mask)
 
 
 def flat(mask: Any) -> tf.Tensor:
     """Returns a mask [B, T], or [B, T, 1] as from some layers, as booleans [B, T]."""
     mask = tf.cast(mask, tf.bool)
     has_channel = mask.shape.rank == 3 and mask.shape[-1] == 1
-    return tf.squeeze(mask, -1) if has_channel else mask
+    if has_channel:
+        return tf.squeeze(mask, -1)
+    return mask
 
 
 class Packing(NamedTuple):

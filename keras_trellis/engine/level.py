@@ -53,7 +53,9 @@ class HiddenKernel(NamedTuple):
     @property
     def matrix(self) -> tf.Tensor:
         """The kernel in the compute dtype, [k * units, blocks * units]."""
-        return self.rounded[0] if self.rounded else rows(self.kernel)
+        if self.rounded:
+            return self.rounded[0]
+        return rows(self.kernel)
 
 
 def hidden_kernel(weights: Weights, training: bool) -> HiddenKernel:

@@ -18,7 +18,6 @@ from keras_trellis.core.convolution import rows
 from keras_trellis.engine.depth_loop import with_shape_of
 from keras_trellis.types import Number, State
 
-Multiply: TypeAlias = Callable[[int, tf.Tensor], tf.Tensor]
 Tensors: TypeAlias = list[tf.Tensor]
 
 
@@ -43,18 +42,33 @@ class Recurrent(NamedTuple):
         return None if batch_size is None else batch_size * self.places
 
 
-Step: TypeAlias = Callable[[Multiply, Recurrent, State, State], tuple[tf.Tensor, State]]
+class Reads(NamedTuple):
+    """What the state meets, as a step of a cell sees it.
+
+    Attributes:
+        multiply: (i, values) -> the product with matrix i. A step multiplies by each matrix
+            once, in their order.
+        vectors: see `Recurrent`.
+        mask: see `Recurrent`.
+    """
+
+    multiply: Callable[[int, tf.Tensor], tf.Tensor]
+    vectors: State
+    mask: tf.Tensor | None
+
+
+Step: TypeAlias = Callable[[Reads, State, State], tuple[tf.Tensor, State]]
 """One time step of a cell.
 
-It takes `multiply`, what the state meets, what was computed of this step before, and
-the state. It returns the output and the next state. `multiply(i, values)` is the
-product with `matrices[i]`. A step multiplies by each matrix once, in their order.
+It takes what the state meets, what was computed of this step before, and the state. It
+returns the output and the next state.
 """
 
 
-def multiply_by(matrices: State) -> Multiply:
-    """Returns the products of a step, plainly."""
-    return lambda index, values: tf.matmul(values, matrices[index])
+def plain_reads(recurrent: Recurrent) -> Reads:
+    """Returns what a step reads where nothing is kept for a gradient."""
+    matrices, vectors, mask, _ = recurrent
+    return Reads(lambda i, values: tf.matmul(values, matrices[i]), vectors, mask)
 
 
 def recur(
@@ -84,11 +98,7 @@ def recur(
         The outputs [T, B, units], and the state after the last step.
     """
     if not training and (unroll or inputs[0].shape[0] == 1):
-        multiply, outputs = multiply_by(recurrent.matrices), []
-        for now in zip(*map(tf.unstack, inputs), strict=True):
-            output, state = step(multiply, recurrent, now, state)
-            outputs.append(output)
-        return tf.stack(outputs), state
+        return _unrolled(step, plain_reads(recurrent), inputs, state)
     if not training:
         outputs, state, _, _ = _forward(
             step, recurrent, inputs, state, units, keep=False
@@ -113,6 +123,16 @@ def recur(
 
     outputs, *last = run(*tf.nest.flatten(structure))
     return outputs, tuple(last)
+
+
+def _unrolled(
+    step: Step, reads: Reads, inputs: State, state: State
+) -> tuple[tf.Tensor, State]:
+    outputs = []
+    for now in zip(*map(tf.unstack, inputs), strict=True):
+        output, state = step(reads, now, state)
+        outputs.append(output)
+    return tf.stack(outputs), state
 
 
 def _refuse_more(gradient: tf.Tensor | None) -> tf.Tensor | None:
@@ -141,7 +161,8 @@ def _forward(
     keep: bool,
 ) -> tuple[tf.Tensor, State, Tensors, Tensors]:
     """Returns the outputs, the last state and, if kept, all states and products."""
-    steps, dtype = _steps(inputs), state[-1].dtype
+    steps = _steps(inputs)
+    dtype = state[-1].dtype
     batch_size = inputs[0].shape[1]
     shapes = [[batch_size, units]]
     if keep:
@@ -160,7 +181,8 @@ def _forward(
             return product
 
         now = tuple(each.read(time) for each in read)
-        output, after = step(multiply, recurrent, now, state)
+        reads = Reads(multiply, recurrent.vectors, recurrent.mask)
+        output, after = step(reads, now, state)
         values = [output, *state, *products] if keep else [output]
         after = tuple(map(with_shape_of, after, state))
         return time + 1, after, _write(written, time, values)
@@ -178,7 +200,8 @@ def _backward(
     by_last: State,
 ) -> Iterable[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
-    steps, dtype = _steps(kept.inputs), by_outputs.dtype
+    steps = _steps(kept.inputs)
+    dtype = by_outputs.dtype
     read = tf.nest.map_structure(_reader, kept)
     upstream = _reader(by_outputs)
     moving = [each.dtype.is_floating for each in kept.inputs]  # a mask is not
@@ -206,8 +229,8 @@ def _backward(
         sources = (_chosen(at.inputs, moving), at.products, tuple(at.before), vectors)
         with tf.GradientTape() as tape:
             tape.watch(sources)
-            held = recurrent._replace(vectors=vectors)
-            output, after = step(multiply, held, at.inputs, tuple(at.before))
+            reads = Reads(multiply, vectors, recurrent.mask)
+            output, after = step(reads, at.inputs, tuple(at.before))
         by_inputs, by_products, by_state, by_these = tape.gradient(
             [output, *after],
             sources,
@@ -256,7 +279,9 @@ def _loop(steps: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
 
 def _steps(sequences: Sequence[tf.Tensor]) -> Number:
     known = sequences[0].shape[0]
-    return tf.shape(sequences[0])[0] if known is None else known
+    if known is None:
+        return tf.shape(sequences[0])[0]
+    return known
 
 
 def _array(steps: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:

@@ -143,7 +143,9 @@ def segments(
 def _reach(grid: Grid, steps: int | None) -> int:
     """Returns how far a grid reaches back; -1 for all steps where T is unknown."""
     whole = -1 if steps is None else steps - 1
-    return whole if grid.reach is None else grid.reach
+    if grid.reach is None:
+        return whole
+    return grid.reach
 
 
 def _needed(

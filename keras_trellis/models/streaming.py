@@ -144,7 +144,9 @@ class Streaming:
         # A draw is made even where the prompt, of unknown length, is as long as the result.
         text = tf.concat([ids, continuation], axis=1)[:, :max_length]
         text = tf.ensure_shape(text, [None, max_length])
-        return text[:, length:] if strip_prompt else text
+        if strip_prompt:
+            return text[:, length:]
+        return text
 
     def checked_tokens(
         self,

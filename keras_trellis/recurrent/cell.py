@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
-from keras_trellis.engine.recurrence import Recurrent, multiply_by
+from keras_trellis.engine.recurrence import Recurrent, plain_reads
 from keras_trellis.types import Number, State
 
 Weights: TypeAlias = Mapping[str, tf.Tensor]
+Before: TypeAlias = tf.Tensor | None
 Variables: TypeAlias = dict[str, tuple[tuple[int, ...], Any]]
 """The shape of each variable by its name, and its kind.
 
@@ -128,9 +129,7 @@ class GatedCell(keras.layers.Layer):
         """Returns what the state meets in a step."""
         raise NotImplementedError
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns what a step reads beside the state, for all steps at once.
 
         Args:
@@ -188,14 +187,15 @@ class GatedCell(keras.layers.Layer):
                 + ", ".join(f"{name}={getattr(self, name)}" for name in _RATES)
             )
         weights = self.weights_of_call(None)
-        recurrent = self.recurrent(weights)
-        state, before = tuple(states), None
+        reads = plain_reads(self.recurrent(weights))
+        state = tuple(states)
+        before = None
         if self.keeps_input:
-            before, state = state[0][None], state[1:]
+            before = state[0][None]
+            state = state[1:]
         now = self.project(weights, inputs[None], before)
         now = tuple(each[0] for each in now)
-        multiply = multiply_by(recurrent.matrices)
-        output, state = self.step(multiply, recurrent, now, state)
+        output, state = self.step(reads, now, state)
         return output, [inputs, *state] if self.keeps_input else list(state)
 
     def get_config(self) -> dict[str, Any]:
@@ -252,7 +252,9 @@ class GatedCell(keras.layers.Layer):
     def bias_variable(self) -> Variables:
         """Returns the variable of the biases, if there are any."""
         channels = self.units * len(self.biases[self.variant])
-        return {"bias": ((channels,), BIAS)} if channels else {}
+        if channels:
+            return {"bias": ((channels,), BIAS)}
+        return {}
 
     def bias_of(self, weights: Weights, blocks: int) -> State:
         """Returns the biases of so many gate blocks, [blocks * units], or nothing."""

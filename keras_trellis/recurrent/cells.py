@@ -18,10 +18,12 @@ from keras_trellis.recurrent.cell import (
     BIAS,
     KERNEL,
     RECURRENT,
+    Before,
     GatedCell,
     Variables,
     Weights,
 )
+from keras_trellis.types import State
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 _ALPHA = keras.initializers.Constant(2.0)  # of the released code: alpha = 0.88
@@ -52,9 +54,7 @@ class ResidualCell(GatedCell):
         gates, _ = self._kernels(weights)
         return Recurrent((memory, gates), self.bias_of(weights, self.gates))
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs and the candidate."""
         _, candidate = self._kernels(weights)
         return inputs, multiply(inputs, candidate)
@@ -103,7 +103,9 @@ class IHCLSTMCell(ResidualCell):
     @property
     def step(self) -> Step:
         """One time step."""
-        return steps.ihc_lstm_projected if self.projected else steps.ihc_lstm
+        if self.projected:
+            return steps.ihc_lstm_projected
+        return steps.ihc_lstm
 
     def variables_for(self, inputs: int) -> Variables:
         """Returns W of gates and candidate, U_V, Gamma, W_G and b_G, biases."""
@@ -126,9 +128,7 @@ class IHCLSTMCell(ResidualCell):
         gates, _ = self._kernels(weights)
         return Recurrent((*read, gates), self.bias_of(weights, self.gates))
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs, the candidate, and W_G x + b_G in the paper's form."""
         now = super().project(weights, inputs, before)
         if self.variant != "paper":
@@ -163,9 +163,7 @@ class SRUCell(GatedCell):
         """Returns omega."""
         return Recurrent(vectors=(weights["recurrent_kernel"],))
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs, the gate blocks and the candidate."""
         (bias,) = self.bias_of(weights, 3)
         blocks = multiply(inputs, weights["kernel"]) + bias
@@ -203,9 +201,7 @@ class IRCSRUCell(ElementwiseResidualCell):
     step = staticmethod(steps.irc_sru)
 
 
-def _strongly_typed(
-    keep: tf.Tensor, read: tf.Tensor, candidate: tf.Tensor
-) -> tuple[tf.Tensor, ...]:
+def _strongly_typed(keep: tf.Tensor, read: tf.Tensor, candidate: tf.Tensor) -> State:
     """Returns f, o and (1 - f) * a, which a strongly typed step reads."""
     keep = tf.sigmoid(keep)
     return keep, tf.sigmoid(read), (1 - keep) * candidate
@@ -232,9 +228,7 @@ class TLSTMCell(GatedCell):
         """Returns nothing: no weight meets c."""
         return Recurrent()
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns f, o and (1 - f) * a."""
         both = tf.concat([inputs, before], axis=-1)
         kernel = tf.concat([weights["kernel"], weights["recurrent_kernel"]], axis=0)
@@ -249,20 +243,24 @@ class IRCTLSTMCell(ElementwiseResidualCell):
     @property
     def state_names(self) -> tuple[str, ...]:
         """The released form reads the last input in the place of h."""
-        return ("h", "c") if self.variant == "paper" else ("x", "c")
+        if self.variant == "paper":
+            return ("h", "c")
+        return ("x", "c")
 
     @property
     def step(self) -> Step:
         """One time step."""
-        return steps.irc_t_lstm if self.variant == "paper" else steps.t_lstm
+        if self.variant == "paper":
+            return steps.irc_t_lstm
+        return steps.t_lstm
 
     def recurrent(self, weights: Weights) -> Recurrent:
         """Returns what the state meets; nothing in the released form."""
-        return Recurrent() if self.keeps_input else super().recurrent(weights)
+        if self.keeps_input:
+            return Recurrent()
+        return super().recurrent(weights)
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs and the candidate; released f, o and (1 - f) * a."""
         inputs, candidate = super().project(weights, inputs, before)
         if not self.keeps_input:
@@ -305,12 +303,11 @@ class FastGRNNCell(GatedCell):
                 tf.sigmoid(weights["kappa_logit"]),
             )
         else:
-            beta, kappa = tf.ones([], kernel.dtype), tf.zeros([], kernel.dtype)
+            beta = tf.ones([], kernel.dtype)
+            kappa = tf.zeros([], kernel.dtype)
         return Recurrent((kernel,), (beta, kappa))
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the blocks of f and the candidate."""
         return (multiply(inputs, weights["kernel"]) + weights["bias"],)
 

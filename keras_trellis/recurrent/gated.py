@@ -146,13 +146,15 @@ class GatedRNN(keras.layers.RNN):
         training: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Returns the last output, all outputs and the last states: a hook of Keras."""
-        cell, state = self.cell, list(initial_state)
+        cell = self.cell
+        state = list(initial_state)
         seed = cell.seed_of_call(training)
         sequences, valid = self._ready(sequences, mask, seed)
         shape = tf.shape(state[0])
         rate = cell.recurrent_dropout
         state_mask = stream_mask(seed, "states", rate, shape, sequences.dtype)
-        before, kept = None, []
+        before = None
+        kept = []
         if cell.keeps_input:
             filled = _last_inputs(sequences, valid, state[0])
             before = tf.concat([state.pop(0)[:, None], filled[:, :-1]], axis=1)
@@ -228,7 +230,9 @@ def check_state(shapes: Any, sizes: list[int]) -> None:
 
 def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:
     """Returns a mask [B, C] for sequences [B, T, C]."""
-    return None if mask is None else tf.expand_dims(mask, 1)
+    if mask is None:
+        return None
+    return tf.expand_dims(mask, 1)
 
 
 def swapped(sequences: tf.Tensor) -> tf.Tensor:

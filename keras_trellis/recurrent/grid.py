@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core.convolution import masked
-from keras_trellis.engine.recurrence import Multiply, Recurrent
+from keras_trellis.engine.recurrence import Reads
 from keras_trellis.types import State
 
 EPSILON = 1e-5
@@ -103,20 +103,16 @@ class Grid(NamedTuple):
         return last
 
 
-def rnn(
-    grid: Grid, multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> tuple[tf.Tensor, State]:
+def rnn(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor, State]:
     """Tensorized RNN, (5) to (7): H = tanh(W_h * H^cat + b_h).
 
     H^cat is the last H with W_x x + b_x at the corner before it, and * a convolution.
     """
-    hidden = grid.fold(tf.tanh(_convolved(grid, multiply, recurrent, now, state)))
+    hidden = grid.fold(tf.tanh(_convolved(grid, reads, now, state)))
     return grid.last(hidden), (hidden,)
 
 
-def lstm(
-    grid: Grid, multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> tuple[tf.Tensor, State]:
+def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor, State]:
     """Tensorized LSTM: C = G * I + conv(C') * F;  H = tanh(C) * O.
 
     G, I, F, O and the kernels Q of conv are blocks of W_h * H^cat + b_h, see `rnn`. The
@@ -125,7 +121,7 @@ def lstm(
     """
     _, cell = state
     channels = cell.shape[-1] // grid.places
-    blocks = _convolved(grid, multiply, recurrent, now, state)
+    blocks = _convolved(grid, reads, now, state)
     sizes = [channels, 3 * channels, -1]
     candidate, gates, kernels = tf.split(blocks, sizes, axis=-1)
     write, keep, read = tf.split(tf.sigmoid(gates), 3, axis=-1)
@@ -134,19 +130,19 @@ def lstm(
     else:
         carried = tf.reshape(cell, [-1, channels])
     after = tf.tanh(candidate) * write + carried * keep
-    _, *scale = recurrent.vectors
+    _, *scale = reads.vectors
     shown = _normalized(grid, after, *scale) if scale else after
     hidden = grid.fold(tf.tanh(shown) * read)
     return grid.last(hidden), (hidden, grid.fold(after))
 
 
-def _convolved(
-    grid: Grid, multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> tf.Tensor:
+def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> tf.Tensor:
     """Returns W_h * H^cat + b_h, [B * places, blocks]."""
-    (inputs,), (bias, *_) = now, recurrent.vectors
-    hidden = masked(state[0], recurrent.mask)
-    return multiply(0, grid.read(grid.joined(inputs, hidden))) + bias
+    (inputs,) = now
+    bias, *_ = reads.vectors
+    hidden = masked(state[0], reads.mask)
+    around = grid.read(grid.joined(inputs, hidden))
+    return reads.multiply(0, around) + bias
 
 
 def _memory(grid: Grid, cell: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:

@@ -5,8 +5,8 @@ Simplifying Gated Recurrent Neural Networks"); their numbers stand in brackets. 
 the input [B, p], `h'` and `c'` are the states of the step before, [B, n]. `*` is
 element-wise, sig is the logistic function.
 
-A step takes what `engine.recurrence.Step` says: the product with a matrix, what the
-state meets, what was computed for all steps at once, and the state.
+A step takes what `engine.recurrence.Step` says: what the state meets, what was computed for
+all steps at once, and the state.
 """
 
 from __future__ import annotations
@@ -14,43 +14,37 @@ from __future__ import annotations
 import tensorflow as tf
 
 from keras_trellis.core.convolution import masked
-from keras_trellis.engine.recurrence import Multiply, Recurrent, Step
+from keras_trellis.engine.recurrence import Reads, Step
 from keras_trellis.types import State
 
 Stepped = tuple[tf.Tensor, State]
 
 
-def irc_gru(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def irc_gru(reads: Reads, now: State, state: State) -> Stepped:
     """IRC-GRU, (14) to (17): z, r = sig(W v);  h = z * h' + (1 - z) * (r * a).
 
     v = x + alpha * (U_V h'), a = W_A x. The paper writes i = 1 - z.
     """
     inputs, candidate = now
     (hidden,) = state
-    corrected = _corrected(multiply, recurrent, inputs, hidden)
-    keep, reset = _gates(multiply(1, corrected), recurrent.vectors, 2)
+    corrected = _corrected(reads, inputs, hidden)
+    keep, reset = _gates(reads.multiply(1, corrected), reads.vectors, 2)
     hidden = _mixed(keep, hidden, reset * candidate)
     return hidden, (hidden,)
 
 
-def irc_lstm(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def irc_lstm(reads: Reads, now: State, state: State) -> Stepped:
     """IRC-LSTM, (22) to (26): c = f * c' + i * a;  h = o * tanh(c).
 
     f, i, o = sig(W v), v = x + alpha * (U_V h'), a = W_A x.
     """
     inputs, candidate = now
     hidden, cell = state
-    corrected = _corrected(multiply, recurrent, inputs, hidden)
-    return _lstm(multiply(1, corrected), recurrent.vectors, candidate, cell)
+    corrected = _corrected(reads, inputs, hidden)
+    return _lstm(reads.multiply(1, corrected), reads.vectors, candidate, cell)
 
 
-def ihc_lstm(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def ihc_lstm(reads: Reads, now: State, state: State) -> Stepped:
     """IHC-LSTM, (52) and (53): v = (1 - g) * x + g * (U_V h').
 
     g = sig(W_G x + Gamma h' + b_G). The rest is the IRC-LSTM. The released form has no
@@ -58,58 +52,52 @@ def ihc_lstm(
     """
     inputs, candidate, *highway = now
     hidden, cell = state
-    both = multiply(0, masked(hidden, recurrent.mask))
+    both = reads.multiply(0, masked(hidden, reads.mask))
     memory, opening = tf.split(both, 2, axis=-1)
     mixed = _highway(inputs, memory, opening, highway)
-    return _lstm(multiply(1, mixed), recurrent.vectors, candidate, cell)
+    return _lstm(reads.multiply(1, mixed), reads.vectors, candidate, cell)
 
 
-def ihc_lstm_projected(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def ihc_lstm_projected(reads: Reads, now: State, state: State) -> Stepped:
     """IHC-LSTM whose Gamma reads U_V h': g = sig(W_G x + Gamma U_V h' + b_G)."""
     inputs, candidate, *highway = now
     hidden, cell = state
-    memory = multiply(0, masked(hidden, recurrent.mask))
-    mixed = _highway(inputs, memory, multiply(1, memory), highway)
-    return _lstm(multiply(2, mixed), recurrent.vectors, candidate, cell)
+    memory = reads.multiply(0, masked(hidden, reads.mask))
+    mixed = _highway(inputs, memory, reads.multiply(1, memory), highway)
+    return _lstm(reads.multiply(2, mixed), reads.vectors, candidate, cell)
 
 
-def sru(multiply: Multiply, recurrent: Recurrent, now: State, state: State) -> Stepped:
+def sru(reads: Reads, now: State, state: State) -> Stepped:
     """SRU, (27) to (30): f, q = sig(W x + omega * c' + b);  c = f * c' + (1 - f) * a.
 
     h = q * c + (1 - q) * x, a = W_A x.
     """
     inputs, gates, candidate = now
     (cell,) = state
-    (omega,) = recurrent.vectors
-    read = masked(cell, recurrent.mask)
+    (omega,) = reads.vectors
+    read = masked(cell, reads.mask)
     gates = gates + omega * tf.concat([read, read], axis=-1)
     keep, highway = _gates(gates, (), 2)
     cell = _mixed(keep, cell, candidate)
     return _mixed(highway, cell, inputs), (cell,)
 
 
-def irc_sru(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def irc_sru(reads: Reads, now: State, state: State) -> Stepped:
     """IRC-SRU, (31) to (35): f, q = sig(W v), v = x + alpha * (omega_V * h').
 
     c and h are those of the SRU.
     """
     inputs, candidate = now
     hidden, cell = state
-    weight, *bias = recurrent.vectors
-    corrected = inputs + weight * masked(hidden, recurrent.mask)
-    keep, highway = _gates(multiply(0, corrected), bias, 2)
+    weight, *bias = reads.vectors
+    corrected = inputs + weight * masked(hidden, reads.mask)
+    keep, highway = _gates(reads.multiply(0, corrected), bias, 2)
     cell = _mixed(keep, cell, candidate)
     hidden = _mixed(highway, cell, inputs)
     return hidden, (hidden, cell)
 
 
-def t_lstm(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def t_lstm(reads: Reads, now: State, state: State) -> Stepped:
     """T-LSTM, (36) to (39): c = f * c' + (1 - f) * a;  h = o * c.
 
     No gate reads a state. So f, o and (1 - f) * a are there for all steps before.
@@ -120,52 +108,47 @@ def t_lstm(
     return read * cell, (cell,)
 
 
-def irc_t_lstm(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def irc_t_lstm(reads: Reads, now: State, state: State) -> Stepped:
     """IRC-T-LSTM, (40) to (44): f, o = sig(W v), v = x + alpha * (omega_V * h').
 
     c and h are those of the T-LSTM.
     """
     inputs, candidate = now
     hidden, cell = state
-    (weight,) = recurrent.vectors
-    corrected = inputs + weight * masked(hidden, recurrent.mask)
-    keep, read = _gates(multiply(0, corrected), (), 2)
+    (weight,) = reads.vectors
+    corrected = inputs + weight * masked(hidden, reads.mask)
+    keep, read = _gates(reads.multiply(0, corrected), (), 2)
     cell = _mixed(keep, cell, candidate)
     hidden = read * cell
     return hidden, (hidden, cell)
 
 
-def fast_grnn(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
     """FastGRNN, (45) to (47): h = f * h' + (beta (1 - f) + kappa) * a.
 
     f = sig(W_F x + U_F h' + b_F), a = tanh(W_A x + U_A h' + b_A).
     """
     (blocks,) = now
     (hidden,) = state
-    beta, kappa = recurrent.vectors
-    read = multiply(0, masked(hidden, recurrent.mask))
+    beta, kappa = reads.vectors
+    read = reads.multiply(0, masked(hidden, reads.mask))
     keep, candidate = tf.split(blocks + read, 2, axis=-1)
-    keep, candidate = tf.sigmoid(keep), tf.tanh(candidate)
+    keep = tf.sigmoid(keep)
+    candidate = tf.tanh(candidate)
     hidden = keep * hidden + (beta * (1 - keep) + kappa) * candidate
     return hidden, (hidden,)
 
 
-def irc_fast_grnn(
-    multiply: Multiply, recurrent: Recurrent, now: State, state: State
-) -> Stepped:
+def irc_fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
     """IRC-FastGRNN, (48) to (51): h = f * h' + beta (1 - f) * a.
 
     f = sig(W_F v), v = x + alpha * (U_V h'), a = W_A x.
     """
     inputs, candidate = now
     (hidden,) = state
-    beta, *bias = recurrent.vectors
-    corrected = _corrected(multiply, recurrent, inputs, hidden)
-    (keep,) = _gates(multiply(1, corrected), bias, 1)
+    beta, *bias = reads.vectors
+    corrected = _corrected(reads, inputs, hidden)
+    (keep,) = _gates(reads.multiply(1, corrected), bias, 1)
     hidden = keep * hidden + beta * (1 - keep) * candidate
     return hidden, (hidden,)
 
@@ -178,11 +161,9 @@ def skipping(step: Step) -> Step:
     repeats.
     """
 
-    def skip(
-        multiply: Multiply, recurrent: Recurrent, now: State, state: State
-    ) -> Stepped:
+    def skip(reads: Reads, now: State, state: State) -> Stepped:
         valid = now[-1]
-        output, after = step(multiply, recurrent, now[:-1], state[1:])
+        output, after = step(reads, now[:-1], state[1:])
         new = (output, *after)
         kept = [tf.where(valid, *each) for each in zip(new, state, strict=True)]
         return kept[0], tuple(kept)
@@ -190,11 +171,9 @@ def skipping(step: Step) -> Step:
     return skip
 
 
-def _corrected(
-    multiply: Multiply, recurrent: Recurrent, inputs: tf.Tensor, hidden: tf.Tensor
-) -> tf.Tensor:
+def _corrected(reads: Reads, inputs: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
     """Returns v = x + alpha * (U_V h'); the matrix holds alpha already."""
-    return inputs + multiply(0, masked(hidden, recurrent.mask))
+    return inputs + reads.multiply(0, masked(hidden, reads.mask))
 
 
 def _highway(

@@ -18,6 +18,7 @@ from keras_trellis.recurrent.cell import (
     BIAS,
     KERNEL,
     RECURRENT,
+    Before,
     GatedCell,
     Variables,
     Weights,
@@ -153,9 +154,7 @@ class TensorizedLSTMCell(GatedCell):
                 vectors.append(tf.reshape(weights[name], [-1, self.units]))
         return Recurrent((matrix,), tuple(vectors), places=self.grid.places)
 
-    def project(
-        self, weights: Weights, inputs: tf.Tensor, before: tf.Tensor | None
-    ) -> tuple[tf.Tensor, ...]:
+    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns W_x x + b_x, what is put before the first place."""
         return (multiply(inputs, weights["kernel"]) + weights["input_bias"],)
 

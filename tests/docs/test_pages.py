@@ -6,7 +6,7 @@ import keras
 import pytest
 
 import keras_trellis
-from keras_trellis import convert, heads
+from keras_trellis import convert, heads, recurrent
 from tests import ROOT
 
 DOCS = ROOT / "docs"
@@ -59,12 +59,17 @@ def test_a_program_keeps_its_lines():
 
 @pytest.mark.parametrize(
     ("page", "module"),
-    [("keras_trellis.md", keras_trellis), ("heads.md", heads), ("convert.md", convert)],
+    [
+        ("keras_trellis.md", keras_trellis),
+        ("heads.md", heads),
+        ("convert.md", convert),
+        ("recurrent.md", recurrent),
+    ],
 )
 def test_the_reference_has_every_public_name(page, module):
     entries = re.findall(
         r"^::: (\S+)$", (DOCS / "reference" / page).read_text(), re.MULTILINE
     )
     names = {entry.rpartition(".")[2] for entry in entries}
-    with_pages = {"convert", "heads"} if module is keras_trellis else set()
+    with_pages = {"convert", "heads", "recurrent"} if module is keras_trellis else set()
     assert set(module.__all__) - with_pages <= names

@@ -20,7 +20,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM, export, heads
+from keras_trellis import (
+    TrellisClassifier,
+    TrellisLayer,
+    TrellisLM,
+    export,
+    heads,
+    recurrent,
+)
 
 WORDS = [*"abcdefghij", "<unk>", "<eos>"]
 CHARACTERS = [*"abcd é", "日", "<eos>"]  # without <unk>
@@ -92,6 +99,7 @@ def _adaptive() -> TrellisLM:
 def _recurrent() -> TrellisLM:
     keras.utils.set_random_seed(7)
     layers = [keras.layers.LSTM(5), keras.layers.GRU(4)]
+    layers += [recurrent.TLSTM(4), recurrent.IRCGRU(4)]
     return _language_model(len(WORDS), layers)
 
 
