@@ -6,6 +6,7 @@ a square of P x P, of M channels each. It is carried as [B, places * M].
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -22,12 +23,14 @@ class Grid(NamedTuple):
     """The places of a state, and the kernel that goes over them.
 
     Attributes:
+        channels: M, the number of channels of a place.
         size: P, the number of places along each axis.
         axes: how many axes there are.
         kernel_size: K, along each axis. A place reads K // 2 places before it, itself,
             and (K - 1) // 2 places after it.
     """
 
+    channels: int
     size: int
     axes: int
     kernel_size: int
@@ -43,44 +46,56 @@ class Grid(NamedTuple):
         return self.kernel_size**self.axes
 
     @property
-    def reach(self) -> tuple[int, int]:
-        """How far a place reads, to places before it and after it."""
-        return self.kernel_size // 2, (self.kernel_size - 1) // 2
+    def before(self) -> int:
+        """How many places before it a place reads, along each axis."""
+        return self.kernel_size // 2
+
+    @property
+    def after(self) -> int:
+        """How many places after it a place reads, along each axis."""
+        return self.kernel_size - 1 - self.before
 
     @property
     def depth(self) -> int:
         """L: the number of steps from an input to the last place."""
-        return -(-self.size // self.reach[0])
+        return math.ceil(self.size / self.before)
 
     def unfold(self, state: tf.Tensor) -> tf.Tensor:
         """Returns a state [B, places * M] as [B, P, ..., M]."""
-        channels = state.shape[-1] // self.places
-        return tf.reshape(state, [-1, *[self.size] * self.axes, channels])
+        shape = [self.size] * self.axes
+        return tf.reshape(state, [-1, *shape, self.channels])
 
     def fold(self, values: tf.Tensor) -> tf.Tensor:
         """Returns [B * places, M] as [B, places * M]."""
-        return tf.reshape(values, [-1, self.places * values.shape[-1]])
+        return tf.reshape(values, [-1, self.places * self.channels])
 
     def joined(self, inputs: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
         """Returns the hidden state with the inputs [B, M] at the corner before it.
 
         The rest of what surrounds it is zero.
         """
-        before, after = self.reach
-        around = [[before, after]] * self.axes
-        corner = [[before - 1, self.size + after]] * self.axes
-        inputs = tf.reshape(inputs, [-1, *[1] * self.axes, inputs.shape[-1]])
-        hidden = tf.pad(self.unfold(hidden), [[0, 0], *around, [0, 0]])
-        return hidden + tf.pad(inputs, [[0, 0], *corner, [0, 0]])
+        around = [self.before, self.after]
+        corner = [self.before - 1, self.size + self.after]
+        ones = [1] * self.axes
+        inputs = tf.reshape(inputs, [-1, *ones, self.channels])
+        hidden = self.unfold(hidden)
+        return self._padded(hidden, around) + self._padded(inputs, corner)
+
+    def _padded(self, values: tf.Tensor, width: list[int]) -> tf.Tensor:
+        along = [width] * self.axes
+        return tf.pad(values, [[0, 0], *along, [0, 0]])
 
     def with_edges(self, cell: tf.Tensor) -> tf.Tensor:
         """Returns the memory cells surrounded by copies of those at the edge."""
-        before, after = self.reach
         cell = self.unfold(cell)
+        inner = self.size - 1
         for axis in range(1, 1 + self.axes):
-            first, _ = tf.split(cell, [1, self.size - 1], axis=axis)
-            _, last = tf.split(cell, [self.size - 1, 1], axis=axis)
-            cell = tf.concat([first] * before + [cell] + [last] * after, axis=axis)
+            first, _ = tf.split(cell, [1, inner], axis)
+            _, last = tf.split(cell, [inner, 1], axis)
+            parts = [first] * self.before
+            parts.append(cell)
+            parts += [last] * self.after
+            cell = tf.concat(parts, axis)
         return cell
 
     def read(self, surrounded: tf.Tensor) -> tf.Tensor:
@@ -89,17 +104,16 @@ class Grid(NamedTuple):
         for axis in range(self.axes, 0, -1):
             pieces = []
             for tap in range(self.kernel_size):
-                sizes = [tap, self.size, self.kernel_size - 1 - tap]
+                rest = self.kernel_size - 1 - tap
                 # Its gradient is a concatenation: faster than that of an index.
-                _, piece, _ = tf.split(surrounded, sizes, axis=axis)
+                _, piece, _ = tf.split(surrounded, [tap, self.size, rest], axis)
                 pieces.append(piece)
             surrounded = tf.concat(pieces, axis=-1)
-        return tf.reshape(surrounded, [-1, surrounded.shape[-1]])
+        return tf.reshape(surrounded, [-1, self.taps * self.channels])
 
     def last(self, state: tf.Tensor) -> tf.Tensor:
         """Returns the last place of a state, [B, M]."""
-        channels = state.shape[-1] // self.places
-        _, last = tf.split(state, [-1, channels], axis=-1)
+        _, last = tf.split(state, [-1, self.channels], axis=-1)
         return last
 
 
@@ -108,7 +122,8 @@ def rnn(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor, 
 
     H^cat is the last H with W_x x + b_x at the corner before it, and * a convolution.
     """
-    hidden = grid.fold(tf.tanh(_convolved(grid, reads, now, state)))
+    blocks = _convolved(grid, reads, now, state)
+    hidden = grid.fold(tf.tanh(blocks))
     return grid.last(hidden), (hidden,)
 
 
@@ -120,20 +135,22 @@ def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor,
     channel normalisation H = tanh(normalised C) * O.
     """
     _, cell = state
-    channels = cell.shape[-1] // grid.places
+    channels = grid.channels
     blocks = _convolved(grid, reads, now, state)
-    sizes = [channels, 3 * channels, -1]
-    candidate, gates, kernels = tf.split(blocks, sizes, axis=-1)
+    candidate, gates, kernels = tf.split(blocks, [channels, 3 * channels, -1], axis=-1)
     write, keep, read = tf.split(tf.sigmoid(gates), 3, axis=-1)
     if kernels.shape[-1]:
         carried = _memory(grid, cell, tf.nn.softmax(kernels))
     else:
         carried = tf.reshape(cell, [-1, channels])
-    after = tf.tanh(candidate) * write + carried * keep
+    written = tf.tanh(candidate) * write
+    cell = written + carried * keep
+    shown = cell
     _, *scale = reads.vectors
-    shown = _normalized(grid, after, *scale) if scale else after
+    if scale:
+        shown = _normalized(cell, *scale)
     hidden = grid.fold(tf.tanh(shown) * read)
-    return grid.last(hidden), (hidden, grid.fold(after))
+    return grid.last(hidden), (hidden, grid.fold(cell))
 
 
 def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> tf.Tensor:
@@ -141,25 +158,26 @@ def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> tf.Tensor:
     (inputs,) = now
     bias, *_ = reads.vectors
     hidden = masked(state[0], reads.mask)
-    around = grid.read(grid.joined(inputs, hidden))
-    return reads.multiply(0, around) + bias
+    around = grid.joined(inputs, hidden)
+    return reads.multiply(0, grid.read(around)) + bias
 
 
 def _memory(grid: Grid, cell: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
     """Returns for each place its kernel over the cells that it reads, [B * places, M]."""
-    read = grid.read(grid.with_edges(cell))
-    read = tf.reshape(read, [-1, grid.taps, read.shape[-1] // grid.taps])
-    return tf.squeeze(tf.matmul(kernels[:, None], read), 1)
+    around = grid.with_edges(cell)
+    read = tf.reshape(grid.read(around), [-1, grid.taps, grid.channels])
+    kernels = tf.expand_dims(kernels, 1)
+    return tf.squeeze(tf.matmul(kernels, read), 1)
 
 
-def _normalized(
-    grid: Grid, cell: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
-) -> tf.Tensor:
+def _normalized(cell: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     """Returns the cells of each place, of mean 0 and variance 1, times gamma, plus beta."""
-    # Half precision has no room for squares.
-    wide = tf.cast(cell, tf.float32) if cell.dtype.size < 4 else cell
-    wide -= tf.reduce_mean(wide, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
-    wide /= tf.sqrt(variance + EPSILON)
-    values = tf.reshape(tf.cast(wide, cell.dtype), [-1, *gamma.shape])
-    return tf.reshape(values * gamma + beta, [-1, cell.shape[-1]])
+    dtype = cell.dtype
+    if dtype.size < 4:  # half precision has no room for squares
+        cell = tf.cast(cell, tf.float32)
+    cell -= tf.reduce_mean(cell, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(cell), -1, keepdims=True)
+    cell = tf.cast(cell / tf.sqrt(variance + EPSILON), dtype)
+    places, channels = gamma.shape
+    values = tf.reshape(cell, [-1, places, channels])
+    return tf.reshape(values * gamma + beta, [-1, channels])

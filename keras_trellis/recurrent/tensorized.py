@@ -89,7 +89,7 @@ class TensorizedLSTMCell(GatedCell):
         self.forget_bias = arguments.finite("forget_bias", forget_bias)
         self._check()
         self.state_names, step = _STEPS[cell]
-        self.grid = grid.Grid(self.size, rank - 1, self.kernel_size)
+        self.grid = grid.Grid(self.units, self.size, rank - 1, self.kernel_size)
         self.step = functools.partial(step, self.grid)
 
     def _check(self) -> None:
