@@ -28,6 +28,7 @@ ORDER = (
     (
         "trainers/language/",
         "trainers/sequences/",
+        "trainers/drawing/",
         "trainers/authors/",
         "trainers/serving/",
     ),
