@@ -29,6 +29,7 @@ ORDER = (
         "trainers/language/",
         "trainers/sequences/",
         "trainers/drawing/",
+        "trainers/learned_optimizers/",
         "trainers/authors/",
         "trainers/serving/",
     ),
