@@ -88,14 +88,16 @@ def _draw_step(axes: Any, drawing: Drawing, number: int, step: int) -> None:
     """Draws one image after a step, with the frames of that step."""
     axes.clear()
     axes.set_axis_off()
-    axes.imshow(np.squeeze(drawing.canvases[number, step]), "gray", vmin=0, vmax=1)
+    canvas = np.squeeze(drawing.canvases[number, step])
+    axes.imshow(canvas, "gray", vmin=0, vmax=1)
+    ends = np.array(canvas.shape[1::-1]) - 0.5  # matplotlib counts pixels from 0
     for places, colour in ((drawing.read, _READ), (drawing.written, _WRITTEN)):
         if places is not None:
-            x, y, side, deviation = np.asarray(places[number, step])
-            half = side / 2 + deviation
-            corner = (x - 1 - half, y - 1 - half)  # matplotlib counts pixels from 0
+            *centre, side, deviation = np.asarray(places[number, step])
+            reach = np.array([[-1.0], [1.0]]) * (side / 2 + deviation)
+            corner, opposite = np.clip(np.array(centre) - 1 + reach, -0.5, ends)
             frame = patches.Rectangle(
-                corner, 2 * half, 2 * half, fill=False, edgecolor=colour
+                corner, *(opposite - corner), fill=False, edgecolor=colour
             )
             axes.add_patch(frame)
 
