@@ -13,6 +13,7 @@ EXTRAS = {
         "matplotlib",
         "ml_collections",
         "protobuf",
+        "scipy",
         "tensorboard",
         "tensorflow-datasets",
         "tqdm",

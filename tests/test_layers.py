@@ -28,6 +28,8 @@ ORDER = (
     (
         "trainers/language/",
         "trainers/sequences/",
+        "trainers/drawing/",
+        "trainers/learned_optimizers/",
         "trainers/authors/",
         "trainers/serving/",
     ),

@@ -77,6 +77,11 @@ def _evaluate() -> None:
     if isinstance(registry.get(config.task), LanguageTask):
         language_model(path)
         return
+    program = registry.get(config.task).program
+    if config.task not in registry.TASKS:
+        raise ValueError(
+            f"{path} has a run of {config.task}, which python -m {program} --mode=evaluate scores"
+        )
     for name in OF_LANGUAGE:
         if FLAGS[name].present:
             raise ValueError(

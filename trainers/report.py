@@ -171,7 +171,7 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     rows = [_run_cells(run) for run in runs]
     for each in task.published:
         numbers = [
-            f"{each.parameters / 1e6:g}M",
+            _UNKNOWN if each.parameters is None else f"{each.parameters / 1e6:g}M",
             _UNKNOWN,
             task.measure.text(each.value),
         ]

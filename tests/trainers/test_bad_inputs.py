@@ -16,6 +16,7 @@ from absl.testing import flagsaver
 from tests.trainers.bad_inputs import (
     comparisons,
     config,
+    drawings,
     folders,
     images,
     names,
@@ -39,6 +40,7 @@ TABLES = (
     serving,
     studies,
     comparisons,
+    drawings,
 )
 ROWS = [
     pytest.param(row, id=f"{table.__name__.rpartition('.')[2]}-{number}-{row.command}")
@@ -48,7 +50,7 @@ ROWS = [
 SECONDS = 20  # a row that waits for a pipe would wait for ever
 COMMANDS = (
     *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
-    *("report", "parameters", "client", "demo", "tune", "compare"),
+    *("report", "parameters", "client", "demo", "tune", "compare", "draw"),
 )
 MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}
 MAINS = {

@@ -11,7 +11,7 @@ from trainers.cli import command, config_flags, run_flags
 from trainers.data import files
 from trainers.tasks import names, registry, schema
 from trainers.training import runs
-from trainers.training.loop import NonFiniteLossError
+from trainers.training.loop import NonFiniteLossError, Observe
 
 FLAGS = flags.FLAGS
 
@@ -125,17 +125,22 @@ def trained_run(program: str) -> epath.Path:
     return path
 
 
-def train_by_flags(load: Callable[[epath.Path], runs.Experiment]) -> command.Status:
+def train_by_flags(
+    load: Callable[[epath.Path], runs.Experiment], observe: Observe | None = None
+) -> command.Status:
     """Trains the run that the flags name; returns the exit status.
 
     Args:
         load: Returns what to train; takes the run's folder.
+        observe: As for `runs.train`.
     """
     path = run_flags.workdir()
     files.check_folder("workdir", path)
     kept = f"checkpoints from before it, if any, are kept in {path}"
     try:
-        runs.train(lambda: load(path), FLAGS.config, path, FLAGS.distribute)
+        runs.train(
+            lambda: load(path), FLAGS.config, path, FLAGS.distribute, observe=observe
+        )
     except NonFiniteLossError as error:
         return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
     except command.OUT_OF_MEMORY as error:

@@ -1,9 +1,11 @@
-"""Reads the published files of MNIST and CIFAR-10; an error names a file that is not sound.
+"""Reads the published files of MNIST, CIFAR-10 and SVHN; an error names a file that is not sound.
 
 MNIST    IDX files (http://yann.lecun.com/exdb/mnist), with gzip or without: big-endian numbers for
          the kind, the number of items and the size of each, then the items' bytes
 CIFAR-10 the binary version (https://www.cs.toronto.edu/~kriz/cifar.html): for each image a label,
          then 1,024 bytes of red, of green and of blue
+SVHN     Format 2 (http://ufldl.stanford.edu/housenumbers): Matlab files with X, the images' bytes
+         [32, 32, 3, N], and y, their labels, in which 10 is the digit 0
 """
 
 import gzip
@@ -13,12 +15,13 @@ import zlib
 from typing import NamedTuple
 
 import numpy as np
+import scipy.io
 from etils import epath
 
 from trainers.data.text import find_files, is_there
 
 SPLITS = ("train", "test")
-CLASSES = 10  # in both
+CLASSES = 10  # in each
 MNIST_FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -27,7 +30,9 @@ CIFAR10_FILES = {
     "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
     "test": ("test_batch.bin",),
 }
+SVHN_FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
 _MNIST_SHAPE = (28, 28)
+_SVHN_SHAPE = (32, 32, 3)
 _CIFAR10_FOLDER = "cifar-10-batches-bin"  # in the published archive
 _CIFAR10_CHANNELS, _CIFAR10_PIXELS = 3, 32 * 32
 _CIFAR10_RECORD = 1 + _CIFAR10_CHANNELS * _CIFAR10_PIXELS  # bytes
@@ -86,6 +91,42 @@ def read_cifar10(data_dir: epath.PathLike) -> dict[str, Images]:
         split: Images(*map(np.concatenate, zip(*read[split], strict=True)))
         for split in read
     }
+
+
+def read_svhn(data_dir: epath.PathLike) -> dict[str, Images]:
+    """Reads "train" and "test" of SVHN, 32 x 32, from its Matlab files, in the files' order.
+
+    Raises:
+        ValueError: A file is missing or not valid.
+    """
+    paths = find_files(data_dir, SVHN_FILES)
+    return {split: _svhn(paths[split]) for split in SPLITS}
+
+
+def _svhn(path: epath.Path) -> Images:
+    try:
+        with path.open("rb") as file:
+            content = scipy.io.loadmat(file, variable_names=["X", "y"])
+    except Exception as error:  # scipy raises many types
+        told = f"{type(error).__name__}: {error}"
+        raise _refusal(path, "be a Matlab file of version 5", told) from error
+    missing = [name for name in ("X", "y") if name not in content]
+    if missing:
+        raise _refusal(path, "hold X and y", f"a file without {' and '.join(missing)}")
+    pixels, labels = content["X"], content["y"].ravel()
+    if pixels.ndim != 4 or pixels.shape[:3] != _SVHN_SHAPE or pixels.dtype != np.uint8:
+        received = f"X of shape {_by(pixels.shape)}, {pixels.dtype}"
+        raise _refusal(path, "hold X of shape 32 x 32 x 3 x N, uint8", received)
+    count = pixels.shape[-1]
+    if not count or len(labels) != count:
+        received = f"{count:,} images and {len(labels):,} labels"
+        raise _refusal(path, "hold as many labels as images, at least one", received)
+    if labels.min() < 1 or labels.max() > CLASSES:
+        received = f"labels from {labels.min()} to {labels.max()}"
+        raise _refusal(path, f"hold labels from 1 to {CLASSES}", received)
+    ordered = np.ascontiguousarray(pixels.transpose(3, 0, 1, 2))
+    flat = ordered.reshape(count, -1, _SVHN_SHAPE[-1])
+    return Images(flat, (labels % CLASSES).astype(np.int32))
 
 
 def _labelled(images: epath.Path, labels: epath.Path) -> Images:

@@ -1,7 +1,8 @@
-"""MNIST and CIFAR-10 as sequences of pixels.
+"""MNIST, CIFAR-10 and SVHN as sequences of pixels.
 
 MNIST    60,000 + 10,000 handwritten digits of 28 x 28 pixels, one channel
 CIFAR10  50,000 + 10,000 photographs of 32 x 32 pixels, three channels
+SVHN     73,257 + 26,032 digits of house numbers, 32 x 32 pixels, three channels
 
 tensorflow-datasets downloads and prepares them, or this module reads the published files in
 `data_dir`. The arrays are the same, in the order of the files. tensorflow-datasets itself shuffles
@@ -61,6 +62,15 @@ class Cifar10InOrder(_InOrder, tfds.image_classification.Cifar10):
     url_infos = tfds.image_classification.Cifar10.url_infos
 
 
+_Svhn = tfds.builder_cls("svhn_cropped")
+
+
+class SvhnInOrder(_InOrder, _Svhn):  # type: ignore[misc, valid-type]
+    """SVHN, in the order of its files."""
+
+    url_infos = _Svhn.url_infos
+
+
 class ImageSource(NamedTuple):
     """A source of images.
 
@@ -112,6 +122,18 @@ CIFAR10 = ImageSource(
     tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
     {"train": 50_000, "test": 10_000},
     tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+    (32, 32, 3),
+    mean=0.5,
+    deviation=0.5,
+)
+
+SVHN = ImageSource(
+    "SVHN",
+    SvhnInOrder,
+    image_files.read_svhn,
+    tuple(image_files.SVHN_FILES.values()),
+    {"train": 73_257, "test": 26_032},
+    tuple("0123456789"),
     (32, 32, 3),
     mean=0.5,
     deviation=0.5,

@@ -40,6 +40,8 @@ def space(
         config: The config.
         fixed: Fields whose values stay, by their dotted names.
     """
+    if config.task not in registry.TASKS:
+        raise ValueError(f"--task={config.task} cannot be searched: it has no space")
     ignored = {f"model.{field}" for kind in LAYERS.values() for field in kind.own}
     ignored -= {f"model.{field}" for field in LAYERS[config.model.layer].own}
     whole = registry.get(config.task).search

@@ -84,7 +84,7 @@ def completed(values: Values) -> dict[str, Any]:
             unknown task get no defaults.
     """
     values = _of_0_1(values)
-    known = isinstance(values.get("task"), str) and values["task"] in registry.TASKS
+    known = values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
     return _merged(nested(schema.defaults(values)) if known else {}, values)
 
 

@@ -2,14 +2,15 @@
 
 from typing import TypeVar
 
+from trainers.tasks.drawing import CIFAR10, MNIST, SVHN
 from trainers.tasks.enwik8 import ENWIK8
 from trainers.tasks.images import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
 from trainers.tasks.long_memory import ADDING, COPY_MEMORY
-from trainers.tasks.names import unknown
+from trainers.tasks.names import nearest, unknown
 from trainers.tasks.ptb import PTB, PTB_MOS
 from trainers.tasks.ptb_char import PTB_CHAR
 from trainers.tasks.pydoc import PYDOC
-from trainers.tasks.task import LanguageTask, Task
+from trainers.tasks.task import LanguageTask, OwnTask, Task
 from trainers.tasks.text import TEXT
 from trainers.tasks.wikitext import WIKITEXT2, WIKITEXT103
 
@@ -31,6 +32,9 @@ _TASKS: tuple[Task, ...] = (
     ADDING,
 )
 TASKS = {task.name: task for task in _TASKS}
+_OWN_TASKS: tuple[OwnTask, ...] = (MNIST, SVHN, CIFAR10)
+OWN_TASKS = {task.name: task for task in _OWN_TASKS}
+"""Those of commands of their own; all other commands know `TASKS` alone."""
 
 
 def get(name: str, what: str = "task") -> Task:
@@ -43,9 +47,11 @@ def get(name: str, what: str = "task") -> Task:
     Raises:
         ValueError: There is no such task; the message has the nearest name.
     """
-    if not isinstance(name, str) or name not in TASKS:
-        raise ValueError(unknown(what, name, TASKS))
-    return TASKS[name]
+    every: dict[str, Task] = {**TASKS, **OWN_TASKS}
+    if not isinstance(name, str) or name not in every:
+        own = nearest(str(name), every) in OWN_TASKS
+        raise ValueError(unknown(what, name, OWN_TASKS if own else TASKS))
+    return every[name]
 
 
 def language(name: str) -> LanguageTask:
@@ -59,3 +65,9 @@ def language(name: str) -> LanguageTask:
 def of_kind(kind: type[_Kind]) -> dict[str, _Kind]:
     """Returns the tasks of a class by name."""
     return {name: task for name, task in TASKS.items() if isinstance(task, kind)}
+
+
+def of_program(program: str) -> list[str]:
+    """Returns the names of the tasks that a command trains."""
+    every: dict[str, Task] = {**TASKS, **OWN_TASKS}
+    return [name for name, task in every.items() if task.program == program]

@@ -37,7 +37,7 @@ from trainers.tasks.fields import (
 from trainers.tasks.heads import HEADS
 from trainers.tasks.layers import LAYERS, OF_LEVELS, Gated
 from trainers.tasks.names import Values, flatten, unknown
-from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, Task
+from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, OwnTask, Task
 
 _SHOWN = 80  # characters of a value, in an error
 
@@ -207,17 +207,17 @@ class Training:
 # A run that goes on may change a field that training reads again at each step or epoch: the past
 # stays as it is, the rest follows the new value. Other fields determine the model, the order of the
 # data or random numbers; changing one would make another run.
-_COMMON = {
+_OF_A_RUN = {
     "task": TEXT,
     "preset": TEXT,
     # NumPy's generators take no other seed. The default is that of all the authors' scripts.
     "seed": integer(0, 2**32 - 1)._replace(default=1111),
     "data.batch_size": COUNT,
-    **of_class(Model, "model."),
     **of_class(Optimizer, "optimizer."),
     **of_class(Schedule, "schedule."),
     **of_class(Training, "training."),
 }
+_COMMON = {**_OF_A_RUN, **of_class(Model, "model.")}
 _SEQUENCES_A_CALL = changing(COUNT)._replace(default=250)  # it changes no score
 _BY_KIND: dict[type[Task], dict[str, Field]] = {
     LanguageTask: {
@@ -256,6 +256,8 @@ def fields(config: Values) -> dict[str, Field]:
         names = ", ".join(registry.TASKS)
         raise ValueError(f"`config.task` is missing; it must be one of {names}")
     task = registry.get(config["task"], "config.task")
+    if isinstance(task, OwnTask):
+        return {**_OF_A_RUN, **task.fields}
     return {**_COMMON, **_BY_KIND[type(task)], **task.fields}
 
 
@@ -288,9 +290,9 @@ def check(config: Values) -> None:
     """
     check_fields(config)
     values, task = flatten(config), registry.get(config["task"])
-    rules = itertools.chain(
-        _of_task(values, task), _of_length(values), _of_layer(values)
-    )
+    rules = itertools.chain(_of_task(values, task), _of_length(values))
+    if not isinstance(task, OwnTask):
+        rules = itertools.chain(rules, _of_layer(values))
     for bad, name, expected, *others in rules:
         if bad:
             raise ValueError(_message(values, name, expected, *others))
@@ -331,6 +333,8 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
     averages = values["schedule.average_after"] and values["optimizer.name"] != "sgd"
     expected = "None unless config.optimizer.name is 'sgd'"
     yield averages, "schedule.average_after", expected, "optimizer.name"
+    if isinstance(task, OwnTask):
+        return
     if isinstance(task, LanguageTask):
         yield from _of_language(values)
         return

@@ -24,12 +24,12 @@ class Published:
 
     Attributes:
         name: The paper's name for the model.
-        parameters: The number of the model's parameters.
+        parameters: The number of the model's parameters; None if it is not published.
         value: The result.
     """
 
     name: str
-    parameters: float
+    parameters: float | None
     value: float
 
 
@@ -62,6 +62,15 @@ class Task:
     sizes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
     search: Space = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnTask(Task):
+    """A task of a command of its own, whose model has no sequence layer.
+
+    Its `fields` are all that its groups `model`, `data` and `evaluation` have, beside
+    `data.batch_size`.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

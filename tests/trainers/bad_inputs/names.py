@@ -96,7 +96,7 @@ ROWS = (
     Row("lm", "---task=text", "unknown flag ---task; did you mean --task?"),
     Row("pixels", NO_FLAGS,
         f"--task is missing; expected one of {TASKS}"),
-    Row("pixels", "--task=mnist", "unknown --task 'mnist'; did you mean 'seq_mnist'?"),
+    Row("pixels", "--task=mnist", "--task=mnist is one of python -m trainers.draw, not of trainers.pixels"),
     Row("pixels", "--task=text",
         "--task=text is one of python -m trainers.lm, not of trainers.pixels"),
     Row("pixels", "--task=seq_mnist --preset=tcn",

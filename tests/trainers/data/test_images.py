@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.io
 import tensorflow_datasets as tfds
 from absl import logging
 from hypothesis import given
@@ -51,6 +52,23 @@ def cifar10(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(
         _cifar10_bytes(*_drawn("test", 32, 32, 3))
     )
+    return tmp_path
+
+
+def _save_svhn(folder, split, **changes):
+    """Writes a file of SVHN, in which 10 is the digit 0."""
+    pixels, labels = _drawn(split, 32, 32, 3)
+    labels = np.where(labels == 0, 10, labels)[:, None]
+    values = {"X": pixels.transpose(1, 2, 3, 0), "y": labels} | changes
+    values = {name: value for name, value in values.items() if value is not None}
+    scipy.io.savemat(folder / f"{split}_32x32.mat", values)
+
+
+@pytest.fixture
+def svhn(tmp_path):
+    """A folder of SVHN's files."""
+    for split in SIZES:
+        _save_svhn(tmp_path, split)
     return tmp_path
 
 
@@ -433,3 +451,46 @@ def test_published_cifar10():
     classes = [loaded.classes[label] for label in loaded.train.labels[:5]]
     assert classes == ["frog", "truck", "truck", "deer", "automobile"]
     assert loaded.train.pixels[0, 0].tolist() == [59, 62, 63]
+
+
+def test_svhn_is_read_in_the_files_order(svhn):
+    loaded = images.load(images.SVHN, svhn)
+    for split in SIZES:
+        _assert_drawn(loaded, split, 32, 32, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"X": None}, "must hold X and y. Received: a file without X"),
+        ({"y": np.ones(2)}, "must hold as many labels as images, .* 3 images and 2"),
+        ({"y": np.full(3, 11)}, "must hold labels from 1 to 10.*from 11 to 11"),
+        (
+            {"X": np.zeros((32, 30, 3, 3), "uint8")},
+            "X of shape 32 x 32 x 3 x N.*32 x 30",
+        ),
+        ({"X": np.zeros((32, 32, 3, 3))}, "uint8. Received: X of shape .*, float64"),
+    ],
+)
+def test_an_unsound_file_of_svhn_is_named(svhn, changes, message):
+    _save_svhn(svhn, "test", **changes)
+    with pytest.raises(
+        ValueError, match=f"test_32x32.mat must.*{message.removeprefix('must ')}"
+    ):
+        images.load(images.SVHN, svhn)
+
+
+def test_what_is_no_file_of_svhn_is_named(svhn):
+    (svhn / "test_32x32.mat").write_bytes(b"no Matlab file, though long enough" * 9)
+    with pytest.raises(ValueError, match="test_32x32.mat must be a Matlab file"):
+        images.load(images.SVHN, svhn)
+    (svhn / "train_32x32.mat").unlink()
+    with pytest.raises(
+        ValueError, match="--data_dir must be a folder of train_32x32.mat"
+    ):
+        images.load(images.SVHN, svhn)
+
+
+def test_svhn_is_that_of_tensorflow_datasets():
+    info = images.SvhnInOrder.url_infos
+    assert any(url.endswith("train_32x32.mat") for url in info)

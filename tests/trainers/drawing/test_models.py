@@ -1,0 +1,63 @@
+"""The configs of DRAW: presets, sizes counted without a model, and binarised pixels."""
+
+import numpy as np
+import pytest
+
+from trainers.drawing import models
+from trainers.tasks import config as configs
+from trainers.tasks import drawing, registry, schema
+from trainers.training import runs
+
+SHAPE = (28, 28, 1)
+
+
+@pytest.mark.parametrize("task", registry.OWN_TASKS)
+def test_every_preset_is_valid(task):
+    for config in configs.presets(task):
+        schema.check(config)
+        assert "model.units" not in schema.may_change(config)
+        shape = (*registry.OWN_TASKS[task].images.shape, 1)[:3]
+        models.check(config, shape)
+        assert models.need(config, shape).about > 0
+
+
+def test_every_decoder_of_the_configs_has_a_cell():
+    assert set(models.CELLS) == set(drawing.DECODERS)
+
+
+@pytest.mark.parametrize("grids", [(3, 2), (None, None)])
+@pytest.mark.parametrize("decoder", drawing.DECODERS)
+def test_parameters_are_counted_without_a_model(decoder, grids):
+    config = configs.load("mnist", "small").copy_and_resolve_references()
+    config.update_from_flattened_dict({"model.decoder": decoder, "model.units": 6})
+    with config.unlocked():
+        config.model.read, config.model.write = grids
+    model = models.build(config, (7, 8, 3))
+    assert models.parameters(config, (7, 8, 3)) == runs.parameters(model)
+    of_cell = sum(np.prod(v.shape) for v in model.decoder_cell.trainable_variables)
+    assert models.decoder_parameters(config) == of_cell
+
+
+def test_the_decoders_of_the_papers_svhn_have_its_parameters():
+    """Kuo et al. print 2.88M and 0.42M; the second is that of the projected form."""
+    config = configs.load("svhn", "paper")
+    counts = {}
+    for decoder in ("lstm", "ihc_lstm", "ihc_lstm_projected"):
+        config.model.decoder = decoder
+        counts[decoder] = models.decoder_parameters(config)
+    assert counts == {
+        "lstm": 2_883_200,
+        "ihc_lstm": 490_100,
+        "ihc_lstm_projected": 420_100,
+    }
+
+
+def test_pixels_are_drawn_with_their_grey_value_and_the_same_for_all_runs():
+    grey = np.repeat(np.arange(256, dtype=np.uint8), 4000)
+    drawn, again = (models.binarised(grey, "train") for _ in range(2))
+    np.testing.assert_array_equal(drawn, again)
+    assert (drawn != models.binarised(grey, "test")).any()
+    assert set(drawn) == {0, 255}
+    share = drawn.reshape(256, -1).mean(axis=1)
+    np.testing.assert_allclose(share, np.arange(256), atol=10)
+    assert share[0] == 0 and share[255] == 255

@@ -1,0 +1,227 @@
+"""`python -m trainers.draw` from end to end, on images of its own."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from absl.testing import flagsaver
+
+from tests.trainers import mnist_files
+from trainers import draw, evaluate, lm
+from trainers.drawing import pictures
+from trainers.studies import search
+from trainers.tasks import config as configs
+from trainers.training import loop
+
+SMALL = (
+    "--task=mnist",
+    "--preset=small",
+    "--config.model.steps=3",
+    "--config.model.units=8",
+    "--config.data.batch_size=16",
+    "--config.data.validation=20",
+    "--config.evaluation.batch_size=15",
+    "--config.training.epochs=4",
+    "--config.training.checkpoint_every_steps=2",
+)
+KILLED = """
+import os, signal
+from trainers import draw
+from trainers.cli import command
+from trainers.training import checkpoints
+start_saving = checkpoints.Checkpoints.start_saving
+
+def save_or_die(self, step, arrays):
+    if step == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start_saving(self, step, arrays)
+
+checkpoints.Checkpoints.start_saving = save_or_die
+command.start(draw.main, draw.parse_flags)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Sixty and twenty images of which each class lights a row of its own."""
+    folder = tmp_path_factory.mktemp("mnist")
+    for split, count in (("train", 60), ("test", 20)):
+        labels = np.arange(count) % 10
+        images = np.zeros((count, 28, 28))
+        images[np.arange(count), 2 + 2 * labels] = 128
+        mnist_files.write(folder, split, images, labels)
+    return folder
+
+
+def run(program, folder, workdir):
+    places = (f"--data_dir={folder}", f"--workdir={workdir}")
+    return subprocess.run(
+        [sys.executable, *program, *SMALL, *places],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "trained"
+    done = run(("-m", "trainers.draw"), folder, workdir)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return workdir, done.stdout
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Runs a command line in this process, whose generators are left as they are."""
+    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+
+    def call(*arguments, status=0, program=draw):
+        saved = flagsaver.save_flag_values()
+        try:
+            program.parse_flags(["program", *map(str, arguments)])
+            assert program.main(["program"]) == status
+        except SystemExit as exit_:
+            assert exit_.code == status
+        finally:
+            flagsaver.restore_flag_values(saved)
+        output = capsys.readouterr()
+        return output.out if status == 0 else output.err
+
+    return call
+
+
+def test_a_run_tells_its_bound_and_draws(trained):
+    workdir, output = trained
+    assert "40 training images of 28 x 28 x 1; 3,747 parameters, 928 of them" in output
+    result = json.loads((workdir / "result.json").read_text())
+    score = result["scores"]["test"]["exact"]
+    assert score["nats"] == score["reconstruction"] + score["kl"]
+    assert score["images"] == 20 and result["parameters"] == 3747
+    assert f"test nats: {score['nats']:.2f} (20 images)" in output.splitlines()[-1]
+    names = sorted(path.name for path in (workdir / "drawings").iterdir())
+    assert names == [f"epoch_{number:04d}.png" for number in range(1, 5)]
+    for name in ("curves.png", *(f"drawings/{each}" for each in names)):
+        assert (workdir / name).read_bytes().startswith(b"\x89PNG")
+    assert (workdir / "drawing.gif").read_bytes().startswith(b"GIF89a")
+    assert len(list((workdir / "tensorboard" / "drawings").iterdir())) == 4
+
+
+def test_it_goes_on_bit_for_bit_after_a_kill(trained, folder, tmp_path):
+    workdir, _ = trained
+    killed = run(("-c", KILLED), folder, tmp_path / "run")
+    assert killed.returncode == -9, killed.stderr[-3000:]
+    done = run(("-m", "trainers.draw"), folder, tmp_path / "run")
+    assert "going on from step" in done.stdout, done.stderr[-3000:]
+    for place in ("checkpoints/best.npz", "checkpoints/step-00000012.npz"):
+        one, other = (np.load(path / place) for path in (workdir, tmp_path / "run"))
+        names = [name for name in one.files if not name.startswith("cost/")]
+        names.remove("checksum") if "checksum" in names else None
+        assert set(one.files) == set(other.files) and len(names) > 10
+        for name in names:
+            np.testing.assert_array_equal(one[name], other[name], name)
+    for name in ("epoch_0002.png", "epoch_0004.png"):
+        pictures = [(path / "drawings" / name) for path in (workdir, tmp_path / "run")]
+        assert pictures[0].read_bytes() == pictures[1].read_bytes()
+
+
+def test_evaluation_is_that_of_the_end(trained, folder, call):
+    workdir, output = trained
+    place = (f"--workdir={workdir}", f"--data_dir={folder}")
+    lines = call("--mode=evaluate", *place).splitlines()
+    assert output.splitlines()[-1].split(": ", 1)[1] == "; ".join(lines)
+    assert "holds a finished run" in call(*SMALL, *place)
+    error = call(*place, status=2, program=evaluate)
+    assert "which python -m trainers.draw --mode=evaluate scores" in error
+
+
+def test_the_report_has_the_run(trained, tmp_path):
+    workdir, _ = trained
+    command = [sys.executable, "-m", "trainers.report", workdir, f"--output={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert "## mnist: nats" in done.stdout, done.stderr
+    assert "| trained | small | 3,747 |" in done.stdout and "80.97" in done.stdout
+
+
+def test_pictures_that_cannot_be_written_cost_no_result(
+    folder, call, tmp_path, monkeypatch
+):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pictures, "write_atomically", full)
+    place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
+    output = call(*SMALL, "--config.training.epochs=1", *place)
+    assert "drawings/epoch_0001.png cannot be written (" in output
+    assert "drawing.gif cannot be written (" in output
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_other_images_are_refused(trained, call, tmp_path):
+    workdir, _ = trained
+    for split, count in (("train", 60), ("test", 20)):
+        images = np.zeros((count, 28, 28))
+        mnist_files.write(tmp_path, split, images, np.arange(count) % 10)
+    copied = shutil.copytree(workdir, tmp_path / "run")
+    place = (f"--workdir={copied}", f"--data_dir={tmp_path}")
+    error = call("--mode=evaluate", *place, status=2)
+    assert f"{copied} belongs to a run on other images" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--task is missing; expected one of mnist, svhn, cifar10"),
+        (["--task=mnst"], "unknown --task 'mnst'; did you mean 'mnist'?"),
+        (["--task=seq_mnist"], "--task=seq_mnist is one of python -m trainers.pixels"),
+        (["--task=mnist", "--preset=smal"], "did you mean 'small'?"),
+        (["--task=mnist", "--mode=draw"], "unknown --mode 'draw'"),
+        (
+            [*SMALL, "--config.model.decoder=lstn"],
+            "`config.model.decoder` must be one of ('lstm', 'gru'",
+        ),
+        (
+            [*SMALL, "--config.data.pixels=black"],
+            "`config.data.pixels` must be one of ('drawn', 'grey')",
+        ),
+        (
+            [*SMALL, "--config.model.depth=2"],
+            "unknown --config field 'model.depth'",
+        ),
+        (
+            [*SMALL, "--config.model.read=29"],
+            "must both be None, or integers of at most 28, the shorter side of the images. "
+            "Received: config.model.read=29, config.model.write=5",
+        ),
+        (
+            [*SMALL, "--config.data.batch_size=41"],
+            "`config.data.batch_size` must be at most 40, the number of training images. "
+            "Received: config.data.batch_size=41",
+        ),
+        (
+            [*SMALL, "--config.data.validation=60"],
+            "`config.data.validation` must be at most 59",
+        ),
+    ],
+)
+def test_bad_input_is_named_before_anything_is_written(
+    arguments, message, folder, call, tmp_path
+):
+    place = (f"--data_dir={folder}", f"--workdir={tmp_path}/run")
+    place = place if arguments else place[:1]
+    error = call(*arguments, *place, status=2)
+    assert message in error and len(error.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_commands_send_its_tasks_here(call):
+    error = call("--task=mnist", status=2, program=lm)
+    assert "--task=mnist is one of python -m trainers.draw, not of trainers.lm" in error
+    with pytest.raises(ValueError, match="--task=mnist cannot be searched"):
+        search.space(configs.load("mnist"))

@@ -1,0 +1,61 @@
+"""Trains and evaluates DRAW, a model that looks at images and draws them step by step.
+
+    python -m trainers.draw --task=mnist --preset=small --data_dir=DIR
+    python -m trainers.draw --task=mnist --preset=small --config.model.decoder=ihc_lstm
+    python -m trainers.draw --task=mnist --preset=small --data_dir=DIR --mode=evaluate
+
+The tasks are mnist, svhn and cifar10. `--config.FIELD=VALUE` changes a field of the preset; flags
+may have any order. The run's folder is `--workdir`, by default runs/TASK-PRESET.
+"""
+
+from absl import flags
+from etils import epath
+
+from trainers.cli import command, run_command
+from trainers.drawing import experiment
+from trainers.drawing.experiment import DrawingExperiment
+from trainers.tasks import registry
+
+FLAGS = flags.FLAGS
+PROGRAM = "trainers.draw"
+MODES = ("train", "evaluate")
+
+flags.adopt_module_key_flags(run_command)
+
+
+def main(argv: list[str]) -> int:
+    """Does what `--mode` says; returns the exit status."""
+    return command.exit_status(argv, _do)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; exits with one line if it is not valid."""
+    return command.parse(argv, lambda: _check_flags(argv))
+
+
+def _check_flags(argv: list[str]) -> None:
+    if not (FLAGS.task or FLAGS.workdir):
+        known = ", ".join(registry.of_program(PROGRAM))
+        raise ValueError(f"--task is missing; expected one of {known}")
+    run_command.check_flags(argv, PROGRAM, MODES, {})
+
+
+def _do() -> int | None:
+    if FLAGS.mode == "train":
+        return _train()
+    experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
+    return None
+
+
+def _train() -> int:
+    loaded: list[DrawingExperiment] = []
+
+    def load(path: epath.Path) -> DrawingExperiment:
+        loaded.append(DrawingExperiment(FLAGS.config, FLAGS.data_dir, path))
+        return loaded[0]
+
+    return run_command.train_by_flags(load, lambda losses: loaded[0].show(losses))
+
+
+if __name__ == "__main__":
+    command.start(main, parse_flags, computes=True)

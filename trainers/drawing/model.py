@@ -1,0 +1,405 @@
+"""DRAW: an encoder and a decoder that look at an image and draw it, step by step.
+
+Source: Gregor et al. 2015, "DRAW: A Recurrent Neural Network For Image Generation", equations
+(3)-(11). Kuo et al. 2020 exchange the decoder's cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+from keras_trellis.core import dropout
+from trainers.drawing.places import PLACE, Reader, Shape, Writer
+
+States = list[tf.Tensor]
+
+
+class Bound(NamedTuple):
+    """The two parts of the bound on an image's negative log-likelihood, and the drawing.
+
+    Attributes:
+        reconstruction: -log p(image | canvas) in nats, `[B]`.
+        kl: The sum of the steps' divergences from the prior, in nats, `[B]`.
+        canvas: The last canvas before the sigmoid, `[B, height, width, C]`.
+    """
+
+    reconstruction: tf.Tensor
+    kl: tf.Tensor
+    canvas: tf.Tensor
+
+
+class Drawing(NamedTuple):
+    """How images came to be, after each of T steps.
+
+    Attributes:
+        canvases: The probability of each pixel, `[B, T, height, width, C]`.
+        written: Where each step wrote, `[B, T, 4]`: the x and y of the centre, in pixels counted
+            from 1, the side of the grid and the deviation of its filters, in pixels.
+        read: Where each step looked; None if the drawing is no copy of an image.
+    """
+
+    canvases: tf.Tensor
+    written: tf.Tensor
+    read: tf.Tensor | None
+
+
+class _State(NamedTuple):
+    """What a step leaves to the next one."""
+
+    canvas: tf.Tensor
+    output: tf.Tensor
+    encoder: States
+    decoder: States
+    kl: tf.Tensor
+
+
+@keras.saving.register_keras_serializable("trainers")
+class DRAW(keras.Model):
+    """A generative model of images whose pixels are probabilities from 0 to 1.
+
+    `compile(optimizer)` and `fit(images)` minimise a bound on -log p(image) in nats.
+    `evaluate(images)` returns it as "loss", with its parts "reconstruction" and "kl".
+    `model(images)` returns copies of images, drawn by all steps.
+
+    Args:
+        image_shape: (height, width, channels).
+        steps: T, the number of steps of a drawing.
+        units: The units of the encoder, and of the decoder's LSTM.
+        latent_units: Z, the numbers that the decoder reads at a step.
+        attention: (read, write), the taps along each axis of the grids through which the model
+            reads and writes; None: it reads and writes the whole image.
+        decoder_cell: Any Keras cell whose output is `[B, n]`, without dropout of its own. Default:
+            `keras.layers.LSTMCell(units)`.
+        seed: The seed of the noise of `fit`, `evaluate` and calls; None: drawn at random.
+        **kwargs: `name`, `dtype`, `trainable` of every Keras model.
+
+    Raises:
+        ValueError: An argument is not what it must be.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        steps: int,
+        units: int,
+        latent_units: int,
+        *,
+        attention: tuple[int, int] | None = None,
+        decoder_cell: keras.layers.Layer | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.image_shape = _shape(image_shape)
+        self.steps = arguments.positive("steps", steps)
+        self.units = arguments.positive("units", units)
+        self.latent_units = arguments.positive("latent_units", latent_units)
+        self.attention = _attention(attention, self.image_shape)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.supports_jit = False  # XLA would leave out the check of the pixels
+        policy = self.dtype_policy
+        read, write = self.attention or (None, None)
+        self.reader = Reader(self.image_shape, read, name="reader", dtype=policy)
+        self.writer = Writer(self.image_shape, write, name="writer", dtype=policy)
+        self.encoder = keras.layers.LSTMCell(self.units, name="encoder", dtype=policy)
+        self.mean, self.log_deviation = (
+            keras.layers.Dense(self.latent_units, name=name, dtype=policy)
+            for name in ("mean", "log_deviation")
+        )
+        if decoder_cell is None:
+            decoder_cell = keras.layers.LSTMCell(units, name="decoder", dtype=policy)
+        self.decoder_cell = decoder_cell
+        self.reconstruction = keras.metrics.Mean("reconstruction")
+        self.kl = keras.metrics.Mean("kl")
+        self._build_parts()
+
+    def _build_parts(self) -> None:
+        _check_dropout(self.decoder_cell)
+        if not self.decoder_cell.built:
+            self.decoder_cell.build((None, self.latent_units))
+        outputs = _output_units(self.decoder_cell, self.latent_units)
+        self.output_units = outputs
+        self.reader.build((None, outputs))
+        self.writer.build((None, outputs))
+        self.encoder.build((None, self.reader.size + outputs))
+        self.mean.build((None, self.units))
+        self.log_deviation.build((None, self.units))
+        self.built = True
+
+    # What Keras calls
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Returns copies of images, probabilities `[B, height, width, C]`."""
+        del training
+        return tf.sigmoid(self.bound(images).canvas)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """One step of `fit`."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        with tf.GradientTape() as tape:
+            loss = self._loss_of(data)
+            scaled = self.optimizer.scale_loss(loss / replicas)
+        variables = self.trainable_variables
+        gradients = tape.gradient(scaled, variables)
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return self.get_metrics_result()
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """One step of `evaluate`."""
+        self._loss_of(data)
+        return self.get_metrics_result()
+
+    def _loss_of(self, data: Any) -> tf.Tensor:
+        """Returns the mean bound of a batch and regularizers; adds it to the metrics."""
+        images, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if targets is not None or weights is not None:
+            raise ValueError(
+                "DRAW learns from images alone: `y` and `sample_weight` must be None. "
+                f"Received: y={targets}, sample_weight={weights}"
+            )
+        found = self.bound(images)
+        loss = tf.reduce_mean(found.reconstruction + found.kl)
+        loss += sum(self.losses)
+        values = {"reconstruction": found.reconstruction, "kl": found.kl, "loss": loss}
+        rows = tf.shape(found.kl)[0]
+        for metric in self.metrics:
+            weight = rows if metric.name == "loss" else None
+            metric.update_state(values[metric.name], sample_weight=weight)
+        return loss
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        names = ("image_shape", "steps", "units", "latent_units", "attention", "seed")
+        cell = keras.saving.serialize_keras_object(self.decoder_cell)
+        own = {name: getattr(self, name) for name in names}
+        return super().get_config() | own | {"decoder_cell": cell}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> DRAW:
+        """Returns the model of a config."""
+        cell = keras.saving.deserialize_keras_object(
+            config["decoder_cell"], custom_objects=custom_objects
+        )
+        return cls(**{**config, "decoder_cell": cell})
+
+    # What others call
+
+    def bound(self, images: Any, noise: tf.Tensor | None = None) -> Bound:
+        """Returns the bound on -log p(image) of images, in its parts.
+
+        Args:
+            images: `[B, height, width, C]`, from 0 to 1.
+            noise: Standard normal numbers, `[T, B, Z]`; None: drawn from the model's generator.
+
+        Raises:
+            ValueError: The images have another shape, or values outside 0 to 1. In a graph the
+                values raise tf.errors.InvalidArgumentError.
+        """
+        images = self._checked(images)
+        if noise is None:
+            seed = dropout.next_seed(self.seed_generator)
+            noise = self.noise(tf.shape(images)[0], seed)
+        state, _ = self._draw(images, noise, keep=False)
+        # As the sum of both terms of -log Bernoulli(x | sigmoid(canvas)).
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(images, state.canvas)
+        reconstruction = tf.reduce_sum(losses, [1, 2, 3])
+        return Bound(reconstruction, state.kl, state.canvas)
+
+    def noise(self, rows: Any, seed: tf.Tensor) -> tf.Tensor:
+        """Returns the noise of all steps, `[T, rows, Z]`, a function of a seed `[2]`."""
+        shape = [self.steps, rows, self.latent_units]
+        return tf.random.stateless_normal(
+            shape, seed, dtype=self.compute_dtype, alg="philox"
+        )
+
+    def generate(self, count: int, seed: int) -> Drawing:
+        """Returns new images with the canvas after every step; a function of the seed."""
+        count = arguments.positive("count", count)
+        noise = self.noise(count, tf.constant([seed, 0], "int64"))
+        _, (canvases, written) = self._draw(None, noise, keep=True)
+        return Drawing(canvases, written, None)
+
+    def reconstruct(self, images: Any, seed: int = 0) -> Drawing:
+        """Returns copies of images `[B, height, width, C]`, with the canvas after every step.
+
+        Raises:
+            ValueError: As `bound`.
+        """
+        images = self._checked(images)
+        noise = self.noise(tf.shape(images)[0], tf.constant([seed, 1], "int64"))
+        _, (canvases, written, read) = self._draw(images, noise, keep=True)
+        return Drawing(canvases, written, read)
+
+    # The steps
+
+    def _draw(
+        self, images: tf.Tensor | None, noise: tf.Tensor, keep: bool
+    ) -> tuple[_State, list[tf.Tensor]]:
+        """Takes all steps.
+
+        Args:
+            images: What to copy; None: the noise is what the decoder reads.
+            noise: `[T, B, Z]`.
+            keep: Whether to return what each step did.
+
+        Returns:
+            The last state; the steps' canvases, places written and places read, each `[B, T, ...]`.
+        """
+        kinds = 0 if not keep else 2 if images is None else 3
+        arrays = [
+            tf.TensorArray(noise.dtype, self.steps, element_shape=shape)
+            for shape in ([None, *self.image_shape], [None, PLACE], [None, PLACE])
+        ]
+
+        def step(number: tf.Tensor, state: _State, kept: Any) -> Any:
+            state, told = self._step(images, noise[number], state)
+            pairs = zip(kept, told, strict=False)
+            return number + 1, state, [array.write(number, v) for array, v in pairs]
+
+        _, state, kept = tf.while_loop(
+            lambda number, *_: number < self.steps,
+            step,
+            (0, self._begin(tf.shape(noise)[1]), arrays[:kinds]),
+            maximum_iterations=self.steps,
+        )
+        by_steps = (array.stack() for array in kept)
+        return state, [tf.einsum("tb...->bt...", each) for each in by_steps]
+
+    def _begin(self, rows: tf.Tensor) -> _State:
+        return _State(
+            tf.zeros([rows, *self.image_shape], self.compute_dtype),
+            tf.zeros([rows, self.output_units], self.compute_dtype),
+            _states(self.encoder, rows),
+            _states(self.decoder_cell, rows),
+            tf.zeros([rows], self.compute_dtype),
+        )
+
+    def _step(
+        self, images: tf.Tensor | None, noise: tf.Tensor, state: _State
+    ) -> tuple[_State, list[tf.Tensor]]:
+        """Returns the next state, and what to keep: the canvas, the places written and read."""
+        latent, encoder, kl, read = noise, state.encoder, state.kl, []
+        if images is not None:
+            hidden, encoder, place = self._look(images, state)
+            mean, log_deviation = self.mean(hidden), self.log_deviation(hidden)
+            latent = mean + tf.exp(log_deviation) * noise
+            kl += divergence(mean, log_deviation)
+            read = [place]
+        output, decoder = self.decoder_cell(latent, state.decoder)
+        change, written = self.writer(output)
+        canvas = state.canvas + change
+        told = [tf.sigmoid(canvas), written, *read]
+        return _State(canvas, output, list(encoder), list(decoder), kl), told
+
+    def _look(
+        self, images: tf.Tensor, state: _State
+    ) -> tuple[tf.Tensor, States, tf.Tensor]:
+        """Returns the encoder's output and states, and the place where it looked."""
+        errors = images - tf.sigmoid(state.canvas)
+        seen, place = self.reader(images, errors, state.output)
+        hidden, states = self.encoder(
+            tf.concat([seen, state.output], -1), state.encoder
+        )
+        return hidden, states, place
+
+    def _checked(self, images: Any) -> tf.Tensor:
+        """Returns images in the model's dtype, or raises an error."""
+        images = tf.convert_to_tensor(images)
+        if not images.shape.is_compatible_with([None, *self.image_shape]):
+            raise ValueError(
+                f"`images` must be of shape [B, {_by(self.image_shape)}], as `image_shape` says. "
+                f"Received: images of shape [{_by(images.shape)}]"
+            )
+        images = tf.cast(images, self.compute_dtype)
+        told = "`images` must have values from 0 to 1. Received: values from"
+        inside = tf.reduce_all((images >= 0) & (images <= 1))
+        ends = tf.reduce_min(images), tf.reduce_max(images)
+        if not tf.executing_eagerly():
+            values = [told, ends[0], "to", ends[1]]
+            with tf.control_dependencies([tf.debugging.Assert(inside, values)]):
+                return tf.identity(images)
+        if not inside:
+            raise ValueError(f"{told} {ends[0]:g} to {ends[1]:g}")
+        return images
+
+
+def divergence(mean: tf.Tensor, log_deviation: tf.Tensor) -> tf.Tensor:
+    """Returns KL(N(mean, deviation^2) | N(0, 1)) in nats, summed over the last axis.
+
+    It is 1/2 sum(mean^2 + deviation^2 - log deviation^2 - 1); equation (11) of the paper takes off
+    1/2 a step where it must be 1/2 for each of the Z numbers.
+    """
+    terms = tf.square(mean) + tf.exp(2 * log_deviation) - 2 * log_deviation - 1
+    return tf.reduce_sum(terms, -1) / 2
+
+
+def _shape(value: Any) -> Shape:
+    try:
+        height, width, channels = (arguments.positive("", each) for each in value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "`image_shape` must be three positive integers, (height, width, channels). "
+            f"Received: image_shape={value!r}"
+        ) from None
+    return height, width, channels
+
+
+def _attention(value: Any, image_shape: Shape) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    most = min(image_shape[:2])
+    try:
+        read, write = (arguments.positive("", each) for each in value)
+        if max(read, write) > most:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`attention` must be None or two integers from 1 to {most}, the image's shorter "
+            f"side. Received: attention={value!r}, image_shape={image_shape}"
+        ) from None
+    return read, write
+
+
+def _check_dropout(cell: Any) -> None:
+    for name in ("dropout", "recurrent_dropout"):
+        rate = getattr(cell, name, 0)
+        if rate:
+            raise ValueError(
+                f"`decoder_cell` must have no dropout: a cell keeps its masks from call to call. "
+                f"Received: a {type(cell).__name__} with {name}={rate}"
+            )
+
+
+def _output_units(cell: Any, inputs: int) -> int:
+    """Returns n of a cell's output [B, n]; raises ValueError if that is not its shape."""
+    before = _states(cell, 1)
+    output, after = cell(tf.zeros([1, inputs], cell.compute_dtype), before)
+    shapes = [[each.shape for each in states] for states in (before, list(after))]
+    units = getattr(cell, "units", output.shape[-1])
+    if output.shape != (1, units) or shapes[0] != shapes[1]:
+        raise ValueError(
+            "`decoder_cell` must return an output [B, units] and states of the shapes that it "
+            f"takes. Received: a {type(cell).__name__} that returns, for an input "
+            f"[1, {inputs}] and states {_told(shapes[0])}, an output [{_by(output.shape)}] "
+            f"and states {_told(shapes[1])}"
+        )
+    return units
+
+
+def _states(cell: keras.layers.Layer, rows: Any) -> States:
+    """Returns a cell's states at the start, each of `rows` rows."""
+    return list(keras.layers.RNN(cell).get_initial_state(rows))
+
+
+def _by(shape: Sequence[int | None]) -> str:
+    return ", ".join(str(each) for each in shape)
+
+
+def _told(shapes: Sequence[Sequence[int | None]]) -> str:
+    return " and ".join(f"[{_by(shape)}]" for shape in shapes)

@@ -1,0 +1,109 @@
+"""Drawing images as a task of the training loop."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from ml_collections import ConfigDict
+
+from trainers.data import shuffling
+from trainers.data.sequences import SequenceData
+from trainers.drawing.model import DRAW
+from trainers.training import schedules
+
+
+class Score(NamedTuple):
+    """The mean bound of images in nats.
+
+    Attributes:
+        reconstruction: The mean of -log p(image | canvas).
+        kl: The mean of the steps' summed divergences.
+        images: The number of images.
+    """
+
+    reconstruction: float
+    kl: float
+    images: int
+
+    @property
+    def loss(self) -> float:
+        """The bound, the sum of both parts."""
+        return self.reconstruction + self.kl
+
+
+class DrawingImages:
+    """The loop's `Task` for DRAW.
+
+    Args:
+        model: The model, built.
+        config: The run's config.
+        data: The images, uint8 `[N, height * width, C]`.
+    """
+
+    unit = "images"
+
+    def __init__(self, model: DRAW, config: ConfigDict, data: SequenceData) -> None:
+        self.model = model
+        self._config = config
+        self._data = data
+        count = len(data.train.inputs)
+        self.steps_per_epoch = shuffling.steps_per_epoch(count, config.data.batch_size)
+        self._bound = tf.function(model.bound, reduce_retracing=True)
+
+    def dataset(self, first_step: int) -> tf.data.Dataset:
+        """Returns the batches (pixels, labels) from a training step to the run's end."""
+        return shuffling.batches_dataset(
+            *self._data.train,
+            batch_size=self._config.data.batch_size,
+            seed=self._config.seed,
+            epochs=schedules.passes(self._config.training, self.steps_per_epoch),
+            first_step=first_step,
+        )
+
+    def initial_state(self) -> tuple[()]:
+        """Returns (): nothing is carried from batch to batch."""
+        return ()
+
+    def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
+        """Returns the bound summed over the images, their number, (), and the bound's parts."""
+        pixels, _ = batch
+        found = self.model.bound(self.images(pixels))
+        parts = {"reconstruction": found.reconstruction, "kl": found.kl}
+        sums = {name: tf.reduce_sum(part) for name, part in parts.items()}
+        count = tf.cast(tf.shape(pixels)[0], found.kl.dtype)
+        return sums["reconstruction"] + sums["kl"], count, state, sums
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the bound of the present weights on validation images, and its parts."""
+        score = self.score("validation")
+        parts = {"reconstruction": score.reconstruction, "kl": score.kl}
+        return {"loss": score.loss, **parts}
+
+    def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Returns the bound in nats and its parts."""
+        parts = {name: metrics[name] for name in ("reconstruction", "kl")}
+        return {"nats": metrics["loss"], **parts}
+
+    def score(self, split: str) -> Score:
+        """Returns the bound on a split; the noise depends on the seed and the place alone."""
+        pixels, _ = getattr(self._data, split)
+        size = self._config.evaluation.batch_size
+        reconstruction = kl = 0.0
+        for number, start in enumerate(range(0, len(pixels), size)):
+            images = self.images(tf.constant(pixels[start : start + size]))
+            seed = tf.constant([self._config.seed, number], "int64")
+            found = self._bound(images, self.model.noise(len(images), seed))
+            reconstruction += float(np.sum(found.reconstruction, dtype="float64"))
+            kl += float(np.sum(found.kl, dtype="float64"))
+        count = len(pixels)
+        return Score(reconstruction / count, kl / count, count)
+
+    def images(self, pixels: tf.Tensor) -> tf.Tensor:
+        """Returns pixels `[B, height * width, C]` as images from 0 to 1."""
+        images = tf.reshape(pixels, [-1, *self.model.image_shape])
+        return tf.cast(images, self.model.compute_dtype) / 255
+
+    def examples(self, count: int) -> tf.Tensor:
+        """Returns the first images of the validation part, from 0 to 1."""
+        return self.images(tf.constant(self._data.validation.inputs[:count]))

@@ -1,0 +1,106 @@
+"""The model of a run's config, its size, and its pixels."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+from ml_collections import ConfigDict
+
+from keras_trellis import recurrent
+from trainers.drawing import filterbanks
+from trainers.drawing.model import DRAW
+from trainers.tasks.layers import LAYERS
+from trainers.training import memory
+
+CELLS: dict[str, Callable[..., keras.layers.Layer]] = {
+    "lstm": keras.layers.LSTMCell,
+    "gru": keras.layers.GRUCell,
+    "irc_gru": recurrent.IRCGRUCell,
+    "irc_lstm": recurrent.IRCLSTMCell,
+    "ihc_lstm": recurrent.IHCLSTMCell,
+    "ihc_lstm_projected": functools.partial(recurrent.IHCLSTMCell, projected=True),
+}
+"""The decoders of `trainers.tasks.drawing.DECODERS`."""
+
+
+def build(config: ConfigDict, shape: Sequence[int]) -> DRAW:
+    """Returns the model of a config for images of shape (height, width, channels).
+
+    Raises:
+        ValueError: A part of the config does not suit the images.
+    """
+    model = config.model
+    return DRAW(
+        shape,
+        model.steps,
+        model.units,
+        model.latent_units,
+        attention=None if model.read is None else (model.read, model.write),
+        decoder_cell=CELLS[model.decoder](model.units, name="decoder"),
+        seed=config.seed,
+        name="draw",
+    )
+
+
+def check(config: ConfigDict, shape: Sequence[int]) -> None:
+    """Raises ValueError if the grids of a config do not suit images of a shape."""
+    sizes = {name: config.model[name] for name in ("read", "write")}
+    given = {name: size for name, size in sizes.items() if size is not None}
+    most = min(shape[:2])
+    if len(given) == 1 or any(size > most for size in given.values()):
+        received = ", ".join(
+            f"config.model.{name}={size}" for name, size in sizes.items()
+        )
+        raise ValueError(
+            "`config.model.read` and `config.model.write` must both be None, or integers of at "
+            f"most {most}, the shorter side of the images. Received: {received}"
+        )
+
+
+def parameters(config: ConfigDict, shape: Sequence[int]) -> int:
+    """Returns the number of trainable parameters; the model need not be built."""
+    model = config.model
+    units, latent = model.units, model.latent_units
+    read, write = (_pixels(shape, taps) for taps in (model.read, model.write))
+    windows = 0 if model.read is None else 2 * filterbanks.PARAMETERS
+    encoder = 4 * units * (2 * read + 2 * units + 1)
+    dense = (windows + write + 2 * latent) * (units + 1)
+    return encoder + dense + decoder_parameters(config)
+
+
+def decoder_parameters(config: ConfigDict) -> int:
+    """Returns the number of those of the decoder's cell."""
+    model = config.model
+    of_layer = ConfigDict({"units": model.units, "layers": 1, "variant": "paper"})
+    layer = LAYERS[model.decoder]
+    return layer.parameters(of_layer, model.latent_units, model.units)
+
+
+def need(config: ConfigDict, shape: Sequence[int]) -> memory.Need:
+    """Returns the memory that training takes: each step keeps images, patches and gates."""
+    model = config.model
+    read, write = (_pixels(shape, taps) for taps in (model.read, model.write))
+    of_step = 6 * math.prod(shape) + 4 * (read + write) + 20 * model.units
+    about = model.steps * config.data.batch_size * of_step
+    return memory.training(config, parameters(config, shape), 0, about)
+
+
+def binarised(pixels: np.ndarray, split: str) -> np.ndarray:
+    """Returns pixels of 0 and 255, each drawn once with its grey value as the probability.
+
+    The draw depends on nothing but the split, so that all runs have the same images.
+
+    Args:
+        pixels: uint8, of any shape.
+        split: "train" or "test".
+    """
+    generator = np.random.default_rng(len(split))
+    drawn = generator.integers(0, 255, pixels.shape, dtype=np.uint8)
+    return np.where(drawn < pixels, np.uint8(255), np.uint8(0))
+
+
+def _pixels(shape: Sequence[int], taps: int | None) -> int:
+    """Returns the numbers in a patch of taps x taps, or in the whole image."""
+    return taps * taps * shape[-1] if taps else math.prod(shape)

@@ -1,0 +1,133 @@
+"""The layers with which DRAW reads an image and writes on its canvas."""
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainers.drawing import filterbanks
+from trainers.drawing.filterbanks import Filters
+
+Shape = tuple[int, int, int]
+PLACE = 4
+"""Numbers of a place: its centre's x and y, its side, the deviation of its filters."""
+
+
+class Window(keras.layers.Layer):
+    """Computes a grid of filters from the decoder's output.
+
+    Args:
+        image_shape: (height, width, channels).
+        taps: N, the taps of the grid along each axis.
+        **kwargs: Those of `keras.layers.Layer`.
+    """
+
+    def __init__(self, image_shape: Shape, taps: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.size, self.taps = image_shape[:2], taps
+        self.parameters = keras.layers.Dense(
+            filterbanks.PARAMETERS, name="parameters", dtype=self.dtype_policy
+        )
+
+    def build(self, output_shape: Any) -> None:
+        """Creates the variables for decoder outputs of shape [B, units]."""
+        self.parameters.build(output_shape)
+
+    def call(self, output: tf.Tensor) -> tuple[Filters, tf.Tensor]:
+        """Returns the filters and their place, `[B, 4]`, for outputs `[B, units]`."""
+        grid = filterbanks.grid(self.parameters(output), self.taps, *self.size)
+        side = grid.spacing * (self.taps - 1)
+        extent = tf.stack([side, tf.sqrt(grid.variance)], -1)
+        place = tf.concat([grid.centre, extent], -1)
+        return filterbanks.filters(grid, self.taps, *self.size), place
+
+
+class Reader(keras.layers.Layer):
+    """Reads two images through one window that the decoder's last output determines.
+
+    Args:
+        image_shape: (height, width, channels).
+        taps: N, the taps of the window along each axis; None: reads the whole images.
+        **kwargs: Those of `keras.layers.Layer`.
+    """
+
+    def __init__(self, image_shape: Shape, taps: int | None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.image_shape = image_shape
+        self.size = 2 * math.prod(_patch_shape(image_shape, taps))
+        self.window = _window(image_shape, taps, self.dtype_policy)
+
+    def build(self, output_shape: Any) -> None:
+        """Creates the variables for decoder outputs of shape [B, units]."""
+        if self.window:
+            self.window.build(output_shape)
+
+    def call(
+        self, images: tf.Tensor, errors: tf.Tensor, output: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns what is read, `[B, size]`, and the place, `[B, 4]`.
+
+        Args:
+            images: `[B, height, width, C]`.
+            errors: The same, less what is drawn.
+            output: The decoder's, `[B, units]`.
+        """
+        found = [images, errors]
+        if self.window:
+            by, place = self.window(output)
+            found = [filterbanks.read(each, by) for each in found]
+        else:
+            place = _whole(output, self.image_shape)
+        flat = [tf.reshape(each, [-1, self.size // 2]) for each in found]
+        return tf.concat(flat, -1), place
+
+
+class Writer(keras.layers.Layer):
+    """Turns the decoder's output into a change of the canvas, written through a window.
+
+    Args:
+        image_shape: (height, width, channels).
+        taps: N, the taps of the window along each axis; None: writes on the whole canvas.
+        **kwargs: Those of `keras.layers.Layer`.
+    """
+
+    def __init__(self, image_shape: Shape, taps: int | None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.image_shape = image_shape
+        self.patch_shape = _patch_shape(image_shape, taps)
+        size = math.prod(self.patch_shape)
+        self.patch = keras.layers.Dense(size, name="patch", dtype=self.dtype_policy)
+        self.window = _window(image_shape, taps, self.dtype_policy)
+
+    def build(self, output_shape: Any) -> None:
+        """Creates the variables for decoder outputs of shape [B, units]."""
+        self.patch.build(output_shape)
+        if self.window:
+            self.window.build(output_shape)
+
+    def call(self, output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the change `[B, height, width, C]` and the place `[B, 4]` for `[B, units]`."""
+        patch = tf.reshape(self.patch(output), [-1, *self.patch_shape])
+        if not self.window:
+            return patch, _whole(output, self.image_shape)
+        by, place = self.window(output)
+        return filterbanks.write(patch, by), place
+
+
+def _window(image_shape: Shape, taps: int | None, dtype: Any) -> Window | None:
+    if taps is None:
+        return None
+    return Window(image_shape, taps, name="window", dtype=dtype)
+
+
+def _patch_shape(image_shape: Shape, taps: int | None) -> Shape:
+    return (taps, taps, image_shape[-1]) if taps else image_shape
+
+
+def _whole(output: tf.Tensor, image_shape: Shape) -> tf.Tensor:
+    """Returns the place of the whole image for each row of `output`."""
+    height, width, _ = image_shape
+    side = max(height, width) - 1
+    place = tf.constant([(width + 1) / 2, (height + 1) / 2, side, 0.0], output.dtype)
+    return tf.tile(place[None], [tf.shape(output)[0], 1])

@@ -1,0 +1,1 @@
+"""Learning to learn (Andrychowicz et al. 2016): optimizers that are recurrent networks."""

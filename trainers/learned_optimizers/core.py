@@ -1,0 +1,179 @@
+"""A recurrent network as an optimizer: one network for all coordinates, a state for each.
+
+Source: Andrychowicz et al. 2016, "Learning to learn by gradient descent by gradient descent".
+Kuo et al. 2020 exchange the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+
+States: TypeAlias = list[list[tf.Tensor]]
+"""The states of each cell, each `[coordinates, width]`."""
+
+
+def preprocess(gradients: tf.Tensor, p: float = 10.0) -> tf.Tensor:
+    """Returns two numbers for each gradient, of about the same size whatever its own.
+
+    They are (log|g| / p, sign g) if |g| >= exp(-p), else (-1, exp(p) g), the paper's appendix A.
+
+    Args:
+        gradients: Of any shape.
+        p: Gradients below exp(-p) are told by their value, not by its logarithm.
+
+    Returns:
+        `[*shape, 2]`.
+    """
+    least = tf.exp(tf.constant(-p, gradients.dtype))
+    size = tf.abs(gradients)
+    large = size >= least
+    # Where it is small the logarithm is not used; its argument must be above 0 all the same.
+    logarithm = tf.math.log(tf.where(large, size, tf.ones_like(size))) / p
+    first = tf.where(large, logarithm, -tf.ones_like(size))
+    second = tf.where(large, tf.sign(gradients), gradients / least)
+    return tf.stack([first, second], axis=-1)
+
+
+class UpdateNetwork(keras.layers.Layer):
+    """Maps gradients to updates, coordinate by coordinate.
+
+    The same network takes each coordinate for itself: preprocessing, cells on top of each other,
+    and a dense layer to one number, which `scale` multiplies.
+
+    Args:
+        cells: Keras cells, or functions that return one, the lowest first. Default: two
+            `keras.layers.LSTMCell(20)`, the published ones.
+        scale: Of the updates.
+        projection: The inputs of the lowest cell, which a dense layer makes of the two
+            preprocessed numbers; None: it reads these. A cell whose gates see its memory through
+            its inputs, such as an IHC-LSTM, needs a projection.
+        p: As in `preprocess`.
+        **kwargs: Those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: An argument is not what it must be, or a cell's output is not `[B, units]`.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[keras.layers.Layer] | None = None,
+        *,
+        scale: float = 0.1,
+        projection: int | None = None,
+        p: float = 10.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value in (("scale", scale), ("p", p)):
+            if not 0 < value < float("inf"):
+                raise ValueError(
+                    f"`{name}` must be a finite number above 0. Received: {name}={value!r}"
+                )
+        self.scale, self.p = scale, p
+        policy = self.dtype_policy
+        if cells is None:
+            cells = [keras.layers.LSTMCell(20, dtype=policy) for _ in range(2)]
+        self.cells = list(cells)
+        self.projection = None
+        if projection is not None:
+            units = arguments.positive("projection", projection)
+            self.projection = keras.layers.Dense(units, name="projection", dtype=policy)
+        self.output_layer = keras.layers.Dense(1, name="output", dtype=policy)
+        self.build()
+
+    def build(self, inputs_shape: Any = None) -> None:
+        """Creates the variables; the number of coordinates does not matter."""
+        del inputs_shape
+        size = 2
+        if self.projection:
+            self.projection.build((None, size))
+            size = self.projection.units
+        for cell in self.cells:
+            if not cell.built:
+                cell.build((None, size))
+            size = _checked_width(cell, size)
+        self.output_layer.build((None, size))
+        self.built = True
+
+    def initial_states(self, coordinates: Any) -> States:
+        """Returns the states at the start, for a number of coordinates."""
+        return [_states(cell, coordinates) for cell in self.cells]
+
+    def call(self, gradients: tf.Tensor, states: States) -> tuple[tf.Tensor, States]:
+        """Returns the updates to add, `[coordinates]`, and the next states.
+
+        Args:
+            gradients: `[coordinates]`. No gradient flows back into them.
+            states: From `initial_states` or the step before.
+        """
+        values = preprocess(tf.stop_gradient(gradients), self.p)
+        if self.projection:
+            values = self.projection(values)
+        after = []
+        for cell, before in zip(self.cells, states, strict=True):
+            values, state = cell(values, before)
+            after.append(list(state))
+        return self.scale * self.output_layer(values)[:, 0], after
+
+
+def unroll(
+    network: UpdateNetwork,
+    loss: Callable[[tf.Tensor], tf.Tensor],
+    theta: tf.Tensor,
+    states: States,
+    steps: int,
+) -> tuple[tf.Tensor, tf.Tensor, States]:
+    """Optimizes with a network for some steps; meta-training differentiates the losses.
+
+    Args:
+        network: What computes the updates.
+        loss: Takes theta and returns a number.
+        theta: The coordinates, of any shape.
+        states: From `initial_states`, of as many coordinates.
+        steps: How many.
+
+    Returns:
+        The loss after each update, `[steps]`; theta; the states. The gradient of the loss is a
+        constant to whoever differentiates these, as in the published program.
+    """
+    losses = []
+    gradient = _gradient(loss, theta)
+    for _ in range(steps):
+        updates, states = network(tf.reshape(gradient, [-1]), states)
+        theta += tf.reshape(updates, tf.shape(theta))
+        with tf.GradientTape() as tape:
+            tape.watch(theta)
+            value = loss(theta)
+        gradient = tape.gradient(value, theta)
+        losses.append(value)
+    return tf.stack(losses), theta, states
+
+
+def _gradient(loss: Callable[[tf.Tensor], tf.Tensor], theta: tf.Tensor) -> tf.Tensor:
+    with tf.GradientTape() as tape:
+        tape.watch(theta)
+        value = loss(theta)
+    return tape.gradient(value, theta)
+
+
+def _states(cell: keras.layers.Layer, rows: Any) -> list[tf.Tensor]:
+    return list(keras.layers.RNN(cell).get_initial_state(rows))
+
+
+def _checked_width(cell: Any, inputs: int) -> int:
+    """Returns the width of a cell's output; raises ValueError if that is not [B, units]."""
+    output, _ = cell(tf.zeros([1, inputs], cell.compute_dtype), _states(cell, 1))
+    units = getattr(cell, "units", output.shape[-1])
+    if output.shape != (1, units):
+        raise ValueError(
+            "each of `cells` must return an output [B, units]. Received: a "
+            f"{type(cell).__name__} that returns one of shape {tuple(output.shape)} for an "
+            f"input of shape (1, {inputs})"
+        )
+    return units

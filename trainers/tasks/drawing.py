@@ -1,0 +1,69 @@
+"""Images that `trainers.draw` learns to draw: MNIST, SVHN and CIFAR-10."""
+
+import dataclasses
+
+from configs import draw
+from trainers.data import images
+from trainers.data.images import ImageSource
+from trainers.tasks.fields import COUNT, Field, one_of, or_none
+from trainers.tasks.measures import NATS, Measure
+from trainers.tasks.task import OwnTask, Published
+
+DECODERS = ("lstm", "gru", "irc_gru", "irc_lstm", "ihc_lstm", "ihc_lstm_projected")
+"""Cells of the decoder, by the names of `layers.LAYERS`."""
+_FIELDS: dict[str, Field] = {
+    "model.steps": COUNT,
+    "model.units": COUNT,
+    "model.latent_units": COUNT,
+    "model.read": or_none(COUNT),
+    "model.write": or_none(COUNT),
+    "model.decoder": one_of(*DECODERS)._replace(default="lstm"),
+    "data.validation": COUNT,
+    "data.pixels": one_of("drawn", "grey"),
+    "evaluation.batch_size": COUNT._replace(default=250),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DrawingTask(OwnTask):
+    """A generative model of images.
+
+    Attributes:
+        images: Their source.
+    """
+
+    program = "trainers.draw"
+
+    images: ImageSource
+    measure: Measure = NATS
+
+
+MNIST = DrawingTask(
+    name="mnist",
+    presets=draw.MNIST,
+    images=images.MNIST,
+    data="MNIST, handwritten digits, each pixel drawn with its grey value's probability",
+    fields=_FIELDS,
+    # Recalled, not checked: Gregor et al. 2015, table 2.
+    published=(
+        Published("DRAW, a bound (recalled)", None, 80.97),
+        Published("DRAW without attention, a bound (recalled)", None, 87.40),
+    ),
+)
+
+SVHN = dataclasses.replace(
+    MNIST,
+    name="svhn",
+    presets=draw.SVHN,
+    images=images.SVHN,
+    data="SVHN, digits of house numbers, 32 x 32 pixels in colour",
+    published=(),
+)
+
+CIFAR10 = dataclasses.replace(
+    SVHN,
+    name="cifar10",
+    presets=draw.CIFAR10,
+    images=images.CIFAR10,
+    data="CIFAR-10, small photographs in colour",
+)
