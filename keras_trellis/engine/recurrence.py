@@ -39,7 +39,9 @@ class Recurrent(NamedTuple):
 
     def rows(self, batch_size: int | None) -> int | None:
         """Returns the number of rows of a product, if it is known."""
-        return None if batch_size is None else batch_size * self.places
+        if batch_size is None:
+            return None
+        return batch_size * self.places
 
 
 class Reads(NamedTuple):
