@@ -40,6 +40,7 @@ def preprocess(gradients: tf.Tensor, p: float = 10.0) -> tf.Tensor:
     return tf.stack([first, second], axis=-1)
 
 
+@keras.saving.register_keras_serializable("trainers")
 class UpdateNetwork(keras.layers.Layer):
     """Maps gradients to updates, coordinate by coordinate.
 
@@ -47,7 +48,7 @@ class UpdateNetwork(keras.layers.Layer):
     and a dense layer to one number, which `scale` multiplies.
 
     Args:
-        cells: Keras cells, or functions that return one, the lowest first. Default: two
+        cells: Keras cells, the lowest first. Default: two
             `keras.layers.LSTMCell(20)`, the published ones.
         scale: Of the updates.
         projection: The inputs of the lowest cell, which a dense layer makes of the two
@@ -100,6 +101,22 @@ class UpdateNetwork(keras.layers.Layer):
             size = _checked_width(cell, size)
         self.output_layer.build((None, size))
         self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        own = {
+            "cells": [keras.saving.serialize_keras_object(each) for each in self.cells],
+            "scale": self.scale,
+            "projection": self.projection and self.projection.units,
+            "p": self.p,
+        }
+        return super().get_config() | own
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> UpdateNetwork:
+        """Returns the network of a config."""
+        cells = map(keras.saving.deserialize_keras_object, config["cells"])
+        return cls(**{**config, "cells": list(cells)})
 
     def initial_states(self, coordinates: Any) -> States:
         """Returns the states at the start, for a number of coordinates."""

@@ -1,0 +1,93 @@
+"""`RecurrentOptimizer` in `fit`: the network's updates, states that are saved, bad input."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis.recurrent import IHCLSTMCell
+from trainers.learned_optimizers import core
+from trainers.learned_optimizers.optimizer import RecurrentOptimizer
+
+RNG = np.random.default_rng(0)
+INPUTS, TARGETS = RNG.normal(size=(8, 3)), RNG.normal(size=(8, 1))
+
+
+def network(seed=0, **settings):
+    keras.utils.set_random_seed(seed)
+    cells = [keras.layers.LSTMCell(4), IHCLSTMCell(4)]
+    return core.UpdateNetwork(cells, projection=5, **settings)
+
+
+def model_with(optimizer):
+    keras.utils.set_random_seed(1)
+    layers = [keras.Input([3]), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(optimizer, "mse", jit_compile=False)
+    return model
+
+
+def fit(model, epochs):
+    model.fit(INPUTS, TARGETS, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
+
+
+def test_a_step_of_fit_adds_the_networks_updates():
+    """All coordinates are one batch; the second step goes on from the first one's states."""
+    model, states = model_with(RecurrentOptimizer(network())), None
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            errors = model(tf.constant(INPUTS, "float32")) - TARGETS.astype("float32")
+            loss = tf.reduce_mean(tf.square(errors))
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        flat = tf.concat([tf.reshape(each, [-1]) for each in gradients], 0)
+        states = states or network().initial_states(len(flat))
+        updates, states = network()(flat, states)
+        before = np.concatenate([np.ravel(w) for w in model.get_weights()])
+        fit(model, 1)
+        after = np.concatenate([np.ravel(w) for w in model.get_weights()])
+        np.testing.assert_allclose(after - before, updates, rtol=1e-3, atol=1e-6)
+    assert int(model.optimizer.iterations) == 2
+
+
+def test_a_saved_model_goes_on_with_its_states(tmp_path):
+    model = model_with(RecurrentOptimizer(network()))
+    fit(model, 3)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for each in (model, loaded):
+        fit(each, 2)
+    for one, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_save_and_load_keep_the_network(tmp_path):
+    given = RecurrentOptimizer(network(seed=5, scale=0.3))
+    given.save(tmp_path / "optimizer.npz")
+    loaded = RecurrentOptimizer.load(tmp_path / "optimizer.npz")
+    found = []
+    for optimizer in (given, loaded):
+        model = model_with(optimizer)
+        fit(model, 2)
+        found.append(model.get_weights())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_it_cannot_train_is_named(tmp_path):
+    doubles = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    doubles = keras.models.clone_model(
+        doubles, clone_function=lambda layer: keras.layers.Dense(1, dtype="float64")
+    )
+    doubles.compile(RecurrentOptimizer(network()), "mse")
+    with pytest.raises(ValueError, match="must be float32, .*kernel of float64"):
+        doubles.fit(INPUTS, TARGETS, verbose=0)
+    words = keras.Sequential([keras.Input([2]), keras.layers.Embedding(5, 1)])
+    words.compile(RecurrentOptimizer(network()), "mse")
+    with pytest.raises(ValueError, match="a dense gradient.*a sparse one for .*embed"):
+        words.fit(np.zeros((4, 2)), np.zeros((4, 2, 1)), verbose=0)
+    variable = keras.Variable([1.0, 2.0], name="unused")
+    with pytest.raises(ValueError, match="a dense gradient.*none for .*unused"):
+        RecurrentOptimizer(network()).apply([None], [variable])
+    (tmp_path / "other.npz").write_bytes(b"text")
+    with pytest.raises(ValueError, match="other.npz must be a file of Recurrent"):
+        RecurrentOptimizer.load(tmp_path / "other.npz")

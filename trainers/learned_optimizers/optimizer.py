@@ -1,0 +1,148 @@
+"""`RecurrentOptimizer`: a recurrent network as a Keras optimizer."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from etils import epath
+
+from trainers.data.files import write_atomically
+from trainers.learned_optimizers.core import UpdateNetwork
+
+_CONFIG = "config"
+
+
+@keras.saving.register_keras_serializable("trainers")
+class RecurrentOptimizer(keras.optimizers.Optimizer):
+    """Trains any Keras model by the updates of a network.
+
+    All coordinates of the model are rows of one batch. Their states are variables of the
+    optimizer, so they are saved with the model. The network does not change.
+
+    Args:
+        network: What computes the updates; a new one has yet to be trained.
+        name: Of the optimizer.
+
+    Raises:
+        ValueError: From `build` or `apply`: variables are of another type than the network, a
+            gradient is sparse or missing, or there are several replicas.
+    """
+
+    def __init__(
+        self, network: UpdateNetwork, name: str = "recurrent_optimizer"
+    ) -> None:
+        # The network decides how far a step goes; Keras asks for a rate.
+        super().__init__(learning_rate=1.0, name=name)
+        self.network = network
+        self.states: list[list[keras.Variable]] = []
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the states for the coordinates of a model's variables."""
+        if self.built:
+            return
+        dtype = self.network.compute_dtype
+        for variable in variables:
+            if keras.backend.standardize_dtype(variable.dtype) != dtype:
+                raise ValueError(
+                    f"the variables must be {dtype}, as the optimizer's network is. "
+                    f"Received: {variable.path} of {variable.dtype}"
+                )
+        super().build(variables)
+        # Keras would take a list of variables for the optimizer's own.
+        self._trained = lambda: list(variables)
+        total = sum(math.prod(variable.shape) for variable in variables)
+        for number, cell in enumerate(self.network.initial_states(total)):
+            own = [self._add_state(f"cell_{number}_{i}", s) for i, s in enumerate(cell)]
+            self.states.append(own)
+
+    def _add_state(self, name: str, state: tf.Tensor) -> keras.Variable:
+        return self.add_variable(state.shape, dtype=state.dtype.name, name=name)
+
+    def apply(
+        self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None
+    ) -> None:
+        """Adds the network's updates to the variables.
+
+        Args:
+            grads: A dense gradient for each variable.
+            trainable_variables: Those given to `build`; None: the same.
+        """
+        if trainable_variables is not None:
+            self.build(trainable_variables)
+        variables = self._trained()
+        _check(grads, variables)
+        sizes = [math.prod(variable.shape) for variable in variables]
+        flat = tf.concat([tf.reshape(each, [-1]) for each in grads], 0)
+        before = [[state.value for state in cell] for cell in self.states]
+        updates, after = self.network(flat, before)
+        parts = tf.split(updates, sizes)
+        for variable, part in zip(variables, parts, strict=True):
+            variable.assign_add(tf.reshape(part, variable.shape))
+        for cell, values in zip(self.states, after, strict=True):
+            for state, value in zip(cell, values, strict=True):
+                state.assign(value)
+        self.iterations.assign_add(1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; the network's weights are not among them."""
+        network = keras.saving.serialize_keras_object(self.network)
+        return {"network": network, "name": self.name}
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> RecurrentOptimizer:
+        """Returns the optimizer of a config."""
+        network = keras.saving.deserialize_keras_object(
+            config["network"], custom_objects=custom_objects
+        )
+        return cls(network, config["name"])
+
+    def save(self, path: epath.PathLike) -> None:
+        """Writes the network in one file: its config and its weights."""
+        config = keras.saving.serialize_keras_object(self.network)
+        weights = {str(i): each for i, each in enumerate(self.network.get_weights())}
+        arrays = {_CONFIG: np.array(json.dumps(config)), **weights}
+        write_atomically(path, lambda file: np.savez(file, **arrays))
+
+    @classmethod
+    def load(cls, path: epath.PathLike) -> RecurrentOptimizer:
+        """Returns a new optimizer with the network that `save` wrote.
+
+        Raises:
+            ValueError: The file is not one of `save`.
+            OSError: It cannot be read.
+        """
+        try:
+            with epath.Path(path).open("rb") as file, np.load(file) as arrays:
+                config = json.loads(str(arrays[_CONFIG]))
+                weights = [arrays[str(i)] for i in range(len(arrays.files) - 1)]
+            network = keras.saving.deserialize_keras_object(config)
+            network.set_weights(weights)
+        except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{path} must be a file of RecurrentOptimizer.save. Received: {error!r}"
+            ) from error
+        return cls(network)
+
+
+def _check(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        raise ValueError(
+            f"RecurrentOptimizer trains on one device. Received: {replicas} replicas"
+        )
+    for gradient, variable in zip(gradients, variables, strict=True):
+        if gradient is None or isinstance(gradient, tf.IndexedSlices):
+            what = "none" if gradient is None else "a sparse one"
+            raise ValueError(
+                "RecurrentOptimizer takes a dense gradient for each variable. "
+                f"Received: {what} for {variable.path}"
+            )
