@@ -66,7 +66,8 @@ def save_animation(model: DRAW, images: tf.Tensor, seed: int, path: epath.Path) 
         path: The file.
     """
     drawings = model.generate(len(images), seed), model.reconstruct(images, seed)
-    picture = figure.Figure(figsize=(len(images), 2), dpi=80, layout="constrained")
+    picture = figure.Figure(figsize=(len(images), 2), dpi=80)
+    picture.subplots_adjust(0, 0, 1, 1, 0.05, 0.05)
     axes = picture.subplots(2, len(images), squeeze=False)
 
     def draw(step: int) -> list:
