@@ -42,4 +42,4 @@ def test_parameters(row):
 
 def test_the_table_has_all_layers():
     layers = {name for name in recurrent.__all__ if not name.endswith("Cell")}
-    assert {row[0] for row in ROWS} == layers
+    assert {row[0] for row in ROWS} == layers - {"TensorizedLSTM"}  # has its own page

@@ -10,8 +10,9 @@ while it writes, and cannot read a user's files. Hence the builders and readers 
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -62,13 +63,14 @@ class Cifar10InOrder(_InOrder, tfds.image_classification.Cifar10):
     url_infos = tfds.image_classification.Cifar10.url_infos
 
 
-_Svhn = tfds.builder_cls("svhn_cropped")
+@functools.cache
+def svhn_in_order() -> Any:
+    """Returns the builder of SVHN, in the order of its files.
 
-
-class SvhnInOrder(_InOrder, _Svhn):  # type: ignore[misc, valid-type]
-    """SVHN, in the order of its files."""
-
-    url_infos = _Svhn.url_infos
+    tensorflow-datasets names no class for it. It looks the builder up, which takes a while.
+    """
+    svhn = tfds.builder_cls("svhn_cropped")
+    return type("SvhnInOrder", (_InOrder, svhn), {"url_infos": svhn.url_infos})
 
 
 class ImageSource(NamedTuple):
@@ -76,7 +78,7 @@ class ImageSource(NamedTuple):
 
     Attributes:
         title: The name in messages.
-        builder: The builder for tensorflow-datasets.
+        builder: Returns the builder for tensorflow-datasets; takes its arguments.
         read: Reads the images from the files in a folder.
         files: The names of these files.
         sizes: The published number of images of each split.
@@ -87,7 +89,7 @@ class ImageSource(NamedTuple):
     """
 
     title: str
-    builder: type[tfds.core.DatasetBuilder]
+    builder: Callable[..., tfds.core.DatasetBuilder]
     read: Callable[[epath.PathLike], dict[str, Images]]
     files: tuple[str, ...]
     sizes: dict[str, int]
@@ -129,7 +131,7 @@ CIFAR10 = ImageSource(
 
 SVHN = ImageSource(
     "SVHN",
-    SvhnInOrder,
+    lambda **arguments: svhn_in_order()(**arguments),
     image_files.read_svhn,
     tuple(image_files.SVHN_FILES.values()),
     {"train": 73_257, "test": 26_032},

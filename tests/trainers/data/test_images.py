@@ -492,5 +492,5 @@ def test_what_is_no_file_of_svhn_is_named(svhn):
 
 
 def test_svhn_is_that_of_tensorflow_datasets():
-    info = images.SvhnInOrder.url_infos
+    info = images.svhn_in_order().url_infos
     assert any(url.endswith("train_32x32.mat") for url in info)
