@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_trellis import TrellisLM
 from trainers.language.modeling import LanguageModeling
 from trainers.tasks import config as configs
-from trainers.training import runs
+from trainers.training import runs, variables
 
 WINDOW = 12
 
@@ -40,6 +40,7 @@ def _drawn(**optimizer):
         batch_size=2, window=WINDOW, horizon=0, history="carried", lengths="drawn"
     )
     config.optimizer.update(name="sgd", weight_decay=0.01, **optimizer)
+    config.schedule.average_after = 1
     keras.utils.set_random_seed(1)
     layer = keras.layers.LSTM(3, dtype="float64")
     model = TrellisLM(9, layer, embedding_units=3, dtype="float64")
@@ -77,3 +78,28 @@ def test_calls_of_any_number_of_drawn_windows_end_with_the_same_bits():
         if counts == (6,):
             assert trainer._compiled_steps.experimental_get_tracing_count() == 1
     tf.nest.map_structure(np.testing.assert_array_equal, *ends)
+
+
+def test_averaged_steps_on_drawn_windows_go_on_from_their_variables():
+    """The next step's rate follows from the window before it, as with torch's ASGD."""
+
+    def named(trainer):
+        model = trainer.task.model
+        return (
+            variables.of_model(model),
+            variables.of_optimizer(trainer.optimizer, model),
+        )
+
+    whole, batches, state = _drawn(learning_rate=3.0)
+    whole.optimizer.start_averaging()
+    _, state = whole.steps(batches, state, 3)
+    kept = [variables.arrays(each) for each in named(whole)]
+    resumed, _, _ = _drawn(learning_rate=3.0)
+    for each, arrays in zip(named(resumed), kept, strict=True):
+        variables.assign(each, arrays)
+    _, other = resumed.steps(resumed.batches(3), state, 3)
+    _, state = whole.steps(batches, state, 3)
+    tf.nest.map_structure(np.testing.assert_array_equal, other, state)
+    for one, two in zip(named(resumed), named(whole), strict=True):
+        arrays, expected = variables.arrays(one), variables.arrays(two)
+        tf.nest.map_structure(np.testing.assert_array_equal, arrays, expected)
