@@ -110,8 +110,9 @@ def small() -> dict:
 
     The values were found by trials of 100 seconds and held over three seeds
     (docs/studies/ptb_small.csv, docs/choosing.md). In so short a time fewer levels were better
-    still; eight, for longer runs, are a guess. In a run of 14 epochs the network overfitted, and
-    an LSTM learnt as much in a fifth of the time: settings for long runs are still to be found.
+    still; eight, for longer runs, are a guess. In a run of 16 epochs the network overfitted, and
+    an LSTM learnt nearly as much in a fifth of the time: settings for long runs are still to be
+    found.
     Thirteen epochs take about as long as the ten of `small_lstm`, by the tokens a second of one
     core.
 
