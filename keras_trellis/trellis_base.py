@@ -16,11 +16,6 @@ from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches
 from keras_trellis.types import Cache, State
 
-_KINDS = {
-    "initializer": keras.initializers,
-    "regularizer": keras.regularizers,
-    "constraint": keras.constraints,
-}
 # The arguments that a config holds as they are.
 _PLAIN = (
     "units",
@@ -139,11 +134,7 @@ class TrellisBase(SequenceLayer):
         config["dilation_rate"] = list(self.dilation_rate)
         config["gate"] = keras.saving.serialize_keras_object(self.gate)
         config["output_units"] = None if self._all_units else self.output_units
-        for kind, module in _KINDS.items():
-            for prefix in ("kernel", "recurrent", "bias"):
-                name = f"{prefix}_{kind}"
-                config[name] = module.serialize(getattr(self, name))
-        return config
+        return config | arguments.serialized(self)
 
     # Variables
 

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.core.precision import at_least_float32
+from keras_trellis.engine.gradients import only_first
+
 # Every so many iterations the iterate is extrapolated from the last few; between, the map is
 # applied plainly. The period must exceed the memory: the first iterate has none before it.
 _PERIOD = 5
@@ -159,7 +162,7 @@ def _extrapolate(loop: _Loop, reverse: bool) -> tf.Tensor:
     """
 
     def product(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-        products = _precise(left) * _precise(right)
+        products = at_least_float32(left) * at_least_float32(right)
         return _running_sum(tf.reduce_sum(products, axis=-1), reverse)
 
     columns = (*loop.error_changes, loop.error)
@@ -207,17 +210,11 @@ def _residual(error: tf.Tensor, after: tf.Tensor, reverse: bool) -> tf.Tensor:
 
 def _squares(sequences: tf.Tensor) -> tf.Tensor:
     """Returns the squared norm of each step, [B, T]."""
-    return tf.reduce_sum(tf.square(_precise(sequences)), axis=-1)
+    return tf.reduce_sum(tf.square(at_least_float32(sequences)), axis=-1)
 
 
 def _running_sum(values: tf.Tensor, reverse: bool) -> tf.Tensor:
     return tf.cumsum(values, axis=1, reverse=reverse)
-
-
-def _precise(tensor: tf.Tensor) -> tf.Tensor:
-    if tensor.dtype == tf.float64:
-        return tensor
-    return tf.cast(tensor, tf.float32)
 
 
 def fixed_point(
@@ -268,9 +265,7 @@ def fixed_point(
 
             u, _ = find(pull_back, upstream, reverse=True)
             # A derivative of it would miss that z, a constant here, depends on a.
-            u = tf.raw_ops.PreventGradient(
-                input=u, message="The equilibrium has first gradients."
-            )
+            u = only_first(u, "The equilibrium has first gradients.")
             zero = tf.UnconnectedGradients.ZERO
             return tape.gradient(after, list(flat), u, unconnected_gradients=zero)
 

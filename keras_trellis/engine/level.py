@@ -28,11 +28,14 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.gates import Gate
 from keras_trellis.core.network import Weights
+from keras_trellis.core.precision import at_least_float32
+from keras_trellis.engine.gradients import only_first
 from keras_trellis.types import State
 
-_STEP_UNITS = (
-    16_000  # from so many steps times channels on XLA compiles parts of a training step
-)
+# From so many steps times channels on XLA compiles parts of a training step.
+_STEP_UNITS = 16_000
+# A second derivative would miss that the rounded kernel depends on the kernel.
+_ROUNDED = "gradients of gradients are not there in mixed precision"
 
 
 class HiddenKernel(NamedTuple):
@@ -159,18 +162,12 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_addend = by_total if has_steps else tf.reduce_sum(by_total, axis=(0, 1))
             gradients = (by_kernel, *by_past, *by_state, by_addend)
             if hidden.rounded:
-                return tuple(map(_refuse_more, gradients))
+                return tuple(only_first(each, _ROUNDED) for each in gradients)
             return gradients
 
         return run(activate, gate, reach)(total, past, state), gradient
 
     return apply
-
-
-def _refuse_more(gradient: tf.Tensor) -> tf.Tensor:
-    """Refuses a second derivative: it would miss that the rounded kernel depends on the kernel."""
-    message = "gradients of gradients are not there in mixed precision"
-    return tf.raw_ops.PreventGradient(input=gradient, message=message)
 
 
 def _pays(sequences: tf.Tensor) -> bool:
@@ -246,10 +243,9 @@ def activate(
         The gate's states, each [B, T', units].
     """
     shifted = state if reach is None else _shift(reach, past, state)
-    precise = tf.float32 if total.dtype.size < 4 else total.dtype
-    summed = tf.cast(total, precise)
+    summed = at_least_float32(total)
     blocks = tf.split(summed, gate.blocks, axis=-1)
-    shifted = tuple(tf.cast(each, precise) for each in shifted)
+    shifted = tuple(map(at_least_float32, shifted))
     after = gate.step(blocks, shifted)
     return tuple(tf.cast(each, total.dtype) for each in after)
 

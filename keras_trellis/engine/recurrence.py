@@ -16,9 +16,12 @@ import tensorflow as tf
 
 from keras_trellis.core.convolution import rows
 from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.engine.gradients import only_first
 from keras_trellis.types import Number, State
 
 Tensors: TypeAlias = list[tf.Tensor]
+# A second derivative would take the kept products for constants.
+_KEPT = "a gradient of a gradient needs training=False"
 
 
 class Recurrent(NamedTuple):
@@ -119,7 +122,7 @@ def recur(
         def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
             kept = _Kept(now, before, products)
             found = _backward(step, held, kept, by_outputs, by_last)
-            return list(map(_refuse_more, found))
+            return [only_first(each, _KEPT) for each in found]
 
         return (outputs, *last), gradient
 
@@ -135,14 +138,6 @@ def _unrolled(
         output, state = step(reads, now, state)
         outputs.append(output)
     return tf.stack(outputs), state
-
-
-def _refuse_more(gradient: tf.Tensor | None) -> tf.Tensor | None:
-    """Refuses a second derivative: it would take the kept products for constants."""
-    if gradient is None:
-        return None
-    message = "a gradient of a gradient needs training=False"
-    return tf.raw_ops.PreventGradient(input=gradient, message=message)
 
 
 class _Kept(NamedTuple):

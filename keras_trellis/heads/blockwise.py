@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.heads.head import at_least_float32, dense_logits, log_add_exp
+from keras_trellis.core.precision import at_least_float32
+from keras_trellis.heads.head import dense_logits, log_add_exp
 
 BLOCK = 2**23
 """The most logits in memory at a time: 32 MiB in float32."""

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis.core import inputs
+from keras_trellis.core.precision import at_least_float32
 
 
 class Head(keras.layers.Layer):
@@ -115,13 +116,6 @@ class Head(keras.layers.Layer):
         return self.add_weight(
             name="bias", shape=(words,), initializer="zeros", autocast=False
         )
-
-
-def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
-    """Casts half precision to float32; leaves float32 and float64 as they are."""
-    if tensor.dtype == tf.float64:
-        return tensor
-    return tf.cast(tensor, tf.float32)
 
 
 def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core import dropout
+from keras_trellis.core.precision import at_least_float32
 from keras_trellis.heads.blockwise import blockwise_nll
 from keras_trellis.heads.head import (
     Head,
-    at_least_float32,
     broadcast_targets,
     dense_logits,
     log_add_exp,

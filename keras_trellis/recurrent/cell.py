@@ -23,11 +23,6 @@ and a constraint; or it is an initializer.
 """
 
 KERNEL, RECURRENT, BIAS = "kernel", "recurrent", "bias"
-_MODULES = {
-    "initializer": keras.initializers,
-    "regularizer": keras.regularizers,
-    "constraint": keras.constraints,
-}
 _RATES = ("dropout", "recurrent_dropout", "recurrent_weight_dropout")
 
 
@@ -203,11 +198,7 @@ class GatedCell(keras.layers.Layer):
         config = super().get_config()
         for name in ("units", "variant", *_RATES, "seed"):
             config[name] = getattr(self, name)
-        for kind, module in _MODULES.items():
-            for prefix in (KERNEL, RECURRENT, BIAS):
-                name = f"{prefix}_{kind}"
-                config[name] = module.serialize(getattr(self, name))
-        return config
+        return config | arguments.serialized(self)
 
     # What its layer asks for
 

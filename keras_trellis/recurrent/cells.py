@@ -133,9 +133,8 @@ class IHCLSTMCell(ResidualCell):
         now = super().project(weights, inputs, before)
         if self.variant != "paper":
             return now
-        return *now, multiply(inputs, weights["highway_kernel"]) + weights[
-            "highway_bias"
-        ]
+        opening = multiply(inputs, weights["highway_kernel"])
+        return *now, opening + weights["highway_bias"]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -298,10 +297,8 @@ class FastGRNNCell(GatedCell):
         """Returns U, beta and kappa."""
         kernel = weights["recurrent_kernel"]
         if self.scaled:
-            beta, kappa = (
-                tf.sigmoid(weights["beta_logit"]),
-                tf.sigmoid(weights["kappa_logit"]),
-            )
+            beta = tf.sigmoid(weights["beta_logit"])
+            kappa = tf.sigmoid(weights["kappa_logit"])
         else:
             beta = tf.ones([], kernel.dtype)
             kappa = tf.zeros([], kernel.dtype)

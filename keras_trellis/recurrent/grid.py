@@ -12,6 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core.convolution import masked
+from keras_trellis.core.precision import at_least_float32
 from keras_trellis.engine.recurrence import Reads
 from keras_trellis.types import State
 
@@ -173,8 +174,7 @@ def _memory(grid: Grid, cell: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
 def _normalized(cell: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     """Returns the cells of each place, of mean 0 and variance 1, times gamma, plus beta."""
     dtype = cell.dtype
-    if dtype.size < 4:  # half precision has no room for squares
-        cell = tf.cast(cell, tf.float32)
+    cell = at_least_float32(cell)  # half precision has no room for squares
     cell -= tf.reduce_mean(cell, -1, keepdims=True)
     variance = tf.reduce_mean(tf.square(cell), -1, keepdims=True)
     cell = tf.cast(cell / tf.sqrt(variance + EPSILON), dtype)
