@@ -56,7 +56,7 @@ def write(
     model = models.build(config, corpus.vocabulary.size)
     optimizer = runs.optimizer_of(config)
     task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
-    trainer = loop.Trainer(task, optimizer, clip_norm=config.optimizer.clip_norm)
+    trainer = runs.trainer_of(config, task, optimizer)
     round_weights(model)
 
     named = {**variables.of_model(model), **variables.of_optimizer(optimizer, model)}

@@ -47,7 +47,7 @@ def main(data_dir: str, preset: str, seconds: float, *changes: str) -> None:
     model = models.build(config, corpus.vocabulary.size)
     task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
     optimizer = runs.optimizer_of(config)
-    trainer = loop.Trainer(task, optimizer, clip_norm=config.optimizer.clip_norm)
+    trainer = runs.trainer_of(config, task, optimizer)
     batches, state = trainer.batches(0), task.initial_state()
     step, tokens, used = 0, 0, 0.0
     while used < seconds:

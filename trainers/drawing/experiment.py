@@ -7,7 +7,7 @@ import tensorflow as tf
 from etils import epath
 from ml_collections import ConfigDict
 
-from trainers.data import files, images, sequences
+from trainers.data import files, images
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
 from trainers.drawing import models, pictures
@@ -15,13 +15,12 @@ from trainers.drawing.model import DRAW
 from trainers.drawing.modeling import DrawingImages, Score
 from trainers.tasks import registry
 from trainers.tasks.measures import NATS
-from trainers.training import checkpoints, memory, runs
+from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.events import EVENTS
-from trainers.training.workdir import WorkdirError, read_kept
+from trainers.training.workdir import read_kept
 
 DATA, ANIMATION, DRAWINGS = "data.json", "drawing.gif", "drawings"
 PROTOCOL = "exact"
-_FAILURES = (OSError, tf.errors.OpError)
 
 
 class DrawingExperiment:
@@ -46,21 +45,12 @@ class DrawingExperiment:
         self._data = load(config, task.images, data_dir)
         self._count = len(self._data.train.inputs)
         self._task: Any = None
-        size = config.data.batch_size
-        if size > self._count:
-            raise ValueError(
-                f"`config.data.batch_size` must be at most {self._count}, the number of training "
-                f"images. Received: config.data.batch_size={size}"
-            )
+        examples.check_batch_size(self._count, config.data.batch_size, "images")
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if the replicas cannot share the batches."""
         size = self._config.data.batch_size
-        if size % replicas or self._count % size % replicas:
-            raise ValueError(
-                f"`config.data.batch_size` must leave no rest that {replicas} replicas cannot "
-                f"share, of {self._count:,} images. Received: config.data.batch_size={size}"
-            )
+        examples.check_replicas(self._count, size, replicas, "images")
 
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these images takes."""
@@ -83,13 +73,9 @@ class DrawingExperiment:
 
     def check(self, path: epath.Path) -> None:
         """Raises WorkdirError if the folder's run was trained on other images."""
-        checksums = self._data.checksums()
-        kept = (read_kept(path / DATA, {"sha256": dict}) or {}).get("sha256", checksums)
-        if kept != checksums:
-            raise WorkdirError(
-                f"{path} belongs to a run on other images; give that run's data by --data_dir, "
-                "or choose another --workdir"
-            )
+        kept = read_kept(path / DATA, {"sha256": dict}) or {}
+        found = self._data.checksums()
+        examples.check_same(path, kept.get("sha256"), found, "images")
 
     def introduction(self, model: DRAW) -> str:
         """Returns a line on the images and the model."""
@@ -110,15 +96,9 @@ class DrawingExperiment:
             scores[split] = task.score(split)
         check()
         path = self._path / ANIMATION
-        seed = self._config.seed
-        try:
-            pictures.save_animation(
-                task.model, task.examples(pictures.ROWS), seed, path
-            )
-        except _FAILURES as error:
-            print(
-                f"{path} cannot be written ({error}); going on without it", flush=True
-            )
+        shown = task.examples(pictures.ROWS)
+        with runs.going_on_without(path):
+            pictures.save_animation(task.model, shown, self._config.seed, path)
         summary = "; ".join(describe(*each) for each in scores.items())
         values = {split: {PROTOCOL: _numbers(each)} for split, each in scores.items()}
         return runs.Scores(summary, values)
@@ -133,9 +113,9 @@ class DrawingExperiment:
         path = self._path / DRAWINGS / f"epoch_{epoch:04d}.png"
         if files.exists(path):  # the run goes on after this epoch
             return
-        examples, seed = self._task.examples(pictures.ROWS), self._config.seed
-        pixels = pictures.sheet(self._task.model, examples, seed)
-        try:
+        shown = self._task.examples(pictures.ROWS)
+        pixels = pictures.sheet(self._task.model, shown, self._config.seed)
+        with runs.going_on_without(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             folder = self._path / EVENTS / DRAWINGS
             writer = tf.summary.create_file_writer(str(folder))
@@ -143,10 +123,6 @@ class DrawingExperiment:
                 tf.summary.image("samples, then copies", pixels[None], step=epoch)
             writer.close()
             pictures.save_sheet(pixels, path)
-        except _FAILURES as error:
-            print(
-                f"{path} cannot be written ({error}); going on without it", flush=True
-            )
 
 
 def load(
@@ -183,7 +159,7 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     model = experiment.build()
     checkpoints.load_best(path, model)
     task = experiment.task(model)
-    for split in sequences.SPLITS[1:]:
+    for split in runs.SPLITS:
         print(describe(split, task.score(split)), flush=True)
 
 

@@ -7,10 +7,9 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
-from trainers.data import shuffling
 from trainers.data.sequences import SequenceData
 from trainers.drawing.model import DRAW
-from trainers.training import schedules
+from trainers.training.examples import ShuffledExamples
 
 
 class Score(NamedTuple):
@@ -32,8 +31,8 @@ class Score(NamedTuple):
         return self.reconstruction + self.kl
 
 
-class DrawingImages:
-    """The loop's `Task` for DRAW.
+class DrawingImages(ShuffledExamples):
+    """The loop's `Task` for DRAW, on batches (pixels, labels).
 
     Args:
         model: The model, built.
@@ -44,26 +43,9 @@ class DrawingImages:
     unit = "images"
 
     def __init__(self, model: DRAW, config: ConfigDict, data: SequenceData) -> None:
+        super().__init__(config, data)
         self.model = model
-        self._config = config
-        self._data = data
-        count = len(data.train.inputs)
-        self.steps_per_epoch = shuffling.steps_per_epoch(count, config.data.batch_size)
         self._bound = tf.function(model.bound, reduce_retracing=True)
-
-    def dataset(self, first_step: int) -> tf.data.Dataset:
-        """Returns the batches (pixels, labels) from a training step to the run's end."""
-        return shuffling.batches_dataset(
-            *self._data.train,
-            batch_size=self._config.data.batch_size,
-            seed=self._config.seed,
-            epochs=schedules.passes(self._config.training, self.steps_per_epoch),
-            first_step=first_step,
-        )
-
-    def initial_state(self) -> tuple[()]:
-        """Returns (): nothing is carried from batch to batch."""
-        return ()
 
     def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
         """Returns the bound summed over the images, their number, (), and the bound's parts."""

@@ -13,12 +13,12 @@ from ml_collections import ConfigDict
 
 from keras_trellis.export import export_classifier, inference_model
 from trainers.data import files, images
-from trainers.sequences import modeling, models
+from trainers.sequences import models
 from trainers.sequences.modeling import Score, SequenceModeling
 from trainers.tasks import provenance, registry, sequences
 from trainers.tasks.measures import ACCURACY, Measure
 from trainers.tasks.task import ImageTask
-from trainers.training import checkpoints, memory, runs
+from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 DATA, CONFUSION = "data.json", "confusion.png"
@@ -51,15 +51,12 @@ class SequenceExperiment:
         self._measure = registry.get(config.task).measure
         self._count, *self._shape = self._data.train.inputs.shape
         size = config.data.batch_size
-        if size > self._count:
-            raise ValueError(
-                f"`config.data.batch_size` must be at most {self._count}, the number of training "
-                f"sequences. Received: config.data.batch_size={size}"
-            )
+        examples.check_batch_size(self._count, size, "sequences")
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if the replicas cannot share the batches."""
-        modeling.check_replicas(self._count, self._config.data.batch_size, replicas)
+        size = self._config.data.batch_size
+        examples.check_replicas(self._count, size, replicas, "sequences")
 
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
@@ -95,15 +92,8 @@ class SequenceExperiment:
 
     def check(self, path: epath.Path) -> None:
         """Raises WorkdirError if the folder's run was trained on other data."""
-        checksums = self._data.checksums()
-        kept = _kept(path).get("sha256", checksums)
-        if differing := [
-            split for split in checksums if kept.get(split) != checksums[split]
-        ]:
-            raise WorkdirError(
-                f"{path} belongs to a run on other data ({', '.join(differing)}); "
-                "give that run's data by --data_dir, or choose another --workdir"
-            )
+        kept = _kept(path).get("sha256")
+        examples.check_same(path, kept, self._data.checksums(), "data")
 
     def introduction(self, model: keras.Model) -> str:
         """Returns lines on the data and the model; warns if it cannot see all time steps."""

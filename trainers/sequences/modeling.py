@@ -8,11 +8,10 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
-from trainers.data import shuffling
 from trainers.data.sequences import SequenceData
 from trainers.tasks import registry
 from trainers.tasks.measures import ACCURACY
-from trainers.training import schedules
+from trainers.training.examples import ShuffledExamples
 
 
 class Score(NamedTuple):
@@ -31,7 +30,7 @@ class Score(NamedTuple):
     predictions: np.ndarray
 
 
-class SequenceModeling:
+class SequenceModeling(ShuffledExamples):
     """The loop's `Task` for a model that maps `[B, T, p]` to logits or to values.
 
     Args:
@@ -46,28 +45,11 @@ class SequenceModeling:
     def __init__(
         self, model: keras.Model, config: ConfigDict, data: SequenceData
     ) -> None:
+        super().__init__(config, data)
         self.model = model
-        self._config = config
-        self._data = data
         self._measure = registry.get(config.task).measure
         self.unit = self._measure.counted
-        count = len(data.train.inputs)
-        self.steps_per_epoch = shuffling.steps_per_epoch(count, config.data.batch_size)
         self._outputs = tf.function(self._run, reduce_retracing=True)
-
-    def dataset(self, first_step: int) -> tf.data.Dataset:
-        """Returns the batches (inputs, targets) from a training step to the run's end."""
-        return shuffling.batches_dataset(
-            *self._data.train,
-            batch_size=self._config.data.batch_size,
-            seed=self._config.seed,
-            epochs=schedules.passes(self._config.training, self.steps_per_epoch),
-            first_step=first_step,
-        )
-
-    def initial_state(self) -> tuple[()]:
-        """Returns (): nothing is carried from batch to batch."""
-        return ()
 
     def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
         """Returns the loss summed over the targets, their number, (), and the right ones."""
@@ -117,16 +99,6 @@ class SequenceModeling:
 
     def _run(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
         return self.model(self._data.normalise(inputs), training=training)
-
-
-def check_replicas(examples: int, batch_size: int, replicas: int) -> None:
-    """Raises ValueError if replicas cannot share an epoch's batches, the last included."""
-    if batch_size % replicas or examples % batch_size % replicas:
-        raise ValueError(
-            f"`config.data.batch_size` must leave no rest that {replicas} replicas cannot share: "
-            f"of {examples:,} training sequences the last batch has {examples % batch_size}. "
-            f"Received: config.data.batch_size={batch_size}"
-        )
 
 
 def _losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:

@@ -1,8 +1,9 @@
 """A run from its config to its result, whatever it trains."""
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -358,7 +359,9 @@ def _finish(
     if result.unsaved:
         result.unsaved.save()
     for file, picture in scores.pictures.items():
-        _keep_picture(picture, folder.path / file)
+        path = folder.path / file
+        with going_on_without(path):
+            save_picture(picture, path)
     kept = {
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
@@ -379,9 +382,10 @@ def _finish(
         ) from error
 
 
-def _keep_picture(picture: figure.Figure, path: epath.Path) -> None:
-    """Writes a picture or prints why it cannot; the result has the picture's numbers."""
+@contextlib.contextmanager
+def going_on_without(path: epath.Path) -> Iterator[None]:
+    """Prints why a picture cannot be written; a run loses no number with it."""
     try:
-        save_picture(picture, path)
-    except OSError as error:
+        yield
+    except (OSError, tf.errors.OpError) as error:
         print(f"{path} cannot be written ({error}); going on without it", flush=True)

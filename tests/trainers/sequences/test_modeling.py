@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
-from trainers.sequences.modeling import SequenceModeling, check_replicas
+from trainers.sequences.modeling import SequenceModeling
+from trainers.training.examples import check_replicas
 
 CLASSES, STEPS = 3, 4
 CONFIG = ml_collections.ConfigDict(
@@ -161,5 +162,5 @@ def test_batches_that_replicas_cannot_share_are_refused():
     with pytest.raises(
         ValueError, match="2 replicas cannot share.* 5 .*last batch has 1.*=4"
     ):
-        check_replicas(5, 4, replicas=2)
-    check_replicas(6, 4, replicas=2)
+        check_replicas(5, 4, replicas=2, what="sequences")
+    check_replicas(6, 4, replicas=2, what="sequences")

@@ -1,0 +1,89 @@
+"""What tasks on shuffled examples share, whatever they learn of them."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+from etils import epath
+from ml_collections import ConfigDict
+
+from trainers.data import shuffling
+from trainers.data.sequences import SequenceData
+from trainers.training import schedules
+from trainers.training.workdir import WorkdirError
+
+
+class ShuffledExamples:
+    """The part of the loop's `Task` that draws batches; nothing is carried between them.
+
+    Args:
+        config: The run's config.
+        data: The examples.
+    """
+
+    def __init__(self, config: ConfigDict, data: SequenceData) -> None:
+        self._config = config
+        self._data = data
+        count = len(data.train.inputs)
+        self.steps_per_epoch = shuffling.steps_per_epoch(count, config.data.batch_size)
+
+    def dataset(self, first_step: int) -> tf.data.Dataset:
+        """Returns the batches (inputs, targets) from a training step to the run's end."""
+        return shuffling.batches_dataset(
+            *self._data.train,
+            batch_size=self._config.data.batch_size,
+            seed=self._config.seed,
+            epochs=schedules.passes(self._config.training, self.steps_per_epoch),
+            first_step=first_step,
+        )
+
+    def initial_state(self) -> tuple[()]:
+        """Returns (): nothing is carried from batch to batch."""
+        return ()
+
+
+def check_batch_size(count: int, batch_size: int, what: str) -> None:
+    """Raises ValueError if a batch has more examples than there are.
+
+    Args:
+        count: The number of training examples.
+        batch_size: The config's.
+        what: What an example is, in the plural.
+    """
+    if batch_size > count:
+        raise ValueError(
+            f"`config.data.batch_size` must be at most {count}, the number of training "
+            f"{what}. Received: config.data.batch_size={batch_size}"
+        )
+
+
+def check_replicas(count: int, batch_size: int, replicas: int, what: str) -> None:
+    """Raises ValueError if replicas cannot share an epoch's batches, the last included."""
+    if batch_size % replicas or count % batch_size % replicas:
+        raise ValueError(
+            f"`config.data.batch_size` must leave no rest that {replicas} replicas cannot share: "
+            f"of {count:,} training {what} the last batch has {count % batch_size}. "
+            f"Received: config.data.batch_size={batch_size}"
+        )
+
+
+def check_same(
+    path: epath.Path,
+    kept: Mapping[str, str] | None,
+    found: Mapping[str, str],
+    what: str,
+) -> None:
+    """Raises WorkdirError if a run was trained on other examples.
+
+    Args:
+        path: The run's folder.
+        kept: The checksum of each split that the folder has; None if it has none yet.
+        found: The checksum of each split.
+        what: What the examples are, in the plural.
+    """
+    if kept is None:
+        return
+    if differing := [split for split in found if kept.get(split) != found[split]]:
+        raise WorkdirError(
+            f"{path} belongs to a run on other {what} ({', '.join(differing)}); "
+            "give that run's data by --data_dir, or choose another --workdir"
+        )
