@@ -28,3 +28,18 @@ def assert_equal(actual, expected, tolerance, what):
         atol=tolerance,
         err_msg=what,
     )
+
+
+def assigned(model, pairs):
+    """Assigns all trainable variables; returns them, and what each was made of.
+
+    Args:
+        model: What has the variables.
+        pairs: Its parts, each with values by the names of its variables.
+    """
+    variables = [v for part, _ in pairs for v in part.trainable_variables]
+    made = [of[v.name] for part, of in pairs for v in part.trainable_variables]
+    assert len(variables) == len(model.trainable_variables)
+    for variable, value in zip(variables, made, strict=True):
+        variable.assign(value)
+    return variables, made

@@ -51,12 +51,7 @@ def assigned(model, params, config):
     for name, layer in dense_layers(model).items():
         own = golden.part(params, f"{name}.")
         pairs.append((layer, {"kernel": tf.transpose(own["W"]), "bias": own["b"]}))
-    variables = [v for layer, _ in pairs for v in layer.trainable_variables]
-    made = [of[v.name] for layer, of in pairs for v in layer.trainable_variables]
-    assert len(variables) == len(model.trainable_variables)
-    for variable, value in zip(variables, made, strict=True):
-        variable.assign(value)
-    return variables, made
+    return golden.assigned(model, pairs)
 
 
 @pytest.mark.skipif(not FILES, reason=f"no golden vectors in {golden.FOLDER}/recurrent")

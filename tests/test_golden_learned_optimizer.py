@@ -28,12 +28,7 @@ def assigned(network, params, config):
         "bias": params["output.b"],
     }
     pairs.append((network.output_layer, output))
-    variables = [v for layer, _ in pairs for v in layer.trainable_variables]
-    made = [of[v.name] for layer, of in pairs for v in layer.trainable_variables]
-    assert len(variables) == len(network.trainable_variables)
-    for variable, value in zip(variables, made, strict=True):
-        variable.assign(value)
-    return variables, made
+    return golden.assigned(network, pairs)
 
 
 @pytest.mark.skipif(not FILES, reason=f"no golden vectors in {golden.FOLDER}/recurrent")

@@ -13,9 +13,8 @@ import pytest
 GIB = 2**30
 REPLACED_FROM = 2 * GIB
 MOST = 3 * GIB
-REPLACEMENTS = (
-    1000  # more than any run takes; pytest-xdist ends a run at four a worker by default
-)
+# More than any run takes; pytest-xdist ends a run at four a worker by default.
+REPLACEMENTS = 1000
 # The outcome of the test that a replaced worker was about to begin; another worker runs it.
 RESCHEDULED = "rescheduled"
 

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import TrellisLayer
+from tests.keras_trellis import litert
 
 CHANNELS = 3
 UNITS = 6
@@ -316,10 +317,7 @@ def test_exported_and_read_as_a_layer(tmp_path, model):
         assert_close(layer(values), model(values))
 
 
-@pytest.mark.skipif(
-    tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13),
-    reason="Keras exports to LiteRT from 3.13 on",
-)
+@litert.IS_THERE
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_litert(tmp_path, model):
     """The converted model runs on LiteRT's own operations, at whatever size."""

@@ -9,9 +9,8 @@ import sys
 
 import numpy as np
 import pytest
-from absl.testing import flagsaver
 
-from tests.trainers import mnist_files
+from tests.trainers import calls, mnist_files
 from trainers import draw, evaluate, lm
 from trainers.drawing import pictures
 from trainers.studies import search
@@ -81,20 +80,7 @@ def trained(folder, tmp_path_factory):
 def call(monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
-
-    def call(*arguments, status=0, program=draw):
-        saved = flagsaver.save_flag_values()
-        try:
-            program.parse_flags(["program", *map(str, arguments)])
-            assert program.main(["program"]) == status
-        except SystemExit as exit_:
-            assert exit_.code == status
-        finally:
-            flagsaver.restore_flag_values(saved)
-        output = capsys.readouterr()
-        return output.out if status == 0 else output.err
-
-    return call
+    return calls.in_process(draw, capsys)
 
 
 def test_a_run_tells_its_bound_and_draws(trained):

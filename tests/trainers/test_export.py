@@ -10,9 +10,8 @@ from importlib import metadata
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl.testing import flagsaver
 
-from tests.trainers import mnist_files
+from tests.trainers import calls, mnist_files
 from trainers import export
 from trainers.data import files, images
 from trainers.language import experiment as language_runs
@@ -100,20 +99,7 @@ def digits_run(digits, tmp_path_factory):
 @pytest.fixture
 def call(capsys):
     """Runs a command line in this process."""
-
-    def call(*arguments, status=0):
-        saved = flagsaver.save_flag_values()
-        try:
-            export.parse_flags(["export", *map(str, arguments)])
-            assert export.main(["export"]) == status
-        except SystemExit as exit_:
-            assert exit_.code == status
-        finally:
-            flagsaver.restore_flag_values(saved)
-        output = capsys.readouterr()
-        return output.err if status else output.out
-
-    return call
+    return calls.in_process(export, capsys)
 
 
 def card(version):

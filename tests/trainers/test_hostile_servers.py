@@ -24,9 +24,8 @@ PROTOCOLS = client.PROTOCOLS
 CONTROL = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-SCREEN = (
-    "\x1b[2J\x1b]0;taken\x07\r\x9b31m\u202e"  # clears the screen, names the window, ...
-)
+# Clears the screen, names the window, ...
+SCREEN = "\x1b[2J\x1b]0;taken\x07\r\x9b31m\u202e"
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import tensorflow as tf
 from absl.testing import flagsaver
 from etils import epath
 
+from tests.trainers import calls
 from trainers import evaluate, generate, lm, pixels, report
 from trainers.language import experiment as language_runs
 from trainers.training import loop
@@ -78,20 +79,7 @@ def call(environment, monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", environment["HOME"])
     monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
-
-    def call(*arguments, status=0, program=lm):
-        saved = flagsaver.save_flag_values()
-        try:
-            program.parse_flags(["program", *map(str, arguments)])
-            assert program.main(["program"]) == status
-        except SystemExit as exit_:
-            assert exit_.code == status
-        finally:
-            flagsaver.restore_flag_values(saved)
-        output = call.output = capsys.readouterr()
-        return output.out if status == 0 else output.err
-
-    return call
+    return calls.in_process(lm, capsys)
 
 
 def checkpoint(workdir):

@@ -9,10 +9,9 @@ import sys
 
 import numpy as np
 import pytest
-from absl.testing import flagsaver
 from etils import epath
 
-from tests.trainers import mnist_files
+from tests.trainers import calls, mnist_files
 from trainers import evaluate, lm, pixels
 from trainers import export as export_command
 from trainers.data import files
@@ -50,20 +49,7 @@ def folder(tmp_path_factory):
 def call(monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
-
-    def call(*arguments, status=0, program=pixels):
-        saved = flagsaver.save_flag_values()
-        try:
-            program.parse_flags(["program", *map(str, arguments)])
-            assert program.main(["program"]) == status
-        except SystemExit as exit_:
-            assert exit_.code == status
-        finally:
-            flagsaver.restore_flag_values(saved)
-        output = capsys.readouterr()
-        return output.out if status == 0 else output.err
-
-    return call
+    return calls.in_process(pixels, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import tensorflow as tf
 import keras_trellis
 from keras_trellis import recurrent
 from keras_trellis.recurrent import IHCLSTM, IRCGRU, IRCSRU, SRU, TLSTM, FastGRNN
+from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_cells
 
 B, T, P, UNITS = 3, 5, 3, 4
@@ -354,10 +355,7 @@ def test_a_second_derivative_needs_training_off():
         second(True)
 
 
-@pytest.mark.skipif(
-    tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13),
-    reason="Keras exports to LiteRT from 3.13 on",
-)
+@litert.IS_THERE
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize("steps", [1, T])
 @pytest.mark.parametrize("name", ["IRCGRU", "TLSTM"])
@@ -365,16 +363,8 @@ def test_litert(name, steps, tmp_path):
     layer, x = make(name, return_state=False, dtype="float32", unroll=steps > 1)
     inputs = keras.Input((steps, P), batch_size=B)
     model = keras.Model(inputs, layer(inputs))
-    path = tmp_path / "model.tflite"
-    model.export(path, format="litert", verbose=False)
-    interpreter = tf.lite.Interpreter(str(path))
     x = x[:, :steps].astype("float32")
-    place = interpreter.get_input_details()[0]["index"]
-    interpreter.resize_tensor_input(place, x.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(place, x)
-    interpreter.invoke()
-    found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    found = litert.outputs(model, tmp_path / "model.tflite", x)
     np.testing.assert_allclose(found, model(x), atol=1e-5)
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 import keras_trellis
 from keras_trellis import RecurrentLayer, TensorizedLSTM
 from keras_trellis.recurrent import TensorizedLSTMCell
+from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_tensorized
 
 B, T, P, CHANNELS = 3, 5, 3, 2
@@ -317,26 +318,15 @@ def test_the_forget_bias_and_the_other_initializers():
     assert copy.get_config() == layer.get_config()
 
 
-@pytest.mark.skipif(
-    tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13),
-    reason="Keras exports to LiteRT from 3.13 on",
-)
+@litert.IS_THERE
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize("steps", [1, T])
 def test_litert(steps, tmp_path):
     layer, x = make(return_state=False, dtype="float32", unroll=steps > 1)
     inputs = keras.Input((steps, P), batch_size=B)
     model = keras.Model(inputs, layer(inputs))
-    path = tmp_path / "model.tflite"
-    model.export(path, format="litert", verbose=False)
-    interpreter = tf.lite.Interpreter(str(path))
     x = x[:, :steps].astype("float32")
-    place = interpreter.get_input_details()[0]["index"]
-    interpreter.resize_tensor_input(place, x.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(place, x)
-    interpreter.invoke()
-    found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    found = litert.outputs(model, tmp_path / "model.tflite", x)
     np.testing.assert_allclose(found, model(x), atol=1e-5)
 
 

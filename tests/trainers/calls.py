@@ -1,0 +1,25 @@
+"""Runs commands of the trainers in the test's own process."""
+
+from absl.testing import flagsaver
+
+
+def in_process(default, capsys):
+    """Returns a function that runs a command line, of the program `default` or another.
+
+    It checks the exit status, and returns what the command printed, if the status is not 0 as an
+    error. Its attribute `output` has both streams of the last call.
+    """
+
+    def call(*arguments, status=0, program=default):
+        saved = flagsaver.save_flag_values()
+        try:
+            program.parse_flags(["program", *map(str, arguments)])
+            assert program.main(["program"]) == status
+        except SystemExit as exit_:
+            assert exit_.code == status
+        finally:
+            flagsaver.restore_flag_values(saved)
+        output = call.output = capsys.readouterr()
+        return output.out if status == 0 else output.err
+
+    return call
