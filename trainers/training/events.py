@@ -16,13 +16,11 @@ from trainers.data.files import exists, is_file, read_bytes, set_aside, write_at
 
 EVENTS = "tensorboard"
 _MARK = "tfevents"  # TensorBoard reads only files with this in their name
-_KEPT = (
-    "events.out.tfevents.0000000000.kept.v2"  # sorts before the files of any process
-)
+# Sorts before the files of any process.
+_KEPT = "events.out.tfevents.0000000000.kept.v2"
 _UNDER_WAY = "kept.part"  # becomes `_KEPT` when no other file has its events
-_FRAME_BYTES = (
-    16  # around each record: its length, and checksums of the length and the record
-)
+# Around each record: its length, and checksums of the length and the record.
+_FRAME_BYTES = 16
 
 
 class LackingError(OSError):

@@ -64,9 +64,8 @@ class Progress:
         self.out = out or sys.stdout
         self.step = self._first_step = step
         self.changes = changes
-        self._timed_steps = (
-            0  # without those of the first call, which traces and compiles
-        )
+        # Without those of the first call, which traces and compiles.
+        self._timed_steps = 0
         self._seconds = 0.0
         self._last_lap = (step, 0, 0.0)  # step, timed steps, seconds
         self._time_told = False
@@ -81,9 +80,8 @@ class Progress:
             bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
         )
         self._table = Table(folder / METRICS, last_step=step, announce=self.say)
-        self._events: Events | None = (
-            None  # if this fails, the next process writes the events
-        )
+        # If this fails, the next process writes the events.
+        self._events: Events | None = None
         with self._tolerant():
             self._events = self._open_events(step)
 

@@ -156,9 +156,8 @@ class _Request(http.server.BaseHTTPRequestHandler):
     """A request and its answer, after which the connection ends."""
 
     server: Page
-    default_request_version = (
-        "HTTP/1.0"  # without a version the answer would have no status
-    )
+    # Without a version the answer would have no status.
+    default_request_version = "HTTP/1.0"
 
     def setup(self) -> None:
         super().setup()
