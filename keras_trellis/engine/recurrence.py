@@ -216,26 +216,11 @@ def _backward(
         place = steps - 1 - time
         # A copy each: a tape may otherwise watch an earlier capture.
         at = tf.nest.map_structure(lambda each: tf.identity(each.read(place)), read)
-        vectors = tuple(map(tf.identity, recurrent.vectors))
-        multiplied: Tensors = []
-
-        def multiply(index: int, values: tf.Tensor) -> tf.Tensor:
-            multiplied.append(values)
-            return _known(values, at.products[index], recurrent.matrices[index])
-
-        sources = (_chosen(at.inputs, moving), at.products, tuple(at.before), vectors)
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            reads = Reads(multiply, vectors, recurrent.mask)
-            output, after = step(reads, at.inputs, tuple(at.before))
-        by_inputs, by_products, by_state, by_these = tape.gradient(
-            [output, *after],
-            sources,
-            output_gradients=[upstream.read(place), *by_state],
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        by_after = [upstream.read(place), *by_state]
+        values, by_state, by_these = _step_gradient(
+            step, recurrent, at, moving, by_after
         )
         by_vectors = tuple(map(tf.add, by_vectors, by_these))
-        values = [*by_inputs, *by_products, *multiplied]
         return time + 1, by_state, by_vectors, _write(written, place, values)
 
     nothing = tuple(map(tf.zeros_like, recurrent.vectors))
@@ -249,6 +234,44 @@ def _backward(
         found = tf.matmul(rows(multiplied), rows(by_product), transpose_a=True)
         by_matrices.append(found)
     return *by_matrices, *by_vectors, *by_inputs, *by_first
+
+
+def _step_gradient(
+    step: Step, recurrent: Recurrent, at: _Kept, moving: list[bool], by_after: Tensors
+) -> tuple[Tensors, State, State]:
+    """Returns the gradients of one step.
+
+    Args:
+        step: the step.
+        recurrent: what the state meets.
+        at: what was kept of this step.
+        moving: which inputs have a gradient.
+        by_after: the gradients with respect to the output and the next state.
+
+    Returns:
+        The gradients with respect to inputs and products, and what was multiplied; those with
+        respect to the state; those with respect to the vectors.
+    """
+    vectors = tuple(map(tf.identity, recurrent.vectors))
+    multiplied: Tensors = []
+
+    def multiply(index: int, values: tf.Tensor) -> tf.Tensor:
+        multiplied.append(values)
+        return _known(values, at.products[index], recurrent.matrices[index])
+
+    before = tuple(at.before)
+    sources = (_chosen(at.inputs, moving), at.products, before, vectors)
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        reads = Reads(multiply, vectors, recurrent.mask)
+        output, after = step(reads, at.inputs, before)
+    by_inputs, by_products, by_state, by_vectors = tape.gradient(
+        [output, *after],
+        sources,
+        output_gradients=by_after,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    return [*by_inputs, *by_products, *multiplied], by_state, by_vectors
 
 
 def _known(values: tf.Tensor, product: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:

@@ -95,11 +95,9 @@ def run(
     parts = _segments(network, sequences, stops, None if plan else kept)
     grid = parts[0].before
     grids = _grids_of_addends(network, parts)
-    past = zeros(sequences, network.input_width, sequences.shape[-1])
-    finest = {dilation: cut(WHOLE, finer, steps) for dilation, finer in grids.items()}
     carry = _Carry(
         state=network.bottom(sequences, grid.size(steps)),
-        addends=injection.inject(network, weights, sequences, past, finest),
+        addends=_addends(network, weights, sequences, grids),
         initial=initial or (),
         kernel=hidden.kernel,
         rounded=hidden.rounded,
@@ -129,6 +127,16 @@ def run(
         grid = part.after
     before = initial or network.no_history(sequences)
     return collected, masks.last_valid(carry.state, plan, before)
+
+
+def _addends(
+    network: Network, weights: Weights, sequences: tf.Tensor, grids: dict[int, Grid]
+) -> Addends:
+    """Returns what joins the products, by dilation, at the steps of its grid."""
+    steps = time_steps(sequences)
+    past = zeros(sequences, network.input_width, sequences.shape[-1])
+    finest = {dilation: cut(WHOLE, finer, steps) for dilation, finer in grids.items()}
+    return injection.inject(network, weights, sequences, past, finest)
 
 
 def _segments(
