@@ -145,9 +145,23 @@ def _small(layer: str) -> dict:
     return config
 
 
+def _small_trellis(gate: str) -> dict:
+    """A trellis network by the same recipe, with the sizes of the task's preset `small`.
+
+    Its two gates have as many parameters.
+    """
+    config = _small("trellis")
+    config["model"].update(
+        gate=gate, units=256, depth=8, dilation_rate=(1,), output_units=200
+    )
+    return config
+
+
 PRESETS: dict[str, Callable[[], dict]] = {
     **{name: functools.partial(_row, name) for name in _ROWS},
     # `small_lstm` has the parameters of `small`.
     "small_lstm_200": functools.partial(_small, "lstm"),
     **{f"small_{layer}": functools.partial(_small, layer) for layer in _SMALL},
+    "small_trellis_lstm": functools.partial(_small_trellis, "lstm"),
+    "small_trellis_irc_lstm": functools.partial(_small_trellis, "irc_lstm"),
 }
