@@ -2,19 +2,23 @@
 
 import contextlib
 import logging
+import math
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 from playwright import sync_api
 
 from tests.serving import models
+from tests.trainers.serving.page import running
 from tools import browser
 from trainers import demo
+from trainers.serving.page.served import ServedModel
 
 WAIT = 120_000  # milliseconds
 in_browser = pytest.mark.skipif(
@@ -34,9 +38,45 @@ def serving(model):
             assert process.wait(60) == 0
 
 
+class Paced:
+    """A model that writes no more pieces of a text than it may, until it is let."""
+
+    def __init__(self, model):
+        self._model, self._may, self._let = model, math.inf, threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def __call__(self, signature, **inputs):
+        if signature == "generate":
+            self._may -= 1
+            if self._may < 0:
+                assert self._let.wait(300)
+        return self._model(signature, **inputs)
+
+    @contextlib.contextmanager
+    def waiting(self, after):
+        """Lets it write so many pieces, and the others after the block."""
+        self._let.clear()
+        self._may = after
+        try:
+            yield
+        finally:
+            self._may = math.inf
+            self._let.set()
+
+
 @pytest.fixture(scope="module")
-def page(exports):
-    with serving(exports["page"].parent) as address, browser.open_page(address) as page:
+def model(exports):
+    return Paced(ServedModel(str(exports["page"].parent)))
+
+
+@pytest.fixture(scope="module")
+def page(model):
+    with (
+        running.serving(model) as (host, port),
+        browser.open_page(f"http://{host}:{port}/") as page,
+    ):
         page.problems = []
         page.on("pageerror", lambda error: page.problems.append(str(error)))
         page.on("console", lambda said: page.problems.append(said.text))
@@ -272,16 +312,17 @@ def test_pointer_and_keys_tell_of_a_token(page):
 
 
 @in_browser
-def test_a_text_streams_until_it_is_stopped(page):
-    write(page, "the", Length_in_tokens=2000, Seed="")
+def test_a_text_streams_until_it_is_stopped(page, model):
     more_than_a_piece = re.compile(r"\S+(\s+\S+){9}")
-    sync_api.expect(page.locator("#added")).to_have_text(
-        more_than_a_piece, timeout=WAIT
-    )
-    assert page.locator("#generate-status").text_content() == "Writing …"
-    page.get_by_role("button", name="Stop").click()
-    assert re.fullmatch(r"Stopped; seed \d+", wait_until_written(page))
-    text = page.locator("#added").text_content()
+    with model.waiting(after=5):  # else it may have written all before it is stopped
+        write(page, "the", Length_in_tokens=2000, Seed="")
+        sync_api.expect(page.locator("#added")).to_have_text(
+            more_than_a_piece, timeout=WAIT
+        )
+        assert page.locator("#generate-status").text_content() == "Writing …"
+        page.get_by_role("button", name="Stop").click()
+        assert re.fullmatch(r"Stopped; seed \d+", wait_until_written(page))
+        text = page.locator("#added").text_content()
     assert 8 < len(text.split()) < 2000
     score(page, "the cat")  # by which time more text would have come
     assert page.locator("#added").text_content() == text
@@ -411,9 +452,9 @@ def test_beyond_this_machine_it_warns(exports, monkeypatch, caplog, host, warns)
     monkeypatch.setattr(
         demo.Page,
         "serve_forever",
-        lambda page: listening.append(page.server_address[0]),
+        lambda page: listening.append((page.server_address[0], page.model.name)),
     )
     monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
     demo.serve(str(exports["page"].parent), host, 0)
-    assert listening == [host]
+    assert listening == [(host, "page, version 1")]
     assert ("no password" in caplog.text) == warns
