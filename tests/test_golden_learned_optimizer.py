@@ -52,7 +52,7 @@ def test_golden(path, dtype):
         for name in ("quadratic_W", "quadratic_y", "theta0")
     )
 
-    def loss(theta):
+    def loss(theta, _):
         errors = tf.linalg.matvec(weights, theta) - targets
         return tf.reduce_mean(tf.reduce_sum(tf.square(errors), -1))
 

@@ -18,7 +18,7 @@ from trainers.language import adaptation, evaluation
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
+from trainers.tasks.task import LanguageTask, OwnTask
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
@@ -77,10 +77,10 @@ def _evaluate() -> None:
     if isinstance(registry.get(config.task), LanguageTask):
         language_model(path)
         return
-    program = registry.get(config.task).program
-    if config.task not in registry.TASKS:
+    task = registry.get(config.task)
+    if isinstance(task, OwnTask):
         raise ValueError(
-            f"{path} has a run of {config.task}, which python -m {program} --mode=evaluate scores"
+            f"{path} has a run of {config.task}, which python -m {task.evaluation} scores"
         )
     for name in OF_LANGUAGE:
         if FLAGS[name].present:

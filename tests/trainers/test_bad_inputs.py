@@ -19,6 +19,7 @@ from tests.trainers.bad_inputs import (
     drawings,
     folders,
     images,
+    learned,
     names,
     serving,
     studies,
@@ -41,6 +42,7 @@ TABLES = (
     studies,
     comparisons,
     drawings,
+    learned,
 )
 ROWS = [
     pytest.param(row, id=f"{table.__name__.rpartition('.')[2]}-{number}-{row.command}")
@@ -51,6 +53,7 @@ SECONDS = 20  # a row that waits for a pipe would wait for ever
 COMMANDS = (
     *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
     *("report", "parameters", "client", "demo", "tune", "compare", "draw"),
+    *("meta", "meta_evaluate"),
 )
 MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}
 MAINS = {

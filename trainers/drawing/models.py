@@ -1,28 +1,16 @@
 """The model of a run's config, its size, and its pixels."""
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import keras
 import numpy as np
 from ml_collections import ConfigDict
 
-from keras_trellis import recurrent
 from trainers.drawing import filterbanks
 from trainers.drawing.model import DRAW
+from trainers.tasks.cells import CELLS
 from trainers.tasks.layers import LAYERS
 from trainers.training import memory
-
-CELLS: dict[str, Callable[..., keras.layers.Layer]] = {
-    "lstm": keras.layers.LSTMCell,
-    "gru": keras.layers.GRUCell,
-    "irc_gru": recurrent.IRCGRUCell,
-    "irc_lstm": recurrent.IRCLSTMCell,
-    "ihc_lstm": recurrent.IHCLSTMCell,
-    "ihc_lstm_projected": functools.partial(recurrent.IHCLSTMCell, projected=True),
-}
-"""The decoders of `trainers.tasks.drawing.DECODERS`."""
 
 
 def build(config: ConfigDict, shape: Sequence[int]) -> DRAW:

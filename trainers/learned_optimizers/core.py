@@ -16,6 +16,8 @@ from keras_trellis import arguments
 
 States: TypeAlias = list[list[tf.Tensor]]
 """The states of each cell, each `[coordinates, width]`."""
+Loss: TypeAlias = Callable[[tf.Tensor, Any], tf.Tensor]
+"""Takes coordinates and the number of the step; returns a number, or one for each of several."""
 
 
 def preprocess(gradients: tf.Tensor, p: float = 10.0) -> tf.Tensor:
@@ -141,7 +143,7 @@ class UpdateNetwork(keras.layers.Layer):
 
 def unroll(
     network: UpdateNetwork,
-    loss: Callable[[tf.Tensor], tf.Tensor],
+    loss: Loss,
     theta: tf.Tensor,
     states: States,
     steps: int,
@@ -150,33 +152,33 @@ def unroll(
 
     Args:
         network: What computes the updates.
-        loss: Takes theta and returns a number.
+        loss: What to make small, of theta after 0 to `steps` of these steps.
         theta: The coordinates, of any shape.
         states: From `initial_states`, of as many coordinates.
         steps: How many.
 
     Returns:
-        The loss after each update, `[steps]`; theta; the states. The gradient of the loss is a
-        constant to whoever differentiates these, as in the published program.
+        The loss after each update, `[steps, ...]`; theta; the states. The gradient of the loss is
+        a constant to whoever differentiates these, as in the published program.
     """
     losses = []
-    gradient = _gradient(loss, theta)
-    for _ in range(steps):
+    _, gradient = value_and_gradient(loss, theta, 0)
+    for step in range(1, steps + 1):
         updates, states = network(tf.reshape(gradient, [-1]), states)
         theta += tf.reshape(updates, tf.shape(theta))
-        with tf.GradientTape() as tape:
-            tape.watch(theta)
-            value = loss(theta)
-        gradient = tape.gradient(value, theta)
+        value, gradient = value_and_gradient(loss, theta, step)
         losses.append(value)
     return tf.stack(losses), theta, states
 
 
-def _gradient(loss: Callable[[tf.Tensor], tf.Tensor], theta: tf.Tensor) -> tf.Tensor:
+def value_and_gradient(
+    loss: Loss, theta: tf.Tensor, step: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the loss after a step, and the gradient of its sum by theta."""
     with tf.GradientTape() as tape:
         tape.watch(theta)
-        value = loss(theta)
-    return tape.gradient(value, theta)
+        value = loss(theta, step)
+    return value, tape.gradient(value, theta)
 
 
 def _states(cell: keras.layers.Layer, rows: Any) -> list[tf.Tensor]:

@@ -5,19 +5,18 @@ import dataclasses
 from configs import draw
 from trainers.data import images
 from trainers.data.images import ImageSource
+from trainers.tasks.cells import CELLS
 from trainers.tasks.fields import COUNT, Field, one_of, or_none
 from trainers.tasks.measures import NATS, Measure
 from trainers.tasks.task import OwnTask, Published
 
-DECODERS = ("lstm", "gru", "irc_gru", "irc_lstm", "ihc_lstm", "ihc_lstm_projected")
-"""Cells of the decoder, by the names of `layers.LAYERS`."""
 _FIELDS: dict[str, Field] = {
     "model.steps": COUNT,
     "model.units": COUNT,
     "model.latent_units": COUNT,
     "model.read": or_none(COUNT),
     "model.write": or_none(COUNT),
-    "model.decoder": one_of(*DECODERS)._replace(default="lstm"),
+    "model.decoder": one_of(*CELLS)._replace(default="lstm"),
     "data.validation": COUNT,
     "data.pixels": one_of("drawn", "grey"),
     "evaluation.batch_size": COUNT._replace(default=250),
@@ -33,6 +32,7 @@ class DrawingTask(OwnTask):
     """
 
     program = "trainers.draw"
+    evaluation = "trainers.draw --mode=evaluate"
 
     images: ImageSource
     measure: Measure = NATS

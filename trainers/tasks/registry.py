@@ -6,6 +6,7 @@ from trainers.tasks.drawing import CIFAR10, MNIST, SVHN
 from trainers.tasks.enwik8 import ENWIK8
 from trainers.tasks.images import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
 from trainers.tasks.long_memory import ADDING, COPY_MEMORY
+from trainers.tasks.meta import CIFAR10_CNN, MNIST_MLP, QUADRATIC
 from trainers.tasks.names import nearest, unknown
 from trainers.tasks.ptb import PTB, PTB_MOS
 from trainers.tasks.ptb_char import PTB_CHAR
@@ -32,7 +33,14 @@ _TASKS: tuple[Task, ...] = (
     ADDING,
 )
 TASKS = {task.name: task for task in _TASKS}
-_OWN_TASKS: tuple[OwnTask, ...] = (MNIST, SVHN, CIFAR10)
+_OWN_TASKS: tuple[OwnTask, ...] = (
+    MNIST,
+    SVHN,
+    CIFAR10,
+    QUADRATIC,
+    MNIST_MLP,
+    CIFAR10_CNN,
+)
 OWN_TASKS = {task.name: task for task in _OWN_TASKS}
 """Those of commands of their own; all other commands know `TASKS` alone."""
 

@@ -36,6 +36,7 @@ from trainers.tasks.fields import (
 )
 from trainers.tasks.heads import HEADS
 from trainers.tasks.layers import LAYERS, OF_LEVELS, Gated
+from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
 from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, OwnTask, Task
 
@@ -333,6 +334,9 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
     averages = values["schedule.average_after"] and values["optimizer.name"] != "sgd"
     expected = "None unless config.optimizer.name is 'sgd'"
     yield averages, "schedule.average_after", expected, "optimizer.name"
+    if isinstance(task, MetaTask):
+        steps, unroll = values["data.steps"], values["data.unroll"]
+        yield steps % unroll, "data.unroll", f"a divisor of config.data.steps={steps}"
     if isinstance(task, OwnTask):
         return
     if isinstance(task, LanguageTask):

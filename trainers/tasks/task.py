@@ -70,7 +70,12 @@ class OwnTask(Task):
 
     Its `fields` are all that its groups `model`, `data` and `evaluation` have, beside
     `data.batch_size`.
+
+    Attributes:
+        evaluation: The command that evaluates its runs.
     """
+
+    evaluation: ClassVar[str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,14 @@ import pytest
 
 from trainers.drawing import models
 from trainers.tasks import config as configs
-from trainers.tasks import drawing, registry, schema
+from trainers.tasks import registry, schema
+from trainers.tasks.cells import CELLS
 from trainers.training import runs
 
 SHAPE = (28, 28, 1)
 
 
-@pytest.mark.parametrize("task", registry.OWN_TASKS)
+@pytest.mark.parametrize("task", registry.of_program("trainers.draw"))
 def test_every_preset_is_valid(task):
     for config in configs.presets(task):
         schema.check(config)
@@ -21,12 +22,8 @@ def test_every_preset_is_valid(task):
         assert models.need(config, shape).about > 0
 
 
-def test_every_decoder_of_the_configs_has_a_cell():
-    assert set(models.CELLS) == set(drawing.DECODERS)
-
-
 @pytest.mark.parametrize("grids", [(3, 2), (None, None)])
-@pytest.mark.parametrize("decoder", drawing.DECODERS)
+@pytest.mark.parametrize("decoder", CELLS)
 def test_parameters_are_counted_without_a_model(decoder, grids):
     config = configs.load("mnist", "small").copy_and_resolve_references()
     config.update_from_flattened_dict({"model.decoder": decoder, "model.units": 6})

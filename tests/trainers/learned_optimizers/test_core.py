@@ -60,7 +60,7 @@ def test_meta_training_lowers_the_sum_of_the_losses():
     adam = keras.optimizers.Adam(1e-2)
     start = tf.constant(np.random.default_rng(1).normal(size=8), "float32")
 
-    def square(theta):
+    def square(theta, _):
         return tf.reduce_sum(tf.square(theta))
 
     @tf.function

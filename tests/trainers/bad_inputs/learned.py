@@ -1,0 +1,47 @@
+"""`trainers.meta` and `trainers.meta_evaluate`: flags, fields and folders."""
+
+# A row is a line or two, however long.
+# fmt: off
+# ruff: noqa: E501
+
+import json
+
+from tests.trainers.bad_inputs.row import Row
+from trainers.tasks import config as configs
+from trainers.tasks import registry
+
+QUADRATIC = configs.load("quadratic", "small").to_dict()
+NETWORK = configs.load("mnist_mlp", "small").to_dict()
+DRAWN = configs.load("mnist", "small").to_dict()
+
+
+def runs(**values) -> dict:
+    """Returns the files of folders of runs, by their names."""
+    return {f"{name}/config.json": json.dumps(each) for name, each in values.items()}
+
+
+ROWS = (
+    Row("meta", "", f"--task is missing; expected one of {', '.join(registry.of_program('trainers.meta'))}"),
+    Row("meta", "--task=quadratics", "unknown --task 'quadratics'; did you mean 'quadratic'?"),
+    Row("meta", "--task=mnist", "--task=mnist is one of python -m trainers.draw, not of trainers.meta"),
+    Row("lm", "--task=quadratic", "--task=quadratic is one of python -m trainers.meta, not of trainers.lm"),
+    Row("meta", "--task=quadratic --mode=evaluate", "unknown --mode 'evaluate'; {any}"),
+    Row("meta", "--task=quadratic --config.data.validation=3", "unknown --config field 'data.validation'; {any}"),
+    Row("meta", "--task=quadratic --config.data.unroll=30",
+        "`config.data.unroll` must be a divisor of config.data.steps=100. Received: config.data.unroll=30"),
+    Row("meta", "--task=quadratic --config.model.cell=lstn",
+        "`config.model.cell` must be one of ('lstm', {any}). Received: config.model.cell='lstn'"),
+    Row("meta", "--task=quadratic --config.model.scale=0",
+        "`config.model.scale` must be a finite number above 0. Received: config.model.scale=0.0"),
+    Row("meta", "--task=quadratic --config.model.projection=0",
+        "`config.model.projection` must be None or an integer of at least 1 and below 2**31. Received: config.model.projection=0"),
+    Row("meta", "--task=mnist_mlp --data_dir=none", "--data_dir must be a folder of train-images-idx3-ubyte.gz, {any}. Received: --data_dir=none, which is no folder"),
+    Row("meta_evaluate", "", "expected folders of runs, each of another name. Received: nothing"),
+    Row("meta_evaluate", "a b/../a", "expected folders of runs, each of another name. Received: a b/../a", runs(a=QUADRATIC)),
+    Row("meta_evaluate", "none", "{any}none{any}"),
+    Row("meta_evaluate", "a", "a is not a run of python -m trainers.meta", runs(a=DRAWN)),
+    Row("meta_evaluate", "a b", "b has another task or other data than the first run; evaluate it by itself",
+        runs(a=QUADRATIC, b=NETWORK)),
+    Row("meta_evaluate", "a", "a has no trained weights yet: {any}", runs(a=QUADRATIC)),
+    Row("meta_evaluate", "a --draws=0", "{any}draws{any}"),
+)

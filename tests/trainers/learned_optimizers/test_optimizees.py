@@ -1,0 +1,90 @@
+"""The functions that are optimized, and the rules of ordinary optimizers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainers.learned_optimizers import core, optimizees, rules
+from trainers.learned_optimizers.optimizees import Draw, Quadratics
+
+RNG = np.random.default_rng(0)
+
+
+def images(pixels, colours):
+    shape = (30, pixels, colours)
+    drawn = RNG.integers(0, 256, shape, dtype=np.uint8)
+    labels = RNG.integers(0, 10, 30, dtype=np.int32)
+    return optimizees.Images(tf.constant(drawn), tf.constant(labels))
+
+
+DIGITS, PHOTOGRAPHS = images(16, 1), images(64, 3)
+FAMILIES = {
+    "quadratics": Quadratics(5),
+    "perceptrons": optimizees.perceptrons(DIGITS, 6, (4, 3), "relu"),
+    "convolutional": optimizees.convolutional(PHOTOGRAPHS, 6, 4, "tanh"),
+}
+
+
+def test_the_networks_have_the_published_sizes():
+    digits, photographs = images(784, 1), images(1024, 3)
+    assert optimizees.perceptrons(digits, 128).size == 15_910
+    convolutions = 25 * 16 * (3 + 16 + 16) + 3 * 16
+    dense = (4 * 4 * 16 + 1) * 32 + 33 * 10
+    assert optimizees.convolutional(photographs, 128).size == convolutions + dense
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_draw_is_a_function_of_the_seed_and_its_own_coordinates(name):
+    family = FAMILIES[name]
+    draw, again, other = (family.draw([7, seed], 3) for seed in (0, 0, 1))
+    for step in (0, 4):
+        found, gradient = core.value_and_gradient(draw.loss, draw.theta, step)
+        assert found.shape == (3,) and gradient.shape == (3, family.size)
+        np.testing.assert_array_equal(found, again.loss(again.theta, step))
+        assert np.abs(found - other.loss(other.theta, step)).max() > 0
+    moved = draw.theta + tf.constant([[0.0], [0.1], [0.0]])
+    change, of_moved = core.value_and_gradient(draw.loss, moved, 4)
+    np.testing.assert_allclose(change[::2], found[::2], rtol=1e-5)
+    np.testing.assert_allclose(of_moved[::2], gradient[::2], rtol=1e-4, atol=1e-6)
+    assert abs(change[1] - found[1]) > 1e-4
+    constant = np.ptp([draw.loss(draw.theta, step)[0] for step in range(3)]) == 0
+    assert constant == (name == "quadratics")  # the others see other images
+
+
+def test_a_network_classifies_as_keras_does():
+    family = optimizees.perceptrons(DIGITS, 6, (4,))
+    parts = family.parts(RNG.normal(size=[2, family.size]))
+    pixels = RNG.normal(size=[2, 6, 16])
+    layers = [keras.layers.Dense(4, "sigmoid"), keras.layers.Dense(10)]
+    model = keras.Sequential([keras.Input([16]), *layers])
+    for number in range(2):
+        model.set_weights([part[number] for part in parts])
+        np.testing.assert_allclose(
+            family.logits(pixels, parts)[number], model(pixels[number]), rtol=1e-4
+        )
+
+
+KERAS = {
+    "SGD": keras.optimizers.SGD(0.1),
+    "momentum": keras.optimizers.SGD(0.1, momentum=0.9),
+    "RMSprop": keras.optimizers.RMSprop(0.1),
+    "Adam": keras.optimizers.Adam(0.1, epsilon=1e-8),
+}
+
+
+@pytest.mark.parametrize("name", rules.TUNED)
+def test_the_rules_are_those_of_keras(name):
+    theta = RNG.normal(size=[2, 3]).astype("float32")
+    curvature = tf.constant([[1.0, 4.0, 0.1], [3.0, 2.0, 0.3]])
+
+    def loss(theta, _):
+        return tf.reduce_sum(curvature * tf.square(theta), -1)
+
+    draw = Draw(tf.constant(theta), loss)
+    found = rules.losses(rules.TUNED[name](tf.constant(0.1)), draw, 6)
+    variable, expected = keras.Variable(theta), []
+    for step in range(7):
+        expected.append(loss(variable.value, step))
+        KERAS[name].apply([2 * curvature * variable.value], [variable])
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)

@@ -1,0 +1,174 @@
+"""What trained optimizers do where they were not trained, beside optimizers with tuned rates."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from ml_collections import ConfigDict
+
+from trainers.data.sequences import SequenceData
+from trainers.learned_optimizers import experiment, rules
+from trainers.learned_optimizers.core import UpdateNetwork
+from trainers.learned_optimizers.modeling import SPLITS
+from trainers.learned_optimizers.optimizees import Optimizee
+from trainers.learned_optimizers.rules import Rule
+from trainers.tasks import registry
+
+RATES = tuple(10.0 ** (-exponent / 2) for exponent in range(-1, 10))
+"""The rates that are tried, 3.2 to 3.2e-5."""
+TUNING_DRAWS = 5
+LONGER = 10
+_LOW, _HIGH = 10, 90  # percent
+
+
+class Setting(NamedTuple):
+    """What is optimized, and for how long.
+
+    Attributes:
+        name: In words.
+        steps: The number of steps.
+        changes: Arguments of the task's function of `optimizees`.
+    """
+
+    name: str
+    steps: int
+    changes: Mapping[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What became of the draws of a setting under an optimizer.
+
+    Attributes:
+        setting: The setting's name.
+        optimizer: The optimizer's name.
+        rate: The tuned rate; None for a learned optimizer.
+        losses: Before the first step and after each, `[steps + 1, draws]`; infinite where they are
+            NaN.
+    """
+
+    setting: str
+    optimizer: str
+    rate: float | None
+    losses: np.ndarray
+
+    @property
+    def final(self) -> float:
+        """The median of the last losses."""
+        return float(np.median(self.losses[-1]))
+
+    def quantiles(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns three quantiles after each step: 10 %, the median, 90 %."""
+        with np.errstate(invalid="ignore"):
+            found = np.percentile(
+                self.losses, [_LOW, 50, _HIGH], axis=1, method="nearest"
+            )
+        return tuple(found)
+
+
+def settings(config: ConfigDict) -> list[Setting]:
+    """Returns what the optimizers of a task are tried on, beginning with what they know."""
+    task: Any = registry.get(config.task)
+    steps = config.data.steps
+    known = [Setting("as trained", steps, {})]
+    longer = [Setting(f"{LONGER} times the steps", LONGER * steps, {})]
+    return known + longer + [Setting(*each) for each in _others(task.others, steps)]
+
+
+def _others(others: Mapping[str, Mapping[str, Any]], steps: int) -> list[tuple]:
+    return [(name, steps, changes) for name, changes in others.items()]
+
+
+def evaluate(
+    networks: Mapping[str, UpdateNetwork],
+    config: ConfigDict,
+    data: SequenceData | None,
+    draws: int,
+    tell: Callable[[str], None],
+) -> list[Outcome]:
+    """Tries optimizers in every setting, all on the same draws.
+
+    Args:
+        networks: The trained optimizers by name.
+        config: The config of their runs.
+        data: The images, from `experiment.load`.
+        draws: How many functions are optimized.
+        tell: Takes a line about each outcome.
+    """
+    found = []
+    for setting in settings(config):
+        splits = experiment.of_splits(config, data, **setting.changes)
+        tries = _Tries(setting, splits, config.seed, draws)
+        for outcome in tries.of_all(networks):
+            tell(f"{setting.name}, {outcome.optimizer}: {outcome.final:.4g}")
+            found.append(outcome)
+    return found
+
+
+class _Tries(NamedTuple):
+    """Tries optimizers in a setting."""
+
+    setting: Setting
+    splits: Mapping[str, Optimizee]
+    seed: int
+    draws: int
+
+    def of_all(self, networks: Mapping[str, UpdateNetwork]) -> Iterator[Outcome]:
+        """Yields what became of the test draws under every optimizer."""
+        for name, network in networks.items():
+            run = self.compiled(_without_rate(network), "test", self.draws)
+            yield Outcome(self.setting.name, name, None, _losses(run, 1.0))
+        for name, make in rules.TUNED.items():
+            rate = self.tuned(make)
+            run = self.compiled(make, "test", self.draws)
+            yield Outcome(self.setting.name, name, rate, _losses(run, rate))
+
+    def tuned(self, make: Callable[[tf.Tensor], Rule]) -> float:
+        """Returns the rate of the least mean last loss on draws of their own."""
+        run = self.compiled(make, "tuning", TUNING_DRAWS)
+        finals = [_losses(run, rate)[-1].mean() for rate in RATES]
+        return RATES[int(np.argmin(finals))]
+
+    def compiled(
+        self, make: Callable[[tf.Tensor], Rule], split: str, draws: int
+    ) -> Any:
+        """Returns a function of a rate, which returns the losses of a split's draws."""
+
+        @functools.partial(tf.function, autograph=False)
+        def run(rate: tf.Tensor) -> tf.Tensor:
+            seed = tf.constant([self.seed, SPLITS[split]], tf.int64)
+            draw = self.splits[split].draw(seed, draws)
+            return rules.losses(make(rate), draw, self.setting.steps)
+
+        return run
+
+
+def _without_rate(network: UpdateNetwork) -> Callable[[tf.Tensor], Rule]:
+    return lambda rate: rules.learned(network)
+
+
+def _losses(run: Any, rate: float) -> np.ndarray:
+    losses = run(tf.constant(rate)).numpy().astype("float64")
+    return np.where(np.isfinite(losses), losses, np.inf)
+
+
+def failures(outcomes: Sequence[Outcome]) -> list[str]:
+    """Returns a line for each learned optimizer in each setting where a tuned one does better."""
+    lines = []
+    for outcome in outcomes:
+        tuned = [
+            each
+            for each in outcomes
+            if each.rate is not None and each.setting == outcome.setting
+        ]
+        best = min(tuned, key=lambda each: each.final)
+        if outcome.rate is None and not outcome.final <= best.final:
+            start = float(np.median(outcome.losses[0]))
+            learns = "" if outcome.final < start else ", and not below the start"
+            lines.append(
+                f"{outcome.optimizer} falls short on: {outcome.setting}. Its median last "
+                f"loss is {outcome.final:.4g}{learns}; {best.optimizer}'s is "
+                f"{best.final:.4g}."
+            )
+    return lines

@@ -1,0 +1,200 @@
+"""The experiment of `trainers.meta`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from etils import epath
+from ml_collections import ConfigDict
+
+from trainers.data import files, sequences
+from trainers.data.sequences import SequenceData
+from trainers.learned_optimizers import modeling, optimizees
+from trainers.learned_optimizers.core import UpdateNetwork
+from trainers.learned_optimizers.modeling import MetaTraining, Score
+from trainers.learned_optimizers.optimizees import Images, Optimizee, Quadratics
+from trainers.learned_optimizers.optimizer import RecurrentOptimizer
+from trainers.tasks import registry
+from trainers.tasks.cells import CELLS
+from trainers.tasks.measures import MEAN_LOSS
+from trainers.training import checkpoints, examples, memory, runs
+from trainers.training.workdir import WorkdirError, read_kept
+
+DATA, OPTIMIZER = "data.json", "optimizer.npz"
+PROTOCOL = "exact"
+_BYTES_A_UNIT = (
+    30  # numbers that a truncation keeps for a unit of a cell, of a coordinate
+)
+
+
+class MetaExperiment:
+    """The `runs.Experiment` of learning to learn.
+
+    Args:
+        config: The run's config.
+        data_dir: The folder of the published files of images.
+        path: The run's folder.
+
+    Raises:
+        ValueError, OSError: The images cannot be used, or do not suit the config.
+    """
+
+    def __init__(
+        self, config: ConfigDict, data_dir: str | None, path: epath.Path
+    ) -> None:
+        self._config, self._path = config, path
+        self._data = load(config, data_dir)
+        self._optimizees = of_splits(config, self._data)
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError for several replicas: one optimization cannot be shared."""
+        if replicas > 1:
+            raise ValueError(
+                "--distribute must be none: an optimization goes on from its last step. "
+                f"Received: {replicas} replicas"
+            )
+
+    def need(self, config: ConfigDict) -> memory.Need:
+        """Returns the memory that a truncation takes: each step keeps all gates."""
+        data, model = config.data, config.model
+        coordinates = modeling.draws(config) * self._optimizees["train"].size
+        kept = coordinates * data.unroll * model.layers * model.units
+        return memory.training(config, 0, 0, _BYTES_A_UNIT * kept)
+
+    def build(self) -> UpdateNetwork:
+        """Returns the network, built."""
+        return build(self._config)
+
+    def task(self, model: UpdateNetwork) -> MetaTraining:
+        """Returns what the loop trains."""
+        return MetaTraining(model, self._config, self._optimizees)
+
+    def keep(self, path: epath.Path) -> None:
+        """Records the run's images in its folder.
+
+        Raises:
+            WorkdirError: The folder's run was trained on other images.
+        """
+        if self._data is None:
+            return
+        found = self._data.checksums()
+        kept = read_kept(path / DATA, {"sha256": dict}) or {}
+        examples.check_same(path, kept.get("sha256"), found, "images")
+        if not files.exists(path / DATA):
+            files.write_json(path / DATA, {"sha256": found})
+
+    def introduction(self, model: UpdateNetwork) -> str:
+        """Returns a line on what is optimized, and the network."""
+        size = self._optimizees["train"].size
+        return (
+            f"{modeling.draws(self._config)} x {size:,} coordinates at once; "
+            f"{runs.parameters(model):,} parameters, {model.cells[-1].count_params():,} of "
+            "them in the last cell"
+        )
+
+    def score(
+        self, task: Any, check: Callable[[], None], splits: Sequence[str]
+    ) -> runs.Scores:
+        """Scores splits, and writes the optimizer."""
+        scores: dict[str, Score] = {}
+        for split in splits:
+            check()
+            scores[split] = task.score(split)
+        check()
+        self._save(task.model)
+        summary = "; ".join(describe(*each) for each in scores.items())
+        values = {split: {PROTOCOL: _numbers(each)} for split, each in scores.items()}
+        return runs.Scores(summary, values)
+
+    def keep_best(self, losses: Sequence[float]) -> None:
+        """Writes the optimizer if the last of the validation losses is the best.
+
+        A run that goes on has weights of a later step. So the best weights are read.
+        """
+        if losses[-1] > min(losses):
+            return
+        network = self.build()
+        try:
+            checkpoints.load_best(self._path, network)
+        except WorkdirError:
+            return  # they are not on disk, which the loop has told
+        self._save(network)
+
+    def _save(self, network: UpdateNetwork) -> None:
+        path = self._path / OPTIMIZER
+        with runs.going_on_without(path):
+            RecurrentOptimizer(network).save(path)
+
+
+def build(config: ConfigDict) -> UpdateNetwork:
+    """Returns the network of a config."""
+    model = config.model
+    cells = [
+        CELLS[model.cell](model.units, name=f"cell_{number}")
+        for number in range(model.layers)
+    ]
+    return UpdateNetwork(
+        cells, scale=model.scale, projection=model.projection, p=model.p, name="network"
+    )
+
+
+def load(config: ConfigDict, data_dir: str | None) -> SequenceData | None:
+    """Loads the images of a run; returns None if its task has none.
+
+    Raises:
+        ValueError, OSError: The images cannot be used, or are too few.
+    """
+    task: Any = registry.get(config.task)
+    if task.images is None:
+        return None
+    return sequences.of_images(
+        task.images,
+        config.data.validation,
+        config.seed,
+        permuted=False,
+        data_dir=data_dir,
+    )
+
+
+def of_splits(
+    config: ConfigDict, data: SequenceData | None, **changes: Any
+) -> Mapping[str, Optimizee]:
+    """Returns what is optimized on each split.
+
+    Args:
+        config: The run's config.
+        data: From `load`.
+        **changes: Other arguments of the task's function of `optimizees`.
+    """
+    if data is None:
+        return dict.fromkeys(
+            (*sequences.SPLITS, "tuning"),
+            Quadratics(changes.get("size", config.data.dimensions)),
+        )
+    make = getattr(optimizees, _NETWORKS[config.task])
+    splits = {split: _images(data, split) for split in sequences.SPLITS}
+    splits["tuning"] = splits["validation"]
+    size = config.data.batch_size
+    return {split: make(each, size, **changes) for split, each in splits.items()}
+
+
+_NETWORKS = {"mnist_mlp": "perceptrons", "cifar10_cnn": "convolutional"}
+
+
+def _images(data: SequenceData, split: str) -> Images:
+    pixels, labels = getattr(data, split)
+    return Images(tf.constant(pixels), tf.constant(labels))
+
+
+def describe(split: str, score: Score) -> str:
+    """Returns one line: the mean loss of a split's steps, and that of the last."""
+    told = MEAN_LOSS.told(score.mean, score.draws)
+    return f"{split} {MEAN_LOSS.name}: {told}, last {MEAN_LOSS.text(score.final)}"
+
+
+def _numbers(score: Score) -> dict[str, Any]:
+    return {
+        MEAN_LOSS.name: score.mean,
+        "last_loss": score.final,
+        MEAN_LOSS.counted: score.draws,
+    }

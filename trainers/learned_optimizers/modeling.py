@@ -1,0 +1,128 @@
+"""Meta-training as a task of the training loop: a step is a truncation of an optimization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from ml_collections import ConfigDict
+
+from trainers.learned_optimizers import core, rules
+from trainers.learned_optimizers.core import UpdateNetwork
+from trainers.learned_optimizers.optimizees import Draw, Optimizee
+from trainers.training import schedules
+
+SPLITS = {"validation": 2**31, "test": 2**31 + 1, "tuning": 2**31 + 2}
+"""The seeds of draws that are no episodes; an episode's seed is its number."""
+
+
+class Score(NamedTuple):
+    """What became of draws.
+
+    Attributes:
+        mean: The mean loss after each step.
+        final: The mean loss after the last step.
+        draws: The number of draws.
+    """
+
+    mean: float
+    final: float
+    draws: int
+
+
+class MetaTraining:
+    """The loop's `Task` for an optimizer's network.
+
+    A batch is the number of a step of the run. All else follows from it, the seed, and what is
+    carried: coordinates and states. After the last truncation of an optimization comes a new one.
+
+    Args:
+        network: What is trained.
+        config: The run's config.
+        optimizees: What it optimizes, by split.
+    """
+
+    unit = "optimizations"
+
+    def __init__(
+        self,
+        network: UpdateNetwork,
+        config: ConfigDict,
+        optimizees: Mapping[str, Optimizee],
+    ) -> None:
+        self.model: Any = network
+        self._config, self._optimizees = config, optimizees
+        data = config.data
+        self._parts = data.steps // data.unroll
+        self.steps_per_epoch = data.episodes * self._parts
+        # Not by XLA, which takes three times as long on a CPU here.
+        self._unrolled = tf.function(self._unroll, autograph=False)
+        self._optimized = tf.function(self._optimize, autograph=False)
+
+    def dataset(self, first_step: int) -> tf.data.Dataset:
+        """Returns the numbers of the steps, each of shape [1]."""
+        training = self._config.training
+        last = self.steps_per_epoch * schedules.passes(training, self.steps_per_epoch)
+        return tf.data.Dataset.range(first_step, last).batch(1, drop_remainder=True)
+
+    def initial_state(self) -> tuple[tf.Tensor, core.States]:
+        """Returns coordinates and states, all 0; the first step of an episode replaces them."""
+        shape = [draws(self._config), self._optimizees["train"].size]
+        dtype = self.model.compute_dtype
+        return tf.zeros(shape, dtype), self.model.initial_states(np.prod(shape))
+
+    def loss(self, batch: tf.Tensor, state: Any) -> tuple:
+        """Returns the losses of a truncation summed, the draws, and what is carried."""
+        losses, state = self._unrolled(batch[0], state)
+        count = tf.cast(draws(self._config), losses.dtype)
+        return tf.reduce_sum(losses), count, state, {"last": tf.reduce_sum(losses[-1])}
+
+    def _unroll(self, number: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+        """Optimizes for a truncation; returns the losses `[unroll, draws]`, and the state."""
+        episode, part = number // self._parts, number % self._parts
+        draw = self._draw("train", episode, draws(self._config))
+        fresh = (draw.theta, self.model.initial_states(tf.size(draw.theta)))
+        begins = part == 0
+        theta, states = tf.nest.map_structure(
+            lambda new, old: tf.where(begins, new, old), fresh, state
+        )
+        unroll = self._config.data.unroll
+        before = tf.cast(part * unroll, tf.int32)
+
+        def loss(theta: tf.Tensor, step: int) -> tf.Tensor:
+            return draw.loss(theta, before + step)
+
+        losses, *after = core.unroll(self.model, loss, theta, states, unroll)
+        return losses, tuple(after)
+
+    def _draw(self, split: str, number: Any, count: int) -> Draw:
+        numbers = (self._config.seed, number)
+        seed = tf.stack([tf.cast(each, tf.int64) for each in numbers])
+        return self._optimizees[split].draw(seed, count)
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the losses of the present network on the validation draws."""
+        score = self.score("validation")
+        return {"loss": score.mean * self._config.data.unroll, "last": score.final}
+
+    def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Returns the mean loss of a step, and that of a truncation's or a draw's last step."""
+        mean = metrics["loss"] / self._config.data.unroll
+        return {"mean_loss": mean, "last_loss": metrics["last"]}
+
+    def score(self, split: str) -> Score:
+        """Returns the losses on the draws of a split, which depend on the seed alone."""
+        losses = self._optimized(split).numpy()[1:].astype("float64")
+        return Score(losses.mean(), losses[-1].mean(), losses.shape[1])
+
+    def _optimize(self, split: str) -> tf.Tensor:
+        data = self._config.data
+        draw = self._draw(split, SPLITS[split], data.evaluated)
+        return rules.losses(rules.learned(self.model), draw, data.steps)
+
+
+def draws(config: ConfigDict) -> int:
+    """Returns how many functions are optimized at once in training."""
+    return config.data.batch_size if "dimensions" in config.data else 1

@@ -1,0 +1,104 @@
+"""What an evaluation found: a table, a picture, and all points in a CSV file."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from matplotlib import figure
+
+from trainers.data.files import write_atomically
+from trainers.learned_optimizers import evaluation
+from trainers.learned_optimizers.evaluation import Outcome
+from trainers.training import progress
+
+TABLE, PICTURE, POINTS = "evaluation.md", "evaluation.png", "points.csv"
+_TITLES = (
+    *("setting", "optimizer", "rate", "median last loss", "10 %", "90 %"),
+    *("mean over the steps", "draws", "not finite"),
+)
+_COLUMNS = ("setting", "optimizer", "draw", "step", "loss")
+
+
+def write(path: epath.Path, outcomes: Sequence[Outcome], line: str) -> str:
+    """Writes the table, the picture and the points; returns the table.
+
+    Args:
+        path: The folder, which exists.
+        outcomes: From `evaluation.evaluate`.
+        line: The command.
+    """
+    text = markdown(outcomes)
+    page = f"# Learned optimizers\n\nWritten by `{line}`.\n\n{text}\n\n![]({PICTURE})\n"
+    write_atomically(path / TABLE, lambda file: file.write(page.encode()))
+    content = points(outcomes)
+    write_atomically(path / POINTS, lambda file: file.write(content.encode()))
+    progress.save_picture(draw(outcomes), path / PICTURE)
+    return text
+
+
+def markdown(outcomes: Sequence[Outcome]) -> str:
+    """Returns the table, and below it where a learned optimizer does not carry over."""
+    marks = ["---", "---", *["---:"] * (len(_TITLES) - 2)]
+    rows = [_TITLES, marks, *map(_cells, outcomes)]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    short = evaluation.failures(outcomes)
+    short = short or ["No learned optimizer falls short of the best tuned one."]
+    return "\n".join([*lines, "", *(f"- {each}" for each in short)])
+
+
+def _cells(outcome: Outcome) -> list[str]:
+    low, median, high = (each[-1] for each in outcome.quantiles())
+    finite = np.isfinite(outcome.losses).all(axis=0)
+    return [
+        outcome.setting,
+        outcome.optimizer,
+        "" if outcome.rate is None else f"{outcome.rate:.2g}",
+        *(f"{each:.4g}" for each in (median, low, high)),
+        f"{outcome.losses[1:].mean():.4g}",
+        f"{finite.size}",
+        f"{finite.size - finite.sum()}",
+    ]
+
+
+def points(outcomes: Sequence[Outcome]) -> str:
+    """Returns every loss, as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for each in outcomes:
+        for (step, number), loss in np.ndenumerate(each.losses):
+            row = (each.setting, each.optimizer, number, step, f"{loss:.6g}")
+            writer.writerow(row)
+    return text.getvalue()
+
+
+def draw(outcomes: Sequence[Outcome]) -> figure.Figure:
+    """Draws a panel for each setting: medians, and bands from 10 % to 90 % of the draws."""
+    names = list(dict.fromkeys(each.setting for each in outcomes))
+    columns = min(len(names), 3)
+    rows = math.ceil(len(names) / columns)
+    size = (5 * columns, 3.8 * rows)
+    picture = figure.Figure(figsize=size, layout="constrained")
+    panels = picture.subplots(rows, columns, squeeze=False).ravel()
+    for axes, name in zip(panels, names, strict=False):
+        _draw_setting(axes, [each for each in outcomes if each.setting == name])
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
+    panels[0].legend(fontsize=8)
+    return picture
+
+
+def _draw_setting(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    most = 2 * max(float(np.median(each.losses[0])) for each in outcomes)
+    for each in outcomes:
+        low, median, high = (np.minimum(line, most) for line in each.quantiles())
+        style = "--" if each.rate is not None else "-"
+        (line,) = axes.plot(median, style, label=each.optimizer, linewidth=1.2)
+        steps = np.arange(len(median))
+        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.12)
+    axes.set(title=outcomes[0].setting, xlabel="step", ylabel="loss", yscale="log")
+    axes.grid(alpha=0.25)

@@ -1,0 +1,105 @@
+"""Rules by which optimizers change coordinates, and what becomes of functions under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from trainers.learned_optimizers.core import UpdateNetwork, value_and_gradient
+from trainers.learned_optimizers.optimizees import Draw
+
+
+class Rule(NamedTuple):
+    """An optimizer as functions.
+
+    Attributes:
+        start: Takes coordinates `[draws, size]`; returns the state, tensors.
+        update: Takes gradients `[draws, size]`, the state and the step, counted from 1; returns
+            what to add to the coordinates, and the next state.
+    """
+
+    start: Callable[[tf.Tensor], Any]
+    update: Callable[[tf.Tensor, Any, tf.Tensor], tuple[tf.Tensor, Any]]
+
+
+def learned(network: UpdateNetwork) -> Rule:
+    """Returns the rule of a network."""
+
+    def start(theta: tf.Tensor) -> Any:
+        return network.initial_states(tf.size(theta))
+
+    def update(gradient: tf.Tensor, state: Any, step: tf.Tensor) -> tuple:
+        del step
+        updates, state = network(tf.reshape(gradient, [-1]), state)
+        return tf.reshape(updates, tf.shape(gradient)), state
+
+    return Rule(start, update)
+
+
+def sgd(rate: tf.Tensor) -> Rule:
+    """Returns gradient descent; the rate, here as below, is `[draws, 1]`."""
+    return Rule(lambda theta: (), lambda gradient, state, _: (-rate * gradient, state))
+
+
+def momentum(rate: tf.Tensor) -> Rule:
+    """Returns gradient descent with a momentum of 0.9."""
+
+    def update(gradient: tf.Tensor, state: Any, _: tf.Tensor) -> tuple:
+        (velocity,) = state
+        velocity = 0.9 * velocity - rate * gradient
+        return velocity, (velocity,)
+
+    return Rule(lambda theta: (tf.zeros_like(theta),), update)
+
+
+def rmsprop(rate: tf.Tensor) -> Rule:
+    """Returns RMSprop, as Keras has it."""
+
+    def update(gradient: tf.Tensor, state: Any, _: tf.Tensor) -> tuple:
+        (square,) = state
+        square = 0.9 * square + 0.1 * tf.square(gradient)
+        return -rate * gradient / tf.sqrt(square + 1e-7), (square,)
+
+    return Rule(lambda theta: (tf.zeros_like(theta),), update)
+
+
+def adam(rate: tf.Tensor) -> Rule:
+    """Returns Adam, of Kingma and Ba 2015."""
+
+    def update(gradient: tf.Tensor, state: Any, step: tf.Tensor) -> tuple:
+        mean, square = state
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * tf.square(gradient)
+        power = tf.cast(step, gradient.dtype)
+        unbiased = mean / (1 - 0.9**power)
+        size = tf.sqrt(square / (1 - 0.999**power))
+        return -rate * unbiased / (size + 1e-8), (mean, square)
+
+    return Rule(lambda theta: (tf.zeros_like(theta), tf.zeros_like(theta)), update)
+
+
+TUNED: dict[str, Callable[[tf.Tensor], Rule]] = {
+    "SGD": sgd,
+    "momentum": momentum,
+    "RMSprop": rmsprop,
+    "Adam": adam,
+}
+"""Those with a rate to tune."""
+
+
+def losses(rule: Rule, draw: Draw, steps: int) -> tf.Tensor:
+    """Returns the losses before the first step and after each, `[steps + 1, draws]`."""
+
+    def step(number: tf.Tensor, theta: tf.Tensor, state: Any, found: Any) -> tuple:
+        value, gradient = value_and_gradient(draw.loss, theta, number)
+        updates, state = rule.update(gradient, state, number + 1)
+        return number + 1, theta + updates, state, found.write(number, value)
+
+    found = tf.TensorArray(draw.theta.dtype, steps + 1)
+    start = (0, draw.theta, rule.start(draw.theta), found)
+    _, theta, _, found = tf.while_loop(
+        lambda number, *_: number < steps, step, start, parallel_iterations=1
+    )
+    return found.write(steps, draw.loss(theta, tf.constant(steps))).stack()

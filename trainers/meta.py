@@ -1,0 +1,53 @@
+"""Trains a recurrent network to be an optimizer.
+
+    python -m trainers.meta --task=quadratic --preset=small
+    python -m trainers.meta --task=quadratic --preset=small --config.model.cell=ihc_lstm
+    python -m trainers.meta --task=mnist_mlp --preset=small --data_dir=DIR
+
+The tasks are quadratic, mnist_mlp and cifar10_cnn. `--config.FIELD=VALUE` changes a field of the
+preset; flags may have any order. The run's folder is `--workdir`, by default runs/TASK-PRESET. Its
+optimizer.npz is a file for RecurrentOptimizer.load; `trainers.meta_evaluate` measures runs.
+"""
+
+from absl import flags
+from etils import epath
+
+from trainers.cli import command, run_command
+from trainers.learned_optimizers.experiment import MetaExperiment
+from trainers.tasks import registry
+
+FLAGS = flags.FLAGS
+PROGRAM = "trainers.meta"
+
+flags.adopt_module_key_flags(run_command)
+
+
+def main(argv: list[str]) -> int:
+    """Trains; returns the exit status."""
+    return command.exit_status(argv, _train)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; exits with one line if it is not valid."""
+    return command.parse(argv, lambda: _check_flags(argv))
+
+
+def _check_flags(argv: list[str]) -> None:
+    if not (FLAGS.task or FLAGS.workdir):
+        known = ", ".join(registry.of_program(PROGRAM))
+        raise ValueError(f"--task is missing; expected one of {known}")
+    run_command.check_flags(argv, PROGRAM, ("train",), {})
+
+
+def _train() -> int:
+    loaded: list[MetaExperiment] = []
+
+    def load(path: epath.Path) -> MetaExperiment:
+        loaded.append(MetaExperiment(FLAGS.config, FLAGS.data_dir, path))
+        return loaded[0]
+
+    return run_command.train_by_flags(load, lambda losses: loaded[0].keep_best(losses))
+
+
+if __name__ == "__main__":
+    command.start(main, parse_flags, computes=True)

@@ -1,0 +1,76 @@
+"""What `trainers.meta` learns to optimize: quadratics, and small networks on images."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from configs import meta
+from trainers.data import images
+from trainers.data.images import ImageSource
+from trainers.tasks.cells import CELLS
+from trainers.tasks.fields import ABOVE_ZERO, COUNT, Field, one_of, or_none
+from trainers.tasks.measures import MEAN_LOSS, Measure
+from trainers.tasks.task import OwnTask
+
+_FIELDS: dict[str, Field] = {
+    "model.cell": one_of(*CELLS)._replace(default="lstm"),
+    "model.units": COUNT,
+    "model.layers": COUNT,
+    "model.projection": or_none(COUNT),
+    "model.scale": ABOVE_ZERO,
+    "model.p": ABOVE_ZERO,
+    "data.steps": COUNT,
+    "data.unroll": COUNT,
+    "data.episodes": COUNT,
+    "data.evaluated": COUNT,
+}
+_OF_IMAGES = {**_FIELDS, "data.validation": COUNT}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetaTask(OwnTask):
+    """A family of functions that an optimizer is trained on.
+
+    Attributes:
+        images: The source of the images of which losses are computed; None: there are none.
+        others: What else its optimizers are evaluated on: arguments of the functions in
+            `trainers.learned_optimizers.optimizees`, by a name.
+    """
+
+    program = "trainers.meta"
+    evaluation = "trainers.meta_evaluate"
+
+    images: ImageSource | None = None
+    others: Mapping[str, Mapping[str, Any]]
+    measure: Measure = MEAN_LOSS
+
+
+QUADRATIC = MetaTask(
+    name="quadratic",
+    presets=meta.QUADRATIC,
+    data="drawn quadratics |W theta - y|^2",
+    others={"20 dimensions": {"size": 20}, "5 dimensions": {"size": 5}},
+    fields={**_FIELDS, "data.dimensions": COUNT},
+)
+
+MNIST_MLP = MetaTask(
+    name="mnist_mlp",
+    presets=meta.MNIST_MLP,
+    images=images.MNIST,
+    data="networks of one hidden layer on MNIST, handwritten digits",
+    others={
+        "40 units": {"units": (40,)},
+        "two layers": {"units": (20, 20)},
+        "relu": {"activation": "relu"},
+    },
+    fields=_OF_IMAGES,
+)
+
+CIFAR10_CNN = MetaTask(
+    name="cifar10_cnn",
+    presets=meta.CIFAR10_CNN,
+    images=images.CIFAR10,
+    data="convolutional networks on CIFAR-10, small photographs in colour",
+    others={"32 channels": {"channels": 32}, "tanh": {"activation": "tanh"}},
+    fields=_OF_IMAGES,
+)
