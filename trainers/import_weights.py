@@ -31,7 +31,7 @@ from trainers.language import experiment as language_runs
 from trainers.language import models
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
-from trainers.tasks.task import GeneratedTask, ImageTask
+from trainers.tasks.task import DrawnTask, ImageTask
 from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
@@ -65,16 +65,14 @@ def main(argv: list[str]) -> int:
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
     # Put the preset first, since the last one counts. Tasks of our own have no such preset.
-    theirs = config_flags.last_value(argv, "task") not in registry.of_kind(
-        GeneratedTask
-    )
+    theirs = config_flags.last_value(argv, "task") not in registry.of_kind(DrawnTask)
     preset = ["--preset=released"] if theirs else []
     return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
 
 
 def _check_flags() -> None:
     command.require("task", "checkpoint", "workdir")
-    if FLAGS.task in registry.of_kind(GeneratedTask):
+    if FLAGS.task in registry.of_kind(DrawnTask):
         raise ValueError(
             f"--task={FLAGS.task} is none of the authors' trellis networks"
         )

@@ -1,8 +1,9 @@
-"""Trains and evaluates models of sequences: images pixel by pixel, and tests of memory.
+"""Trains and evaluates models of sequences: pixels of images, tests of memory, algorithms.
 
     python -m trainers.pixels --task=permuted_mnist --preset=small --data_dir=DIR
     python -m trainers.pixels --task=permuted_mnist --preset=small --data_dir=DIR --mode=evaluate
     python -m trainers.pixels --task=adding --preset=small
+    python -m trainers.pixels --task=addition --preset=small
 
 `--config.FIELD=VALUE` changes a field of the preset; flags may have any order. The run's folder is
 `--workdir`, by default runs/TASK-PRESET.

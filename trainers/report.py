@@ -27,7 +27,7 @@ from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
 from trainers.tasks.names import Values
-from trainers.tasks.task import Task
+from trainers.tasks.task import AlgorithmTask, Task
 from trainers.training import progress, workdir
 from trainers.training import table as tables
 
@@ -49,7 +49,8 @@ class Run:
         name: its name in the report.
         config: its config.
         result: its result; empty if it has not finished.
-        curve: epochs, and the measure on validation data after each.
+        curve: epochs, and the measure on validation data after each. If each training example is
+            new, the number of examples stands in the place of epochs.
         training: fractional epochs, and the mean measure in training since the previous one.
         problem: what is wrong with its table, or None. `curve` and `training` have the readable
             rows.
@@ -114,8 +115,8 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         name,
         config,
         result if finished else {},
-        curve=_curve(content.rows, tables.VALIDATION, config["task"]),
-        training=_curve(content.rows, tables.INTERVAL, config["task"]),
+        curve=_curve(content.rows, tables.VALIDATION, config),
+        training=_curve(content.rows, tables.INTERVAL, config),
         problem=problem,
         changes=workdir.read_changes(folder),
     )
@@ -129,14 +130,16 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     return run
 
 
-def _curve(rows: Sequence[tables.Row], kind: str, task: str) -> Curve:
-    """Returns the epochs of a kind's rows, and the task's measure there."""
-    name = registry.get(task).measure.name
+def _curve(rows: Sequence[tables.Row], kind: str, config: Values) -> Curve:
+    """Returns the epochs or examples of a kind's rows, and the task's measure there."""
+    task = registry.get(config["task"])
+    name = task.measure.name
+    epoch = config["data"]["train"] if isinstance(task, AlgorithmTask) else 1
     curve = []
     for row in rows:
         value = float(row.get(name) or math.nan) if row["kind"] == kind else math.nan
         if math.isfinite(value):
-            curve.append((float(row["epoch"]), value))
+            curve.append((epoch * float(row["epoch"]), value))
     return curve
 
 
@@ -212,9 +215,9 @@ def _draw_curves(axes: Any, task: Task, styled: _Styled) -> None:
         style = dict(marker=marker, markersize=5) if run.curve else dict(linewidth=1)
         axes.plot(epochs, values, color=colour, label=_label(run), **style)
     progress.choose_scale(axes, drawn)
-    axes.set(
-        title=f"{task.name}: learning curves", xlabel="epoch", ylabel=task.measure.name
-    )
+    title = f"{task.name}: learning curves"
+    passed = "examples" if isinstance(task, AlgorithmTask) else "epoch"
+    axes.set(title=title, xlabel=passed, ylabel=task.measure.name)
     axes.grid(alpha=0.25)
     axes.legend()
 

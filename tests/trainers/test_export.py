@@ -19,7 +19,7 @@ from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks import provenance, registry
-from trainers.tasks.task import GeneratedTask
+from trainers.tasks.task import DrawnTask
 from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import open_workdir
 
@@ -114,7 +114,7 @@ def facts_of(version):
 
 def test_every_task_says_where_its_data_is_from():
     for name, task in registry.TASKS.items():
-        if isinstance(task, GeneratedTask):
+        if isinstance(task, DrawnTask):
             continue
         facts = provenance.of_data(name, {})
         assert facts["Trained on"] and facts["Licence of the data"]

@@ -12,7 +12,7 @@ import pytest
 from etils import epath
 
 from tests.trainers import calls, mnist_files
-from trainers import evaluate, lm, pixels
+from trainers import evaluate, lm, pixels, report
 from trainers import export as export_command
 from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
@@ -204,6 +204,36 @@ def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
     assert "; ".join(call("--mode=evaluate", *place).splitlines()) in output
     export = (place[0], f"--output={tmp_path}/served")
     assert "model_card" in call(*export, program=export_command)
+
+
+def test_an_algorithm_is_learned_from_examples_that_are_new(call, tmp_path):
+    small = (
+        "--config.model.layer=lstm",
+        "--config.model.units=8",
+        "--config.data.symbols=2",
+        "--config.data.kinds=101",
+        "--config.data.batch_size=32",
+        "--config.data.train=160",
+        "--config.data.validation=40",
+        "--config.training.epochs=2",
+        "--config.training.log_every_steps=5",
+    )
+    place = f"--workdir={tmp_path}/run"
+    output = call("--task=memorization", "--preset=small", *small, place)
+    assert "160 new training sequences an epoch of 8 steps" in output
+    assert re.search(r"step 5/10: accuracy [\d.]+, right_answers [\d.]+, loss", output)
+    summary = output.splitlines()[-1]
+    assert re.search(
+        r"validation accuracy: [\d.]+ % \(80 symbols\), [\d.]+% of the answers right; test",
+        summary,
+    )
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert {"accuracy", "right_answers"} < result["scores"]["test"]["exact"].keys()
+    assert summary.split(": ", 1)[1] == "; ".join(
+        call("--mode=evaluate", place).splitlines()
+    )
+    (drawn,) = report.read_runs([f"{tmp_path}/run"])
+    assert [place for place, _ in drawn.curve] == [160, 320]  # samples
 
 
 def test_other_images_are_refused(trained, folder, call, tmp_path):

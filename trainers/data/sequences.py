@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
-from trainers.data import images
+from trainers.data import images, shuffling
+from trainers.data.algorithms import Algorithm
 from trainers.data.long_memory import Examples
 
 SPLITS = ("train", "validation", "test")
@@ -32,6 +33,7 @@ class SequenceData:
         outputs: How many numbers the network returns for one target.
         classes: The name of each class of images; empty for other tasks.
         permutation: The order in which the network reads the steps, or None.
+        answer: The first time step of the answer, and that after it; None: all time steps.
     """
 
     train: Examples
@@ -41,10 +43,71 @@ class SequenceData:
     outputs: int
     classes: tuple[str, ...] = ()
     permutation: tuple[int, ...] | None = None
+    answer: tuple[int, int] | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of training examples of an epoch."""
+        return len(self.train.inputs)
+
+    @property
+    def told(self) -> str:
+        """The same in words."""
+        return f"{self.count:,} training sequences"
+
+    def batches(
+        self, batch_size: int, seed: int, epochs: int, first_step: int
+    ) -> tf.data.Dataset:
+        """Returns the batches of a run; see `shuffling.batches_dataset`."""
+        return shuffling.batches_dataset(
+            *self.train,
+            batch_size=batch_size,
+            seed=seed,
+            epochs=epochs,
+            first_step=first_step,
+        )
 
     def checksums(self) -> dict[str, str]:
         """Returns the SHA-256 of each split's inputs and targets."""
         return {split: _checksum(getattr(self, split)) for split in SPLITS}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamedData(SequenceData):
+    """Training examples that no run reads twice; `train` has none of them, only their shapes.
+
+    Attributes:
+        draw: Takes places in the order of examples, int64 `[B]`.
+        first: The place of the first training example; those that are held out come before.
+        each: The number of training examples of an epoch.
+    """
+
+    draw: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+    first: int
+    each: int
+
+    @property
+    def count(self) -> int:
+        """The number of training examples of an epoch."""
+        return self.each
+
+    @property
+    def told(self) -> str:
+        """The same in words."""
+        return f"{self.count:,} new training sequences an epoch"
+
+    def batches(
+        self, batch_size: int, seed: int, epochs: int, first_step: int
+    ) -> tf.data.Dataset:
+        """Returns the batches of a run; the seed has determined the order already."""
+        steps = epochs * shuffling.steps_per_epoch(self.each, batch_size)
+        within = tf.range(batch_size, dtype="int64")
+
+        def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return self.draw(self.first + step * batch_size + within)
+
+        chosen = tf.data.Dataset.range(first_step, steps)
+        return chosen.map(batch).prefetch(tf.data.AUTOTUNE)
 
 
 def of_images(
@@ -109,6 +172,40 @@ def generated(
     train, validation, test = map(draw, lengths, itertools.repeat(steps), generators)
     return SequenceData(
         train, validation, test, lambda x: tf.cast(x, tf.float32), outputs
+    )
+
+
+def streamed(algorithm: Algorithm, lengths: Sequence[int], seed: int) -> StreamedData:
+    """Draws the held-out examples of an algorithm, and makes its training examples ready.
+
+    Validation and test examples are the first in the seed's order, the training examples follow.
+
+    Args:
+        algorithm: What is learned.
+        lengths: How many training examples an epoch has, and how many examples the other splits.
+        seed: The seed of the order.
+    """
+    each, validation, test = lengths
+
+    def draw(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        inputs, answers = algorithm.at(places, seed)
+        return tf.one_hot(inputs, algorithm.kinds, dtype="uint8"), answers
+
+    def between(start: int, end: int) -> Examples:
+        arrays = draw(tf.range(start, end, dtype="int64"))
+        return Examples(*(array.numpy() for array in arrays))
+
+    first = validation + test
+    return StreamedData(
+        between(0, 0),
+        between(0, validation),
+        between(validation, first),
+        lambda x: tf.cast(x, tf.float32),
+        algorithm.kinds,
+        answer=algorithm.answer,
+        draw=draw,
+        first=first,
+        each=each,
     )
 
 

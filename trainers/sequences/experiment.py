@@ -16,7 +16,7 @@ from trainers.data import files, images
 from trainers.sequences import models
 from trainers.sequences.modeling import Score, SequenceModeling
 from trainers.tasks import provenance, registry, sequences
-from trainers.tasks.measures import ACCURACY, Measure
+from trainers.tasks.measures import Measure
 from trainers.tasks.task import ImageTask
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
@@ -49,14 +49,14 @@ class SequenceExperiment:
         order = _kept(path).get("permutation", permutation)
         self._data = sequences.load(config, data_dir, permutation=order)
         self._measure = registry.get(config.task).measure
-        self._count, *self._shape = self._data.train.inputs.shape
+        _, *self._shape = self._data.train.inputs.shape
         size = config.data.batch_size
-        examples.check_batch_size(self._count, size, "sequences")
+        examples.check_batch_size(self._data.count, size, "sequences")
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if the replicas cannot share the batches."""
         size = self._config.data.batch_size
-        examples.check_replicas(self._count, size, replicas, "sequences")
+        examples.check_replicas(self._data.count, size, replicas, "sequences")
 
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
@@ -99,7 +99,7 @@ class SequenceExperiment:
         """Returns lines on the data and the model; warns if it cannot see all time steps."""
         steps = self._shape[0]
         reach = models.layer_of(model).receptive_field
-        line = f"{self._count:,} training sequences of {steps:,} steps; "
+        line = f"{self._data.told} of {steps:,} steps; "
         line += f"{runs.parameters(model):,} parameters"
         if reach is None:
             return line
@@ -131,11 +131,14 @@ class SequenceExperiment:
         return runs.Scores(described, values, {CONFUSION: picture})
 
     def _numbers(self, score: Score) -> dict[str, Any]:
-        return {
+        numbers = {
             "loss": score.loss,
             self._measure.counted: score.targets,
             self._measure.name: _measured(self._measure, score),
         }
+        if score.right_answers is not None:
+            numbers["right_answers"] = 100 * score.right_answers
+        return numbers
 
 
 def evaluate(path: epath.Path, data_dir: str | None) -> None:
@@ -213,7 +216,11 @@ def export(
 
 def describe(measure: Measure, split: str, score: Score) -> str:
     """Returns one line: the score of a split, with what it counts."""
-    return f"{split} {measure.name}: {measure.told(_measured(measure, score), score.targets)}"
+    told = measure.told(_measured(measure, score), score.targets)
+    told = f"{split} {measure.name}: {told}"
+    if score.right_answers is None:
+        return told
+    return f"{told}, {score.right_answers:.2%} of the answers right"
 
 
 def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
@@ -238,7 +245,7 @@ def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
 def _measured(measure: Measure, score: Score) -> float:
     return (
         score.loss
-        if score.accuracy is None or measure is not ACCURACY
+        if score.accuracy is None or not measure.higher_is_better
         else 100 * score.accuracy
     )
 

@@ -10,8 +10,10 @@ from ml_collections import ConfigDict
 
 from trainers.data.sequences import SequenceData
 from trainers.tasks import registry
-from trainers.tasks.measures import ACCURACY
+from trainers.tasks.measures import SYMBOLS
 from trainers.training.examples import ShuffledExamples
+
+_SHARES = ("accuracy", "right_answers")
 
 
 class Score(NamedTuple):
@@ -22,12 +24,21 @@ class Score(NamedTuple):
         accuracy: The share of right classes; None for values.
         targets: The number of targets.
         predictions: The class with the greatest logit, for each target; empty for values.
+        right_answers: The share of answers all of whose symbols are right; None if the task asks
+            for no answers.
     """
 
     loss: float
     accuracy: float | None
     targets: int
     predictions: np.ndarray
+    right_answers: float | None = None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares that there are, by their names."""
+        shares = {name: getattr(self, name) for name in _SHARES}
+        return {name: share for name, share in shares.items() if share is not None}
 
 
 class SequenceModeling(ShuffledExamples):
@@ -57,28 +68,27 @@ class SequenceModeling(ShuffledExamples):
         outputs = self._run(inputs, training=True)
         losses = _losses(targets, outputs)
         right = {}
-        if targets.dtype.is_integer:
-            right["accuracy"] = tf.reduce_sum(
-                tf.cast(_predicted(outputs) == targets, losses.dtype)
-            )
         count = tf.cast(tf.size(targets), losses.dtype)
+        if targets.dtype.is_integer:
+            hits = tf.cast(_predicted(outputs) == targets, losses.dtype)
+            right["accuracy"] = tf.reduce_sum(hits)
+            if self._measure is SYMBOLS:
+                whole = tf.reduce_min(hits, axis=-1)
+                right["right_answers"] = tf.reduce_mean(whole) * count
         total = tf.reduce_sum(losses) + sum(self.model.losses) * count
         return total, count, state, right
 
     def evaluate(self) -> dict[str, float]:
         """Returns the loss of the present weights on validation data, and the accuracy."""
         score = self.score("validation")
-        accuracy = {} if score.accuracy is None else {"accuracy": score.accuracy}
-        return {"loss": score.loss, **accuracy}
+        return {"loss": score.loss, **score.shares}
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Returns the task's measure first: the accuracy in percent, or the loss by its name."""
-        accuracy = (
-            {"accuracy": 100 * metrics["accuracy"]} if "accuracy" in metrics else {}
-        )
-        if self._measure is ACCURACY:
-            return {**accuracy, "loss": metrics["loss"]}
-        return {self._measure.name: metrics["loss"], **accuracy}
+        """Returns the task's measure first: a share in percent, or the loss by its name."""
+        shares = {name: 100 * metrics[name] for name in _SHARES if name in metrics}
+        if self._measure.higher_is_better:
+            return {**shares, "loss": metrics["loss"]}
+        return {self._measure.name: metrics["loss"], **shares}
 
     def score(self, split: str) -> Score:
         """Returns the present weights' score on a split, without dropout."""
@@ -93,9 +103,11 @@ class SequenceModeling(ShuffledExamples):
         if targets.dtype != np.int32:
             return Score(loss, None, targets.size, np.array([]))
         predictions = np.asarray(_predicted(outputs))
-        return Score(
-            loss, float(np.mean(predictions == targets)), targets.size, predictions
-        )
+        hits = predictions == targets
+        score = Score(loss, float(np.mean(hits)), targets.size, predictions)
+        if self._measure is not SYMBOLS:
+            return score
+        return score._replace(right_answers=float(np.mean(hits.all(-1))))
 
     def _run(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
         return self.model(self._data.normalise(inputs), training=training)

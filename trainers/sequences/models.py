@@ -59,9 +59,11 @@ def classifier(
 def with_layer(layer: keras.layers.Layer, data: SequenceData) -> keras.Model:
     """Returns a model of a sequence layer and a dense layer to the outputs."""
     inputs = keras.Input(data.train.inputs.shape[1:])
-    return keras.Model(
-        inputs, keras.layers.Dense(data.outputs, dtype="float32")(layer(inputs))
-    )
+    features = layer(inputs)
+    if data.answer:
+        features = features[:, slice(*data.answer)]
+    outputs = keras.layers.Dense(data.outputs, dtype="float32")(features)
+    return keras.Model(inputs, outputs)
 
 
 def layer_of(model: keras.Model) -> Any:

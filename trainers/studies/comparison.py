@@ -25,7 +25,7 @@ from trainers.studies import budget, experiments, search, streaming, study
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.names import flatten, unknown
-from trainers.tasks.task import GeneratedTask
+from trainers.tasks.task import DrawnTask
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_kept
 
 FIRST = "trellis"
@@ -237,7 +237,7 @@ def _load(
 
 
 def _data_dir(task: str, settings: Settings) -> str | None:
-    drawn = isinstance(registry.get(task), GeneratedTask)
+    drawn = isinstance(registry.get(task), DrawnTask)
     return None if drawn else settings.data_dir
 
 

@@ -67,6 +67,7 @@ def bits(nats: float) -> float:
 WORDS = TokenMeasure("perplexity", 2, "tokens", of=perplexity, types="words")
 CHARACTERS = TokenMeasure("bpc", 3, "characters", of=bits, types="symbols")
 ACCURACY = Measure("accuracy", 2, "images", higher_is_better=True, unit=" %")
+SYMBOLS = Measure("accuracy", 2, "symbols", higher_is_better=True, unit=" %")
 CROSS_ENTROPY = Measure("cross_entropy", 6, "symbols")
 NATS = Measure("nats", 2, "images")
 MEAN_LOSS = Measure("mean_loss", 4, "optimizations")

@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from trainers.tasks.algorithms import ADDITION, MEMORIZATION
 from trainers.tasks.drawing import CIFAR10, MNIST, SVHN
 from trainers.tasks.enwik8 import ENWIK8
 from trainers.tasks.images import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
@@ -31,6 +32,8 @@ _TASKS: tuple[Task, ...] = (
     SEQ_CIFAR10,
     COPY_MEMORY,
     ADDING,
+    ADDITION,
+    MEMORIZATION,
 )
 TASKS = {task.name: task for task in _TASKS}
 _OWN_TASKS: tuple[OwnTask, ...] = (

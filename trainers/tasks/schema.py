@@ -38,7 +38,15 @@ from trainers.tasks.heads import HEADS
 from trainers.tasks.layers import LAYERS, OF_LEVELS, Gated
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
-from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask, OwnTask, Task
+from trainers.tasks.task import (
+    AlgorithmTask,
+    DrawnTask,
+    GeneratedTask,
+    ImageTask,
+    LanguageTask,
+    OwnTask,
+    Task,
+)
 
 _SHOWN = 80  # characters of a value, in an error
 
@@ -220,6 +228,10 @@ _OF_A_RUN = {
 }
 _COMMON = {**_OF_A_RUN, **of_class(Model, "model.")}
 _SEQUENCES_A_CALL = changing(COUNT)._replace(default=250)  # it changes no score
+_OF_DRAWN = {
+    **{f"data.{split}": COUNT for split in ("train", "validation", "test")},
+    "evaluation.batch_size": _SEQUENCES_A_CALL,
+}
 _BY_KIND: dict[type[Task], dict[str, Field]] = {
     LanguageTask: {
         "data.window": COUNT,
@@ -237,10 +249,8 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
         "data.validation": COUNT,
         "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
-    GeneratedTask: {
-        **{f"data.{split}": COUNT for split in ("train", "validation", "test")},
-        "evaluation.batch_size": _SEQUENCES_A_CALL,
-    },
+    GeneratedTask: _OF_DRAWN,
+    AlgorithmTask: _OF_DRAWN,
 }
 
 
@@ -344,7 +354,7 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
         return
     expected = f"'tied' for --task={task.name}: the other heads tell words"
     yield values["model.head"] != "tied", "model.head", expected
-    if isinstance(task, GeneratedTask):
+    if isinstance(task, DrawnTask):
         beyond = values["data.batch_size"] > values["data.train"]
         expected = "at most the number of training sequences"
         yield beyond, "data.batch_size", expected, "data.train"

@@ -6,9 +6,10 @@ from typing import Any
 from etils import epath
 
 from trainers.data import sequences
+from trainers.data.algorithms import LARGEST, Algorithm
 from trainers.data.sequences import SequenceData
 from trainers.tasks import registry
-from trainers.tasks.task import ImageTask
+from trainers.tasks.task import AlgorithmTask, ImageTask
 
 
 def load(
@@ -20,7 +21,7 @@ def load(
     """Loads the data of a run.
 
     Args:
-        config: The run's config, of a task on images or of a generated one.
+        config: The run's config, of a task on images or of one that is drawn from the seed.
         data_dir: The folder of the published files; None to download them.
         cache_dir: A local folder for downloads; see `images.load`.
         permutation: The order that a run was begun with; None to draw it if the task has one.
@@ -46,6 +47,28 @@ def load(
             f"Received: --data_dir={data_dir}"
         )
     lengths = [data[split] for split in sequences.SPLITS]
+    if isinstance(task, AlgorithmTask):
+        algorithm = task.algorithm(data)
+        _check(algorithm, config)
+        return sequences.streamed(algorithm, lengths, config.seed)
     return sequences.generated(
         task.draw, lengths, data.steps, config.seed, task.outputs
     )
+
+
+def _check(algorithm: Algorithm, config: Any) -> None:
+    """Refuses examples that cannot be counted, and a run that would have to repeat them."""
+    data, training = config.data, config.training
+    if max(algorithm.sizes) > LARGEST:
+        raise ValueError(
+            "(`config.data.kinds` - 1) to the power of half of `config.data.symbols` must be below "
+            f"2**62. Received: config.data.kinds={data.kinds}, config.data.symbols={data.symbols}"
+        )
+    steps = training.steps or training.epochs * -(-data.train // data.batch_size)
+    held_out, read = data.validation + data.test, steps * data.batch_size
+    if held_out + read > algorithm.examples:
+        raise ValueError(
+            f"a run of --task={config.task} sees each example once, and there are "
+            f"{algorithm.examples:,}. Received: {held_out:,} that are held out and {read:,} to "
+            "train on (config.training.epochs, config.data.train)"
+        )

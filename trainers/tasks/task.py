@@ -9,12 +9,13 @@ import numpy as np
 from keras_trellis.export.cards import NOT_STATED
 from keras_trellis.export.tokenizer import Standardize, split_characters, split_words
 from trainers.data import tokens
+from trainers.data.algorithms import Algorithm
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
 from trainers.tasks import search as spaces
 from trainers.tasks.fields import Field
-from trainers.tasks.measures import CROSS_ENTROPY, WORDS, Measure, TokenMeasure
+from trainers.tasks.measures import CROSS_ENTROPY, SYMBOLS, WORDS, Measure, TokenMeasure
 from trainers.tasks.search import Space
 
 
@@ -130,17 +131,35 @@ class ImageTask(Task):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GeneratedTask(Task):
-    """Sequences drawn from the seed, to test how long a network remembers.
+class DrawnTask(Task):
+    """A task whose data are drawn from the seed."""
+
+    program = "trainers.pixels"
+
+    search: Space = dataclasses.field(default_factory=lambda: spaces.GENERATED)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratedTask(DrawnTask):
+    """A number of sequences, to test how long a network remembers.
 
     Attributes:
         draw: Takes a number of sequences, `config.data.steps` and a generator.
         outputs: How many numbers the network returns for one target.
     """
 
-    program = "trainers.pixels"
-
     draw: Callable[[int, int, np.random.Generator], Examples]
     outputs: int
     measure: Measure = CROSS_ENTROPY
-    search: Space = dataclasses.field(default_factory=lambda: spaces.GENERATED)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlgorithmTask(DrawnTask):
+    """An algorithm to learn from examples, each of which a run sees once.
+
+    Attributes:
+        algorithm: Takes the config's group `data`.
+    """
+
+    algorithm: Callable[[Any], Algorithm]
+    measure: Measure = SYMBOLS

@@ -23,17 +23,15 @@ class ShuffledExamples:
     def __init__(self, config: ConfigDict, data: SequenceData) -> None:
         self._config = config
         self._data = data
-        count = len(data.train.inputs)
-        self.steps_per_epoch = shuffling.steps_per_epoch(count, config.data.batch_size)
+        size = config.data.batch_size
+        self.steps_per_epoch = shuffling.steps_per_epoch(data.count, size)
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the batches (inputs, targets) from a training step to the run's end."""
-        return shuffling.batches_dataset(
-            *self._data.train,
-            batch_size=self._config.data.batch_size,
-            seed=self._config.seed,
-            epochs=schedules.passes(self._config.training, self.steps_per_epoch),
-            first_step=first_step,
+        config = self._config
+        epochs = schedules.passes(config.training, self.steps_per_epoch)
+        return self._data.batches(
+            config.data.batch_size, config.seed, epochs, first_step
         )
 
     def initial_state(self) -> tuple[()]:

@@ -269,6 +269,14 @@ ROWS = (
         "--config.task would change the name alone, and none of its values; use --task=..."),
     pixels("data.validation=0",
         "`config.data.validation` must be an integer of at least 1 and below 2**31. Received: config.data.validation=0", task="--task=seq_mnist --preset=small"),
+    pixels("data.digits=19",
+        "`config.data.digits` must be an integer of at least 1 and at most 18. Received: config.data.digits=19", task="--task=addition --preset=small"),
+    pixels("data.kinds=1",
+        "`config.data.kinds` must be an integer of at least 2 and at most 257. Received: config.data.kinds=1", task="--task=memorization --preset=small"),
+    pixels("data.symbols=40 data.kinds=65",
+        "(`config.data.kinds` - 1) to the power of half of `config.data.symbols` must be below 2**62. Received: config.data.kinds=65, config.data.symbols=40", task="--task=memorization --preset=small"),
+    pixels("data.digits=1 data.train=100 data.batch_size=20 training.epochs=2 data.validation=10 data.test=10",
+        "a run of --task=addition sees each example once, and there are 81. Received: 20 that are held out and 200 to train on (config.training.epochs, config.data.train)", task="--task=addition --preset=small"),
 )
 # of the environment, which says that there are several workers
 _WORKERS = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
+from trainers.sequences import models
 from trainers.sequences.modeling import SequenceModeling
 from trainers.training.examples import check_replicas
 
@@ -106,6 +107,42 @@ def test_classes(targets, every_step):
     assert score.targets == data.test.targets.size
     evaluated = task.score("validation")
     assert task.evaluate() == {"loss": evaluated.loss, "accuracy": evaluated.accuracy}
+
+
+def test_answers():
+    """An answer is right if all of its symbols are."""
+    data = data_of(symbols)
+    config = CONFIG.copy_and_resolve_references()
+    config.task = "addition"
+    model = Linear(CLASSES, every_step=True)
+    hits = logits_of(model, data.train).argmax(-1) == data.train.targets
+    first = np.where(np.arange(5)[:, None] < 2, True, hits)  # two are right
+    predicted = logits_of(model, data.train).argmax(-1).astype("int32")
+    targets = np.where(first, predicted, (predicted + 1) % CLASSES).astype("int32")
+    examples = Examples(data.train.inputs, targets)
+    data = dataclasses.replace(data, train=examples, validation=examples)
+    task = SequenceModeling(model, config, data)
+    *_, metrics = task.loss(tuple(map(tf.constant, examples)), ())
+    whole = first.all(-1).mean()
+    assert whole in (0.4, 0.6)
+    assert float(metrics["right_answers"]) == pytest.approx(whole * targets.size)
+    evaluated = task.evaluate()
+    assert evaluated["right_answers"] == pytest.approx(whole)
+    assert evaluated["accuracy"] == pytest.approx(first.mean())
+    shown = task.display(evaluated)
+    assert list(shown) == ["accuracy", "right_answers", "loss"]
+    assert shown["right_answers"] == pytest.approx(100 * whole)
+
+
+def test_only_the_answer_is_asked_for():
+    """The dense layer reads the features of the answer's steps alone."""
+    sequences = data_of(symbols)
+    data = dataclasses.replace(sequences, answer=(1, 3))
+    whole = models.with_layer(keras.layers.ReLU(), sequences)
+    part = models.with_layer(keras.layers.ReLU(), data)
+    part.set_weights(whole.get_weights())
+    inputs = sequences.test.inputs.astype("float32")
+    np.testing.assert_array_equal(part(inputs), whole(inputs)[:, 1:3])
 
 
 def test_values():
