@@ -52,6 +52,9 @@ class Entry:
             None for what has no fast form.
         least_batch: the least number of rows. Keras's LSTM takes no batch without a row.
         holds: another public class that the object is made of.
+        graphs: the names of other entries whose code is all that it runs in XLA's graphs, and in
+            graphs of unknown sizes. XLA takes seconds to compile an entry, so it compiles those.
+        streams: the name of another entry whose code is all that it runs in `stream`'s graph.
     """
 
     cls: type
@@ -65,6 +68,8 @@ class Entry:
     plain: Callable[[Any, Any, Any], Outputs] | None = None
     least_batch: int = 0
     holds: type | None = None
+    graphs: tuple[str, ...] = ()
+    streams: str | None = None
 
     def built(self, policy: str = "float64") -> Any:
         """The object with random variables, the same ones under every policy."""
@@ -164,14 +169,18 @@ def _gated(name: str, **arguments: Any) -> Entry:
     """An entry of a gated recurrent layer; some need as many units as channels."""
     cls = getattr(recurrent, name)
     layer = functools.partial(cls, CHANNELS, **arguments)
-    return dataclasses.replace(_sequence_layer(_recurrent(layer)), holds=cls)
+    # `RecurrentLayer` runs the cell in `stream` as elsewhere; the output of a TLSTM is no state.
+    streams = None if name == "TLSTM" else "TLSTM"
+    return dataclasses.replace(
+        _sequence_layer(_recurrent(layer)), holds=cls, streams=streams
+    )
 
 
 def _tensorized(**arguments: Any) -> Entry:
     """An entry of a tensorized LSTM of three places along each axis."""
     layer = functools.partial(recurrent.TensorizedLSTM, 2, 3, **arguments)
     entry = _sequence_layer(_recurrent(layer))
-    return dataclasses.replace(entry, holds=recurrent.TensorizedLSTM)
+    return dataclasses.replace(entry, holds=recurrent.TensorizedLSTM, streams="TLSTM")
 
 
 LSTM = functools.partial(keras.layers.LSTM, 4)
@@ -261,6 +270,12 @@ def _with_rows(entry: Entry) -> Entry:
     return dataclasses.replace(entry, least_batch=1)
 
 
+def _as(entry: Entry, *others: str) -> Entry:
+    """The entry, with others whose graphs have all that its own have."""
+    streams = entry.streams or others[0]
+    return dataclasses.replace(entry, graphs=others, streams=streams)
+
+
 _PAIR = _trellis(units=7, depth=2, output_units=4)
 
 REGISTRY = {
@@ -277,7 +292,10 @@ REGISTRY = {
     "TrellisLayer tanh, one tap, weight normalisation": _trellis_layer(
         depth=3, gate="tanh", kernel_size=1, weight_normalization=True, inject_every=2
     ),
-    "EquilibriumTrellisLayer": _sequence_layer(_equilibrium()),
+    "EquilibriumTrellisLayer": _as(
+        _sequence_layer(_equilibrium()),
+        "EquilibriumTrellisLayer gru, dilated, weight normalisation",
+    ),
     "EquilibriumTrellisLayer gru, dilated, weight normalisation": _sequence_layer(
         _equilibrium(
             gate="gru",
@@ -291,7 +309,7 @@ REGISTRY = {
     "RecurrentLayer of cells": _with_rows(_sequence_layer(_recurrent(GRU, _cells))),
     "IRCGRU": _gated("IRCGRU"),
     "IRCLSTM": _gated("IRCLSTM"),
-    "IHCLSTM": _gated("IHCLSTM"),
+    "IHCLSTM": _as(_gated("IHCLSTM"), "IHCLSTM, projected"),
     "IHCLSTM, projected": _gated("IHCLSTM", projected=True),
     "SRU": _gated("SRU"),
     "IRCSRU": _gated("IRCSRU", variant="released"),
@@ -300,40 +318,68 @@ REGISTRY = {
     "IRCTLSTM, released": _gated("IRCTLSTM", variant="released"),
     "FastGRNN": _gated("FastGRNN"),
     "IRCFastGRNN": _gated("IRCFastGRNN", variant="released"),
-    "TensorizedLSTM": _tensorized(),
+    "TensorizedLSTM": _as(_tensorized(), "TensorizedLSTM, a square, normalised"),
     "TensorizedLSTM, a square, normalised": _tensorized(
         rank=3, kernel_size=2, channel_normalization=True
     ),
     "TrellisLM": _language_model(
         functools.partial(_PAIR, dilation_rate=(1, 2), weight_normalization=True)
     ),
-    "TrellisLM, a mixture of softmaxes": _language_model(
-        functools.partial(_PAIR, output_units=5),
-        functools.partial(heads.MixtureOfSoftmaxes, 3),
+    "TrellisLM, a mixture of softmaxes": _as(
+        _language_model(
+            functools.partial(_PAIR, output_units=5),
+            functools.partial(heads.MixtureOfSoftmaxes, 3),
+        ),
+        "TrellisLM",
+        "MixtureOfSoftmaxes, epsilon",
     ),
-    "TrellisLM, an adaptive softmax": _language_model(
-        _PAIR, functools.partial(heads.AdaptiveSoftmax, (4, 7))
+    "TrellisLM, an adaptive softmax": _as(
+        _language_model(_PAIR, functools.partial(heads.AdaptiveSoftmax, (4, 7))),
+        "TrellisLM",
+        "AdaptiveSoftmax",
     ),
     "TrellisLM over an LSTM": _with_rows(_language_model(LSTM)),
-    "TrellisLM over a GRU": _language_model(GRU),
-    "TrellisLM over an IRCGRU": _language_model(functools.partial(recurrent.IRCGRU, 4)),
-    "TrellisLM over a TensorizedLSTM": _language_model(
-        functools.partial(recurrent.TensorizedLSTM, 4, 2)
+    "TrellisLM over a GRU": _as(
+        _language_model(GRU), "TrellisLM over an LSTM", "RecurrentLayer of cells"
     ),
-    "TrellisLM, an equilibrium": _language_model(_equilibrium(output_units=4)),
+    "TrellisLM over an IRCGRU": _as(
+        _language_model(functools.partial(recurrent.IRCGRU, 4)),
+        "TrellisLM over an LSTM",
+        "IRCGRU",
+    ),
+    "TrellisLM over a TensorizedLSTM": _as(
+        _language_model(functools.partial(recurrent.TensorizedLSTM, 4, 2)),
+        "TrellisLM over an LSTM",
+        "TensorizedLSTM, a square, normalised",
+    ),
+    "TrellisLM, an equilibrium": _as(
+        _language_model(_equilibrium(output_units=4)),
+        "TrellisLM",
+        "EquilibriumTrellisLayer gru, dilated, weight normalisation",
+    ),
     "TrellisClassifier": _classifier(
         _trellis(
             depth=3, output_units=5, dilation_rate=(1, 2, 4), weight_normalization=True
         )
     ),
     "TrellisClassifier over an LSTM": _with_rows(_classifier(LSTM)),
-    "TrellisClassifier over a GRU": _classifier(GRU),
-    "TrellisClassifier over a TLSTM": _classifier(
-        functools.partial(recurrent.TLSTM, 4)
+    "TrellisClassifier over a GRU": _as(
+        _classifier(GRU), "TrellisClassifier over an LSTM", "RecurrentLayer of cells"
     ),
-    "TrellisClassifier, an equilibrium": _classifier(_equilibrium()),
+    "TrellisClassifier over a TLSTM": _as(
+        _classifier(functools.partial(recurrent.TLSTM, 4)),
+        "TrellisClassifier over an LSTM",
+        "TLSTM",
+    ),
+    "TrellisClassifier, an equilibrium": _as(
+        _classifier(_equilibrium()),
+        "TrellisClassifier",
+        "EquilibriumTrellisLayer gru, dilated, weight normalisation",
+    ),
     "TiedSoftmax": _head(heads.TiedSoftmax),
-    "MixtureOfSoftmaxes": _head(heads.MixtureOfSoftmaxes, experts=3),
+    "MixtureOfSoftmaxes": _as(
+        _head(heads.MixtureOfSoftmaxes, experts=3), "MixtureOfSoftmaxes, epsilon"
+    ),
     "MixtureOfSoftmaxes, epsilon": _head(
         heads.MixtureOfSoftmaxes, experts=2, epsilon=1e-3
     ),
