@@ -44,7 +44,7 @@ class MetaTraining:
         optimizees: What it optimizes, by split.
     """
 
-    unit = "optimizations"
+    unit = "truncations"
 
     def __init__(
         self,
