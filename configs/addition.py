@@ -26,8 +26,9 @@ def small_trellis() -> dict:
 
 
 def _small(model: dict) -> dict:
-    config = algorithms.small(model, train=10_000, epochs=30)
+    config = algorithms.small(model, train=10_000, epochs=50)
     config["data"].update(digits=3)
+    config["schedule"].update(epochs=(40,))
     return config
 
 

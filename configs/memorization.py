@@ -29,7 +29,7 @@ def small_trellis() -> dict:
 
 
 def _small(model: dict) -> dict:
-    config = algorithms.small(model, train=2_000, epochs=30)
+    config = algorithms.small(model, train=2_000, epochs=60)
     config["data"].update(symbols=8, kinds=17)
     return config
 

@@ -7,44 +7,27 @@ all presets with seed 1 first. The same command goes on where it stopped. Then i
 the finished runs, and writes their numbers to docs/studies/gated.csv.
 """
 
-import csv
+import functools
 import itertools
 import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from concurrent import futures
 
-from absl import app, flags
+from absl import app
 
 from configs import ptb_recurrent
-
-FLAGS = flags.FLAGS
-flags.DEFINE_integer("seeds", 3, "How many seeds each preset has.", lower_bound=1)
-flags.DEFINE_integer("jobs", 1, "How many runs go at a time.", lower_bound=1)
+from docs.studies import running
 
 SMALL = [name for name in ptb_recurrent.PRESETS if name.startswith("small_")]
 TABLE = pathlib.Path(__file__).with_suffix(".csv")
-ONE_CORE = {
-    "TF_NUM_INTRAOP_THREADS": "1",
-    "TF_NUM_INTEROP_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "-1",
-}
 
 
 def train(data_dir: str, folder: pathlib.Path, preset: str, seed: int) -> None:
-    """Trains a run to its end, or goes on with it; its output goes to a file beside it."""
-    command = [sys.executable, "-m", "trainers.lm", "--task=ptb", f"--preset={preset}"]
-    command += [f"--data_dir={data_dir}", f"--workdir={folder}"]
-    command += [f"--config.seed={seed}"]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".log").open("a") as log:
-        environment = os.environ | ONE_CORE
-        subprocess.run(command, stdout=log, stderr=log, env=environment, check=True)
+    """Trains a run to its end, or goes on with it."""
+    arguments = ["trainers.lm", "--task=ptb", f"--preset={preset}"]
+    arguments += [f"--data_dir={data_dir}", f"--config.seed={seed}"]
+    running.train(folder, arguments)
 
 
 def rows(runs: pathlib.Path, seeds: Sequence[int]) -> Iterator[dict[str, object]]:
@@ -86,20 +69,14 @@ def told(found: Sequence[dict]) -> str:
 def main(argv: Sequence[str]) -> None:
     """Trains what is not finished, and prints the table."""
     _, data_dir, folder = argv
-    runs = pathlib.Path(folder)
-    seeds = range(1, FLAGS.seeds + 1)
-    with futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
-        trained = [
-            pool.submit(train, data_dir, runs / preset / str(seed), preset, seed)
-            for seed, preset in itertools.product(seeds, SMALL)
-        ]
-    for each in trained:
-        each.result()
+    runs, seeds = pathlib.Path(folder), running.seeds()
+    calls = []
+    for seed, preset in itertools.product(seeds, SMALL):
+        place = runs / preset / str(seed)
+        calls.append(functools.partial(train, data_dir, place, preset, seed))
+    running.train_all(calls)
     found = list(rows(runs, seeds))
-    with TABLE.open("w", newline="") as file:
-        writer = csv.DictWriter(file, found[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(found)
+    running.write_table(TABLE, found)
     print(told(found))
 
 

@@ -256,7 +256,8 @@ def test_the_command_line_chooses_the_layer_of_every_task(task, layer):
 
 @pytest.mark.parametrize("task", registry.TASKS)
 def test_the_command_line_chooses_the_gate_of_every_task(task):
-    values = parse(f"--task={task}", "--config.model.gate=tanh")
+    trellis = "--config.model.layer=trellis"
+    values = parse(f"--task={task}", trellis, "--config.model.gate=tanh")
     schema.check(values)
     assert values.model.gate == "tanh"
 

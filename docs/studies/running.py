@@ -1,0 +1,75 @@
+"""What studies share: runs of the trainers on one core, side by side, and their tables."""
+
+import csv
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent import futures
+
+from absl import flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("seeds", 3, "How many seeds each row has.", lower_bound=1)
+flags.DEFINE_integer("jobs", 1, "How many runs go at a time.", lower_bound=1)
+flags.DEFINE_bool("train", True, "Whether runs go on; else they are only told.")
+
+_ONE_CORE = {
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "-1",
+}
+
+
+def seeds() -> range:
+    """Returns the seeds of each row."""
+    return range(1, FLAGS.seeds + 1)
+
+
+def train(folder: pathlib.Path, arguments: Sequence[str]) -> None:
+    """Trains a run to its end, or goes on with it.
+
+    Its output goes to a file beside its folder, and its processor seconds to another one.
+
+    Args:
+        folder: The run's folder.
+        arguments: The command's module and its flags, but for `--workdir`.
+    """
+    if (folder / "result.json").exists():
+        return
+    command = [sys.executable, "-m", *arguments, f"--workdir={folder}"]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".log").open("a") as log:
+        environment = os.environ | _ONE_CORE
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+    with folder.with_suffix(".seconds").open("a") as seconds:
+        seconds.write(f"{usage.ru_utime + usage.ru_stime}\n")
+    if status:
+        raise RuntimeError(f"a run has failed; {folder.with_suffix('.log')} says why")
+
+
+def processor_seconds(folder: pathlib.Path) -> float:
+    """Returns the processor seconds of all processes of a run, their start included."""
+    lines = folder.with_suffix(".seconds").read_text().split()
+    return sum(map(float, lines))
+
+
+def train_all(calls: Sequence[Callable[[], None]]) -> None:
+    """Calls functions that train, `--jobs` at a time; raises what one of them has raised."""
+    if not FLAGS.train:
+        return
+    with futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
+        trained = [pool.submit(call) for call in calls]
+    for each in trained:
+        each.result()
+
+
+def write_table(path: pathlib.Path, rows: Sequence[dict[str, object]]) -> None:
+    """Writes rows as CSV."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)

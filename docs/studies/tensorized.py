@@ -1,0 +1,227 @@
+"""Trains tensorized LSTMs on two algorithms beside other layers, for docs/tensorized.md.
+
+    python -m docs.studies.tensorized RUNS --seeds=3 --jobs=2
+
+It trains each row of `ROWS` with each seed by `trainers.pixels` on one core, all rows with seed 1
+first. The same command goes on where it stopped; with `--notrain` it takes the runs as they are.
+Then it prints tables of the finished runs, writes their numbers to docs/studies/tensorized.csv, and
+draws docs/tensorized_curves.png.
+"""
+
+import csv
+import functools
+import itertools
+import json
+import pathlib
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from absl import app
+from matplotlib import figure
+
+from docs.studies import running
+
+SOLVED = 99.0  # percent of the symbols
+TABLE = pathlib.Path(__file__).with_suffix(".csv")
+PICTURE = pathlib.Path(__file__).parents[1] / "tensorized_curves.png"
+_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "k",
+    "grey",
+)
+_OF_PLACES = "--config.model.tensorized."
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        task: The task.
+        name: What is trained.
+        flags: Flags of `trainers.pixels`.
+    """
+
+    task: str
+    name: str
+    flags: tuple[str, ...]
+
+
+def _compared(task: str) -> Iterator[Row]:
+    layers = {
+        "tensorized LSTM": "small",
+        "LSTM": "small_lstm",
+        "trellis": "small_trellis",
+    }
+    for name, preset in layers.items():
+        yield Row(task, name, (f"--preset={preset}",))
+
+
+def _ablated(task: str) -> Iterator[Row]:
+    """Yields the forms of the tensorized LSTM but for that of `small`, which has everything."""
+    switches = {
+        "memory convolution": "memory_convolution=False",
+        "feedback": "kernel_size=2",
+        "normalisation": "channel_normalization=False",
+    }
+    for present in itertools.product((True, False), repeat=len(switches)):
+        pairs = list(zip(switches, switches.values(), present, strict=True))
+        names = [name for name, _, there in pairs if there]
+        flags = [_OF_PLACES + flag for _, flag, there in pairs if not there]
+        if flags:
+            told = ", ".join(names) or "none of them"
+            yield Row(task, told, ("--preset=small", *flags))
+
+
+COMPARED = [*_compared("memorization"), *_compared("addition")]
+ABLATED = [COMPARED[0], *_ablated("memorization")]
+ROWS = [*COMPARED, *ABLATED[1:]]
+PANELS = {
+    "memorization": [row for row in COMPARED if row.task == "memorization"],
+    "addition": [row for row in COMPARED if row.task == "addition"],
+    "memorization: parts of the tensorized LSTM": ABLATED,
+}
+
+
+class Run(NamedTuple):
+    """A finished run.
+
+    Attributes:
+        row: What it is of.
+        seed: Its seed.
+        examples: The training examples seen at each validation.
+        accuracy: The share of right symbols there, in percent.
+        numbers: Its line of the CSV file.
+    """
+
+    row: Row
+    seed: int
+    examples: list[int]
+    accuracy: list[float]
+    numbers: dict[str, Any]
+
+
+def place_of(runs: pathlib.Path, row: Row, seed: int) -> pathlib.Path:
+    """Returns the folder of a run."""
+    name = row.name.replace(", ", "-").replace(" ", "_")
+    return runs / row.task / name / str(seed)
+
+
+def train(folder: pathlib.Path, row: Row, seed: int) -> None:
+    """Trains a run to its end, or goes on with it."""
+    task = ("trainers.pixels", f"--task={row.task}")
+    running.train(folder, [*task, *row.flags, f"--config.seed={seed}"])
+
+
+def read(runs: pathlib.Path, row: Row, seed: int) -> Run | None:
+    """Returns a run, or None if it has not finished."""
+    folder = place_of(runs, row, seed)
+    if not (folder / "result.json").exists():
+        return None
+    result = json.loads((folder / "result.json").read_text())
+    batch_size = json.loads((folder / "config.json").read_text())["data"]["batch_size"]
+    with (folder / "metrics.csv").open() as file:
+        lines = [line for line in csv.DictReader(file) if line["kind"] == "validation"]
+    examples = [batch_size * int(line["step"]) for line in lines]
+    accuracy = [float(line["accuracy"]) for line in lines]
+    score = result["scores"]["test"]["exact"]
+    numbers = {
+        "task": row.task,
+        "layer": row.name,
+        "seed": seed,
+        "parameters": result["parameters"],
+        "right_symbols": score["accuracy"],
+        "right_answers": score["right_answers"],
+        "examples": examples[-1],
+        "examples_to_99": _first(examples, accuracy),
+        "processor_seconds": round(running.processor_seconds(folder), 1),
+    }
+    return Run(row, seed, examples, accuracy, numbers)
+
+
+def _first(examples: Sequence[int], accuracy: Sequence[float]) -> int | None:
+    """Returns how many examples had been seen when the task was solved, or None."""
+    solved = (
+        seen for seen, each in zip(examples, accuracy, strict=True) if each >= SOLVED
+    )
+    return next(solved, None)
+
+
+def table(found: Sequence[Run], rows: Sequence[Row]) -> str:
+    """Returns a table: for each row the mean and the range over its seeds."""
+    lines = [
+        "| task | layer | parameters | right symbols, % | right answers, % "
+        "| examples to 99 % | processor seconds to 99 % | solved |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        of_row = [run.numbers for run in found if run.row == row]
+        if of_row:
+            lines.append(_line(row, of_row))
+    return "\n".join(lines)
+
+
+def _line(row: Row, of_row: Sequence[dict[str, Any]]) -> str:
+    solved = [each for each in of_row if each["examples_to_99"]]
+    examples, seconds = "-", "-"
+    if solved:
+        seen = [each["examples_to_99"] for each in solved]
+        examples = f"{statistics.mean(seen):,.0f} ({min(seen):,} to {max(seen):,})"
+        seconds = f"{statistics.mean(map(_seconds, solved)):,.0f}"
+    symbols = statistics.mean(each["right_symbols"] for each in of_row)
+    answers = statistics.mean(each["right_answers"] for each in of_row)
+    return (
+        f"| `{row.task}` | {row.name} | {of_row[0]['parameters']:,} | {symbols:.2f} "
+        f"| {answers:.2f} | {examples} | {seconds} | {len(solved)} of {len(of_row)} |"
+    )
+
+
+def _seconds(numbers: dict[str, Any]) -> float:
+    """Returns the run's processor seconds until it was solved, as if all examples took as long."""
+    share = numbers["examples_to_99"] / numbers["examples"]
+    return share * numbers["processor_seconds"]
+
+
+def draw(found: Sequence[Run]) -> figure.Figure:
+    """Draws the share of right symbols over examples: a line for each run."""
+    picture = figure.Figure(figsize=(15, 5), layout="constrained")
+    axes = picture.subplots(1, len(PANELS))
+    for panel, (title, rows) in zip(axes, PANELS.items(), strict=True):
+        for row, colour in zip(rows, _COLOURS, strict=False):
+            _draw_row(panel, [run for run in found if run.row == row], row.name, colour)
+        panel.set(title=title, xlabel="examples", ylabel="right symbols, %")
+        panel.grid(alpha=0.25)
+        panel.legend(fontsize="small")
+    return picture
+
+
+def _draw_row(panel: Any, of_row: Sequence[Run], name: str, colour: str) -> None:
+    for number, run in enumerate(of_row):
+        label = name if number == 0 else None
+        panel.plot(run.examples, run.accuracy, color=colour, label=label, linewidth=1)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains what is not finished, and prints the tables."""
+    _, folder = argv
+    runs = pathlib.Path(folder)
+    pairs = list(itertools.product(running.seeds(), ROWS))
+    calls = []
+    for seed, row in pairs:
+        calls.append(functools.partial(train, place_of(runs, row, seed), row, seed))
+    running.train_all(calls)
+    every = (read(runs, row, seed) for seed, row in pairs)
+    found = [run for run in every if run]
+    found.sort(key=lambda run: ROWS.index(run.row))
+    running.write_table(TABLE, [run.numbers for run in found])
+    draw(found).savefig(PICTURE, dpi=90)
+    print(table(found, COMPARED), table(found, ABLATED), sep="\n\n")
+
+
+if __name__ == "__main__":
+    app.run(main)
