@@ -30,6 +30,8 @@ EXTRAS = {
         "requests",
         "werkzeug",
     ],
+    # For trainers.batch.
+    "beam": ["apache-beam>=2.77"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn"],
     "docs": [

@@ -32,6 +32,7 @@ ORDER = (
         "trainers/learned_optimizers/",
         "trainers/authors/",
         "trainers/serving/",
+        "trainers/scoring/",
     ),
     ("trainers/studies/",),
     ("trainers/cli/",),

@@ -61,8 +61,8 @@ class Reader:
     ) -> tuple:
         """Reads chunk after chunk; see `read`, and `read_and_score` if it scores."""
         time = tf.shape(ids)[1]
-        size = tf.clip_by_value(time, 1, _CHUNK)
-        count = tf.maximum(-(-time // size), 1)
+        count = tf.maximum(-(-time // _CHUNK), 1)
+        size = tf.maximum(-(-time // count), 1)  # alike, so that the last is no padding
         padded = tf.pad(ids, [[0, 0], [0, count * size + 1 - time]])
         ends = lengths[:, None]
 

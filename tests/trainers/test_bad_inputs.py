@@ -16,6 +16,7 @@ from absl.testing import flagsaver
 from tests.trainers.bad_inputs import (
     comparisons,
     config,
+    corpora,
     drawings,
     folders,
     images,
@@ -40,6 +41,7 @@ TABLES = (
     folders,
     serving,
     studies,
+    corpora,
     comparisons,
     drawings,
     learned,
@@ -52,7 +54,7 @@ ROWS = [
 SECONDS = 20  # a row that waits for a pipe would wait for ever
 COMMANDS = (
     *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
-    *("report", "parameters", "client", "demo", "tune", "compare", "draw"),
+    *("report", "parameters", "client", "demo", "tune", "compare", "draw", "batch"),
     *("meta", "meta_evaluate"),
 )
 MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export import versions
-from trainers.serving.writing import Asked, Sampling, decoded, generate, score, unknown
+from trainers.serving.exported import ExportedModel
+from trainers.serving.writing import Asked, Sampling, generate, score, unknown
 
 # The page opens with one of these, each like the training text of a task, with a surprise in it.
 _EXAMPLES = (
@@ -25,10 +26,9 @@ _ROW = re.compile(
 _CARD = os.path.join("assets.extra", "model_card.md")
 
 _NEEDED = frozenset({"tokenize", "score", "prefill", "generate"})
-_ASSERTION = re.compile(r"assertion failed: \[(.*?)\](?: \[(.*)\])?\n", re.DOTALL)
 
 
-class ServedModel:
+class ServedModel(ExportedModel):
     """The newest version of an exported language model.
 
     Args:
@@ -48,47 +48,11 @@ class ServedModel:
             f"{os.path.basename(path.rstrip('/'))}, version {os.path.basename(version)}"
         )
         self.card = _card(os.path.join(version, _CARD))
-        try:
-            module = tf.saved_model.load(version)
-        except (OSError, tf.errors.OpError) as error:
-            line = str(error).partition("\n")[0]
-            raise ValueError(f"{version} cannot be loaded: {line}") from error
-        self._module = module  # it owns the variables of the signatures
-        missing = _NEEDED - {*module.signatures}
-        if missing:
-            raise ValueError(
-                f"{version} is no language model: it lacks the signatures "
-                f"{', '.join(sorted(missing))}, and has {', '.join(sorted(module.signatures))}"
-            )
-        if "words" not in module.signatures["score"].structured_outputs:
+        super().__init__(version, _NEEDED)
+        if "words" not in self.outputs("score"):
             raise ValueError(
                 f"{version} is of a version that tells no unknown words: export again"
             )
-
-    def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
-        """Calls a signature.
-
-        Args:
-            signature: its name.
-            **inputs: by name; they are converted to the signature's dtypes.
-
-        Returns:
-            The outputs by name; texts are strings.
-
-        Raises:
-            ValueError: the model refuses the inputs; the message is the model's.
-        """
-        function = self._module.signatures[signature]
-        _, specs = function.structured_input_signature
-        tensors = {
-            name: tf.constant(value, specs[name].dtype)
-            for name, value in inputs.items()
-        }
-        try:
-            outputs = function(**tensors)
-        except tf.errors.InvalidArgumentError as error:
-            raise ValueError(_refusal(error.message)) from error
-        return {name: decoded(value.numpy()) for name, value in outputs.items()}
 
 
 def scored(model: Asked, text: str) -> dict[str, Any]:
@@ -134,9 +98,3 @@ def _card(path: str) -> dict[str, str]:
     table = text[text.find("\n|") :].partition("\n\n")[0]
     rows = ([cell.replace("\\|", "|") for cell in row] for row in _ROW.findall(table))
     return dict(rows)
-
-
-def _refusal(message: str) -> str:
-    """Returns the message of an endpoint's check, without its place in the graph."""
-    match = _ASSERTION.search(message)
-    return " ".join(filter(None, match.groups())) if match else message

@@ -1,0 +1,39 @@
+"""What corpora are scored, by what, and where to."""
+
+# A row is a line or two, however long.
+# fmt: off
+# ruff: noqa: E501
+
+from tests.trainers.bad_inputs.row import Row
+
+TEXT = {"a.txt": "a b c\n"}
+FLAGS = "--model=models --input=a.txt --output=scores"
+BAD_KEEP = "--keep must be FIELD<NUMBER (or <=, >, >=), FIELD one of tokens, nats, perplexity, unknown_share. Received: --keep="
+NO_VERSION = "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none"
+BAD_NAME = "--input must match files whose names end with .txt, .jsonl, .ndjson or .tfrecord, and .gz after it if they are compressed. Received: "
+
+ROWS = (
+    Row("batch", "--input=a.txt --output=scores", "--model is missing", TEXT),
+    Row("batch", "--model=models --output=scores", "--input is missing", TEXT),
+    Row("batch", "--model=models --input=a.txt", "--output is missing", TEXT),
+    Row("batch", f"{FLAGS} --text_field=", "--text_field is missing", TEXT),
+    Row("batch", f"{FLAGS} --output=' s'",
+        "--output must be a name without control characters or white space at its ends. Received: --output=' s'", TEXT),
+    Row("batch", f"{FLAGS} --keep=perplexity", f"{BAD_KEEP}perplexity", TEXT),
+    Row("batch", f"{FLAGS} --keep='tokens>3' --keep='length<3'", f"{BAD_KEEP}length<3", TEXT),
+    Row("batch", f"{FLAGS} --keep='perplexity<nan'", f"{BAD_KEEP}perplexity<nan", TEXT),
+    Row("batch", f"{FLAGS} stray", "arguments must be flags, --FLAG=VALUE. Received: stray", TEXT),
+    Row("batch", f"{FLAGS} --kep='tokens>3'", "unknown flag --kep; did you mean --keep?", TEXT),
+    Row("batch", f"{FLAGS} --direct_num_workers=two",
+        "Beam refuses its flags: argument --direct_num_workers: invalid int value: 'two'", TEXT),
+    Row("batch", f"{FLAGS} --runner=Nobody", "Unexpected pipeline runner: Nobody. {any}", TEXT),
+    Row("batch", FLAGS, "--input must match files. Received: --input=a.txt, which matches none"),
+    Row("batch", "--model=models --input=nowhere/*.txt --output=scores",
+        "--input must match files. Received: --input=nowhere/*.txt, which matches none"),
+    Row("batch", "--model=models --input=* --output=scores", f"{BAD_NAME}./a.csv", {"a.csv": ""}),
+    Row("batch", FLAGS, NO_VERSION, TEXT),
+    Row("batch", FLAGS,
+        "--model must be a model's folder, in which each export is a new version. Received: --model='models', which is a file", TEXT | {"models": "a file"}),
+    Row("batch", FLAGS,
+        "models/1 cannot be loaded: Cannot parse file b'models/1/saved_model.pb'{any}", TEXT | {"models/1/saved_model.pb": b"damaged"}),
+)

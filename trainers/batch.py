@@ -1,0 +1,157 @@
+r"""Scores a corpus with an exported language model, by Apache Beam.
+
+    python -m trainers.batch --model=MODELS/NAME --input='texts/*.txt.gz' --output=scores
+    python -m trainers.batch --model=MODELS/NAME --input='web/*.jsonl' --output=scores \
+        --keep='perplexity<200'
+
+Flags of Beam, such as `--runner`, are passed to it. docs/corpora.md describes files and runners.
+"""
+
+import logging as silenced
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from absl import flags, logging
+from etils import epath
+
+from keras_trellis.export import versions
+from trainers.cli import command, flag_errors
+from trainers.scoring import keep, output
+from trainers.scoring.corpus import Corpus, told
+from trainers.scoring.scorer import Scorer
+from trainers.training.workdir import NotKeptError
+
+FLAGS = flags.FLAGS
+_ROOT = Path(__file__).parents[1]
+_HELP = {
+    "input": "The files: a name, or a pattern with * for several. Text, JSON Lines or TFRecord.",
+    "output": "The folder of the scores, a new one.",
+    "keep": "Which documents to write again: FIELD<NUMBER, or <=, >, >=. Several must all hold.",
+    "text_field": "The field of the text in JSON Lines and in tf.train.Example.",
+}
+# Beam's runner on this machine. Its default would look for a program on the network first.
+_LOCAL = "--runner=FnApiRunner"
+
+
+def define_flags() -> None:
+    """Defines the command's flags, in a function because other commands share their names."""
+    flags.DEFINE_string("model", None, "The folder of an exported language model.")
+    flags.DEFINE_string("input", None, _HELP["input"])
+    flags.DEFINE_string("output", None, _HELP["output"])
+    flags.DEFINE_multi_string("keep", [], _HELP["keep"])
+    flags.DEFINE_string("text_field", "text", _HELP["text_field"])
+
+
+def main(argv: list[str]) -> int:
+    """Scores the corpus; returns the exit status."""
+    stray = [each for each in argv if not each.startswith("--")]
+    of_beam = [each for each in argv if each.startswith("--")]
+    corpus = Corpus(
+        FLAGS.model, FLAGS.input, FLAGS.output, FLAGS.keep, FLAGS.text_field
+    )
+    return command.exit_status(stray, lambda: _score(corpus, of_beam))
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; exits with one line if it is not valid.
+
+    Returns:
+        What are no flags, the command's name first, and the flags of Beam.
+    """
+    of_beam = [each for each in argv if _is_of_beam(each)]
+    ours = [each for each in argv if not _is_of_beam(each)]
+    return [*command.parse(ours, _check_flags), *of_beam]
+
+
+def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
+    """Scores a corpus.
+
+    Args:
+        corpus: what to score, by what, and where to write.
+        of_beam: flags of Beam.
+
+    Returns:
+        The numbers of documents, of their tokens, of kept documents and of failures.
+
+    Raises:
+        ValueError, OSError, ImportError: something cannot be used; nothing is written.
+        NotKeptError: the pipeline failed. The same call begins again.
+    """
+    conditions = [keep.parse(each) for each in corpus.keep]
+    beam = _import_pipeline()
+    pipeline = beam.pipeline([_LOCAL, *of_beam])
+    paths = beam.matched(corpus.input)
+    with flag_errors.naming("model", "path"):
+        version = versions.newest(corpus.model)
+    Scorer(version)  # an error now, not in each worker
+    folder = epath.Path(corpus.output)
+    output.begin(folder, output.described(corpus, version, paths))
+    settings = beam.Settings(
+        version, paths, corpus.output, conditions, corpus.text_field
+    )
+    _let_workers_import()
+    try:
+        counts = beam.run(pipeline, settings)
+    except Exception as error:
+        logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
+        reason = str(error).strip().rpartition("\n")[2]
+        raise NotKeptError(
+            f"the scores are not complete: {reason}; the same command begins again"
+        ) from error
+    output.finish(folder, counts)
+    return counts
+
+
+def _score(corpus: Corpus, of_beam: Sequence[str]) -> None:
+    if not FLAGS["verbosity"].present:  # hide Beam's notes and tracebacks
+        logging.set_verbosity(logging.FATAL)
+    counts = score(corpus, of_beam)
+    print(f"{corpus.output}: {told(counts)}")
+
+
+def _check_flags() -> None:
+    command.require("model", "input", "output", "text_field")
+    for each in FLAGS.keep:
+        keep.parse(each)
+
+
+def _is_of_beam(argument: str) -> bool:
+    """Returns whether an argument is a flag that this command does not have."""
+    name = argument.removeprefix("--").partition("=")[0]
+    known = name in FLAGS or name.removeprefix("no") in FLAGS
+    return argument.startswith("--") and not known
+
+
+def _import_pipeline() -> ModuleType:
+    """Returns the module that needs Beam.
+
+    Raises:
+        ImportError: Beam is not installed; the message names the extra.
+    """
+    silenced.disable(silenced.WARNING)  # about what else could be installed
+    try:
+        import apache_beam  # noqa: F401
+
+        from trainers.scoring import pipeline
+    except ImportError as error:
+        if not (error.name or "").startswith("apache_beam"):
+            raise
+        raise ImportError(
+            f"a corpus needs Apache Beam, the extra `beam`: pip install '.[beam]' ({error})"
+        ) from error
+    finally:
+        silenced.disable(silenced.NOTSET)
+    return pipeline
+
+
+def _let_workers_import() -> None:
+    """Lets Beam's processes on this machine import what this one can."""
+    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main, parse_flags, computes=True)

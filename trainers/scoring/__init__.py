@@ -1,0 +1,1 @@
+"""Scores of the documents of a corpus under an exported language model."""

@@ -1,0 +1,32 @@
+"""What a command scores, and the words for what it has done; without Beam."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+COUNTERS = ("documents", "tokens", "kept", "failures")
+UNFINISHED = (
+    "unfinished"  # in the folder of the scores, for files that are being written
+)
+
+
+class Corpus(NamedTuple):
+    """What to score, by what, and where to write.
+
+    Attributes:
+        model: the folder of an exported language model.
+        input: the files: a name, or a pattern with `*`.
+        output: the folder of the scores.
+        keep: which documents to write again, see `keep.parse`; all of them must hold.
+        text_field: the field of the text in JSON Lines and `tf.train.Example`.
+    """
+
+    model: str
+    input: str
+    output: str
+    keep: Sequence[str] = ()
+    text_field: str = "text"
+
+
+def told(counts: Mapping[str, int]) -> str:
+    """Returns the counters of a run in words."""
+    return ", ".join(f"{counts[name]:,} {name}" for name in COUNTERS)

@@ -1,0 +1,57 @@
+"""Which documents to keep: comparisons of their scores with numbers."""
+
+import math
+import operator
+import re
+from typing import NamedTuple
+
+from trainers.scoring.scorer import Scores
+
+_COMPARE = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_CONDITION = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*", re.ASCII)
+
+
+class Condition(NamedTuple):
+    """A comparison of a score with a number.
+
+    Attributes:
+        field: a field of `Scores`.
+        sign: `<`, `<=`, `>` or `>=`.
+        number: what to compare with.
+    """
+
+    field: str
+    sign: str
+    number: float
+
+    def holds(self, scores: Scores) -> bool:
+        """Returns whether a document's scores are like this."""
+        return _COMPARE[self.sign](getattr(scores, self.field), self.number)
+
+
+def parse(text: str) -> Condition:
+    """Returns the condition that a text such as `perplexity<200` says.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    found = _CONDITION.fullmatch(text)
+    field, sign, number = found.groups() if found else ("", "", "")
+    if field not in Scores._fields or not _is_number(number):
+        raise ValueError(
+            f"--keep must be FIELD<NUMBER (or <=, >, >=), FIELD one of "
+            f"{', '.join(Scores._fields)}. Received: --keep={text}"
+        )
+    return Condition(field, sign, float(number))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

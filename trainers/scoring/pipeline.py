@@ -1,0 +1,271 @@
+"""The Apache Beam pipeline that scores a corpus.
+
+Files are cut into parts, and one worker reads a part from its beginning to its end. So what is
+written for a part does not depend on the others, on the number of workers or on the runner.
+"""
+
+import contextlib
+import io
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from absl import flags
+from apache_beam.io import fileio
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.metrics import Metrics, MetricsFilter
+from apache_beam.ml.inference.base import ModelHandler, RunInference
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.value_provider import StaticValueProvider
+
+from trainers.scoring import documents
+from trainers.scoring.corpus import COUNTERS, UNFINISHED, told
+from trainers.scoring.documents import Document
+from trainers.scoring.keep import Condition
+from trainers.scoring.scorer import Scorer, Scores
+
+_SPACE = "trainers.batch"  # of the counters
+_SECONDS = 10.0  # between the lines of a worker
+# Parts of a corpus: so many workers can share it, and a worker has at most three files open for
+# each of its parts.
+_PARTS = 100
+
+Numbered = tuple[str, Document]
+"""The part that a document is in, such as `00003-of-00016`, and the document."""
+
+
+class Settings(NamedTuple):
+    """What to score, by what, and where to write.
+
+    Attributes:
+        version: the folder of a version of an exported language model.
+        paths: the files, in the order of their names.
+        output: the folder for the results.
+        conditions: which documents to keep, all of them together; none: keep nothing.
+        text_field: the field of the text in JSON Lines and `tf.train.Example`.
+    """
+
+    version: str
+    paths: Sequence[str]
+    output: str
+    conditions: Sequence[Condition]
+    text_field: str
+
+
+class Handler(ModelHandler[Numbered, tuple[Numbered, Any], Scorer]):
+    """Scores lists of documents; one that could not be read passes with None.
+
+    Args:
+        version: the folder of a version of an exported language model.
+    """
+
+    def __init__(self, version: str) -> None:
+        super().__init__()
+        self._version = version
+
+    def load_model(self) -> Scorer:
+        """Loads the model, once a process."""
+        return Scorer(self._version)
+
+    def run_inference(
+        self,
+        batch: Sequence[Numbered],
+        model: Scorer,
+        inference_args: dict[str, Any] | None = None,
+    ) -> Iterable[tuple[Numbered, Scores | ValueError | None]]:
+        """Returns each document with its scores, or the error that says why it has none."""
+        texts = [each.text for _, each in batch if each.text is not None]
+        scores = iter(model(texts) if texts else ())
+        return [
+            (each, None if each[1].text is None else next(scores)) for each in batch
+        ]
+
+    def should_skip_batching(self) -> bool:
+        """Keeps the lists as they are read, so that they do not depend on the time."""
+        return True
+
+    def get_num_bytes(self, batch: Sequence[Numbered]) -> int:
+        """Returns about how many bytes a list has."""
+        return sum(len(each.text or "") for _, each in batch)
+
+
+class Read(beam.DoFn):
+    """Reads the documents of a part, in lists for `Handler`."""
+
+    def __init__(self, text_field: str) -> None:
+        self._text_field = text_field
+
+    def process(
+        self, element: tuple[str, Iterable[Sequence[str]]]
+    ) -> Iterator[list[Numbered]]:
+        """Yields the documents of the files that belong to a part."""
+        part, groups = element
+        found = (
+            document
+            for paths in groups
+            for path in paths
+            for document in documents.read(path, self._text_field, _opened)
+        )
+        for batch in documents.in_batches(found):
+            yield [(part, document) for document in batch]
+
+
+class Write(beam.DoFn):
+    """Makes the lines of a document, each with the file that it belongs to, and counts."""
+
+    def __init__(self, conditions: Sequence[Condition]) -> None:
+        self._conditions = conditions
+        self._counters = {name: Metrics.counter(_SPACE, name) for name in COUNTERS}
+        self._counts = dict.fromkeys(COUNTERS, 0)
+        self._told = 0.0
+
+    def setup(self) -> None:
+        """Begins to count the time."""
+        self._told = time.monotonic()
+
+    def process(
+        self, element: tuple[Numbered, Scores | ValueError | None]
+    ) -> Iterator[tuple[str, str]]:
+        """Yields the name of a file without its ending, and a line for it."""
+        (part, document), scores = element
+        if not isinstance(scores, Scores):
+            self._count(failures=1)
+            reason = document.reason if scores is None else str(scores)
+            yield _line("failures", part, {"id": document.id, "reason": reason})
+            return
+        kept = bool(self._conditions) and all(
+            each.holds(scores) for each in self._conditions
+        )
+        self._count(documents=1, tokens=scores.tokens, kept=int(kept))
+        found = {"id": document.id, **scores._asdict()}
+        yield _line("scores", part, found)
+        if kept:
+            yield _line("kept", part, {**document.record, "score": found})
+
+    def _count(self, **counts: int) -> None:
+        for name, count in counts.items():
+            self._counters[name].inc(count)
+            self._counts[name] += count
+        if time.monotonic() - self._told > _SECONDS:
+            self._told = time.monotonic()
+            print(f"so far: {told(self._counts)}", file=sys.stderr, flush=True)
+
+
+def pipeline(of_beam: Sequence[str]) -> beam.Pipeline:
+    """Returns an empty pipeline.
+
+    Args:
+        of_beam: flags of Beam.
+
+    Raises:
+        ValueError, ImportError: a flag has a wrong value, or the runner is not there.
+        flags.UnrecognizedFlagError: a local runner does not have a flag.
+    """
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            options = PipelineOptions(list(of_beam))
+            found = options.get_all_options(retain_unknown_options=True)
+    except SystemExit as error:
+        line = errors.getvalue().strip().rpartition("error: ")[2]
+        raise ValueError(f"Beam refuses its flags: {line}") from error
+    if found["runner"] in StandardOptions.LOCAL_RUNNERS:
+        known = PipelineOptions([]).get_all_options()
+        for name in {*found} - {*known}:
+            raise flags.UnrecognizedFlagError(name)
+    return beam.Pipeline(options=options)
+
+
+def matched(pattern: str) -> list[str]:
+    """Returns the files that a pattern matches, in the order of their names.
+
+    Raises:
+        ValueError: there are none, or one has a name of no known format.
+        OSError: the folder cannot be read.
+    """
+    # Beam finds nothing by a pattern without a folder.
+    (match,) = FileSystems.match([pattern if "/" in pattern else f"./{pattern}"])
+    paths = sorted(each.path for each in match.metadata_list)
+    if not paths:
+        raise ValueError(
+            f"--input must match files. Received: --input={pattern}, which matches none"
+        )
+    for path in paths:
+        documents.check_name(path)
+    return paths
+
+
+def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
+    """Scores a corpus and waits until all of it is written; returns the counters by name."""
+    unfinished = FileSystems.join(settings.output, UNFINISHED)
+    _ = (
+        pipeline
+        | beam.Create(_parts(settings.paths), reshuffle=False)
+        | "To workers" >> beam.GroupByKey()
+        | beam.ParDo(Read(settings.text_field))
+        | RunInference(Handler(settings.version))
+        | beam.ParDo(Write(settings.conditions))
+        | fileio.WriteToFiles(
+            path=settings.output,
+            destination=_destination,
+            sink=_Lines,
+            file_naming=_name,
+            temp_directory=StaticValueProvider(str, unfinished),
+            max_writers_per_bundle=3 * _PARTS,
+        )
+        | beam.Map(_check_written, settings.output)
+    )
+    result = pipeline.run()
+    result.wait_until_finish()
+    return _counted(result)
+
+
+class _Lines(fileio.TextSink):
+    """Writes the lines of pairs of a file and a line."""
+
+    def write(self, record: tuple[str, str]) -> None:
+        super().write(record[1])
+
+
+def _parts(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Returns the parts of a corpus: a name, and neighbouring files."""
+    count = min(len(paths), _PARTS)
+    bounds = [len(paths) * part // count for part in range(count + 1)]
+    return [
+        (f"{part:05d}-of-{count:05d}", list(paths[bounds[part] : bounds[part + 1]]))
+        for part in range(count)
+    ]
+
+
+def _opened(path: str) -> Any:
+    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+def _line(kind: str, part: str, fields: dict[str, Any]) -> tuple[str, str]:
+    return f"{kind}-{part}", json.dumps(fields, ensure_ascii=False)
+
+
+def _destination(pair: tuple[str, str]) -> str:
+    return pair[0]
+
+
+def _name(_: Any, __: Any, index: int, count: int, ___: Any, destination: str) -> str:
+    """Returns a file's name; a runner that cuts a part in two gives two files."""
+    return f"{destination}.jsonl" if count == 1 else f"{destination}-{index}.jsonl"
+
+
+def _check_written(result: Any, output: str) -> None:
+    """Raises OSError if a file has not got its final name, which Beam does not tell."""
+    path = FileSystems.join(output, result.file_name)
+    if not FileSystems.exists(path):
+        raise OSError(f"{path} could not be written")
+
+
+def _counted(result: Any) -> dict[str, int]:
+    counters = result.metrics().query(MetricsFilter().with_namespace(_SPACE))
+    found = {each.key.metric.name: each.result for each in counters["counters"]}
+    return {name: found.get(name, 0) for name in COUNTERS}

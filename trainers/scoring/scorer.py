@@ -1,0 +1,125 @@
+"""The scores of documents, in batches of like lengths."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from trainers.serving.exported import ExportedModel
+from trainers.tasks.measures import perplexity
+
+_NEEDED = ("tokenize", "score_ids")
+# Of a batch. More rows are no faster on a CPU; the tokens bound the memory.
+_ROWS, _TOKENS = 32, 2**20
+_LIKE = 1.1  # how much longer than its shortest text the longest of a batch may be
+
+
+class Scores(NamedTuple):
+    """How probable a document is; each token is scored given a line break and those before it.
+
+    Attributes:
+        tokens: the number of tokens.
+        nats: the negative log-likelihood of all tokens.
+        perplexity: of the tokens; 1 if there are none.
+        unknown_share: the share of tokens that the vocabulary does not have, from 0 to 1.
+    """
+
+    tokens: int
+    nats: float
+    perplexity: float
+    unknown_share: float
+
+
+class _Encoded(NamedTuple):
+    """A text as the model reads it: ids `[T]`, the line break first, and its unknown tokens."""
+
+    ids: np.ndarray
+    unknown: int
+
+
+class Scorer:
+    """Scores documents under an exported language model.
+
+    A document is read from its first token to its last one with the exact cache, however long it
+    is. Its scores are the same to 1e-5 whatever the others are.
+
+    Args:
+        version: the folder of a version of the model.
+
+    Raises:
+        ValueError: the folder has no language model.
+    """
+
+    def __init__(self, version: str) -> None:
+        self._model = ExportedModel(version, _NEEDED)
+        self._begin = self._model("tokenize", text=["\n"])["ids"][0]
+
+    def __call__(self, texts: Sequence[str]) -> list[Scores | ValueError]:
+        """Returns the scores of each text, or the error that says why it has none."""
+        encoded = self._encode(texts)
+        scores: list[Scores | ValueError] = [
+            each if isinstance(each, ValueError) else ValueError() for each in encoded
+        ]
+        places = {
+            place: each
+            for place, each in enumerate(encoded)
+            if isinstance(each, _Encoded)
+        }
+        for batch in _batches({at: len(each.ids) for at, each in places.items()}):
+            found = self._score([places[place] for place in batch])
+            for place, each in zip(batch, found, strict=True):
+                scores[place] = each
+        return scores
+
+    def _encode(self, texts: Sequence[str]) -> list[_Encoded | ValueError]:
+        """Returns texts as the model reads them; each alone if it refuses one of several."""
+        try:
+            answer = self._model("tokenize", text=texts)
+        except ValueError as error:
+            if len(texts) == 1:
+                return [error]
+            return [found for text in texts for found in self._encode([text])]
+        rows = zip(answer["ids"], answer["lengths"], answer["unknown"], strict=True)
+        return [
+            _Encoded(np.append(self._begin, ids[:length]), int(unknown))
+            for ids, length, unknown in rows
+        ]
+
+    def _score(self, rows: Sequence[_Encoded]) -> list[Scores | ValueError]:
+        lengths = [len(row.ids) for row in rows]
+        ids = np.zeros([len(rows), max(lengths)], np.int32)
+        for padded, row in zip(ids, rows, strict=True):
+            padded[: len(row.ids)] = row.ids
+        totals = self._model("score_ids", ids=ids, lengths=lengths)["total"]
+        return [
+            _scores(float(nats), row) for nats, row in zip(totals, rows, strict=True)
+        ]
+
+
+def _batches(lengths: dict[int, int]) -> Iterator[list[int]]:
+    """Yields the places of texts in batches, from the shortest to the longest."""
+    batch: list[int] = []
+    for place in sorted(lengths, key=lambda place: lengths[place]):
+        length = lengths[place]
+        if batch and (
+            len(batch) == _ROWS
+            or (len(batch) + 1) * length > _TOKENS
+            or length > _LIKE * lengths[batch[0]] + 4
+        ):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _scores(nats: float, row: _Encoded) -> Scores | ValueError:
+    if not np.isfinite(nats):
+        return ValueError(f"its score is not finite: {nats} nats")
+    tokens = len(row.ids) - 1
+    return Scores(
+        tokens=tokens,
+        nats=nats,
+        perplexity=perplexity(nats / max(tokens, 1)),
+        unknown_share=row.unknown / max(tokens, 1),
+    )
