@@ -9,7 +9,7 @@ from trainers.tasks.task import ImageTask, Published
 
 SEQ_MNIST = ImageTask(
     name="seq_mnist",
-    presets=seq_mnist.PRESETS,
+    presets=seq_mnist.PRESETS | seq_mnist.TENSORIZED,
     images=images.MNIST,
     measure=ACCURACY,
     data="MNIST, handwritten digits, pixel by pixel",
@@ -28,6 +28,7 @@ PERMUTED_MNIST = dataclasses.replace(
 SEQ_CIFAR10 = dataclasses.replace(
     SEQ_MNIST,
     name="seq_cifar10",
+    presets=seq_mnist.PRESETS,
     images=images.CIFAR10,
     data="CIFAR-10, small photographs, pixel by pixel",
     published=(Published("as published", 8e6, 73.42),),

@@ -87,7 +87,8 @@ def test_presets_of_characters_differ_in_their_form():
         preset: config.load("ptb_char", preset).corpus.form
         for preset in registry.get("ptb_char").presets
     }
-    assert forms == {"paper": "mikolov", "released": "released", "small": "mikolov"}
+    assert forms.pop("released") == "released"
+    assert len(forms) > 3 and set(forms.values()) == {"mikolov"}
 
 
 def test_a_field_that_is_none_keeps_its_type():
