@@ -1,6 +1,5 @@
 """What trained optimizers do where they were not trained, beside optimizers with tuned rates."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,9 +15,9 @@ from trainers.learned_optimizers.optimizees import Optimizee
 from trainers.learned_optimizers.rules import Rule
 from trainers.tasks import registry
 
-RATES = tuple(10.0 ** (-exponent / 2) for exponent in range(-1, 10))
-"""The rates that are tried, 3.2 to 3.2e-5."""
-TUNING_DRAWS = 5
+RATES = tuple(10.0 ** (-exponent / 2) for exponent in range(-1, 9))
+"""The rates that are tried, 3.2 to 1e-4."""
+TUNING_DRAWS = 10
 LONGER = 10
 _LOW, _HIGH = 10, 90  # percent
 
@@ -56,15 +55,15 @@ class Outcome(NamedTuple):
     @property
     def final(self) -> float:
         """The median of the last losses."""
-        return float(np.median(self.losses[-1]))
+        return float(self.quantiles()[1, -1])
 
-    def quantiles(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns three quantiles after each step: 10 %, the median, 90 %."""
-        with np.errstate(invalid="ignore"):
-            found = np.percentile(
-                self.losses, [_LOW, 50, _HIGH], axis=1, method="nearest"
-            )
-        return tuple(found)
+    def quantiles(self) -> np.ndarray:
+        """Returns three quantiles after each step, `[3, steps + 1]`: 10 %, the median, 90 %.
+
+        Each is a loss of the draws, as there is no mean with an infinite one.
+        """
+        shares = [_LOW, 50, _HIGH]
+        return np.percentile(self.losses, shares, axis=1, method="nearest")
 
 
 def settings(config: ConfigDict) -> list[Setting]:
@@ -135,13 +134,13 @@ class _Tries(NamedTuple):
     ) -> Any:
         """Returns a function of a rate, which returns the losses of a split's draws."""
 
-        @functools.partial(tf.function, autograph=False)
         def run(rate: tf.Tensor) -> tf.Tensor:
             seed = tf.constant([self.seed, SPLITS[split]], tf.int64)
             draw = self.splits[split].draw(seed, draws)
             return rules.losses(make(rate), draw, self.setting.steps)
 
-        return run
+        function = tf.function(run, autograph=False)
+        return function.get_concrete_function(tf.TensorSpec([], tf.float32))
 
 
 def _without_rate(network: UpdateNetwork) -> Callable[[tf.Tensor], Rule]:
