@@ -7,6 +7,8 @@ import socket
 import hypothesis
 import pytest
 
+from tests import forking
+
 pytest_plugins = ["tests.workers"]
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -52,6 +54,14 @@ def shared_folder(tmp_path_factory):
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """Starts Python programs in processes that need not import TensorFlow first."""
+    made = forking.Forks()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

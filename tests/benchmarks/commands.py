@@ -1,23 +1,18 @@
 """Runs a benchmark as a user does."""
 
 import json
-import subprocess
-import sys
 
 from tests import ROOT
 
 
-def run(name, *flags, **options):
+def run(forks, name, *flags):
     """Returns the ended process of `python -m benchmarks.NAME`."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", *flags]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=400, **options
-    )
+    return forks.run("-m", f"benchmarks.{name}", *flags, cwd=ROOT, timeout=400)
 
 
-def measured(folder, name, *flags):
+def measured(forks, folder, name, *flags):
     """Returns the result of a command that must end well, and what it printed."""
     path = folder / "result.json"
-    ended = run(name, f"--json={path}", *flags)
+    ended = run(forks, name, f"--json={path}", *flags)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return json.loads(path.read_text()), ended.stdout

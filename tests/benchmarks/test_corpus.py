@@ -8,8 +8,8 @@ from tests.benchmarks.commands import run
 from trainers.tasks import corpora
 
 
-def test_has_the_tokens_and_words_asked_for(tmp_path):
-    done = run("corpus", f"--output={tmp_path}", "--tokens=30000", "--words=900")
+def test_has_the_tokens_and_words_asked_for(tmp_path, forks):
+    done = run(forks, "corpus", f"--output={tmp_path}", "--tokens=30000", "--words=900")
     assert done.returncode == 0, done.stderr
     loaded = corpora.load(
         "wikitext103", tmp_path, tmp_path / "cache", order="frequency"
@@ -20,8 +20,8 @@ def test_has_the_tokens_and_words_asked_for(tmp_path):
     assert loaded.vocabulary.eos_id < 10
 
 
-def test_too_few_tokens_for_the_words(tmp_path):
-    done = run("corpus", f"--output={tmp_path}", "--tokens=900", "--words=900")
+def test_too_few_tokens_for_the_words(tmp_path, forks):
+    done = run(forks, "corpus", f"--output={tmp_path}", "--tokens=900", "--words=900")
     assert done.returncode != 0
     assert "more than --words = 900" in done.stderr
     assert "Received: --tokens=900" in done.stderr

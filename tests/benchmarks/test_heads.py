@@ -23,7 +23,7 @@ def test_a_step_trains(name):
     assert losses[1] < losses[0] and contender.facts["parameters"] >= 9 * 5
 
 
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, forks):
     flags = (
         "--positions=6",
         "--units=4",
@@ -31,6 +31,8 @@ def test_the_command(tmp_path):
         "--cutoffs=2,5",
         "--threads=1",
     )
-    found, text = measured(tmp_path, "heads", *flags, "--rounds=1", "--only=adaptive")
+    found, text = measured(
+        forks, tmp_path, "heads", *flags, "--rounds=1", "--only=adaptive"
+    )
     assert [each["name"] for each in found["rows"]] == ["tied", "adaptive"]
     assert "| AdaptiveSoftmax | " in text

@@ -160,15 +160,17 @@ def test_a_folder_with_files_is_not_written(tmp_path):
         export.check_output(tmp_path)
 
 
-def test_a_task_without_a_text_is_refused():
-    ended = commands.run("paper", "--task=adding", "--output=folder")
+def test_a_task_without_a_text_is_refused(forks):
+    ended = commands.run(forks, "paper", "--task=adding", "--output=folder")
     assert ended.returncode == 2
     assert (
         "--task must be a task of trainers.lm. Received: --task=adding" in ended.stderr
     )
 
 
-def test_a_recipe_that_the_program_does_not_follow_is_refused():
-    ended = commands.run("paper", "--task=ptb", "--preset=irc_gru", "--output=folder")
+def test_a_recipe_that_the_program_does_not_follow_is_refused(forks):
+    ended = commands.run(
+        forks, "paper", "--task=ptb", "--preset=irc_gru", "--output=folder"
+    )
     assert ended.returncode == 2
     assert "--config.data.lengths must be 'equal': all windows" in ended.stderr

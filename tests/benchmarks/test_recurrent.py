@@ -9,11 +9,11 @@ from tests.benchmarks.commands import measured, run
 
 
 @pytest.fixture(scope="module")
-def measured_once(tmp_path_factory):
+def measured_once(tmp_path_factory, forks):
     """One run, since each contender's process takes its time to start."""
     flags = ["--batch_size=2", "--time_steps=3,6", "--units=4", "--threads=1"]
     flags += ["--warmup=1", "--rounds=2", "--only=IRCGRU"]
-    return measured(tmp_path_factory.mktemp("run"), "recurrent", *flags)
+    return measured(forks, tmp_path_factory.mktemp("run"), "recurrent", *flags)
 
 
 def test_rates_and_growth(measured_once):
@@ -48,7 +48,7 @@ def test_it_measures_all_layers():
     assert set(recurrent.GATED) == public - {"TensorizedLSTM"}
 
 
-def test_lengths_are_numbers():
-    ended = run("recurrent", "--time_steps=3,x")
+def test_lengths_are_numbers(forks):
+    ended = run(forks, "recurrent", "--time_steps=3,x")
     assert ended.returncode == 1
     assert "`time_steps` must be numbers like 1,2,4" in ended.stdout + ended.stderr

@@ -68,10 +68,10 @@ def test_times_are_those_of_a_token():
     assert found.readings == [Reading(0.5, None), Reading(1.5, 7)]
 
 
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, forks):
     sizes = ("--units=8", "--depth=3", "--embedding_units=6", "--vocabulary_size=11")
     flags = ("--batch_size=2", "--rounds=1", "--warmup=0", "--only=step", "--threads=1")
-    found, text = measured(tmp_path, "serving", *sizes, *flags)
+    found, text = measured(forks, tmp_path, "serving", *sizes, *flags)
     (row,) = found["rows"]
     assert (row["name"], row["batch_size"], row["parameters"]) == ("step", 2, 1_005)
     assert "| `step` | 2 | " in text

@@ -37,11 +37,11 @@ def needs(module):
 
 
 @pytest.fixture(scope="module")
-def measured_once(tmp_path_factory):
+def measured_once(tmp_path_factory, forks):
     """One run, since each contender's process takes its time to start."""
     contenders = ("lstm", "tcn", "authors")
     only = [f"--only={name}" for name in contenders]
-    return measured(tmp_path_factory.mktemp("run"), "train_step", *TINY, *only)
+    return measured(forks, tmp_path_factory.mktemp("run"), "train_step", *TINY, *only)
 
 
 def test_rows_and_reasons(measured_once):
@@ -67,11 +67,11 @@ def test_keras_tcn(measured_once):
 
 
 @needs("torch")
-def test_code_that_names_the_gpu_runs_from_its_clone(tmp_path):
+def test_code_that_names_the_gpu_runs_from_its_clone(tmp_path, forks):
     (tmp_path / "TrellisNet").mkdir()
     (tmp_path / "TrellisNet" / "trellisnet.py").write_text(WITHOUT_GPU)
     flags = ("--only=authors", f"--reference_dir={tmp_path}")
-    found, _ = measured(tmp_path, "train_step", *TINY, *flags)
+    found, _ = measured(forks, tmp_path, "train_step", *TINY, *flags)
     assert [row["name"] for row in found["rows"]] == ["trellis", "authors"]
     # The stand-in has no bias: 4 * 4 numbers.
     assert found["rows"][0]["parameters"] == found["rows"][1]["parameters"] + 16
@@ -80,8 +80,8 @@ def test_code_that_names_the_gpu_runs_from_its_clone(tmp_path):
 @pytest.mark.parametrize(
     "flag", ["--dilation_rate=0", "--dilation_rate=", "--threads=4096", "--discard=5"]
 )
-def test_bad_flags_are_named(flag):
-    done = run("train_step", *TINY, flag)
+def test_bad_flags_are_named(flag, forks):
+    done = run(forks, "train_step", *TINY, flag)
     assert done.returncode != 0
     assert flag in done.stdout + done.stderr
 

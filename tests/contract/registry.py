@@ -383,7 +383,7 @@ REGISTRY = {
     "MixtureOfSoftmaxes, epsilon": _head(
         heads.MixtureOfSoftmaxes, experts=2, epsilon=1e-3
     ),
-    "AdaptiveSoftmax": _head(heads.AdaptiveSoftmax, cutoffs=(2, 5, 6)),
+    "AdaptiveSoftmax": _head(heads.AdaptiveSoftmax, cutoffs=(5, 6)),
 }
 
 _CELLS = [name for name in recurrent.__all__ if name.endswith("Cell")]

@@ -2,8 +2,6 @@
 
 import importlib
 import pathlib
-import subprocess
-import sys
 
 import keras
 import pytest
@@ -14,17 +12,11 @@ NEEDS = {"to_litert": (3, 13)}  # versions of Keras
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_example(name):
+def test_example(name, forks):
     if tuple(map(int, keras.__version__.split(".")[:2])) < NEEDS.get(name, (3, 0)):
         pytest.skip(f"needs Keras {NEEDS[name]}")
     module = importlib.import_module(f"examples.{name}")
     assert f"python examples/{name}.py " in module.__doc__
-    done = subprocess.run(
-        [sys.executable, "-m", module.__name__],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = forks.run("-m", module.__name__, cwd=ROOT, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip(), "it shows nothing"

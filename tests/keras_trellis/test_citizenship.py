@@ -6,8 +6,6 @@ import inspect
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -116,9 +114,8 @@ def test_fit_on_ragged_sequences_is_fit_on_masked_ones():
     assert_close(*weights)
 
 
-def test_fit_on_two_replicas_ends_with_the_weights_of_one():
-    command = [sys.executable, "-m", "tests.keras_trellis.fit_on_replicas"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+def test_fit_on_two_replicas_ends_with_the_weights_of_one(forks):
+    done = forks.run("-m", "tests.keras_trellis.fit_on_replicas")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["replicas"] == 2

@@ -1,8 +1,6 @@
 """TrellisLayer against a NumPy network, `keras.layers.LSTM`'s conventions, and itself."""
 
 import itertools
-import subprocess
-import sys
 from typing import NamedTuple
 
 import hypothesis
@@ -1202,10 +1200,8 @@ print("all masks differ")
 """
 
 
-def test_no_two_replicas_share_a_mask():
-    done = subprocess.run(
-        [sys.executable, "-c", REPLICAS], capture_output=True, text=True
-    )
+def test_no_two_replicas_share_a_mask(forks):
+    done = forks.run("-c", REPLICAS)
     assert done.stdout.strip().endswith("all masks differ"), done.stderr[-2000:]
 
 

@@ -10,8 +10,6 @@ import math
 import os
 import pathlib
 import re
-import subprocess
-import sys
 from concurrent import futures
 
 import numpy as np
@@ -490,20 +488,9 @@ def test_the_pages_table_has_every_signature(served):
             assert ranks == ", ".join(expected)
 
 
-def test_the_command_line(served, addresses):
+def test_the_command_line(served, addresses, forks):
     arguments = ["--prompt=a b", "--max_length=10", "--seed=3", f"--model={NAME}"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "trainers.client",
-            f"--server={addresses['grpc']}",
-            *arguments,
-        ],
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    server = f"--server={addresses['grpc']}"
+    done = forks.run("-m", "trainers.client", server, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"a b{text_of(served, [0, 2, 3], SAMPLING)}\n"

@@ -423,9 +423,8 @@ def contrast(*colours):
     return (high + 0.05) / (low + 0.05)
 
 
-def test_a_folder_without_an_export_is_refused(tmp_path):
-    line = [sys.executable, "-m", "trainers.demo", f"--model={tmp_path}", "--port=0"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+def test_a_folder_without_an_export_is_refused(tmp_path, forks):
+    done = forks.run("-m", "trainers.demo", f"--model={tmp_path}", "--port=0")
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.splitlines()[-1] == (
         "error: --model must be a model's folder, with a version, a folder whose name is a number. "

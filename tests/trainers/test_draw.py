@@ -2,10 +2,7 @@
 
 import errno
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -57,21 +54,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(program, folder, workdir):
-    places = (f"--data_dir={folder}", f"--workdir={workdir}")
-    return subprocess.run(
-        [sys.executable, *program, *SMALL, *places],
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def places(folder, workdir):
+    return (f"--data_dir={folder}", f"--workdir={workdir}")
 
 
 @pytest.fixture(scope="module")
-def trained(folder, tmp_path_factory):
+def trained(folder, tmp_path_factory, forks):
     workdir = tmp_path_factory.mktemp("runs") / "trained"
-    done = run(("-m", "trainers.draw"), folder, workdir)
+    done = forks.run("-m", "trainers.draw", *SMALL, *places(folder, workdir))
     assert done.returncode == 0, done.stdout + done.stderr
     return workdir, done.stdout
 
@@ -99,11 +89,12 @@ def test_a_run_tells_its_bound_and_draws(trained):
     assert len(list((workdir / "tensorboard" / "drawings").iterdir())) == 4
 
 
-def test_it_goes_on_bit_for_bit_after_a_kill(trained, folder, tmp_path):
+def test_it_goes_on_bit_for_bit_after_a_kill(trained, folder, tmp_path, forks):
     workdir, _ = trained
-    killed = run(("-c", KILLED), folder, tmp_path / "run")
+    arguments = (*SMALL, *places(folder, tmp_path / "run"))
+    killed = forks.run("-c", KILLED, *arguments)
     assert killed.returncode == -9, killed.stderr[-3000:]
-    done = run(("-m", "trainers.draw"), folder, tmp_path / "run")
+    done = forks.run("-m", "trainers.draw", *arguments)
     assert "going on from step" in done.stdout, done.stderr[-3000:]
     for place in ("checkpoints/best.npz", "checkpoints/step-00000012.npz"):
         one, other = (np.load(path / place) for path in (workdir, tmp_path / "run"))
@@ -127,10 +118,9 @@ def test_evaluation_is_that_of_the_end(trained, folder, call):
     assert "which python -m trainers.draw --mode=evaluate scores" in error
 
 
-def test_the_report_has_the_run(trained, tmp_path):
+def test_the_report_has_the_run(trained, tmp_path, forks):
     workdir, _ = trained
-    command = [sys.executable, "-m", "trainers.report", workdir, f"--output={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = forks.run("-m", "trainers.report", workdir, f"--output={tmp_path}")
     assert "## mnist: nats" in done.stdout, done.stderr
     assert "| trained | small | 3,747 |" in done.stdout and "80.97" in done.stdout
 

@@ -62,14 +62,8 @@ def command(*arguments):
     return [sys.executable, "-m", "trainers.lm", *map(str, arguments)]
 
 
-def run(environment, *arguments, status=0):
-    done = subprocess.run(
-        command(*arguments),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def run(forks, environment, *arguments, status=0):
+    done = forks.run("-m", "trainers.lm", *arguments, env=environment)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status == 0 else done.stderr
 
@@ -90,9 +84,10 @@ def checkpoint(workdir):
 
 
 @pytest.fixture(scope="module")
-def trained(corpus, environment, tmp_path_factory):
+def trained(corpus, environment, tmp_path_factory, forks):
     workdir = tmp_path_factory.mktemp("runs") / "trained"
     output = run(
+        forks,
         environment,
         "--task=text",
         f"--data_dir={corpus}",
@@ -118,15 +113,10 @@ def test_training_tells_its_size_and_its_result(trained):
     assert (workdir / "metrics.csv").exists()
 
 
-def test_the_report_tells_what_a_run_took(trained, environment, tmp_path):
+def test_the_report_tells_what_a_run_took(trained, environment, tmp_path, forks):
     workdir, output = trained
-    done = subprocess.run(
-        [sys.executable, "-m", "trainers.report", str(workdir), f"--output={tmp_path}"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    report = ("-m", "trainers.report", workdir, f"--output={tmp_path}")
+    done = forks.run(*report, env=environment)
     assert done.returncode == 0, done.stderr
     (row,) = [
         line
@@ -163,7 +153,7 @@ def stop(process, workdir, number):
 
 
 def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
-    trained, corpus, environment, tmp_path
+    trained, corpus, environment, tmp_path, forks
 ):
     workdir = tmp_path / "stopped"
     arguments = (
@@ -181,7 +171,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_run_that_was_not(
     line = re.search(
         r"stopped by SIGTERM after step (\d+); the same command goes on from", output
     )
-    assert f"going on from step {line[1]}," in run(environment, *arguments)
+    assert f"going on from step {line[1]}," in run(forks, environment, *arguments)
     expected_name, expected = checkpoint(trained[0])
     name, actual = checkpoint(workdir)
     assert name == expected_name

@@ -2,10 +2,7 @@
 
 import errno
 import json
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -53,13 +50,10 @@ def call(monkeypatch, capsys):
 
 
 @pytest.fixture(scope="module")
-def trained(folder, tmp_path_factory):
+def trained(folder, tmp_path_factory, forks):
     workdir = tmp_path_factory.mktemp("runs") / "trained"
-    command = [sys.executable, "-m", "trainers.pixels", "--task=permuted_mnist", *SMALL]
-    command += [f"--data_dir={folder}", f"--workdir={workdir}"]
-    done = subprocess.run(
-        command, env=os.environ, capture_output=True, text=True, timeout=300
-    )
+    command = ["-m", "trainers.pixels", "--task=permuted_mnist", *SMALL]
+    done = forks.run(*command, f"--data_dir={folder}", f"--workdir={workdir}")
     assert done.returncode == 0, done.stdout + done.stderr
     return workdir, done.stdout
 
@@ -91,10 +85,9 @@ def test_training_tells_its_size_and_its_result(trained):
         assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_report_has_the_run(trained, call, tmp_path):
+def test_the_report_has_the_run(trained, tmp_path, forks):
     workdir, _ = trained
-    command = [sys.executable, "-m", "trainers.report", workdir, f"--output={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = forks.run("-m", "trainers.report", workdir, f"--output={tmp_path}")
     assert "## permuted_mnist: accuracy" in done.stdout, done.stderr
     assert re.search(
         r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 20",

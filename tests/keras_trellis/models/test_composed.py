@@ -19,9 +19,7 @@ V, E, B, T = 7, 4, 2, 6
 TEXT = np.tile(np.arange(V), 3)[None].repeat(B, 0)
 IDS, TARGETS = TEXT[:, :T], TEXT[:, 1 : T + 1]
 LAYERS = {
-    "lstm": functools.partial(keras.layers.LSTM, E, seed=1),
     "a stack": lambda: [keras.layers.GRU(5), keras.layers.LSTM(E)],
-    "gru": functools.partial(keras.layers.GRU, E),
     "equilibrium": functools.partial(EquilibriumTrellisLayer, E, seed=1),
     "trellis": functools.partial(TrellisLayer, E, 3),
 }

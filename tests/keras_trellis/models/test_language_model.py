@@ -1,8 +1,6 @@
 """TrellisLM: its loss terms against NumPy, its memories against one pass, its life in Keras."""
 
 import re
-import subprocess
-import sys
 
 import hypothesis
 import hypothesis.strategies as st
@@ -643,11 +641,10 @@ def test_fit_needs_targets():
         model.fit(IDS, verbose=0)
 
 
-@pytest.mark.parametrize("dropouts", [{}, DROPOUTS], ids=["no_dropout", "dropout"])
-def test_xla_equals_no_xla(dropouts):
+def test_xla_equals_no_xla():
     losses = []
     for jit_compile in (False, True):
-        model = make(seed=3, **WHOLE_LOSS, **dropouts)
+        model = make(seed=3, **WHOLE_LOSS, **DROPOUTS)
         model.compile(keras.optimizers.SGD(0.1), jit_compile=jit_compile)
         history = model.fit(IDS, TARGETS, epochs=2, verbose=0, shuffle=False).history
         losses.append(history["loss"])
@@ -689,7 +686,7 @@ def test_dropout_may_be_set_at_any_time(name):
         setattr(model, name, 1.0)
 
 
-def test_config_and_file(tmp_path):
+def test_config_and_file(tmp_path, forks):
     """A saved model comes back in a process that has only imported the package."""
     model = make(
         **DROPOUTS, **WHOLE_LOSS, dilation_rate=(1, 2), gate="gru", seed=7, name="mine"
@@ -708,7 +705,8 @@ model = keras.models.load_model(f"{folder}/model.keras")
 np.testing.assert_array_equal(model(np.load(f"{folder}/ids.npy")), np.load(f"{folder}/logits.npy"))
 assert model.optimizer.iterations == 1
 """
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    done = forks.run("-c", program, tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 TWO_REPLICAS = """
@@ -742,8 +740,9 @@ for a, b in zip(tf.nest.flatten(one), tf.nest.flatten(two), strict=True):
 """
 
 
-def test_two_replicas_equal_one_in_fit():
-    subprocess.run([sys.executable, "-c", TWO_REPLICAS], check=True)
+def test_two_replicas_equal_one_in_fit(forks):
+    done = forks.run("-c", TWO_REPLICAS)
+    assert done.returncode == 0, done.stderr
 
 
 # Arguments

@@ -142,7 +142,7 @@ command.start(lambda argv: command.exit_status(argv, lambda: {lines} and None), 
 @pytest.mark.parametrize(
     "ending", ["raise AttributeError('it')", "raise ValueError('it')", "pass"]
 )
-def test_a_signal_ends_a_command_whatever_becomes_of_its_exception(ending):
+def test_a_signal_ends_a_command_whatever_becomes_of_its_exception(ending, forks):
     """C code may make another one of it, or take it for the answer to a question."""
     program = f"""
 import signal
@@ -157,8 +157,7 @@ def work():
 
 command.start(lambda argv: command.exit_status(argv, work), flags.FLAGS)
 """
-    line = [sys.executable, "-c", program]
-    done = subprocess.run(line, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
+    done = forks.run("-c", program)
     assert (said(done.stderr), done.returncode) == (["stopped by SIGTERM"], 143)
 
 

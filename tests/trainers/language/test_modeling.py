@@ -1,8 +1,6 @@
 """The language-model task: what the training loop and its replicas make of it."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -16,13 +14,8 @@ from trainers.training import runs, variables
 WINDOW = 12
 
 
-def test_two_replicas_end_with_the_weights_of_one():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.trainers.replicas"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def test_two_replicas_end_with_the_weights_of_one(forks):
+    done = forks.run("-m", "tests.trainers.replicas")
     assert done.returncode == 0, done.stderr
     for one, two in json.loads(done.stdout.splitlines()[-1]).values():
         assert (one["replicas"], two["replicas"]) == (1, 2)

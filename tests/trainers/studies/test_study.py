@@ -3,9 +3,7 @@
 import csv
 import json
 import os
-import pathlib
 import signal
-import subprocess
 import sys
 
 import keras
@@ -354,24 +352,20 @@ def test_without_optuna_the_extra_is_named(training, tmp_path, monkeypatch):
         tune(tmp_path)
 
 
-def start(folder, *arguments):
-    command = [sys.executable, "-m", "tests.trainers.studies.tiny", f"--study={folder}"]
-    root = pathlib.Path(__file__).parents[3]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    command += arguments
-    return subprocess.Popen(
-        command, cwd=root, env=environment, stderr=subprocess.PIPE, text=True
-    )
-
-
 def ended(process):
     """Returns the exit status of a process and the last line of its errors."""
-    _, errors = process.communicate(timeout=400)
+    _, errors = process.communicate(400)
     return process.returncode, (errors.splitlines() or [""])[-1]
 
 
-def test_processes_that_are_killed_and_work_together_make_the_study_of_one(tmp_path):
+def test_processes_that_are_killed_and_work_together_make_the_study_of_one(
+    tmp_path, forks
+):
     """With real runs: the trials, their losses, and the weights that gave them."""
+
+    def start(folder, *arguments):
+        return forks.start("-m", tiny.__name__, f"--study={folder}", *arguments)
+
     alone = start(tmp_path / "alone", "--trials=3")
     killed = start(tmp_path / "killed", "--trials=3", "--killed_at=5")
     assert ended(killed)[0] == -signal.SIGKILL

@@ -6,10 +6,8 @@ import errno
 import io
 import json
 import os
-import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -62,26 +60,17 @@ def flags(**arguments):
     return [f"--{name}={value}" for name, value in arguments.items()]
 
 
-def start(*runs):
-    """Starts the toy's program in a process of its own, for one run after another."""
-    command = [sys.executable, toy.__file__, json.dumps(runs)]
-    root = pathlib.Path(toy.__file__).parents[3]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def program(forks, *runs):
+    """Ends the toy's program in a process of its own, with one run after another."""
+    return forks.run("-m", toy.__name__, json.dumps(runs))
 
 
-def outcomes(*runs):
+def outcomes(forks, *runs):
     """What the toy's program printed of each run."""
-    process = start(*runs)
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors[-2000:]
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    done = program(forks, *runs)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def flat(values):
@@ -152,7 +141,7 @@ def _numeric_gradient(task, ids, targets, state, by=1e-6):
     return gradients
 
 
-def test_two_replicas_give_what_one_gives(tmp_path):
+def test_two_replicas_give_what_one_gives(tmp_path, forks):
     runs = []
     for replicas in (2, 1):  # the first run of a process makes its devices
         for optimizer in ("sgd", "adam"):
@@ -160,7 +149,7 @@ def test_two_replicas_give_what_one_gives(tmp_path):
             runs.append(
                 flags(workdir=place, replicas=replicas, dropout=0, optimizer=optimizer)
             )
-    *twos, sgd, adam = outcomes(*runs)
+    *twos, sgd, adam = outcomes(forks, *runs)
     for one, two in zip((sgd, adam), twos, strict=True):
         difference = np.abs(flat(one["variables"]) - flat(two["variables"])).max()
         assert difference < 1e-10
@@ -216,18 +205,19 @@ KILLS = {
 
 
 @pytest.mark.parametrize(("replicas", "names"), [(1, [*KILLS]), (2, ["between"])])
-def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, replicas, names):
+def test_a_run_that_was_killed_ends_as_one_that_was_not(
+    tmp_path, forks, replicas, names
+):
     places = {name: tmp_path / name for name in names}
     for name, place in places.items():
         killed, steps = KILLS[name]
-        process = start(flags(workdir=place, replicas=replicas, **killed))
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        ended = program(forks, flags(workdir=place, replicas=replicas, **killed))
+        assert ended.returncode == -signal.SIGKILL
         assert checkpoints.Checkpoints(place / "checkpoints").steps()[-1] in steps
     # With other numbers of steps a call.
     undisturbed = flags(workdir=tmp_path / "whole", replicas=replicas, every_steps=100)
     again = [flags(workdir=place, replicas=replicas) for place in places.values()]
-    whole, *others = outcomes(undisturbed, *again)
+    whole, *others = outcomes(forks, undisturbed, *again)
     table = _epoch_rows((tmp_path / "whole" / "metrics.csv").read_text())
     for place, resumed in zip(places.values(), others, strict=True):
         assert resumed["variables"] == whole["variables"]
