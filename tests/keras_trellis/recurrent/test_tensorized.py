@@ -237,20 +237,30 @@ def test_it_is_a_stack_of_lstms_skewed_in_time(size):
 # In Keras
 
 
-def test_streaming_at_once_and_late():
-    """Step by step through a cache, and through the cell alone."""
-    layer, x = make(4, channel_normalization=True)
-    whole = layer(x)[0]
-    streamed = RecurrentLayer(layer)
-    streamed.build((None, None, P))
-    cache, pieces = streamed.get_initial_cache(B), []
-    for time in range(T):
-        piece, cache = streamed.stream(x[:, time : time + 1], cache)
+def streamed(layer, chunks):
+    """The outputs of chunks through a cache, and the last cache."""
+    layer = RecurrentLayer(layer)
+    layer.build((None, None, P))
+    cache, pieces = layer.get_initial_cache(B), []
+    for chunk in chunks:
+        piece, cache = layer.stream(chunk, cache)
         pieces.append(piece)
-    assert_close(tf.concat(pieces, 1), whole)
+    return tf.concat(pieces, 1), cache
+
+
+def test_streaming_at_once_and_late():
+    """Step by step and in chunks through a cache, and through the cell alone."""
+    layer, x = make(4, channel_normalization=True)
+    whole, *states = layer(x)
+    outputs, cache = streamed(layer, np.split(x, T, axis=1))
+    assert_close((outputs, *cache[:2]), (whole, *states))
+    delayed, _ = make(4, channel_normalization=True, delayed=True)
+    late, cache = streamed(delayed, np.split(x, [1, 3], axis=1))
+    in_time = whole[:, : T - layer.delay]
+    assert_close((late[:, layer.delay :], *cache[:2]), (in_time, *states))
     late = keras.layers.RNN(layer.cell, **FLAGS)
     late.built = True
-    assert_close(late(x)[0][:, layer.delay :], whole[:, : T - layer.delay])
+    assert_close(late(x)[0][:, layer.delay :], in_time)
 
 
 def test_bidirectional_and_a_saved_model(tmp_path):
