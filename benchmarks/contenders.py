@@ -55,12 +55,12 @@ def recurrent(name: str, sizes: Sizes) -> Contender:
     return _keras(layer, _sliced(layer, sizes), sizes, None)
 
 
-def tensorized(size: int, sizes: Sizes, *, rank: int = 2) -> Contender:
+def tensorized(size: int, sizes: Sizes, **arguments: Any) -> Contender:
     """A tensorized LSTM of so many places along each axis."""
     from keras_trellis import TensorizedLSTM
 
     _set_policy(sizes)
-    layer = TensorizedLSTM(sizes.units, size, rank=rank, return_sequences=True)
+    layer = TensorizedLSTM(sizes.units, size, return_sequences=True, **arguments)
     return _keras(layer, _sliced(layer, sizes), sizes, None)
 
 

@@ -24,6 +24,10 @@ CONTENDERS: report.Contenders = {
         )
         for size in PLACES
     },
+    "places_8_recompute": (
+        "TensorizedLSTM, P = 8, recompute",
+        functools.partial(contenders.tensorized, PLACES[-1], recompute=True),
+    ),
     "square_3": (
         "TensorizedLSTM, 3 x 3",
         functools.partial(contenders.tensorized, 3, rank=3),

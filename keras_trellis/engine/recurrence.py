@@ -9,19 +9,20 @@ matrices alone. After the loop the gradient of a matrix is one product over all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from keras_trellis.core.convolution import rows
+from keras_trellis.engine import time_loop
 from keras_trellis.engine.depth_loop import with_shape_of
 from keras_trellis.engine.gradients import only_first
-from keras_trellis.types import Number, State
+from keras_trellis.types import State
 
 Tensors: TypeAlias = list[tf.Tensor]
 # A second derivative would take the kept products for constants.
-_KEPT = "a gradient of a gradient needs training=False"
+KEPT = "a gradient of a gradient needs training=False"
 
 
 class Recurrent(NamedTuple):
@@ -122,7 +123,7 @@ def recur(
         def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
             kept = _Kept(now, before, products)
             found = _backward(step, held, kept, by_outputs, by_last)
-            return [only_first(each, _KEPT) for each in found]
+            return [only_first(each, KEPT) for each in found]
 
         return (outputs, *last), gradient
 
@@ -158,7 +159,7 @@ def _forward(
     keep: bool,
 ) -> tuple[tf.Tensor, State, Tensors, Tensors]:
     """Returns the outputs, the last state and, if kept, all states and products."""
-    steps = _steps(inputs)
+    steps = time_loop.steps(inputs)
     dtype = state[-1].dtype
     batch_size = inputs[0].shape[1]
     shapes = [[batch_size, units]]
@@ -166,8 +167,8 @@ def _forward(
         shapes += [[batch_size, each.shape[-1]] for each in state]
         batch_rows = recurrent.rows(batch_size)
         shapes += [[batch_rows, matrix.shape[-1]] for matrix in recurrent.matrices]
-    written = [_array(steps, shape, dtype) for shape in shapes]
-    read = list(map(_reader, inputs))
+    written = [time_loop.array(steps, shape, dtype) for shape in shapes]
+    read = list(map(time_loop.reader, inputs))
 
     def turn(time: tf.Tensor, state: State, written: list) -> tuple:
         products: Tensors = []
@@ -182,9 +183,9 @@ def _forward(
         output, after = step(reads, now, state)
         values = [output, *state, *products] if keep else [output]
         after = tuple(map(with_shape_of, after, state))
-        return time + 1, after, _write(written, time, values)
+        return time + 1, after, time_loop.write(written, time, values)
 
-    _, state, written = _loop(steps, turn, (tf.constant(0), state, written))
+    _, state, written = time_loop.loop(steps, turn, (tf.constant(0), state, written))
     outputs, *kept = [each.stack() for each in written]
     return outputs, state, kept[: len(state)], kept[len(state) :]
 
@@ -197,18 +198,19 @@ def _backward(
     by_last: State,
 ) -> Iterable[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
-    steps = _steps(kept.inputs)
+    steps = time_loop.steps(kept.inputs)
     dtype = by_outputs.dtype
-    read = tf.nest.map_structure(_reader, kept)
-    upstream = _reader(by_outputs)
+    read = tf.nest.map_structure(time_loop.reader, kept)
+    upstream = time_loop.reader(by_outputs)
     moving = [each.dtype.is_floating for each in kept.inputs]  # a mask is not
     shapes = [
-        each.shape[1:] for each in [*_chosen(kept.inputs, moving), *kept.products]
+        each.shape[1:]
+        for each in [*time_loop.chosen(kept.inputs, moving), *kept.products]
     ]
     batch_rows = recurrent.rows(by_outputs.shape[1])
     for matrix in recurrent.matrices:
         shapes.append([batch_rows, matrix.shape[0]])
-    written = [_array(steps, shape, dtype) for shape in shapes]
+    written = [time_loop.array(steps, shape, dtype) for shape in shapes]
 
     def turn(
         time: tf.Tensor, by_state: State, by_vectors: State, written: list
@@ -221,11 +223,11 @@ def _backward(
             step, recurrent, at, moving, by_after
         )
         by_vectors = tuple(map(tf.add, by_vectors, by_these))
-        return time + 1, by_state, by_vectors, _write(written, place, values)
+        return time + 1, by_state, by_vectors, time_loop.write(written, place, values)
 
     nothing = tuple(map(tf.zeros_like, recurrent.vectors))
     start = (tf.constant(0), tuple(by_last), nothing, written)
-    _, by_first, by_vectors, written = _loop(steps, turn, start)
+    _, by_first, by_vectors, written = time_loop.loop(steps, turn, start)
     stacked = (each.stack() for each in written)
     by_inputs = [next(stacked) if moves else None for moves in moving]
     by_products = [next(stacked) for _ in recurrent.matrices]
@@ -260,7 +262,7 @@ def _step_gradient(
         return _known(values, at.products[index], recurrent.matrices[index])
 
     before = tuple(at.before)
-    sources = (_chosen(at.inputs, moving), at.products, before, vectors)
+    sources = (time_loop.chosen(at.inputs, moving), at.products, before, vectors)
     with tf.GradientTape() as tape:
         tape.watch(sources)
         reads = Reads(multiply, vectors, recurrent.mask)
@@ -285,39 +287,3 @@ def _known(values: tf.Tensor, product: tf.Tensor, matrix: tf.Tensor) -> tf.Tenso
         return tf.identity(product), gradient
 
     return known(values, product)
-
-
-def _loop(steps: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
-    return tf.while_loop(
-        lambda time, *_: time < steps,
-        turn,
-        start,
-        maximum_iterations=steps,  # without it XLA cannot differentiate the loop
-        parallel_iterations=1,
-    )
-
-
-def _steps(sequences: Sequence[tf.Tensor]) -> Number:
-    known = sequences[0].shape[0]
-    if known is None:
-        return tf.shape(sequences[0])[0]
-    return known
-
-
-def _array(steps: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:
-    return tf.TensorArray(dtype, size=steps, element_shape=shape)
-
-
-def _reader(sequence: tf.Tensor) -> tf.TensorArray:
-    array = _array(_steps([sequence]), sequence.shape[1:], sequence.dtype)
-    return array.unstack(sequence)
-
-
-def _write(arrays: list, time: tf.Tensor, values: Tensors) -> list:
-    pairs = zip(arrays, values, strict=True)
-    return [array.write(time, value) for array, value in pairs]
-
-
-def _chosen(values: Sequence[tf.Tensor], chosen: list[bool]) -> Tensors:
-    pairs = zip(values, chosen, strict=True)
-    return [value for value, is_chosen in pairs if is_chosen]

@@ -12,6 +12,7 @@ from keras_trellis.core import masks
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.engine.recurrence import Recurrent, recur
+from keras_trellis.engine.recurrence_blocks import recur_recomputing
 from keras_trellis.recurrent import cells
 from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.steps import skipping
@@ -47,6 +48,7 @@ class GatedRNN(keras.layers.RNN):
     """
 
     cell_class: ClassVar[type[GatedCell]]
+    recompute = False
 
     def __init__(
         self,
@@ -184,15 +186,11 @@ class GatedRNN(keras.layers.RNN):
             now = (*now, tf.expand_dims(swapped(valid), -1))
             nothing = tf.zeros([tf.shape(state[0])[0], self.units], state[0].dtype)
             state = (nothing, *state)
-        outputs, after = recur(
-            step,
-            recurrent,
-            now,
-            state,
-            self.units,
-            training=training,
-            unroll=self.unroll,
-        )
+        arguments = (step, recurrent, now, state, self.units)
+        if training and self.recompute:
+            outputs, after = recur_recomputing(*arguments)
+        else:
+            outputs, after = recur(*arguments, training=training, unroll=self.unroll)
         return outputs, after if valid is None else after[1:]
 
     def _ready(

@@ -199,6 +199,8 @@ class TensorizedLSTM(GatedRNN):
         size: P, the number of places along each axis of the state.
         delayed: whether the further steps are left out, and the output at step t is the
             one that has seen x_1 to x_{t - delay}.
+        recompute: whether to save memory in training: steps are computed twice, and what is
+            kept for the gradient grows with the square root of T. The results are the same.
         **kwargs: the arguments of `TensorizedLSTMCell`, and those of `keras.layers.RNN`
             that `GatedRNN` has.
 
@@ -209,10 +211,17 @@ class TensorizedLSTM(GatedRNN):
     cell_class = TensorizedLSTMCell
 
     def __init__(
-        self, channels: int, size: int, *, delayed: bool = False, **kwargs: Any
+        self,
+        channels: int,
+        size: int,
+        *,
+        delayed: bool = False,
+        recompute: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(channels, size=size, **kwargs)
         self.delayed = bool(delayed)
+        self.recompute = bool(recompute)
 
     @property
     def depth(self) -> int:
@@ -230,7 +239,8 @@ class TensorizedLSTM(GatedRNN):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return super().get_config() | {"delayed": self.delayed}
+        own = {"delayed": self.delayed, "recompute": self.recompute}
+        return super().get_config() | own
 
     def _run(
         self,

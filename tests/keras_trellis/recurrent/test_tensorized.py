@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import keras_trellis
 from keras_trellis import RecurrentLayer, TensorizedLSTM
+from keras_trellis.engine import time_loop
 from keras_trellis.recurrent import TensorizedLSTMCell
 from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_tensorized
@@ -236,20 +237,30 @@ def test_it_is_a_stack_of_lstms_skewed_in_time(size):
 # In Keras
 
 
-def test_streaming_at_once_and_late():
-    """Step by step through a cache, and through the cell alone."""
-    layer, x = make(4, channel_normalization=True)
-    whole = layer(x)[0]
-    streamed = RecurrentLayer(layer)
-    streamed.build((None, None, P))
-    cache, pieces = streamed.get_initial_cache(B), []
-    for time in range(T):
-        piece, cache = streamed.stream(x[:, time : time + 1], cache)
+def streamed(layer, chunks):
+    """The outputs of chunks through a cache, and the last cache."""
+    layer = RecurrentLayer(layer)
+    layer.build((None, None, P))
+    cache, pieces = layer.get_initial_cache(B), []
+    for chunk in chunks:
+        piece, cache = layer.stream(chunk, cache)
         pieces.append(piece)
-    assert_close(tf.concat(pieces, 1), whole)
+    return tf.concat(pieces, 1), cache
+
+
+def test_streaming_at_once_and_late():
+    """Step by step and in chunks through a cache, and through the cell alone."""
+    layer, x = make(4, channel_normalization=True)
+    whole, *states = layer(x)
+    outputs, cache = streamed(layer, np.split(x, T, axis=1))
+    assert_close((outputs, *cache[:2]), (whole, *states))
+    delayed, _ = make(4, channel_normalization=True, delayed=True)
+    late, cache = streamed(delayed, np.split(x, [1, 3], axis=1))
+    in_time = whole[:, : T - layer.delay]
+    assert_close((late[:, layer.delay :], *cache[:2]), (in_time, *states))
     late = keras.layers.RNN(layer.cell, **FLAGS)
     late.built = True
-    assert_close(late(x)[0][:, layer.delay :], whole[:, : T - layer.delay])
+    assert_close(late(x)[0][:, layer.delay :], in_time)
 
 
 def test_bidirectional_and_a_saved_model(tmp_path):
@@ -363,3 +374,70 @@ def test_states_of_the_wrong_shape_build_nothing():
     cell = TensorizedLSTMCell(2, 3)
     with pytest.raises(ValueError, match=r"2 tensor.*\('B', 6\).*\(3, 12\)"):
         cell(x[:, 0], [np.ones((B, 12), "float32")] * 2)
+
+
+def differentiated(layer, initial, graph):
+    """A function to outputs, states and all gradients of a weighted sum of them."""
+    variables = layer.trainable_variables
+
+    def run(x, weights, mask=None):
+        with tf.GradientTape() as tape:
+            tape.watch([x, initial])
+            found = layer(x, initial_state=initial, mask=mask, training=True)
+            loss = tf.reduce_sum(weights * tf.sin(found[0]))
+            loss += sum(tf.reduce_sum(tf.sin(each)) for each in found[1:])
+        return found, tape.gradient(loss, [x, initial, [v.value for v in variables]])
+
+    if not graph:
+        return run
+    shapes = ([None, None, P], [None, None, CHANNELS])
+    signature = [tf.TensorSpec(shape, "float64") for shape in shapes]
+    return tf.function(run, input_signature=signature)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lengths", "masked", "graph"),
+    [
+        ({"channel_normalization": True}, [1, 2, 17], False, True),
+        ({"rank": 3, "size": 2, "kernel_size": 2}, [9], True, False),
+        ({"cell": "rnn"}, [1, 4], False, False),
+    ],
+)
+def test_recomputation_changes_nothing(arguments, lengths, masked, graph):
+    """Nor does an unknown number of steps."""
+    plain, _ = make(**arguments)
+    saving, _ = make(recompute=True, **arguments)
+    rng = np.random.default_rng(5)
+    initial = [tf.constant(each) for each in states_for(plain)]
+    run = differentiated(saving, initial, graph)
+    expected = differentiated(plain, initial, False)
+    for steps in lengths:
+        x = tf.constant(rng.normal(size=(B, steps, P)))
+        weights = tf.constant(rng.normal(size=(B, steps, CHANNELS)))
+        mask = {"mask": rng.random((B, steps)) > 0.3} if masked else {}
+        assert_close(run(x, weights, **mask), expected(x, weights, **mask))
+
+
+def numbers_kept(recompute, steps, monkeypatch):
+    """How many numbers the arrays of a forward pass have that are as wide as a state."""
+    layer, _ = make(recompute=recompute)
+    kept = []
+    array = time_loop.array
+
+    def counted(size, shape, dtype):
+        if shape[-1] >= layer.cell.state_size[0]:
+            kept.append(size * np.prod(shape))
+        return array(size, shape, dtype)
+
+    monkeypatch.setattr(time_loop, "array", counted)
+    run = tf.function(lambda x: layer(x, training=True))
+    run.get_concrete_function(tf.TensorSpec([B, steps, P], "float64"))
+    monkeypatch.undo()
+    return sum(kept)
+
+
+def test_what_recomputation_keeps_grows_with_the_root_of_the_steps(monkeypatch):
+    plain = [numbers_kept(False, steps, monkeypatch) for steps in (100, 1600)]
+    saving = [numbers_kept(True, steps, monkeypatch) for steps in (100, 1600)]
+    assert plain[1] > 15 * plain[0]
+    assert saving[1] < 5 * saving[0] and saving[1] < plain[1] / 10
