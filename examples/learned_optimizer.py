@@ -17,7 +17,7 @@ from trainers.learned_optimizers.optimizer import RecurrentOptimizer
 
 QUADRATICS = Quadratics(5)
 DRAWS, STEPS, UNROLL = 64, 40, 20
-EPISODES = 250
+EPISODES = 200
 RATES = [10 ** (-exponent / 3) for exponent in range(10)]
 
 

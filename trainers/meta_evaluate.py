@@ -5,7 +5,8 @@
 The runs are those of `trainers.meta`, of one task and alike in their data. The command tries their
 best networks on draws, lengths and sizes that none was trained on, with SGD, momentum, RMSprop and
 Adam on the same draws; these have in each setting the rate of the least mean last loss on other
-draws. evaluation.md has the table, evaluation.png the curves, points.csv all points.
+draws. evaluation.md has the table, evaluation.png the curves, points.csv all points; they are
+written after each setting.
 """
 
 import os
@@ -22,6 +23,7 @@ from trainers.cli import command
 from trainers.data.files import check_folder
 from trainers.learned_optimizers import evaluation, experiment, report
 from trainers.learned_optimizers.core import UpdateNetwork
+from trainers.learned_optimizers.evaluation import Outcome
 from trainers.tasks import registry
 from trainers.training import checkpoints, runs
 from trainers.training.workdir import check_output
@@ -58,11 +60,16 @@ def run(paths: Sequence[str], values: flags.FlagValues) -> None:
     data = experiment.load(config, values.data_dir)
     place.mkdir(parents=True, exist_ok=True)
     tf.config.experimental.enable_op_determinism()
-    outcomes = evaluation.evaluate(
-        networks, config, data, values.draws, lambda line: print(line, flush=True)
-    )
     line = shlex.join(["python", "-m", "trainers.meta_evaluate", *sys.argv[1:]])
-    print(f"\n{report.write(place, outcomes, line)}", flush=True)
+    outcomes: list[Outcome] = []
+    for setting in evaluation.settings(config):
+        tries = evaluation.evaluate(setting, networks, config, data, values.draws)
+        for outcome in tries:
+            told = f"{outcome.setting}, {outcome.optimizer}: {outcome.final:.4g}"
+            print(told, flush=True)
+            outcomes.append(outcome)
+        table = report.write(place, outcomes, line)  # a long evaluation may be ended
+    print(f"\n{table}", flush=True)
 
 
 def load(folders: Sequence[epath.Path]) -> tuple[dict[str, UpdateNetwork], ConfigDict]:

@@ -215,7 +215,7 @@ def few_trials(monkeypatch):
     monkeypatch.setattr(rules, "TUNED", tuned)
     monkeypatch.setattr(evaluation, "RATES", (10.0, 0.1, 0.001))
     every = evaluation.settings
-    monkeypatch.setattr(evaluation, "settings", lambda config: every(config)[1:3])
+    monkeypatch.setattr(evaluation, "settings", lambda config: every(config)[-2:])
 
 
 def evaluated(paths, tmp_path, **values):
@@ -232,7 +232,7 @@ def test_an_evaluation_has_a_table_a_picture_and_all_points(
     assert "10 times the steps, SGD: " in output
     table = (found / report.TABLE).read_text()
     assert table.count("\n| 10 times the steps |") == 3
-    assert table.count("\n| 20 dimensions |") == 3
+    assert table.count("\n| 5 dimensions |") == 3
     assert "| 10 times the steps | trained |  | " in table
     assert (found / report.PICTURE).read_bytes().startswith(b"\x89PNG")
     lines = (found / report.POINTS).read_text().splitlines()
@@ -243,12 +243,12 @@ def test_an_evaluation_has_a_table_a_picture_and_all_points(
 def test_rates_are_tuned_on_draws_of_their_own(trained, few_trials):
     config = config_of(trained)
     networks = {"learned": experiment.build(config)}
-    outcomes = evaluation.evaluate(networks, config, None, 4, lambda line: None)
+    setting = evaluation.settings(config)[-1]
+    assert setting.steps == 60
+    outcomes = list(evaluation.evaluate(setting, networks, config, None, 4))
     family = experiment.of_splits(config, None)
     for name in rules.TUNED:
-        (found,) = [
-            each for each in outcomes[:3] if each.optimizer == name
-        ]  # of 60 steps
+        (found,) = [each for each in outcomes if each.optimizer == name]
         finals = {}
         for rate in evaluation.RATES:
             rule = rules.TUNED[name](tf.constant(rate))
@@ -280,7 +280,7 @@ def test_an_evaluation_says_what_diverges():
 def test_images_of_an_evaluation_are_read(of_digits, digits, few_trials, tmp_path):
     workdir, _ = of_digits
     found = evaluated([f"{workdir}"], tmp_path, data_dir=str(digits), draws=1)
-    assert "| 40 units | digits |" in (found / report.TABLE).read_text()
+    assert "| relu | digits |" in (found / report.TABLE).read_text()
 
 
 def test_other_commands_name_this_one(trained, call):

@@ -67,42 +67,32 @@ class Outcome(NamedTuple):
 
 
 def settings(config: ConfigDict) -> list[Setting]:
-    """Returns what the optimizers of a task are tried on, beginning with what they know."""
+    """Returns what the optimizers of a task are tried on; the first is what they know."""
     task: Any = registry.get(config.task)
     steps = config.data.steps
-    known = [Setting("as trained", steps, {})]
-    longer = [Setting(f"{LONGER} times the steps", LONGER * steps, {})]
-    return known + longer + [Setting(*each) for each in _others(task.others, steps)]
-
-
-def _others(others: Mapping[str, Mapping[str, Any]], steps: int) -> list[tuple]:
-    return [(name, steps, changes) for name, changes in others.items()]
+    others = {"as trained": {}, **task.others}
+    found = [Setting(name, steps, changes) for name, changes in others.items()]
+    return [*found, Setting(f"{LONGER} times the steps", LONGER * steps, {})]
 
 
 def evaluate(
+    setting: Setting,
     networks: Mapping[str, UpdateNetwork],
     config: ConfigDict,
     data: SequenceData | None,
     draws: int,
-    tell: Callable[[str], None],
-) -> list[Outcome]:
-    """Tries optimizers in every setting, all on the same draws.
+) -> Iterator[Outcome]:
+    """Tries optimizers in a setting, all on the same draws; yields each outcome.
 
     Args:
+        setting: One of `settings`.
         networks: The trained optimizers by name.
         config: The config of their runs.
         data: The images, from `experiment.load`.
         draws: How many functions are optimized.
-        tell: Takes a line about each outcome.
     """
-    found = []
-    for setting in settings(config):
-        splits = experiment.of_splits(config, data, **setting.changes)
-        tries = _Tries(setting, splits, config.seed, draws)
-        for outcome in tries.of_all(networks):
-            tell(f"{setting.name}, {outcome.optimizer}: {outcome.final:.4g}")
-            found.append(outcome)
-    return found
+    splits = experiment.of_splits(config, data, **setting.changes)
+    return _Tries(setting, splits, config.seed, draws).of_all(networks)
 
 
 class _Tries(NamedTuple):

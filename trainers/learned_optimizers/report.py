@@ -79,7 +79,7 @@ def points(outcomes: Sequence[Outcome]) -> str:
 def draw(outcomes: Sequence[Outcome]) -> figure.Figure:
     """Draws a panel for each setting: medians, and bands from 10 % to 90 % of the draws."""
     names = list(dict.fromkeys(each.setting for each in outcomes))
-    columns = min(len(names), 3)
+    columns = math.ceil(math.sqrt(len(names)))
     rows = math.ceil(len(names) / columns)
     size = (5 * columns, 3.8 * rows)
     picture = figure.Figure(figsize=size, layout="constrained")
@@ -99,6 +99,6 @@ def _draw_setting(axes: Any, outcomes: Sequence[Outcome]) -> None:
         style = "--" if each.rate is not None else "-"
         (line,) = axes.plot(median, style, label=each.optimizer, linewidth=1.2)
         steps = np.arange(len(median))
-        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.12)
+        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.1)
     axes.set(title=outcomes[0].setting, xlabel="step", ylabel="loss", yscale="log")
     axes.grid(alpha=0.25)
