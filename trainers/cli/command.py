@@ -16,7 +16,7 @@ from absl import app, flags, logging
 from trainers.cli import config_flags, devices, flag_errors
 from trainers.serving import terminal
 from trainers.tasks import registry
-from trainers.training import stopping
+from trainers.training import stopping, workers
 from trainers.training.workdir import NotKeptError, WorkdirError
 
 
@@ -29,6 +29,7 @@ class Status(enum.IntEnum):
         REFUSED: A flag, a file or a folder cannot be used; the message says why.
         NOT_FINITE: The loss or the gradient is NaN or infinite, so training cannot continue.
         NOT_KEPT: A result could not be written, so the run has not finished.
+        WORKER_LOST: Another worker of the run has ended or has not come.
     """
 
     DONE = 0
@@ -36,6 +37,7 @@ class Status(enum.IntEnum):
     REFUSED = 2
     NOT_FINITE = 3
     NOT_KEPT = 4
+    WORKER_LOST = workers.LOST
 
 
 ERRORS = (ValueError, OSError, ImportError, WorkdirError, flags.Error)

@@ -1,19 +1,34 @@
 """What `trainers.lm` and `trainers.pixels` share: modes and training."""
 
-import json
+import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
+import keras
+import tensorflow as tf
 from absl import flags
 from etils import epath
 
 from trainers.cli import command, config_flags, run_flags
 from trainers.data import files
 from trainers.tasks import names, registry, schema
-from trainers.training import runs
+from trainers.training import cluster, runs, workers
 from trainers.training.loop import NonFiniteLossError, Observe
 
 FLAGS = flags.FLAGS
+
+_TRAIN, WORKERS = "train", "workers"
+# What TensorFlow raises if another worker is gone.
+_BROKEN = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.InternalError,
+    tf.errors.DeadlineExceededError,
+)
+_ABOVE = 1000  # from a worker's port for TensorFlow to the chief's for the others
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string(
@@ -27,15 +42,28 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "distribute",
     None,
-    ("none", "mirrored"),
-    "How to use several devices: `mirrored` splits each batch over them, `none` takes one. "
-    "Default: mirrored if there is a GPU.",
+    ("none", "mirrored", WORKERS),
+    "How to use several devices: `mirrored` splits each batch over those of this machine, `none` "
+    "takes one. `workers` splits it over the processes that TF_CONFIG or Slurm names, each with "
+    "its GPUs or one CPU. Default: mirrored if there is a GPU.",
 )
-_TRAIN = "train"
+flags.DEFINE_integer(
+    "workers_port",
+    None,
+    "The port on which the chief of several workers listens for the others. Default: 1,000 above "
+    "its port in TF_CONFIG.",
+    lower_bound=1,
+    upper_bound=2**16 - 1,
+)
+flags.DEFINE_float(
+    "workers_wait", 300.0, "Seconds until all workers must have come.", lower_bound=0
+)
 _MODES_OF = {
     "data_dir": (_TRAIN, "evaluate"),
     "config_file": (_TRAIN,),
     "distribute": (_TRAIN,),
+    "workers_port": (_TRAIN,),
+    "workers_wait": (_TRAIN,),
 }
 
 
@@ -71,7 +99,24 @@ def check_flags(
     if FLAGS.task:
         _check_task(program, FLAGS.task)
     if FLAGS.mode == _TRAIN:
-        _refuse_cluster(os.environ.get("TF_CONFIG"))
+        _check_workers()
+
+
+def _check_workers() -> None:
+    """Raises ValueError if the environment's workers do not go with the flags."""
+    if FLAGS.distribute == WORKERS:
+        cluster.of_environment()
+        return
+    for name in ("workers_port", "workers_wait"):
+        if FLAGS[name].present:
+            raise ValueError(f"--{name} has no use without --distribute={WORKERS}")
+    machines = cluster.machines(os.environ.get("TF_CONFIG"))
+    if machines > 1:
+        raise ValueError(
+            f"TF_CONFIG in the environment names a cluster of {machines} machines, each of which "
+            f"would train alone; --distribute={WORKERS} trains on all of them, and without "
+            "TF_CONFIG (unset TF_CONFIG) this one trains alone"
+        )
 
 
 def _check_mode(modes_of: Mapping[str, tuple[str, ...]]) -> None:
@@ -90,28 +135,6 @@ def _check_task(program: str, task: str) -> None:
     other = registry.get(task).program
     if other != program:
         raise ValueError(f"--task={task} is one of python -m {other}, not of {program}")
-
-
-def _refuse_cluster(text: str | None) -> None:
-    """Raises ValueError if TensorFlow's TF_CONFIG names other machines.
-
-    Each machine would train the same model alone.
-    """
-    try:
-        config = json.loads(text) if text else {}
-        machines = sum(
-            len(addresses) for addresses in config.get("cluster", {}).values()
-        )
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(
-            f"TF_CONFIG in the environment is not JSON of a cluster ({error}); to train on this "
-            "machine, unset TF_CONFIG"
-        ) from error
-    if machines > 1:
-        raise ValueError(
-            f"TF_CONFIG in the environment names a cluster of {machines} machines, and training on "
-            "several machines is not supported yet; to train on this one alone, unset TF_CONFIG"
-        )
 
 
 def trained_run(program: str) -> epath.Path:
@@ -135,11 +158,37 @@ def train_by_flags(
         observe: As for `runs.train`.
     """
     path = run_flags.workdir()
-    files.check_folder("workdir", path)
+    if FLAGS.distribute != WORKERS:
+        return _train(load, path, observe, workers.ALONE)
+    members = cluster.of_environment()
+    if len(members.addresses) == 1:
+        return _train(load, path, observe, workers.ALONE)
+    try:
+        with workers.Team(members, _port(members), FLAGS.workers_wait) as team:
+            status = _train_together(load, path, observe, team)
+    except workers.LostError as error:
+        status = command.fail(str(error), command.Status.WORKER_LOST)
+    return status
+
+
+def _train(
+    load: Callable[[epath.Path], runs.Experiment],
+    path: epath.Path,
+    observe: Observe | None,
+    team: workers.Alone,
+) -> command.Status:
+    if team.is_chief:
+        files.check_folder("workdir", path)
     kept = f"checkpoints from before it, if any, are kept in {path}"
+    distribute = None if FLAGS.distribute == WORKERS else FLAGS.distribute
     try:
         runs.train(
-            lambda: load(path), FLAGS.config, path, FLAGS.distribute, observe=observe
+            lambda: load(path),
+            FLAGS.config,
+            path,
+            distribute,
+            observe=observe,
+            team=team,
         )
     except NonFiniteLossError as error:
         return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
@@ -148,3 +197,46 @@ def train_by_flags(
             f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED
         )
     return command.Status.DONE
+
+
+def _train_together(
+    load: Callable[[epath.Path], runs.Experiment],
+    path: epath.Path,
+    observe: Observe | None,
+    team: workers.Team,
+) -> command.Status:
+    """Trains as one of several workers; tells what they must have in common first."""
+    tf.get_logger().setLevel(logging.WARNING)  # it would log each sum that it traces
+    team.compare(
+        {
+            "a program with the digest": _program(),
+            "TensorFlow": tf.__version__,
+            "Keras": keras.__version__,
+            "GPUs": len(tf.config.list_physical_devices("GPU")),
+            **names.flatten(FLAGS.config),
+        }
+    )
+    try:
+        return _train(load, path, observe, team)
+    except _BROKEN as error:
+        # The team's threads find out which worker it was, and end the process.
+        team.wait_for_loss()
+        raise workers.LostError(
+            f"the workers' connection failed: {error.message}"
+        ) from error
+
+
+def _program() -> str:
+    """Returns a digest of the source files, since the version's number does not tell them apart."""
+    digest = hashlib.sha256()
+    for folder in ("configs", "keras_trellis", "trainers"):
+        for path in sorted((Path(__file__).parents[2] / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _port(members: cluster.Cluster) -> int:
+    """Returns the port on which the chief listens."""
+    port = int(members.addresses[0].rpartition(":")[2])
+    above = port + _ABOVE if port + _ABOVE < 2**16 else port - _ABOVE
+    return FLAGS.workers_port or above

@@ -65,6 +65,10 @@ class DrawingExperiment:
         self._task = DrawingImages(model, self._config, self._data)
         return self._task
 
+    def checksums(self) -> dict[str, str]:
+        """Returns the SHA-256 of each split's images."""
+        return self._data.checksums()
+
     def keep(self, path: epath.Path) -> None:
         """Records the run's images in its folder."""
         self.check(path)

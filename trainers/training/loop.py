@@ -18,12 +18,15 @@ import tensorflow as tf
 from trainers.data.files import exists
 from trainers.training import (
     checkpoints,
+    cluster,
     costs,
+    followers,
     optimizers,
     progress,
     schedules,
     stopping,
     variables,
+    workers,
 )
 from trainers.training.stopping import StopSignals
 from trainers.training.workdir import (
@@ -136,16 +139,25 @@ def make_deterministic(seed: int) -> None:
     tf.config.experimental.enable_op_determinism()
 
 
-def get_strategy(name: str) -> tf.distribute.Strategy:
+def get_strategy(
+    name: str, members: cluster.Cluster | None = None
+) -> tf.distribute.Strategy:
     """Returns the strategy of a name.
 
     Args:
         name: "none" for one device; "mirrored" for the visible GPUs or, without GPUs, the
             logical CPUs.
+        members: the workers, of which each has all of its visible GPUs or, without GPUs, one CPU;
+            None or one worker: this process alone.
 
     Raises:
         ValueError: another name.
     """
+    if members and len(members.addresses) > 1:
+        gpus = len(tf.config.list_physical_devices("GPU"))
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(members.resolver(gpus))
+        workers.handle_signals_again()
+        return strategy
     if name == "none":
         return tf.distribute.get_strategy()
     if name != "mirrored":
@@ -168,6 +180,7 @@ class Trainer:
         usual_steps: if given, batches [B, T, ...] differ in their number of time steps T. The
             learning rate is that of a batch with as many as this, and proportional to T (Merity et
             al. 2018). Default: the learning rate is the same for all batches.
+        team: the workers over which the strategy spreads batches. Default: this process alone.
     """
 
     def __init__(
@@ -178,6 +191,7 @@ class Trainer:
         clip_norm: float | None = None,
         strategy: tf.distribute.Strategy | None = None,
         usual_steps: int | None = None,
+        team: workers.Alone = workers.ALONE,
     ):
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(
@@ -187,6 +201,7 @@ class Trainer:
         self.optimizer = optimizer
         self.clip_norm = clip_norm
         self.usual_steps = usual_steps
+        self.team = team
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
         with self.strategy.scope():
@@ -194,6 +209,8 @@ class Trainer:
 
     def batches(self, first_step: int) -> Iterator[Nest]:
         """Returns the batches from a step on, spread over the replicas in order.
+
+        Each worker has the shares of its own replicas alone.
 
         Raises:
             ValueError: the batch size is not divisible by the number of replicas.
@@ -205,6 +222,10 @@ class Trainer:
             self._check_batch_size(spec.shape[0])
         # The replicas take one element each, in turn.
         shares = dataset.map(self._split).unbatch().prefetch(self.replicas)
+        if (
+            self.team.count > 1
+        ):  # of an endless dataset the workers need not ask for the end
+            shares = shares.repeat()
         return iter(self.strategy.distribute_datasets_from_function(lambda _: shares))
 
     def spread(self, state: Nest) -> Nest:
@@ -215,16 +236,34 @@ class Trainer:
         def shares(tensor):
             self._check_batch_size(tensor.shape[0])
             parts = tf.split(tensor, self.replicas)
-            return self.strategy.experimental_distribute_values_from_function(
+            spread = self.strategy.experimental_distribute_values_from_function(
                 lambda context: parts[context.replica_id_in_sync_group]
             )
+            local = self.strategy.experimental_local_results(spread)
+            return (
+                spread if len(local) > 1 else local[0]
+            )  # as `strategy.run` returns it
 
         return tf.nest.map_structure(shares, state)
 
     def gather(self, state: Nest) -> Nest:
         """Joins the replicas' shares."""
         local = self.strategy.experimental_local_results
+        if self.team.count > 1:
+            joined = self._compiled_gather(state)
+            return tf.nest.map_structure(lambda value: local(value)[0], joined)
         return tf.nest.map_structure(lambda value: tf.concat(local(value), 0), state)
+
+    @tf.function(autograph=False)
+    def _compiled_gather(self, state):
+        def gathered(share):
+            context = tf.distribute.get_replica_context()
+            # An argument of the graph has no device, which TensorFlow asks for.
+            return context.all_gather(tf.identity(share), axis=0)
+
+        return self.strategy.run(
+            lambda shares: tf.nest.map_structure(gathered, shares), args=(state,)
+        )
 
     def step(self, batch: Nest, state: Nest) -> tuple[Metrics, Nest]:
         """Trains on one batch, like `steps`, but returns scalar metrics."""
@@ -306,8 +345,8 @@ class Trainer:
         # embedding, and weight decay and Adam's moments move every row.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         weight = tf.cast(weight, loss.dtype)
-        sums, weight, gradients = tf.distribute.get_replica_context().all_reduce(
-            tf.distribute.ReduceOp.SUM, [{**metrics, "loss": loss}, weight, gradients]
+        sums, weight, gradients = _summed(
+            [{**metrics, "loss": loss}, weight, gradients]
         )
         gradients = [
             gradient / tf.cast(weight, gradient.dtype) for gradient in gradients
@@ -330,8 +369,10 @@ class Trainer:
         return tf.cast(tf.shape(sequences)[1], "float64") / self.usual_steps
 
     def _split(self, *batch):
+        local = self.replicas // self.team.count
+        mine = slice(self.team.index * local, (self.team.index + 1) * local)
         shares = tf.nest.map_structure(
-            lambda x: tf.stack(tf.split(x, self.replicas)), batch
+            lambda x: tf.stack(tf.split(x, self.replicas)[mine]), batch
         )
         return shares if len(shares) > 1 else shares[0]
 
@@ -400,11 +441,25 @@ def fit(
         checkpoint_every_steps,
     )
     with (
-        signals or StopSignals() as signals,
+        signals or StopSignals(shared=trainer.team.count > 1) as signals,
         contextlib.closing(run.progress),
         contextlib.closing(run.checkpoints),
     ):
+        trainer.team.watch(signals)
         return run.to_the_end(signals, observe)
+
+
+def _summed(values: Nest) -> Nest:
+    """Returns the sums over the replicas; TensorFlow sends those of one dtype in one buffer."""
+    flat = tf.nest.flatten(values)
+    for dtype in {value.dtype: None for value in flat}:
+        chosen = [i for i, value in enumerate(flat) if value.dtype == dtype]
+        sums = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, [flat[i] for i in chosen]
+        )
+        for i, total in zip(chosen, sums, strict=True):
+            flat[i] = total
+    return tf.nest.pack_sequence_as(values, flat)
 
 
 def _add(sums: dict[str, float], metrics: Mapping[str, float]) -> None:
@@ -435,6 +490,7 @@ class _Run:
         checkpoint_every_steps,
     ):
         self.trainer: Trainer = trainer
+        self.team = trainer.team
         self.task: Task = trainer.task
         self.schedule: schedules.Schedule = schedule
         self.epochs: int = epochs
@@ -448,23 +504,32 @@ class _Run:
         self.epoch_sums: dict[str, float] = {}
         self.interval_sums: dict[str, float] = {}
         self.pace = 1  # most steps of a call; the first call traces and has one
-        self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
-        self.meter = costs.Meter(self._restore())
+        self.checkpoints: checkpoints.Checkpoints | followers.NoCheckpoints
+        self.progress: progress.Progress | followers.NoProgress
+        self.checkpoints, self.progress = (
+            followers.NoCheckpoints(),
+            followers.NoProgress(),
+        )
+        if self.team.is_chief:
+            self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
+        found = self.team.share(self.checkpoints.restore())
+        self.meter = costs.Meter(self._restore(found))
         check_epochs(workdir.path, len(self.losses), epochs)
-        if self.checkpoints.saved is None:
+        if found is None:
             _refuse_remains(workdir)
             self.checkpoints.begin(self._arrays())
         self.news: list[str] = []  # lines to print at the beginning
         changes = self._change(workdir)
-        self.progress = progress.Progress(
-            workdir.path,
-            display=self.task.display,
-            unit=self.task.unit,
-            epochs=epochs,
-            length=self.length,
-            step=self.step,
-            changes=changes,
-        )
+        if self.team.is_chief:
+            self.progress = progress.Progress(
+                workdir.path,
+                display=self.task.display,
+                unit=self.task.unit,
+                epochs=epochs,
+                length=self.length,
+                step=self.step,
+                changes=changes,
+            )
         self.checkpoints.announce = self.progress.say
 
     def to_the_end(
@@ -509,15 +574,24 @@ class _Run:
         start, end = (self._end_of(len(self.losses) + more) for more in (0, 1))
         if self.step == start:
             self.epoch_sums = {}
-        while self.step < end and not signals.received:
+        while self.step < end:
+            count = self._agree(self._next_count(end), signals)
+            if signals.received:
+                break
             if self.step % self.task.steps_per_epoch == 0:
                 self.state = self.trainer.spread(self.task.initial_state())
-            self._call(batches, self._next_count(end))
+            self._call(batches, count)
             if self.step % self.log_every_steps == 0:
                 self._log()
             every = self.checkpoint_every_steps
             if every and self.step % every == 0 and self.step < end:
                 self._save()
+
+    def _agree(self, value: Any, signals: StopSignals) -> Any:
+        """Returns the chief's value; all workers stop here for a signal that any has received."""
+        value, heard = self.team.agree([value, signals.heard])
+        signals.accept(heard)
+        return value
 
     def _next_count(self, end: int) -> int:
         """Returns how many steps fit before something is due or signals must be checked."""
@@ -551,8 +625,7 @@ class _Run:
         epoch = len(self.losses) + 1
         trained = self.task.model.trainable_variables
         with self.trainer.optimizer.evaluation_weights(trained):
-            with signals.at_once():
-                validation = self.task.evaluate()
+            validation = self._validation(signals)
             loss = validation["loss"]
             if not math.isfinite(loss):
                 raise NonFiniteLossError(self.step, f"validation loss {loss}")
@@ -571,6 +644,17 @@ class _Run:
         if change := self.schedule.after_epoch(self.losses, self.trainer.optimizer):
             self.progress.say(change)
         self._save()
+
+    def _validation(self, signals: StopSignals) -> dict[str, float]:
+        """Returns the validation metrics, which the chief alone computes."""
+        validation = None
+        if self.team.is_chief:
+            with contextlib.suppress(stopping.StoppedError), signals.at_once():
+                validation = self.task.evaluate()
+        validation = self._agree(validation, signals)
+        if validation is None:
+            raise signals.error()
+        return validation
 
     def _add(self, metrics: Mapping[str, list[float]]) -> None:
         """Counts steps and adds their metrics."""
@@ -607,9 +691,12 @@ class _Run:
             self._find_best()
         if not self.best[1]:
             saved = self._keep_last() and saved
-        if saved:
+        if self.team.agree(saved):
             return None
-        return checkpoints.Unsaved(self.checkpoints, self.step, self._arrays())
+        arrays = self._arrays()  # with the other workers' shares
+        if isinstance(self.checkpoints, followers.NoCheckpoints):
+            return None
+        return checkpoints.Unsaved(self.checkpoints, self.step, arrays)
 
     def _keep_last(self) -> bool:
         """Keeps the last epoch's weights as the best, which are lost; returns whether it did."""
@@ -627,7 +714,8 @@ class _Run:
         """Writes what is not on disk; returns whether everything is there now."""
         self.progress.flush()
         self.checkpoints.wait()
-        if self.checkpoints.saved == self.step and not self.checkpoints.unwritten_best:
+        store = self.checkpoints
+        if self.team.agree(store.saved == self.step and not store.unwritten_best):
             return True
         return self.checkpoints.save(self.step, self._arrays())
 
@@ -671,9 +759,9 @@ class _Run:
         change, so the rate is set in both cases.
         """
         new = len(workdir.pending)
-        changes = workdir.record(
-            self.step, round(self.step * self.epochs / self.length, 4)
-        )
+        epoch = round(self.step * self.epochs / self.length, 4)
+        told = self.team.agree([*workdir.record(self.step, epoch)])
+        changes = tuple(Change(*each) for each in told)
         self.news = [str(change) for change in changes[len(changes) - new :]]
         rates = [
             each.now
@@ -687,9 +775,8 @@ class _Run:
                 self.news.append(f"learning rate {rate:g} -> {rates[-1]:g}")
         return changes
 
-    def _restore(self) -> costs.Cost:
+    def _restore(self, found: workers.Step | None) -> costs.Cost:
         """Restores the newest checkpoint, if there is one; returns its cost."""
-        found = self.checkpoints.restore()
         if found is None:
             return costs.Cost()
         step, arrays = found

@@ -18,12 +18,14 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.training import (
     checkpoints,
+    followers,
     loop,
     memory,
     optimizers,
     schedules,
     stopping,
     variables,
+    workers,
 )
 from trainers.training.progress import save_picture
 from trainers.training.workdir import (
@@ -64,6 +66,9 @@ class Experiment(Protocol):
     def need(self, config: ml_collections.ConfigDict) -> memory.Need:
         """Returns the memory that training with a config takes on these data."""
 
+    def checksums(self) -> dict[str, str]:
+        """Returns a checksum of each part of the data, which all workers must share."""
+
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError if that many replicas cannot share the batches."""
 
@@ -99,6 +104,7 @@ def train(
     *,
     observe: loop.Observe | None = None,
     splits: Sequence[str] = SPLITS,
+    team: workers.Alone = workers.ALONE,
 ) -> None:
     """Trains a run to its end or an interruption; continues where an earlier call stopped.
 
@@ -112,33 +118,36 @@ def train(
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
         observe: As for `loop.fit`.
         splits: The splits to score, some of `SPLITS`.
+        team: The workers that train together; the chief alone prints and writes.
 
     Raises:
+        workers.LostError: Another worker has ended.
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
         loop.NonFiniteLossError: The loss is NaN or infinite.
         NotKeptError: The result could not be written.
         stopping.StoppedError: A signal came, and everything is saved.
     """
     schema.check(config)
-    if exists(path / IMPORTED):
-        raise WorkdirError(
-            f"{path} holds imported weights, which training would replace; choose another --workdir"
-        )
-    values, may_change = config.to_dict(), schema.may_change(config)
-    refuse_other_run(path, values, may_change)  # once more after the folder is locked
-    signals = stopping.StopSignals()
+    if team.is_chief:
+        _check_folder(path, config)
+    signals = stopping.StopSignals(shared=team.count > 1)
+    team.watch(signals)
     with signals.output():
-        experiment, trainer, advice = _prepare(load, config, distribute, signals.check)
-        with open_workdir(path, values, may_change=may_change) as folder:
-            experiment.keep(path)
-            if not _tell_finished(folder, config):
+        experiment, trainer, advice = _prepare(
+            load, config, distribute, signals.check, team
+        )
+        with _opened(path, config, team) as folder:
+            if team.is_chief:
+                experiment.keep(path)
+            if not team.agree(team.is_chief and _tell_finished(folder, config)):
                 introduction = experiment.introduction(trainer.task.model)
                 lines = [
                     f"{config.task}, preset {config.preset}, in {path}",
                     introduction,
                     *advice,
                 ]
-                print("\n".join(lines), flush=True)
+                if team.is_chief:
+                    print("\n".join(lines), flush=True)
                 signals.check()
                 _fit_and_score(
                     experiment, trainer, folder, config, signals, observe, splits
@@ -146,11 +155,30 @@ def train(
     signals.check()  # the output may have closed at the last line
 
 
+def _check_folder(path: epath.Path, config: ml_collections.ConfigDict) -> None:
+    """Refuses a folder of another run; `open_workdir` does so again after locking it."""
+    if exists(path / IMPORTED):
+        raise WorkdirError(
+            f"{path} holds imported weights, which training would replace; choose another --workdir"
+        )
+    refuse_other_run(path, config.to_dict(), schema.may_change(config))
+
+
+def _opened(
+    path: epath.Path, config: ml_collections.ConfigDict, team: workers.Alone
+) -> contextlib.AbstractContextManager:
+    """Returns the context of the run's folder, which the chief alone has."""
+    if not team.is_chief:
+        return contextlib.nullcontext(followers.NoWorkdir())
+    return open_workdir(path, config.to_dict(), may_change=schema.may_change(config))
+
+
 def _prepare(
     load: Callable[[], Experiment],
     config: ml_collections.ConfigDict,
     distribute: str | None,
     check: Callable[[], None],
+    team: workers.Alone,
 ) -> tuple[Experiment, loop.Trainer, list[str]]:
     """Loads the data and builds the model; calls `check` in between.
 
@@ -159,8 +187,12 @@ def _prepare(
     """
     loop.make_deterministic(config.seed)
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    strategy = loop.get_strategy(distribute or ("mirrored" if has_gpu else "none"))
+    strategy = loop.get_strategy(
+        distribute or ("mirrored" if has_gpu else "none"), team.cluster
+    )
     experiment = load()
+    if team.count > 1:
+        team.compare(experiment.checksums())
     experiment.check_replicas(strategy.num_replicas_in_sync)
     check()
     # With a GPU the model is in its memory, which TensorFlow does not report beforehand.
@@ -169,7 +201,7 @@ def _prepare(
         model = experiment.build()
         optimizer = optimizer_of(config)
         task = experiment.task(model)
-    return experiment, trainer_of(config, task, optimizer, strategy), advice
+    return experiment, trainer_of(config, task, optimizer, strategy, team), advice
 
 
 def trainer_of(
@@ -177,6 +209,7 @@ def trainer_of(
     task: loop.Task,
     optimizer: optimizers.Optimizer,
     strategy: tf.distribute.Strategy | None = None,
+    team: workers.Alone = workers.ALONE,
 ) -> loop.Trainer:
     """Returns the trainer of a config."""
     return loop.Trainer(
@@ -185,6 +218,7 @@ def trainer_of(
         clip_norm=config.optimizer.clip_norm,
         strategy=strategy,
         usual_steps=config.data.window if _draws_lengths(config) else None,
+        team=team,
     )
 
 
@@ -210,6 +244,8 @@ def _fit_and_score(
     )
     if not result.finished:
         raise signals.error()
+    if not trainer.team.is_chief:
+        return
     model = trainer.task.model
     name = _take_best(folder.path, model, result)
     scores = experiment.score(trainer.task, signals.check, splits)

@@ -70,12 +70,18 @@ def listen(*, importing: bool = False, stderr: int = 2) -> None:
 class StopSignals:
     """Records signals instead of ending the process; a second one ends it.
 
+    Args:
+        shared: whether several workers agree on when to stop; `accept` then sets `received`.
+
     Attributes:
-        received: the name of the signal that came, or None; SIGPIPE as in `output`.
+        heard: the name of the signal that came, or None; SIGPIPE as in `output`.
+        received: the same, once the run has to stop for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: bool = False) -> None:
+        self.heard: str | None = None
         self.received: str | None = None
+        self._shared = shared
         self._former: dict[int, Any] = {}
         self._at_once = False
 
@@ -93,7 +99,7 @@ class StopSignals:
         """Lets a signal raise StoppedError, during long work that can be repeated."""
         self._at_once = True
         try:
-            if self.received:
+            if self.heard:
                 raise self.error()
             yield
         finally:
@@ -111,23 +117,40 @@ class StopSignals:
 
     def check(self) -> None:
         """Prints a line and raises StoppedError if a signal has come."""
-        if self.received:
+        if self.heard:
             say(f"{self.reason}; the same command goes on")
             raise self.error()
 
     @property
     def reason(self) -> str:
         """The signal that came, in words."""
-        return _reason(signal.Signals[self.received or ""])
+        return _reason(self._number)
 
     def error(self) -> StoppedError:
         """Returns the error that ends the command after a signal."""
-        return StoppedError(signal.Signals[self.received or ""])
+        return StoppedError(self._number)
+
+    @property
+    def _number(self) -> signal.Signals:
+        return signal.Signals[self.received or self.heard or ""]
 
     def record(self, number: int) -> None:
         """Records the first signal."""
-        if self.received is None:
-            self.received = signal.Signals(number).name
+        if self.heard is None:
+            self.heard = signal.Signals(number).name
+        if not self._shared:
+            self.received = self.heard
+
+    def accept(self, name: str | None) -> None:
+        """Makes the run stop for a signal, if there is one."""
+        self.received = name or self.received
+
+    def hear(self, name: str) -> None:
+        """Records a signal that another worker has received; any thread may call it."""
+        new = self.heard is None
+        self.record(signal.Signals[name])
+        if new and self._at_once:
+            os.kill(os.getpid(), signal.Signals[name])
 
     def _record(self, number: int, _: object) -> None:
         self.record(number)

@@ -282,7 +282,13 @@ ROWS = (
 _WORKERS = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
 ROWS += (
     Row("lm", LM,
-        "TF_CONFIG in the environment names a cluster of 2 machines, and training on several machines is not supported yet; to train on this one alone, unset TF_CONFIG", TEXT, environment={"TF_CONFIG": _WORKERS}),
+        "TF_CONFIG in the environment names a cluster of 2 machines, each of which would train alone; --distribute=workers trains on all of them, and without TF_CONFIG (unset TF_CONFIG) this one trains alone", TEXT, environment={"TF_CONFIG": _WORKERS}),
     Row("pixels", "--task=adding",
-        "TF_CONFIG in the environment names a cluster of 2 machines, and training on several machines is not supported yet; to train on this one alone, unset TF_CONFIG", environment={"TF_CONFIG": _WORKERS}),
+        "TF_CONFIG in the environment names a cluster of 2 machines, each of which would train alone; --distribute=workers trains on all of them, and without TF_CONFIG (unset TF_CONFIG) this one trains alone", environment={"TF_CONFIG": _WORKERS}),
+    Row("lm", LM + " --distribute=workers",
+        "--distribute=workers needs TF_CONFIG in the environment, {\"cluster\": {\"worker\": [\"HOST:PORT\", ...]}, \"task\": {\"type\": \"worker\", \"index\": 0}}, or a step of Slurm (srun); there is neither", TEXT),
+    Row("pixels", "--task=adding --distribute=workers",
+        "TF_CONFIG in the environment has task.index 7; its cluster has worker 0 to 1", environment={"TF_CONFIG": _WORKERS.replace(": 0", ": 7")}),
+    Row("pixels", "--task=adding --workers_wait=3",
+        "--workers_wait has no use without --distribute=workers"),
 )

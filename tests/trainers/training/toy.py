@@ -5,6 +5,7 @@ it in all manner of ways.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainers.training import loop, optimizers, schedules, workdir
+from trainers.training import (
+    cluster,
+    followers,
+    loop,
+    optimizers,
+    schedules,
+    workdir,
+    workers,
+)
 
 VOCABULARY, WIDTH, WINDOW = 11, 4, 3
 
@@ -132,14 +141,38 @@ def run(flags):
     parser.add_argument("--every_steps", type=int, default=2)
     parser.add_argument("--killed_at", type=int)
     parser.add_argument("--killed_writing", type=int)
+    parser.add_argument("--ports", type=int, nargs="*", default=[])
+    parser.add_argument("--index", type=int, default=0)
+    parser.add_argument("--signal", type=int, default=signal.SIGKILL)
+    parser.add_argument("--at_call", type=int)
     args = parser.parse_args(flags)
+    if args.ports:
+        return train_together(args)
     if args.replicas > 1:
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0],
             [tf.config.LogicalDeviceConfiguration()] * args.replicas,
         )
     loop.make_deterministic(3)
-    strategy = loop.get_strategy("mirrored" if args.replicas > 1 else "none")
+    return train(args, loop.get_strategy("mirrored" if args.replicas > 1 else "none"))
+
+
+def train_together(args):
+    """Trains as one of several workers; the last port is that of the chief for the others."""
+    addresses = tuple(f"localhost:{port}" for port in args.ports[:-1])
+    members = cluster.Cluster(addresses, args.index)
+    try:
+        with workers.Team(members, args.ports[-1], 60) as team:
+            loop.make_deterministic(3)
+            return train(args, loop.get_strategy("none", members), team)
+    except workers.LostError as error:
+        print(error, file=sys.stderr)
+        sys.exit(workers.LOST)
+    except tf.errors.OpError:
+        team.wait_for_loss()
+
+
+def train(args, strategy, team=workers.ALONE):
     with strategy.scope():
         task = Task(dropout=args.dropout)
         optimizer = optimizer_of(args.optimizer)
@@ -148,18 +181,22 @@ def run(flags):
     if args.killed_writing is not None:
         kill_writing(args.killed_writing)
     config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
-    with workdir.open_workdir(
-        args.workdir, config, may_change=["training.epochs"]
-    ) as folder:
+    trainer = loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy, team=team)
+    first = keep_first(trainer, args.at_call, args.signal)
+    opened = contextlib.nullcontext(followers.NoWorkdir())
+    if team.is_chief:
+        may_change = ["training.epochs"]
+        opened = workdir.open_workdir(args.workdir, config, may_change=may_change)
+    with opened as folder:
         result = loop.fit(
-            loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy),
+            trainer,
             schedules.Schedule(patience=1, average=args.optimizer == "sgd"),
             folder,
             epochs=args.epochs,
             log_every_steps=args.every_steps,
             checkpoint_every_steps=args.every_steps,
         )
-        if result.finished:
+        if result.finished and team.is_chief:
             if result.unsaved:
                 result.unsaved.save()
             folder.finish(result._asdict())
@@ -169,7 +206,35 @@ def run(flags):
         "result": result._replace(cost=None)._asdict(),
         "cost": result.cost._asdict(),
     }
-    return {**ended, "variables": values, "traces": task.traces}
+    return {**ended, "variables": values, "traces": task.traces, "first": first}
+
+
+def keep_first(trainer, at_call, number):
+    """Returns a list that gets the weights after the first call of steps, which takes one.
+
+    Before the call `at_call`, counted from 1, the process sends itself a signal.
+    """
+    steps, first, calls = trainer.steps, [], []
+
+    def keeping(*args):
+        calls.append(args)
+        if len(calls) == at_call:
+            os.kill(os.getpid(), number)
+        taken = steps(*args)
+        if not first:
+            first.extend(v.numpy().tolist() for v in trainer.task.model.variables)
+        return taken
+
+    trainer.steps = keeping
+    return first
+
+
+def in_files(flags, out, err):
+    """Trains as the flags say, with its output in files."""
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY), number)
+    sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
+    print(json.dumps(run(flags)), flush=True)
 
 
 def send_at(task, call, number):
