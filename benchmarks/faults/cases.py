@@ -11,7 +11,7 @@ import fnmatch
 import random
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.faults import outcomes, programs
@@ -27,6 +27,7 @@ KINDS = {
     "damage": 4,
     "denied": 2,
     "pairs": 1,
+    "workers": 1,
 }
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 _FULL = ("ENOSPC", "EDQUOT")  # further errors of operations that take space
@@ -93,9 +94,11 @@ def profile(
     before = outcomes.read(folder)
     strays = {name: before[name] for name in before if _is_stray(name)}
     log = place / "operations"
-    ended = runner.run(program.command(folder), Disturbance(log=log))
-    if ended.status:
-        raise programs.PreparationError(f"{program.name} fails undisturbed: {ended}")
+    commands = program.commands(folder)
+    ends = runner.together([(each, Disturbance(log=log)) for each in commands])
+    ended = ends[0]
+    if any(each.status for each in ends):
+        raise programs.PreparationError(f"{program.name} fails undisturbed: {ends}")
     lines = log.read_text().splitlines()
     log.unlink()
     return Profile(
@@ -118,10 +121,18 @@ def operations(lines: Iterable[str]) -> Iterator[Operation]:
         yield Operation(name, path, seen[name, path], flags == "1")
 
 
+def programs_of(kinds: Sequence[str]) -> list[str]:
+    """Returns the names of the programs that have cases of some kinds."""
+    together = {kind == "workers" for kind in kinds}
+    return [name for name in PROGRAMS if (PROGRAMS[name].workers > 1) in together]
+
+
 def every(
     kind: str, program: Program, profile: Profile, generator: random.Random
 ) -> list[str]:
     """Returns the cases of a kind for a program; at most a thousand where they are endless."""
+    if (kind == "workers") != (program.workers > 1):
+        return []
     of_kind = {
         "kills": _kills,
         "stops": _stops,
@@ -129,6 +140,7 @@ def every(
         "damage": _damage,
         "denied": _denied,
         "pairs": _pairs,
+        "workers": _workers,
     }[kind]
     cases = (
         f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator)
@@ -191,6 +203,13 @@ def _pairs(program, profile, generator):
         delay = generator.uniform(0, profile.seconds)
         yield f"both:{delay:.3f}:0"
         yield f"killed:{delay:.3f}:{generator.randint(1, profile.calls)}"
+
+
+def _workers(program, profile, generator):
+    for _ in range(1000):
+        how = generator.choice(("SIGKILL", "SIGKILL", "SIGTERM"))
+        index = generator.randrange(program.workers)
+        yield f"{how}:{index}:{generator.randint(1, profile.calls)}"
 
 
 def _is_stray(name):

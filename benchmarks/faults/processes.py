@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tqdm
@@ -45,12 +45,14 @@ class Command:
         arguments: its flags.
         folder: only operations below it can go wrong.
         graphs: whether it runs any.
+        environment: variables of its own.
     """
 
     module: str
     arguments: Sequence[str]
     folder: Path
     graphs: bool = False
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +184,7 @@ def _become(command, disturbance, streams, facts):
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.environ["HOME"] = str(command.folder)
+    os.environ.update(command.environment, HOME=str(command.folder))
     sys.argv = [command.module, *command.arguments]
     flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if _is_ours(name)])
     flags.FLAGS.unparse_flags()

@@ -1,15 +1,20 @@
 """The commands to disturb, and the folders in which they begin."""
 
+import contextlib
 import dataclasses
+import json
 import random
 import shutil
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.faults import quick, shim
 from benchmarks.faults.processes import Command, Disturbance, Runner
 
+# A sum over workers waits in a thread, and what it waits for takes another.
+_THREADS = {"TF_NUM_INTEROP_THREADS": "4"}
 RUN, TEXT, MODELS = "run", "text", "models"
 # Files of users and their file managers, which no command may touch.
 STRAYS = ("notes.txt", "metrics (copy).csv")
@@ -49,6 +54,7 @@ class Program:
         prepare: fills the empty folder.
         share: its share of the cases.
         graphs: whether it runs TensorFlow's graphs.
+        workers: how many processes run it together.
     """
 
     name: str
@@ -57,11 +63,38 @@ class Program:
     prepare: Callable[[Runner, Path], None]
     share: int
     graphs: bool = False
+    workers: int = 1
 
     def command(self, folder: Path) -> Command:
         """Returns the command, with its folder."""
         arguments = [each.format(folder=folder) for each in self.arguments]
         return Command(self.module, arguments, folder, self.graphs)
+
+    def commands(self, folder: Path) -> list[Command]:
+        """Returns the commands of all workers, the chief's first, on ports that are free."""
+        alone = self.command(folder)
+        if self.workers == 1:
+            return [alone]
+        *ports, extra = _free_ports(self.workers + 1)
+        addresses = [f"localhost:{port}" for port in ports]
+        found = []
+        for index in range(self.workers):
+            task = {"type": "worker", "index": index}
+            config = json.dumps({"cluster": {"worker": addresses}, "task": task})
+            arguments = [*alone.arguments, f"--workers_port={extra}"]
+            environment = {"TF_CONFIG": config, **_THREADS}
+            found.append(
+                dataclasses.replace(alone, arguments=arguments, environment=environment)
+            )
+        return found
+
+
+def _free_ports(count):
+    with contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(socket.create_server(("", 0))) for _ in range(count)
+        ]
+        return [server.getsockname()[1] for server in servers]
 
 
 class PreparationError(Exception):
@@ -170,8 +203,17 @@ EXPORT = Program(
     graphs=True,
 )
 LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _half_text_run, 1)
+TOGETHER = Program(
+    "together",
+    "trainers.pixels",
+    (*_TRAINING, "--distribute=workers", "--workers_wait=15"),
+    _nothing,
+    1,
+    graphs=True,
+    workers=2,
+)
 _ENCODERS = (ENCODE, ENCODE_ON, ENCODED)
-_ALL = (TRAIN, RESUME, AGAIN, EVALUATE, *_ENCODERS, EXPORT, LANGUAGE)
+_ALL = (TRAIN, RESUME, AGAIN, EVALUATE, *_ENCODERS, EXPORT, LANGUAGE, TOGETHER)
 PROGRAMS = {program.name: program for program in _ALL}
 
 

@@ -57,7 +57,7 @@ class Model(keras.Model):
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Returns a value `[B, 1]` for sequences `[B, T, 2]`."""
-        features = tf.reshape(inputs, [len(inputs), -1])
+        features = tf.reshape(inputs, [tf.shape(inputs)[0], -1])
         features = tf.tanh(tf.matmul(features, self.hidden))
         if training:
             features = keras.random.dropout(features, 0.2, seed=self.seeds)
@@ -65,10 +65,20 @@ class Model(keras.Model):
 
 
 class Task(SequenceModeling):
-    """The task of any sequences, with batches from arrays."""
+    """The task of any sequences, with batches from arrays; made in the strategy's scope."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
 
     def dataset(self, first_step: int) -> Any:
-        return self._batches(first_step)
+        if self._replicas == 1:
+            return self._batches(first_step)
+        sizes = (self._config.data.batch_size, *self._data.train.inputs.shape[1:])
+        specs = tf.TensorSpec(sizes), tf.TensorSpec(sizes[:1])
+        return tf.data.Dataset.from_generator(
+            lambda: self._batches(first_step), output_signature=specs
+        )
 
     def _batches(self, step):
         inputs, targets = self._data.train

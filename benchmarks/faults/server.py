@@ -54,7 +54,7 @@ def findings(
     runners = [processes.Runner() for _ in range(lanes)]  # before TensorFlow computes
     _warm_up(folder)
     templates, profiles = Templates(folder / "templates"), {}
-    needed = {case.split(":")[1] for case in given} or PROGRAMS
+    needed = {case.split(":")[1] for case in given} or cases.programs_of(kinds)
     for name in needed:
         templates.make(PROGRAMS[name], runners[0])
         place = folder / "profile"

@@ -88,6 +88,8 @@ def tried(
         trial.damaged(how, *rest)
     elif kind == "pairs":
         trial.paired(how, *rest)
+    elif kind == "workers":
+        trial.together(how, *rest)
     else:
         trial.disturbed(cases.disturbance(how, rest), how)
     return trial.finding
@@ -160,11 +162,48 @@ class _Trial:
             self.finding.wrong.append("each of two processes was refused")
         self._finish()
 
+    def together(self, how: str, index: str, call: str) -> None:
+        """Sends one of several workers a signal; the others must notice, and all go on."""
+        at = Disturbance(call=int(call), signal=signal.Signals[how])
+        ends = self._together({int(index): at})
+        killed = {Status.DONE, 128 + at.signal}
+        for ended in ends:
+            self._check_end(ended, killed | {Status.WORKER_LOST})
+        lost = [ended for ended in ends if ended.status == Status.WORKER_LOST]
+        for ended in lost:
+            if f"error: worker {index}" not in ended.errors:
+                self.finding.wrong.append(f"it does not name worker {index}")
+        if ends[int(index)].status and not any(
+            ends[n].status for n in range(len(ends)) if n != int(index)
+        ):
+            self.finding.wrong.append("the others did not notice")
+        self._check_steps()
+        again = self._together({})
+        for ended in again:
+            self._check_end(ended, {Status.DONE})
+        self._compare(again[0])
+
+    def _together(self, disturbances):
+        commands = self._program.commands(self._folder)
+        ends = self._runner.together(
+            [
+                (command, disturbances.get(index, Disturbance()))
+                for index, command in enumerate(commands)
+            ]
+        )
+        for ended in ends:
+            self._note(ended)
+        return ends
+
     def _finish(self):
         """Gives the command again, and compares."""
         again = self._runner.run(self._command)
         self._note(again)
         self._check_end(again, {Status.DONE})
+        self._compare(again)
+
+    def _compare(self, again):
+        """Compares the end with that of an undisturbed run."""
         if again.status:
             self.finding.wrong.append("the command does not go on")
         self.finding.different += self._found()
@@ -197,7 +236,7 @@ class _Trial:
             wrong.append(f"exit status {ended.status}")
         errors = ended.errors.splitlines()
         lines = [line for line in errors if line.startswith("error: ")]
-        due = ended.status in (Status.REFUSED, Status.NOT_FINITE, Status.NOT_KEPT)
+        due = Status.REFUSED <= ended.status <= Status.WORKER_LOST
         if len(lines) != int(due) and "Traceback" not in ended.errors:
             wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
 

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.faults import cases, outcomes, shim, trial
-from benchmarks.faults.__main__ import KINDS, table, told
+from benchmarks.faults.__main__ import KINDS, USUAL, table, told
 from benchmarks.faults.processes import Ended
 from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.shim import Action, Fault
@@ -282,13 +282,18 @@ def profile():
 
 def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     def drawn(seed, count):
-        return list(cases.drawn({"train": profile}, list(KINDS), seed, count))
+        profiles = {"train": profile, "together": profile}
+        return list(cases.drawn(profiles, list(KINDS), seed, count))
 
     assert drawn(1, 200) == drawn(1, 200) != drawn(2, 200)
     first = drawn(1, 200)
     assert len(set(first)) == 200 and {case.partition(":")[0] for case in first} == {
         *KINDS
     }
+    workers = [case for case in first if case.startswith("workers:")]
+    assert all(case.split(":")[1] == "together" for case in workers)
+    assert cases.programs_of(["workers"]) == ["together"]
+    assert "together" not in cases.programs_of(USUAL)
     errors = cases.every("errors", PROGRAMS["train"], profile, random.Random(0))
     assert "errors:train:EDQUOT-lasting:write:run/a:2" in errors
     assert "errors:train:EIO-once:read:run/b:1" in errors

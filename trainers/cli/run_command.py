@@ -58,7 +58,14 @@ flags.DEFINE_integer(
 flags.DEFINE_float(
     "workers_wait", 300.0, "Seconds until all workers must have come.", lower_bound=0
 )
+flags.DEFINE_bool(
+    "allow_replicas_change",
+    False,
+    "Go on with a run that had another number of replicas (devices of all workers). Batches stay "
+    "the same, and dropout draws other masks from there on.",
+)
 _MODES_OF = {
+    "allow_replicas_change": (_TRAIN,),
     "data_dir": (_TRAIN, "evaluate"),
     "config_file": (_TRAIN,),
     "distribute": (_TRAIN,),
@@ -189,6 +196,7 @@ def _train(
             distribute,
             observe=observe,
             team=team,
+            allow_replicas_change=FLAGS.allow_replicas_change,
         )
     except NonFiniteLossError as error:
         return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)

@@ -181,6 +181,10 @@ class Trainer:
             learning rate is that of a batch with as many as this, and proportional to T (Merity et
             al. 2018). Default: the learning rate is the same for all batches.
         team: the workers over which the strategy spreads batches. Default: this process alone.
+
+    Attributes:
+        allow_replicas_change: whether a run goes on that had another number of replicas, and so
+            other masks; False unless it is set.
     """
 
     def __init__(
@@ -202,6 +206,7 @@ class Trainer:
         self.clip_norm = clip_norm
         self.usual_steps = usual_steps
         self.team = team
+        self.allow_replicas_change = False
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
         with self.strategy.scope():
@@ -503,6 +508,7 @@ class _Run:
         self.state: Nest = trainer.spread(self.task.initial_state())
         self.epoch_sums: dict[str, float] = {}
         self.interval_sums: dict[str, float] = {}
+        self.former_replicas = trainer.replicas
         self.pace = 1  # most steps of a call; the first call traces and has one
         self.checkpoints: checkpoints.Checkpoints | followers.NoCheckpoints
         self.progress: progress.Progress | followers.NoProgress
@@ -763,6 +769,11 @@ class _Run:
         told = self.team.agree([*workdir.record(self.step, epoch)])
         changes = tuple(Change(*each) for each in told)
         self.news = [str(change) for change in changes[len(changes) - new :]]
+        if self.former_replicas != self.trainer.replicas:
+            self.news.append(
+                f"{self.trainer.replicas} replicas instead of {self.former_replicas} "
+                f"from step {self.step} on, with other masks"
+            )
         rates = [
             each.now
             for each in changes
@@ -793,12 +804,13 @@ class _Run:
     def _take(self, step: int, arrays: Mapping[str, np.ndarray]) -> costs.Cost:
         """Restores a checkpoint; returns its cost."""
         self.step = step
-        replicas = int(arrays.get("replicas", self.trainer.replicas))
-        if replicas != self.trainer.replicas:  # each replica draws its own masks
+        self.former_replicas = int(arrays.get("replicas", self.trainer.replicas))
+        replicas, here = self.former_replicas, self.trainer.replicas
+        if replicas != here and not self.trainer.allow_replicas_change:
             raise WorkdirError(
                 f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
-                f"here are {self.trainer.replicas}; give it as many devices (--distribute), or "
-                "choose another folder"
+                f"here are {here}; give it as many devices (--distribute), or "
+                "choose another folder. Each replica draws its own masks; --allow_replicas_change goes on with others"
             )
         variables.assign(variables.of_model(self.task.model), arrays)
         variables.assign(self._optimizer_variables(), arrays)

@@ -105,6 +105,7 @@ def train(
     observe: loop.Observe | None = None,
     splits: Sequence[str] = SPLITS,
     team: workers.Alone = workers.ALONE,
+    allow_replicas_change: bool = False,
 ) -> None:
     """Trains a run to its end or an interruption; continues where an earlier call stopped.
 
@@ -119,6 +120,7 @@ def train(
         observe: As for `loop.fit`.
         splits: The splits to score, some of `SPLITS`.
         team: The workers that train together; the chief alone prints and writes.
+        allow_replicas_change: As for `loop.Trainer`.
 
     Raises:
         workers.LostError: Another worker has ended.
@@ -136,6 +138,7 @@ def train(
         experiment, trainer, advice = _prepare(
             load, config, distribute, signals.check, team
         )
+        trainer.allow_replicas_change = allow_replicas_change
         with _opened(path, config, team) as folder:
             if team.is_chief:
                 experiment.keep(path)

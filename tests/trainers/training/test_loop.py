@@ -46,9 +46,11 @@ def train(folder, task=None, **arguments):
         "checkpoint_every_steps": 2,
         **arguments,
     }
+    trainer = loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy)
+    trainer.allow_replicas_change = arguments.pop("allow_replicas_change", False)
     with workdir.open_workdir(folder, {}) as opened:
         result = loop.fit(
-            loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy),
+            trainer,
             schedules.Schedule(patience=1, average=True),
             opened,
             **arguments,
@@ -811,7 +813,7 @@ def test_best_weights_of_a_checkpoint_to_come_are_no_loss(
     assert "lacks the weights" not in capsys.readouterr().out
 
 
-def test_another_number_of_replicas_is_refused_where_it_is_recorded(tmp_path):
+def test_another_number_of_replicas_is_refused_unless_it_is_allowed(tmp_path, capsys):
     result, _ = train(tmp_path, epochs=1)
     store = checkpoints.Checkpoints(tmp_path / "checkpoints")
     step, arrays = store.restore()
@@ -821,6 +823,12 @@ def test_another_number_of_replicas_is_refused_where_it_is_recorded(tmp_path):
         workdir.WorkdirError, match="a run on 2 replicas, and here are 1; "
     ):
         train(tmp_path, epochs=1)
+    other = shutil.copytree(tmp_path, tmp_path / "other")
+    train(other, epochs=2, allow_replicas_change=True)
+    told = "1 replicas instead of 2 from step 5 on, with other masks"
+    assert told in capsys.readouterr().out
+    newest = checkpoints.Checkpoints(other / "checkpoints").restore()
+    assert newest[1]["replicas"] == 1
     del arrays["replicas"]
     store.save(step, arrays)
     assert train(tmp_path, epochs=1)[0] == result
