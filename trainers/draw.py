@@ -38,11 +38,6 @@ def _check_flags(argv: list[str]) -> None:
         known = ", ".join(registry.of_program(PROGRAM))
         raise ValueError(f"--task is missing; expected one of {known}")
     run_command.check_flags(argv, PROGRAM, MODES, {})
-    if FLAGS.distribute == run_command.WORKERS:
-        raise ValueError(
-            f"--distribute=none or mirrored is for this program. Received: "
-            f"--distribute={FLAGS.distribute}"
-        )
 
 
 def _do() -> int | None:

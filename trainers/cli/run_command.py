@@ -20,6 +20,7 @@ from trainers.training.loop import NonFiniteLossError, Observe
 FLAGS = flags.FLAGS
 
 _TRAIN, WORKERS = "train", "workers"
+_OF_WORKERS = ("trainers.lm", "trainers.pixels")
 # What TensorFlow raises if another worker is gone.
 _BROKEN = (
     tf.errors.UnavailableError,
@@ -106,12 +107,17 @@ def check_flags(
     if FLAGS.task:
         _check_task(program, FLAGS.task)
     if FLAGS.mode == _TRAIN:
-        _check_workers()
+        _check_workers(program)
 
 
-def _check_workers() -> None:
+def _check_workers(program: str) -> None:
     """Raises ValueError if the environment's workers do not go with the flags."""
     if FLAGS.distribute == WORKERS:
+        if program not in _OF_WORKERS:
+            raise ValueError(
+                f"--distribute must be none or mirrored for {program}. Received: "
+                f"--distribute={WORKERS}"
+            )
         cluster.of_environment()
         return
     for name in ("workers_port", "workers_wait"):

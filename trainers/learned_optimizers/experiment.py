@@ -68,15 +68,19 @@ class MetaExperiment:
         """Returns what the loop trains."""
         return MetaTraining(model, self._config, self._optimizees)
 
+    def checksums(self) -> dict[str, str]:
+        """Returns the SHA-256 of each split's images; none without images."""
+        return self._data.checksums() if self._data else {}
+
     def keep(self, path: epath.Path) -> None:
         """Records the run's images in its folder.
 
         Raises:
             WorkdirError: The folder's run was trained on other images.
         """
-        if self._data is None:
+        found = self.checksums()
+        if not found:
             return
-        found = self._data.checksums()
         kept = read_kept(path / DATA, {"sha256": dict}) or {}
         examples.check_same(path, kept.get("sha256"), found, "images")
         if not files.exists(path / DATA):
