@@ -810,7 +810,8 @@ class _Run:
             raise WorkdirError(
                 f"{self.checkpoints.folder.parent} belongs to a run on {replicas} replicas, and "
                 f"here are {here}; give it as many devices (--distribute), or "
-                "choose another folder. Each replica draws its own masks; --allow_replicas_change goes on with others"
+                "choose another folder. Each replica draws its own masks; "
+                "--allow_replicas_change goes on with others"
             )
         variables.assign(variables.of_model(self.task.model), arrays)
         variables.assign(self._optimizer_variables(), arrays)
