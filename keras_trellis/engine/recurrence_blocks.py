@@ -33,13 +33,16 @@ def recur_recomputing(
         return _in_blocks(step, recurrent, first, state, units, size)
 
     def nothing() -> tuple[tf.Tensor, State]:
-        shape = [0, tf.shape(state[0])[0], units]
-        return tf.zeros(shape, state[-1].dtype), tuple(map(tf.identity, state))
+        rows = tf.shape(state[0])[0]
+        outputs = tf.zeros([0, rows, units], state[-1].dtype)
+        return outputs, tuple(map(tf.identity, state))
 
-    if isinstance(whole, int):
-        outputs, state = in_blocks() if whole else nothing()
-    else:
+    if not isinstance(whole, int):
         outputs, state = tf.cond(whole > 0, in_blocks, nothing)
+    elif whole:
+        outputs, state = in_blocks()
+    else:
+        outputs, state = nothing()
     last, state = recur(step, recurrent, rest, state, units, training=True)
     return tf.concat([outputs, last], axis=0), state
 
@@ -51,12 +54,15 @@ def _block(recurrent: Recurrent, state: State, steps: Number) -> Number:
     at each step of one block. This size makes the sum least.
     """
     of_state = sum(each.shape[-1] for each in state)
-    widths = sum(sum(each.shape) for each in recurrent.matrices)
-    share = of_state / (of_state + recurrent.places * widths)
+    of_step = of_state
+    for matrix in recurrent.matrices:
+        of_step += recurrent.places * sum(matrix.shape)
+    share = of_state / of_step
     if isinstance(steps, int):
         return max(1, round(math.sqrt(share * steps)))
     size = tf.sqrt(share * tf.cast(steps, "float32"))
-    return tf.maximum(1, tf.cast(tf.round(size), "int32"))
+    size = tf.cast(tf.round(size), "int32")
+    return tf.maximum(1, size)
 
 
 def _in_blocks(
@@ -88,38 +94,17 @@ def _in_blocks(
     return outputs, tuple(last)
 
 
-def _cut(sequence: tf.Tensor, size: Number) -> tf.Tensor:
-    """Returns a sequence [blocks * size, ...] as [blocks, size, ...]."""
-    length = sequence.shape[0]
-    if isinstance(size, int) and length is not None:
-        return tf.reshape(sequence, [length // size, size, *_shape(sequence)[1:]])
-    return tf.reshape(sequence, [-1, size, *_shape(sequence)[1:]])
-
-
-def _joined(blocks: tf.Tensor) -> tf.Tensor:
-    """Returns blocks [blocks, size, ...] as a sequence."""
-    return tf.reshape(blocks, [-1, *_shape(blocks)[2:]])
-
-
-def _shape(tensor: tf.Tensor) -> list[Number]:
-    """Returns a shape, with integers where it is known."""
-    known = tensor.shape.as_list()
-    return [
-        tf.shape(tensor)[axis] if each is None else each
-        for axis, each in enumerate(known)
-    ]
-
-
 def _forward(
     step: Step, recurrent: Recurrent, blocks: State, state: State, units: int
-) -> tuple[tf.Tensor, State, list[tf.Tensor]]:
+) -> tuple[tf.Tensor, State, State]:
     """Returns the outputs of all blocks, the last state, and the state before each block."""
     count = time_loop.steps(blocks)
     _, size, batch_size, *_ = blocks[0].shape
-    shapes = [[size, batch_size, units]]
-    shapes += [[batch_size, each.shape[-1]] for each in state]
     dtype = state[-1].dtype
-    written = [time_loop.array(count, shape, dtype) for shape in shapes]
+    written = [time_loop.array(count, [size, batch_size, units], dtype)]
+    for each in state:
+        of_block = time_loop.array(count, [batch_size, each.shape[-1]], dtype)
+        written.append(of_block)
     read = list(map(time_loop.reader, blocks))
 
     def turn(block: tf.Tensor, state: State, written: list) -> tuple:
@@ -129,27 +114,28 @@ def _forward(
         written = time_loop.write(written, block, [outputs, *state])
         return block + 1, after, written
 
-    _, state, written = time_loop.loop(count, turn, (tf.constant(0), state, written))
+    start = (tf.constant(0), state, written)
+    _, state, written = time_loop.loop(count, turn, start)
     outputs, *before = [each.stack() for each in written]
-    return outputs, state, before
+    return outputs, state, tuple(before)
 
 
 def _backward(
     step: Step,
     recurrent: Recurrent,
     blocks: State,
-    before: list[tf.Tensor],
+    before: State,
     by_outputs: tf.Tensor,
     by_last: State,
 ) -> list[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
     count = time_loop.steps(blocks)
-    units = by_outputs.shape[-1]
     moving = [each.dtype.is_floating for each in blocks]  # a mask is not
-    read = tf.nest.map_structure(time_loop.reader, (blocks, tuple(before), by_outputs))
-    shapes = [each.shape[1:] for each in time_loop.chosen(blocks, moving)]
-    written = [time_loop.array(count, each, by_outputs.dtype) for each in shapes]
-    weights = (recurrent.matrices, recurrent.vectors)
+    kept = (blocks, before, by_outputs)
+    read = tf.nest.map_structure(time_loop.reader, kept)
+    written = []
+    for each in time_loop.chosen(blocks, moving):
+        written.append(time_loop.array(count, each.shape[1:], each.dtype))
 
     def turn(
         block: tf.Tensor, by_state: State, by_weights: Any, written: list
@@ -157,23 +143,61 @@ def _backward(
         place = count - 1 - block
         # A copy each: a tape may otherwise watch an earlier capture.
         at = tf.nest.map_structure(lambda each: tf.identity(each.read(place)), read)
-        now, state, upstream = at
-        matrices, vectors = tf.nest.map_structure(tf.identity, weights)
-        held = recurrent._replace(matrices=matrices, vectors=vectors)
-        sources = ((matrices, vectors), time_loop.chosen(now, moving), state)
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            outputs, after = recur(step, held, now, state, units, training=True)
-        by_these, by_now, by_before = tape.gradient(
-            [outputs, *after], sources, output_gradients=[upstream, *by_state]
+        now, before, upstream = at
+        by_these, by_now, by_before = _block_gradient(
+            step, recurrent, now, before, upstream, moving, by_state
         )
         by_weights = tf.nest.map_structure(tf.add, by_weights, by_these)
         written = time_loop.write(written, place, by_now)
         return block + 1, by_before, by_weights, written
 
+    weights = (recurrent.matrices, recurrent.vectors)
     nothing = tf.nest.map_structure(tf.zeros_like, weights)
     start = (tf.constant(0), tuple(by_last), nothing, written)
     _, by_first, by_weights, written = time_loop.loop(count, turn, start)
     stacked = iter([_joined(each.stack()) for each in written])
     by_inputs = [next(stacked) if moves else None for moves in moving]
     return [*tf.nest.flatten(by_weights), *by_inputs, *by_first]
+
+
+def _block_gradient(
+    step: Step,
+    recurrent: Recurrent,
+    inputs: State,
+    state: State,
+    by_outputs: tf.Tensor,
+    moving: list[bool],
+    by_state: State,
+) -> Any:
+    """Returns the gradients of one block, of the weights, the inputs and the state before it."""
+    weights = (recurrent.matrices, recurrent.vectors)
+    weights = tf.nest.map_structure(tf.identity, weights)
+    matrices, vectors = weights
+    held = recurrent._replace(matrices=matrices, vectors=vectors)
+    units = by_outputs.shape[-1]
+    sources = (weights, time_loop.chosen(inputs, moving), state)
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        outputs, after = recur(step, held, inputs, state, units, training=True)
+    by_after = [by_outputs, *by_state]
+    return tape.gradient([outputs, *after], sources, output_gradients=by_after)
+
+
+def _cut(sequence: tf.Tensor, size: Number) -> tf.Tensor:
+    """Returns a sequence [blocks * size, ...] as [blocks, size, ...]."""
+    length, *others = _shape(sequence)
+    return tf.reshape(sequence, [length // size, size, *others])
+
+
+def _joined(blocks: tf.Tensor) -> tf.Tensor:
+    """Returns blocks [blocks, size, ...] as a sequence."""
+    count, size, *others = _shape(blocks)
+    return tf.reshape(blocks, [count * size, *others])
+
+
+def _shape(tensor: tf.Tensor) -> list[Number]:
+    """Returns a shape, with integers where it is known."""
+    shape: list[Number] = []
+    for axis, known in enumerate(tensor.shape):
+        shape.append(tf.shape(tensor)[axis] if known is None else known)
+    return shape

@@ -63,14 +63,15 @@ class Algorithm(NamedTuple):
             indices: int64 `[B]`, from 0 to `examples` - 1.
             seed: From 0 to 2**32 - 1.
         """
-        size, _ = self.sizes
-        numbers = [indices % size, indices // size]
+        of_first, of_second = self.sizes
+        first = indices % of_first
+        second = indices // of_first
         for turn in range(_ROUNDS):
-            place = turn % 2
             key = _ROUNDS * seed + turn
-            shift = _hash(numbers[1 - place], key) % self.sizes[place]
-            numbers[place] = (numbers[place] + shift) % self.sizes[place]
-        first, second = numbers
+            if turn % 2:
+                second = (second + _hash(first, key) % of_second) % of_second
+            else:
+                first = (first + _hash(second, key) % of_first) % of_first
         return first, second
 
     def at(self, indices: tf.Tensor, seed: int) -> Written:
@@ -90,18 +91,20 @@ def addition(digits: int) -> Algorithm:
     least = 10 ** (digits - 1)
 
     def write(first: tf.Tensor, second: tf.Tensor) -> Written:
-        first, second = first + least, second + least
+        first += least
+        second += least
+        total = first + second
         blank = _blanks(first, 1)
         numbers = [_digits(first, digits, 10), blank, _digits(second, digits, 10)]
-        inputs = _padded(2, numbers, digits)
-        total = _digits(first + second, digits + 1, 10)
-        shorter = tf.concat([total[:, 1:], blank], axis=1)
-        has_carry = (first + second >= 10 * least)[:, None]
-        return Written(inputs, tf.where(has_carry, total, shorter))
+        longer = _digits(total, digits + 1, 10)
+        shorter = tf.concat([longer[:, 1:], blank], axis=1)
+        is_longer = tf.expand_dims(total >= 10 * least, 1)
+        answers = tf.where(is_longer, longer, shorter)
+        return Written(_padded(2, numbers, digits), answers)
 
     begin = 2 + 2 * digits + 1
-    sizes = (9 * least, 9 * least)
-    return Algorithm(sizes, 11, (begin, begin + digits + 1), write)
+    answer = (begin, begin + digits + 1)
+    return Algorithm((9 * least, 9 * least), 11, answer, write)
 
 
 def memorization(symbols: int, kinds: int) -> Algorithm:
@@ -117,24 +120,28 @@ def memorization(symbols: int, kinds: int) -> Algorithm:
 
     def write(first: tf.Tensor, second: tf.Tensor) -> Written:
         halves = [_digits(first, symbols - half, base), _digits(second, half, base)]
-        return Written(_padded(1, halves, symbols), tf.concat(halves, axis=1))
+        answers = tf.concat(halves, axis=1)
+        return Written(_padded(1, halves, symbols), answers)
 
     begin = 1 + symbols
+    answer = (begin, begin + symbols)
     sizes = (base ** (symbols - half), base**half)
-    return Algorithm(sizes, kinds, (begin, begin + symbols), write)
+    return Algorithm(sizes, kinds, answer, write)
 
 
 def _digits(numbers: tf.Tensor, count: int, base: int) -> tf.Tensor:
     """Returns the digits of numbers `[B]` as symbols, `[B, count]` int32; 1 stands for 0."""
-    powers = tf.constant([base**place for place in reversed(range(count))], "int64")
-    return tf.cast(1 + numbers[:, None] // powers % base, "int32")
+    powers = [base**place for place in reversed(range(count))]
+    shifted = tf.expand_dims(numbers, 1) // tf.constant(powers, "int64")
+    return tf.cast(1 + shifted % base, "int32")
 
 
 def _padded(before: int, parts: list[tf.Tensor], length: int) -> tf.Tensor:
     """Returns parts of the input between blanks; after them `length` + 3 as published."""
     first, *_ = parts
+    blanks = _blanks(first, before)
     after = _blanks(first, length + _PADDING)
-    return tf.concat([_blanks(first, before), *parts, after], axis=1)
+    return tf.concat([blanks, *parts, after], axis=1)
 
 
 def _blanks(like: tf.Tensor, count: int) -> tf.Tensor:
@@ -145,6 +152,10 @@ def _hash(numbers: tf.Tensor, key: int) -> tf.Tensor:
     """Returns a hash of numbers; a product spreads a bit upwards, a shift downwards."""
     mixed = (numbers + key) * _INCREMENT
     for distance in (30, 27, 31):
-        shifted = tf.bitwise.right_shift(mixed, tf.constant(distance, "int64"))
-        mixed = tf.bitwise.bitwise_xor(mixed, shifted) * _FACTOR
-    return tf.bitwise.right_shift(mixed, tf.constant(1, "int64"))
+        mixed = tf.bitwise.bitwise_xor(mixed, _shifted(mixed, distance))
+        mixed *= _FACTOR
+    return _shifted(mixed, 1)
+
+
+def _shifted(numbers: tf.Tensor, distance: int) -> tf.Tensor:
+    return tf.bitwise.right_shift(numbers, tf.constant(distance, "int64"))
