@@ -11,18 +11,18 @@ def paper() -> dict:
 
 
 def small() -> dict:
-    """A tensorized LSTM and numbers of 3 digits."""
+    """A trellis network and numbers of 3 digits."""
+    return _small(algorithms.trellis(units=45))
+
+
+def small_tensorized() -> dict:
+    """A tensorized LSTM of as many parameters."""
     return _small(algorithms.tensorized(units=40))
 
 
 def small_lstm() -> dict:
     """Keras's LSTM of as many parameters."""
     return _small(algorithms.lstm(units=65))
-
-
-def small_trellis() -> dict:
-    """A trellis network of as many parameters."""
-    return _small(algorithms.trellis(units=45))
 
 
 def _small(model: dict) -> dict:
@@ -35,6 +35,6 @@ def _small(model: dict) -> dict:
 PRESETS = {
     "paper": paper,
     "small": small,
+    "small_tensorized": small_tensorized,
     "small_lstm": small_lstm,
-    "small_trellis": small_trellis,
 }

@@ -47,6 +47,13 @@ COPY_MEMORY = {
     "tcn": _with(_long_tcn(8), 2e-2),
     "transformer": _with(_long_attention(128), 2e-3),
 }
+# The rates are those of the presets, and not tried here.
+ALGORITHMS = {
+    "lstm": _with(_LSTM, 5e-3),
+    "gru": _with(_GRU, 5e-3),
+    "tcn": _with(_long_tcn(4), 5e-3),
+    "transformer": _with(_long_attention(32), 2e-3),
+}
 IMAGES = {
     "lstm": _with(_LSTM, 2e-3),
     "gru": _with(_GRU, 2e-3),
@@ -85,4 +92,5 @@ BASELINES = {
     **dict.fromkeys(("seq_mnist", "permuted_mnist", "seq_cifar10"), IMAGES),
     "adding": ADDING,
     "copy_memory": COPY_MEMORY,
+    **dict.fromkeys(("addition", "memorization"), ALGORITHMS),
 }

@@ -14,18 +14,18 @@ def paper() -> dict:
 
 
 def small() -> dict:
-    """A tensorized LSTM and 8 of 16 symbols."""
+    """A trellis network and 8 of 16 symbols."""
+    return _small(algorithms.trellis(units=43))
+
+
+def small_tensorized() -> dict:
+    """A tensorized LSTM of as many parameters."""
     return _small(algorithms.tensorized(units=40))
 
 
 def small_lstm() -> dict:
     """Keras's LSTM of as many parameters."""
     return _small(algorithms.lstm(units=63))
-
-
-def small_trellis() -> dict:
-    """A trellis network of as many parameters."""
-    return _small(algorithms.trellis(units=43))
 
 
 def _small(model: dict) -> dict:
@@ -37,6 +37,6 @@ def _small(model: dict) -> dict:
 PRESETS = {
     "paper": paper,
     "small": small,
+    "small_tensorized": small_tensorized,
     "small_lstm": small_lstm,
-    "small_trellis": small_trellis,
 }

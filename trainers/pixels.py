@@ -3,7 +3,7 @@
     python -m trainers.pixels --task=permuted_mnist --preset=small --data_dir=DIR
     python -m trainers.pixels --task=permuted_mnist --preset=small --data_dir=DIR --mode=evaluate
     python -m trainers.pixels --task=adding --preset=small
-    python -m trainers.pixels --task=addition --preset=small
+    python -m trainers.pixels --task=addition --preset=small_tensorized
 
 `--config.FIELD=VALUE` changes a field of the preset; flags may have any order. The run's folder is
 `--workdir`, by default runs/TASK-PRESET.

@@ -54,16 +54,16 @@ class Row(NamedTuple):
 
 def _compared(task: str) -> Iterator[Row]:
     layers = {
-        "tensorized LSTM": "small",
+        "tensorized LSTM": "small_tensorized",
         "LSTM": "small_lstm",
-        "trellis": "small_trellis",
+        "trellis": "small",
     }
     for name, preset in layers.items():
         yield Row(task, name, (f"--preset={preset}",))
 
 
 def _ablated(task: str) -> Iterator[Row]:
-    """Yields the forms of the tensorized LSTM but for that of `small`, which has everything."""
+    """Yields the forms of the tensorized LSTM but for that which has everything."""
     switches = {
         "memory convolution": "memory_convolution=False",
         "feedback": "kernel_size=2",
@@ -75,7 +75,7 @@ def _ablated(task: str) -> Iterator[Row]:
         flags = [_OF_PLACES + flag for _, flag, there in pairs if not there]
         if flags:
             told = ", ".join(names) or "none of them"
-            yield Row(task, told, ("--preset=small", *flags))
+            yield Row(task, told, ("--preset=small_tensorized", *flags))
 
 
 COMPARED = [*_compared("memorization"), *_compared("addition")]
