@@ -43,6 +43,8 @@ Observe = Callable[[Sequence[float]], None]
 """Takes the validation losses of a run's epochs; an error that it raises ends the run."""
 
 _RATE = "optimizer.learning_rate"  # a change of this field sets a variable
+# Gradients travel in buffers of this size: 64 MiB in one took 3.7 times as long on loopback.
+_PACK_BYTES = 1 << 24
 _CALL_SECONDS = 1.0  # the longest call; Python handles no signal during it
 
 
@@ -155,7 +157,12 @@ def get_strategy(
     """
     if members and len(members.addresses) > 1:
         gpus = len(tf.config.list_physical_devices("GPU"))
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(members.resolver(gpus))
+        options = tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=_PACK_BYTES
+        )
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(
+            members.resolver(gpus), options
+        )
         workers.handle_signals_again()
         return strategy
     if name == "none":
@@ -455,7 +462,7 @@ def fit(
 
 
 def _summed(values: Nest) -> Nest:
-    """Returns the sums over the replicas; TensorFlow sends those of one dtype in one buffer."""
+    """Returns the sums over the replicas; TensorFlow joins those of one dtype in buffers."""
     flat = tf.nest.flatten(values)
     for dtype in {value.dtype: None for value in flat}:
         chosen = [i for i, value in enumerate(flat) if value.dtype == dtype]
