@@ -53,7 +53,7 @@ ROWS = (
     Row("lm", "--task text preset small",
         "arguments must be flags, --FLAG=VALUE. Received: preset small"),
     Row("lm", "--task=text --distribute=all",
-        "--distribute must be one of none, mirrored. Received: --distribute=all"),
+        "--distribute must be one of none, mirrored, workers. Received: --distribute=all"),
     Row("lm", "--task=text --mode=evaluate --workdir=run --protocol=exakt",
         "--protocol must be one of exact, trellisnet. Received: --protocol=exakt"),
     Row("lm", "--config.model.depth=3",
