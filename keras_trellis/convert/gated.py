@@ -60,7 +60,9 @@ def blocks_of(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.ndarr
         given = _array(cell.bias)
         bias[: len(given)] = given
     blocks = kernel.shape[1] // units
-    found = [np.stack(np.split(each, blocks, axis=-1)) for each in (kernel, read, bias)]
+    found = []
+    for each in (kernel, read, bias):
+        found.append(np.stack(np.split(each, blocks, axis=-1)))
     if isinstance(layer, recurrent.IRCLSTM):
         found = [each[[1, 0, 3, 2]] for each in found]  # f, i, o, a in the gate's order
     kernel, read, bias = found

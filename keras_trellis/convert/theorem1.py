@@ -128,7 +128,8 @@ def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
     layer.kernel.assign(np.stack(input_taps))
     layer.recurrent_kernel.assign(np.stack(recurrent + present))
     # [blocks, groups, units]: a block has the channels of all groups side by side.
-    layer.bias.assign(np.stack([each.bias for each in weights], axis=1).ravel())
+    biases = [each.bias for each in weights]
+    layer.bias.assign(np.stack(biases, axis=1).ravel())
 
 
 def _widened(
@@ -244,7 +245,8 @@ def _blocks_of(layer: RNN) -> _Blocks:
 
     def split(variable: keras.Variable) -> np.ndarray:
         weight = keras.ops.convert_to_numpy(variable)
-        return np.stack(np.split(weight, weight.shape[-1] // units, axis=-1))
+        count = weight.shape[-1] // units
+        return np.stack(np.split(weight, count, axis=-1))
 
     kernel = split(cell.kernel)
     recurrent = split(cell.recurrent_kernel)

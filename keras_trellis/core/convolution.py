@@ -135,7 +135,8 @@ def multiply(
     steps = sequences.shape[1]
     if steps:  # fewer operations, which counts where there is a single step
         return tf.reshape(products, [-1, steps, channels])
-    shape = tf.concat([tf.shape(sequences)[:2], [channels]], axis=0)
+    rows_and_steps = tf.shape(sequences)[:2]
+    shape = tf.concat([rows_and_steps, [channels]], axis=0)
     return tf.reshape(products, shape)
 
 

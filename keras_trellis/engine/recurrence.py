@@ -185,7 +185,8 @@ def _forward(
         after = tuple(map(with_shape_of, after, state))
         return time + 1, after, time_loop.write(written, time, values)
 
-    _, state, written = time_loop.loop(steps, turn, (tf.constant(0), state, written))
+    start = (tf.constant(0), state, written)
+    _, state, written = time_loop.loop(steps, turn, start)
     outputs, *kept = [each.stack() for each in written]
     return outputs, state, kept[: len(state)], kept[len(state) :]
 

@@ -91,7 +91,8 @@ def run(
     kept = []
     for past, array in zip(cache.levels, carry.rows, strict=True):
         # From [L, B, 1, units] to [B, L, units].
-        below = tf.transpose(tf.squeeze(array.stack(), 2), [1, 0, 2])
+        stacked = tf.squeeze(array.stack(), 2)
+        below = tf.transpose(stacked, [1, 0, 2])
         kept.append(caches.push(past, below, network, plan))
     return carry.state, tuple(kept)
 

@@ -85,7 +85,9 @@ def moderate(values: tf.Tensor) -> tf.Tensor:
 
 def same_batch(inputs: Tensors) -> Tensors:
     """Returns the inputs, if all of them have the same number of rows."""
-    sizes = tf.stack([tf.shape(value)[0] for value in inputs.values()])
+    sizes = []
+    for value in inputs.values():
+        sizes.append(tf.shape(value)[0])
     message = (
         f"{', '.join(inputs)} must have one row each for every request. Received rows:"
     )

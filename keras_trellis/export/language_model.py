@@ -56,7 +56,8 @@ class LanguageModelEndpoints:
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
         eos = np.array([self._tokenizer.eos_id], np.int32)
-        ids = {"ids": eos[:, None], "lengths": np.array([1], np.int32)}
+        lengths = np.array([1], np.int32)
+        ids = {"ids": eos[:, None], "lengths": lengths}
         cache = self.cache.flatten(self._empty, tf.zeros([1], tf.int32))
         specs = self.cache.specs
         describe = Signature.of(self.describe, _TEXT)

@@ -82,7 +82,8 @@ class Reader:
                 nll = nll.write(index, tf.transpose(found))
             return index + 1, after, outputs[:, -1], nll
 
-        features = tf.zeros([tf.shape(ids)[0], self._model.trellis.output_units])
+        rows = tf.shape(ids)[0]
+        features = tf.zeros([rows, self._model.trellis.output_units])
         chunks = tf.TensorArray(
             tf.float32, count if scores else 0, element_shape=[None, None]
         )

@@ -128,7 +128,8 @@ class AdaptiveSoftmax(Head):
     ) -> tf.Tensor:
         """Returns the nll of targets `[N]` that are sorted by cluster."""
         places = self._cluster_of(targets)
-        edges = tf.unstack(tf.searchsorted(places, tf.range(1, len(self.cutoffs) + 2)))
+        numbers = tf.range(1, len(self.cutoffs) + 2)
+        edges = tf.unstack(tf.searchsorted(places, numbers))
         words = tf.convert_to_tensor(table)
         zeros = tf.zeros_like(at_least_float32(rows[:, 0]))
         chain: Chain = rows, zeros, words, tf.convert_to_tensor(self.bias)
@@ -150,7 +151,8 @@ class AdaptiveSoftmax(Head):
         self, words: tf.Tensor, bias: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Appends the clusters' tokens to the frequent words and their biases."""
-        words = tf.concat([words, tf.cast(self.tail_vectors, words.dtype)], axis=0)
+        tail = tf.cast(self.tail_vectors, words.dtype)
+        words = tf.concat([words, tail], axis=0)
         bias = tf.concat([bias, tf.convert_to_tensor(self.tail_bias)], axis=0)
         return words, bias
 

@@ -152,7 +152,9 @@ def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:
     rows = tf.reshape(features, [-1, words.shape[1]])
     logits = at_least_float32(tf.matmul(rows, words, transpose_b=True))
     logits += tf.cast(bias, logits.dtype)
-    shape = tf.concat([tf.shape(features)[:-1], tf.shape(words)[:1]], axis=0)
+    leading = tf.shape(features)[:-1]
+    count = tf.shape(words)[:1]
+    shape = tf.concat([leading, count], axis=0)
     return tf.reshape(logits, shape)
 
 

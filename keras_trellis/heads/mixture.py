@@ -119,7 +119,8 @@ class MixtureOfSoftmaxes(Head):
         """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         latents = self._latents(features, training)
-        targets = tf.broadcast_to(targets[..., None], tf.shape(latents)[:-1])
+        shape = tf.shape(latents)[:-1]
+        targets = tf.broadcast_to(targets[..., None], shape)
         nll = blockwise_nll(
             tf.reshape(latents, [-1, latents.shape[-1]]),
             tf.reshape(targets, [-1]),

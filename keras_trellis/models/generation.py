@@ -54,9 +54,11 @@ def row_seeds(seed: int | None, batch_size: Any) -> tf.Tensor:
     Row b's seed does not depend on the batch size.
     """
     if seed is None:
-        seed = tf.random.uniform([], maxval=tf.int64.max, dtype=tf.int64)
+        most = tf.int64.max
+        seed = tf.random.uniform([], maxval=most, dtype=tf.int64)
     elif isinstance(seed, numbers.Integral):
-        seed = np.array(int(seed) & (2**64 - 1), np.uint64).astype(np.int64)
+        unsigned = int(seed) & (2**64 - 1)
+        seed = np.array(unsigned, np.uint64).astype(np.int64)
     else:
         raise ValueError(f"`seed` must be None or an integer. Received: seed={seed!r}")
     rows = tf.range(tf.cast(batch_size, tf.int64))
@@ -118,7 +120,8 @@ def penalties(forbidden_ids: Any, log_probs: tf.Tensor) -> tf.Tensor:
     rows = tf.shape(log_probs)[0]
     ids = tf.cast(forbidden_ids, tf.int32)
     ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
-    row = tf.broadcast_to(tf.range(rows)[:, None], tf.shape(ids))
+    row = tf.range(rows)[:, None]
+    row = tf.broadcast_to(row, tf.shape(ids))
     places = tf.stack([row, tf.maximum(ids, 0)], axis=-1)
     nothing = tf.zeros_like(log_probs)
     forbidden = _only(ids < 0, tf.zeros_like(ids, log_probs.dtype))
@@ -232,7 +235,8 @@ def generate(
     longest = tf.maximum(tf.reduce_max(steps), 1)
     tokens = tf.TensorArray(tf.int32, longest, element_shape=token.shape)
     tokens = tokens.write(0, token)
-    loop = (tf.constant(1), token, going_on(token, lengths), lengths, tokens, cache)
+    alive = going_on(token, lengths)
+    loop = (tf.constant(1), token, alive, lengths, tokens, cache)
     count, last, _, lengths, tokens, cache = tf.while_loop(
         unfinished, advance, loop, maximum_iterations=longest
     )
@@ -321,7 +325,8 @@ def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor:
 
 def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
     """Returns standard Gumbel noise `[B, V]`; a row's depends on its seed and its step alone."""
-    steps = tf.broadcast_to(tf.cast(step, seeds.dtype), tf.shape(seeds)[:1])
+    number = tf.cast(step, seeds.dtype)
+    steps = tf.broadcast_to(number, tf.shape(seeds)[:1])
     words = tf.shape(log_probs)[1:]
 
     def bits_of(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

@@ -61,7 +61,8 @@ def sums(
         squares = tf.reduce_sum(weights * _mean_square(dropped))
         terms["activation"] = model.activation_weight * squares
     if model.temporal_weight:
-        squares = tf.reduce_sum(pairs * _mean_square(raw[:, 1:] - raw[:, :-1]))
+        changes = raw[:, 1:] - raw[:, :-1]
+        squares = tf.reduce_sum(pairs * _mean_square(changes))
         terms["temporal"] = model.temporal_weight * squares
     total = tf.reduce_sum(weights)
     return LossTerms(**terms), LossTerms(total, total, total, tf.reduce_sum(pairs))

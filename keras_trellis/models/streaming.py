@@ -130,7 +130,9 @@ class Streaming:
         rows, length = inputs.sizes(ids)
         seeds = generation.row_seeds(seed, rows)
         if ids.shape[1] == max_length:
-            return ids[:, :0] if strip_prompt else ids
+            if strip_prompt:
+                return ids[:, :0]
+            return ids
         continuation = self._continuation(
             ids,
             tf.convert_to_tensor(max_length - length),

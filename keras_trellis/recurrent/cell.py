@@ -252,7 +252,8 @@ class GatedCell(keras.layers.Layer):
         if "bias" not in weights:
             return ()
         missing = blocks - len(self.biases[self.variant])
-        return (tf.pad(weights["bias"], [[0, missing * self.units]]),)
+        paddings = [[0, missing * self.units]]
+        return (tf.pad(weights["bias"], paddings),)
 
     def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
         bias = self.bias_initializer(shape, dtype=dtype)

@@ -166,7 +166,8 @@ class SRUCell(GatedCell):
         """Returns the inputs, the gate blocks and the candidate."""
         (bias,) = self.bias_of(weights, 3)
         blocks = multiply(inputs, weights["kernel"]) + bias
-        gates, candidate = tf.split(blocks, [2 * self.units, self.units], axis=-1)
+        sizes = [2 * self.units, self.units]
+        gates, candidate = tf.split(blocks, sizes, axis=-1)
         return inputs, gates, candidate
 
 

@@ -159,7 +159,8 @@ class GatedRNN(keras.layers.RNN):
         kept = []
         if cell.keeps_input:
             filled = _last_inputs(sequences, valid, state[0])
-            before = tf.concat([state.pop(0)[:, None], filled[:, :-1]], axis=1)
+            first = state.pop(0)
+            before = tf.concat([first[:, None], filled[:, :-1]], axis=1)
             before = swapped(masked(before, _over_steps(state_mask)))
             kept = [filled[:, -1]]
         weights = cell.weights_of_call(seed)
@@ -184,7 +185,8 @@ class GatedRNN(keras.layers.RNN):
         if valid is not None:
             step = skipping(step)
             now = (*now, tf.expand_dims(swapped(valid), -1))
-            nothing = tf.zeros([tf.shape(state[0])[0], self.units], state[0].dtype)
+            rows = tf.shape(state[0])[0]
+            nothing = tf.zeros([rows, self.units], state[0].dtype)
             state = (nothing, *state)
         arguments = (step, recurrent, now, state, self.units)
         if training and self.recompute:

@@ -138,7 +138,8 @@ def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor,
     _, cell = state
     channels = grid.channels
     blocks = _convolved(grid, reads, now, state)
-    candidate, gates, kernels = tf.split(blocks, [channels, 3 * channels, -1], axis=-1)
+    sizes = [channels, 3 * channels, -1]
+    candidate, gates, kernels = tf.split(blocks, sizes, axis=-1)
     write, keep, read = tf.split(tf.sigmoid(gates), 3, axis=-1)
     if kernels.shape[-1]:
         carried = _memory(grid, cell, tf.nn.softmax(kernels))
@@ -166,7 +167,8 @@ def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> tf.Tensor:
 def _memory(grid: Grid, cell: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
     """Returns for each place its kernel over the cells that it reads, [B * places, M]."""
     around = grid.with_edges(cell)
-    read = tf.reshape(grid.read(around), [-1, grid.taps, grid.channels])
+    shape = [-1, grid.taps, grid.channels]
+    read = tf.reshape(grid.read(around), shape)
     kernels = tf.expand_dims(kernels, 1)
     return tf.squeeze(tf.matmul(kernels, read), 1)
 

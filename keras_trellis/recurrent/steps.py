@@ -165,7 +165,8 @@ def skipping(step: Step) -> Step:
         valid = now[-1]
         output, after = step(reads, now[:-1], state[1:])
         new = (output, *after)
-        kept = [tf.where(valid, *each) for each in zip(new, state, strict=True)]
+        pairs = zip(new, state, strict=True)
+        kept = [tf.where(valid, *each) for each in pairs]
         return kept[0], tuple(kept)
 
     return skip

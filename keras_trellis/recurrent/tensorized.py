@@ -175,9 +175,11 @@ class TensorizedLSTMCell(GatedCell):
         bias = self.bias_initializer(shape, dtype=dtype)
         if self.cell == "rnn":
             return bias
-        forget = tf.fill([self.units], tf.cast(self.forget_bias, bias.dtype))
+        value = tf.cast(self.forget_bias, bias.dtype)
+        forget = tf.fill([self.units], value)
         before = 2 * self.units
-        return bias + tf.pad(forget, [[before, shape[0] - before - self.units]])
+        after = shape[0] - before - self.units
+        return bias + tf.pad(forget, [[before, after]])
 
 
 @_registered
