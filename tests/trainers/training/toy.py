@@ -164,12 +164,15 @@ def train_together(args):
     try:
         with workers.Team(members, args.ports[-1], 60) as team:
             loop.make_deterministic(3)
-            return train(args, loop.get_strategy("none", members), team)
+            try:
+                return train(args, loop.get_strategy("none", members), team)
+            except tf.errors.OpError as error:
+                # Inside the team, whose threads find out which worker it was.
+                team.wait_for_loss()
+                raise workers.LostError("no thread has found out") from error
     except workers.LostError as error:
         print(error, file=sys.stderr)
         sys.exit(workers.LOST)
-    except tf.errors.OpError:
-        team.wait_for_loss()
 
 
 def train(args, strategy, team=workers.ALONE):
