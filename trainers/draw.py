@@ -9,12 +9,10 @@ may have any order. The run's folder is `--workdir`, by default runs/TASK-PRESET
 """
 
 from absl import flags
-from etils import epath
 
 from trainers.cli import command, run_command
 from trainers.drawing import experiment
 from trainers.drawing.experiment import DrawingExperiment
-from trainers.tasks import registry
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.draw"
@@ -34,10 +32,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags(argv: list[str]) -> None:
-    if not (FLAGS.task or FLAGS.workdir):
-        known = ", ".join(registry.of_program(PROGRAM))
-        raise ValueError(f"--task is missing; expected one of {known}")
-    run_command.check_flags(argv, PROGRAM, MODES, {})
+    run_command.check_own_flags(argv, PROGRAM, MODES)
 
 
 def _do() -> int | None:
@@ -48,13 +43,10 @@ def _do() -> int | None:
 
 
 def _train() -> int:
-    loaded: list[DrawingExperiment] = []
-
-    def load(path: epath.Path) -> DrawingExperiment:
-        loaded.append(DrawingExperiment(FLAGS.config, FLAGS.data_dir, path))
-        return loaded[0]
-
-    return run_command.train_by_flags(load, lambda losses: loaded[0].show(losses))
+    return run_command.train_and_show(
+        lambda path: DrawingExperiment(FLAGS.config, FLAGS.data_dir, path),
+        DrawingExperiment.show,
+    )
 
 
 if __name__ == "__main__":

@@ -10,11 +10,9 @@ optimizer.npz is a file for RecurrentOptimizer.load; `trainers.meta_evaluate` me
 """
 
 from absl import flags
-from etils import epath
 
 from trainers.cli import command, run_command
 from trainers.learned_optimizers.experiment import MetaExperiment
-from trainers.tasks import registry
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.meta"
@@ -33,20 +31,14 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags(argv: list[str]) -> None:
-    if not (FLAGS.task or FLAGS.workdir):
-        known = ", ".join(registry.of_program(PROGRAM))
-        raise ValueError(f"--task is missing; expected one of {known}")
-    run_command.check_flags(argv, PROGRAM, ("train",), {})
+    run_command.check_own_flags(argv, PROGRAM, ("train",))
 
 
 def _train() -> int:
-    loaded: list[MetaExperiment] = []
-
-    def load(path: epath.Path) -> MetaExperiment:
-        loaded.append(MetaExperiment(FLAGS.config, FLAGS.data_dir, path))
-        return loaded[0]
-
-    return run_command.train_by_flags(load, lambda losses: loaded[0].keep_best(losses))
+    return run_command.train_and_show(
+        lambda path: MetaExperiment(FLAGS.config, FLAGS.data_dir, path),
+        MetaExperiment.keep_best,
+    )
 
 
 if __name__ == "__main__":

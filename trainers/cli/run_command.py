@@ -1,10 +1,11 @@
-"""What `trainers.lm` and `trainers.pixels` share: modes and training."""
+"""What the commands that train share: modes and training."""
 
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import keras
 import tensorflow as tf
@@ -18,6 +19,7 @@ from trainers.training import cluster, runs, workers
 from trainers.training.loop import NonFiniteLossError, Observe
 
 FLAGS = flags.FLAGS
+_Own = TypeVar("_Own", bound=runs.Experiment)
 
 _TRAIN, WORKERS = "train", "workers"
 _OF_WORKERS = ("trainers.lm", "trainers.pixels")
@@ -110,6 +112,18 @@ def check_flags(
         _check_workers(program)
 
 
+def check_own_flags(argv: list[str], program: str, modes: Iterable[str]) -> None:
+    """Checks the flags of a command with tasks of its own, as `check_flags` does.
+
+    Raises:
+        ValueError: As there. If --task is missing, the message names the command's tasks.
+    """
+    if not (FLAGS.task or FLAGS.workdir):
+        known = ", ".join(registry.of_program(program))
+        raise ValueError(f"--task is missing; expected one of {known}")
+    check_flags(argv, program, modes, {})
+
+
 def _check_workers(program: str) -> None:
     """Raises ValueError if the environment's workers do not go with the flags."""
     if FLAGS.distribute == WORKERS:
@@ -182,6 +196,24 @@ def train_by_flags(
     except workers.LostError as error:
         status = command.fail(str(error), command.Status.WORKER_LOST)
     return status
+
+
+def train_and_show(
+    load: Callable[[epath.Path], _Own], show: Callable[[_Own, Sequence[float]], None]
+) -> command.Status:
+    """Trains the run that the flags name, as `train_by_flags` does.
+
+    Args:
+        load: Returns what to train; takes the run's folder.
+        show: Takes that, and the validation losses so far, after each epoch.
+    """
+    loaded: list[_Own] = []
+
+    def load_once(path: epath.Path) -> _Own:
+        loaded.append(load(path))
+        return loaded[0]
+
+    return train_by_flags(load_once, lambda losses: show(loaded[0], losses))
 
 
 def _train(

@@ -17,9 +17,8 @@ from trainers.tasks import registry
 from trainers.tasks.measures import NATS
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.events import EVENTS
-from trainers.training.workdir import read_kept
 
-DATA, ANIMATION, DRAWINGS = "data.json", "drawing.gif", "drawings"
+ANIMATION, DRAWINGS = "drawing.gif", "drawings"
 PROTOCOL = "exact"
 
 
@@ -71,15 +70,11 @@ class DrawingExperiment:
 
     def keep(self, path: epath.Path) -> None:
         """Records the run's images in its folder."""
-        self.check(path)
-        if not files.exists(path / DATA):
-            files.write_json(path / DATA, {"sha256": self._data.checksums()})
+        examples.keep_images(path, self.checksums())
 
     def check(self, path: epath.Path) -> None:
         """Raises WorkdirError if the folder's run was trained on other images."""
-        kept = read_kept(path / DATA, {"sha256": dict}) or {}
-        found = self._data.checksums()
-        examples.check_same(path, kept.get("sha256"), found, "images")
+        examples.check_images(path, self.checksums())
 
     def introduction(self, model: DRAW) -> str:
         """Returns a line on the images and the model."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 from etils import epath
 from ml_collections import ConfigDict
 
-from trainers.data import files, sequences
+from trainers.data import sequences
 from trainers.data.sequences import SequenceData
 from trainers.learned_optimizers import modeling, optimizees
 from trainers.learned_optimizers.core import UpdateNetwork
@@ -18,9 +18,9 @@ from trainers.tasks import registry
 from trainers.tasks.cells import CELLS
 from trainers.tasks.measures import MEAN_LOSS
 from trainers.training import checkpoints, examples, memory, runs
-from trainers.training.workdir import WorkdirError, read_kept
+from trainers.training.workdir import WorkdirError
 
-DATA, OPTIMIZER = "data.json", "optimizer.npz"
+OPTIMIZER = "optimizer.npz"
 PROTOCOL = "exact"
 # Measured: the numbers that a step keeps for a unit of a cell, of a coordinate.
 _NUMBERS_A_UNIT = 18
@@ -78,13 +78,8 @@ class MetaExperiment:
         Raises:
             WorkdirError: The folder's run was trained on other images.
         """
-        found = self.checksums()
-        if not found:
-            return
-        kept = read_kept(path / DATA, {"sha256": dict}) or {}
-        examples.check_same(path, kept.get("sha256"), found, "images")
-        if not files.exists(path / DATA):
-            files.write_json(path / DATA, {"sha256": found})
+        if self._data:
+            examples.keep_images(path, self.checksums())
 
     def introduction(self, model: UpdateNetwork) -> str:
         """Returns a line on what is optimized, and the network."""

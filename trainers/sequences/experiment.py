@@ -21,7 +21,7 @@ from trainers.tasks.task import ImageTask
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
-DATA, CONFUSION = "data.json", "confusion.png"
+CONFUSION = "confusion.png"
 PROTOCOL = "exact"
 
 
@@ -83,12 +83,12 @@ class SequenceExperiment:
     def keep(self, path: epath.Path) -> None:
         """Records the run's data and its order of time steps in its folder."""
         self.check(path)
-        if not files.exists(path / DATA):
+        if not files.exists(path / examples.DATA):
             value = {
                 "sha256": self._data.checksums(),
                 "permutation": self._data.permutation,
             }
-            files.write_json(path / DATA, value)
+            files.write_json(path / examples.DATA, value)
 
     def check(self, path: epath.Path) -> None:
         """Raises WorkdirError if the folder's run was trained on other data."""
@@ -252,11 +252,11 @@ def _measured(measure: Measure, score: Score) -> float:
 
 def _kept(path: epath.Path) -> dict[str, Any]:
     """Returns a run's record of its data; raises WorkdirError if it is damaged."""
-    kept = read_kept(path / DATA, {"sha256": dict}) or {}
+    kept = read_kept(path / examples.DATA, {"sha256": dict}) or {}
     if kept and not _is_order(kept.get("permutation", "missing")):
         raise WorkdirError(
-            f"{path / DATA} is damaged: `permutation` is neither null nor each of 0, ..., T - 1 "
-            f"once. {RESTORE}"
+            f"{path / examples.DATA} is damaged: `permutation` is neither null nor each of "
+            f"0, ..., T - 1 once. {RESTORE}"
         )
     return kept
 

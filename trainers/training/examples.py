@@ -6,10 +6,12 @@ import tensorflow as tf
 from etils import epath
 from ml_collections import ConfigDict
 
-from trainers.data import shuffling
+from trainers.data import files, shuffling
 from trainers.data.sequences import SequenceData
 from trainers.training import schedules
-from trainers.training.workdir import WorkdirError
+from trainers.training.workdir import WorkdirError, read_kept
+
+DATA = "data.json"
 
 
 class ShuffledExamples:
@@ -85,3 +87,21 @@ def check_same(
             f"{path} belongs to a run on other {what} ({', '.join(differing)}); "
             "give that run's data by --data_dir, or choose another --workdir"
         )
+
+
+def check_images(path: epath.Path, found: Mapping[str, str]) -> None:
+    """Raises WorkdirError if the folder's run was trained on other images.
+
+    Args:
+        path: The run's folder.
+        found: The checksum of each split.
+    """
+    kept = read_kept(path / DATA, {"sha256": dict}) or {}
+    check_same(path, kept.get("sha256"), found, "images")
+
+
+def keep_images(path: epath.Path, found: Mapping[str, str]) -> None:
+    """Records the images of a run in its folder, after `check_images`."""
+    check_images(path, found)
+    if not files.exists(path / DATA):
+        files.write_json(path / DATA, {"sha256": found})
