@@ -45,8 +45,12 @@ def rate_columns(sizes: Mapping[str, Any]) -> report.Columns:
     return {
         f"T {sizes['time_steps']}": report.title,
         f"ms ({sizes['mode']})": report.milliseconds,
-        "rate to the LSTM: min, median, max": functools.partial(_rate, "rate_to_lstm"),
-        "rate to the GRU: min, median, max": functools.partial(_rate, "rate_to_gru"),
+        "rate to the LSTM: min, median, max": functools.partial(
+            report.spread_cell, "rate_to_lstm"
+        ),
+        "rate to the GRU: min, median, max": functools.partial(
+            report.spread_cell, "rate_to_gru"
+        ),
         "tokens/s": lambda row: report.number(tokens / row["median"]),
         "peak MiB": report.peak_mebibytes,
         "parameters": report.parameters,
@@ -61,11 +65,6 @@ def growth_columns(lengths: Sequence[int]) -> report.Columns:
         "time": lambda row: report.number(row["time_growth"], 2),
         "peak memory": lambda row: report.number(row["memory_growth"], 2),
     }
-
-
-def _rate(name: str, row: report.Row) -> str:
-    found = row.get(name)
-    return "{min:.2f}, **{median:.2f}**, {max:.2f}".format(**found) if found else ""
 
 
 def rows_of(results: Results) -> list[Facts]:

@@ -231,7 +231,12 @@ def milliseconds(row: Row) -> str:
 
 def time_to_ours(row: Row) -> str:
     """Returns the spread of a row's time to ours as a cell; an empty one without ours."""
-    found = row.get("time_to_ours")
+    return spread_cell("time_to_ours", row)
+
+
+def spread_cell(name: str, row: Row) -> str:
+    """Returns a spread of a row as a cell; an empty one if the row does not have it."""
+    found = row.get(name)
     return "{min:.2f}, **{median:.2f}**, {max:.2f}".format(**found) if found else ""
 
 

@@ -41,9 +41,7 @@ CONTENDERS: report.Contenders = {
 COLUMNS: report.Columns = {
     "layer": report.title,
     "ms": report.milliseconds,
-    "time to P = 1: min, median, max": lambda row: (
-        "{min:.2f}, **{median:.2f}**, {max:.2f}".format(**row["time_to_ours"])
-    ),
+    "time to P = 1: min, median, max": report.time_to_ours,
     "peak MiB": report.peak_mebibytes,
     "parameters": report.parameters,
 }
