@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -133,9 +134,12 @@ def _records(path: str, text_field: str, opened: Open) -> Iterator[Document]:
 
 
 def _size(path: str, opened: Open) -> int:
-    """Returns the bytes of a file, uncompressed."""
-    with _uncompressed(path, opened) as file:
-        return sum(len(block) for block in iter(lambda: file.read(2**20), b""))
+    """Returns the bytes of a file, uncompressed; reads it again only if it is compressed."""
+    with opened(path) as file:
+        if not _is_compressed(file):
+            return file.seek(0, os.SEEK_END)
+    with _uncompressed(path, opened) as content:
+        return sum(len(block) for block in iter(lambda: content.read(2**20), b""))
 
 
 def _document(
