@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 COUNTERS = ("documents", "tokens", "kept", "failures")
-UNFINISHED = (
-    "unfinished"  # in the folder of the scores, for files that are being written
-)
+# In the folder of the scores, for files that are being written.
+UNFINISHED = "unfinished"
 
 
 class Corpus(NamedTuple):

@@ -136,9 +136,8 @@ def _all(addresses: list[Any] | dict[str, Any]) -> list[Any]:
 def _task(config: Mapping[str, Any]) -> tuple[str, int]:
     task = config.get("task")
     try:
-        return config["task"]["type"], int(
-            config["task"]["index"]
-        )  # some schedulers write it as text
+        # Some schedulers write the index as text.
+        return config["task"]["type"], int(config["task"]["index"])
     except (TypeError, KeyError, ValueError) as error:
         raise _wrong(
             f"does not say which task this process is ({task}); expected {_FORM}"

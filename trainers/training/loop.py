@@ -234,9 +234,8 @@ class Trainer:
             self._check_batch_size(spec.shape[0])
         # The replicas take one element each, in turn.
         shares = dataset.map(self._split).unbatch().prefetch(self.replicas)
-        if (
-            self.team.count > 1
-        ):  # of an endless dataset the workers need not ask for the end
+        if self.team.count > 1:
+            # Of an endless dataset the workers need not ask one another for the end.
             shares = shares.repeat()
         return iter(self.strategy.distribute_datasets_from_function(lambda _: shares))
 
@@ -252,9 +251,8 @@ class Trainer:
                 lambda context: parts[context.replica_id_in_sync_group]
             )
             local = self.strategy.experimental_local_results(spread)
-            return (
-                spread if len(local) > 1 else local[0]
-            )  # as `strategy.run` returns it
+            # A single share stands alone, as `strategy.run` returns it.
+            return spread if len(local) > 1 else local[0]
 
         return tf.nest.map_structure(shares, state)
 
@@ -517,12 +515,9 @@ class _Run:
         self.interval_sums: dict[str, float] = {}
         self.former_replicas = trainer.replicas
         self.pace = 1  # most steps of a call; the first call traces and has one
+        self.progress: progress.Progress | followers.NoProgress = followers.NoProgress()
         self.checkpoints: checkpoints.Checkpoints | followers.NoCheckpoints
-        self.progress: progress.Progress | followers.NoProgress
-        self.checkpoints, self.progress = (
-            followers.NoCheckpoints(),
-            followers.NoProgress(),
-        )
+        self.checkpoints = followers.NoCheckpoints()
         if self.team.is_chief:
             self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
         found = self.team.share(self.checkpoints.restore())

@@ -119,9 +119,8 @@ def test_records_that_are_no_documents_are_told(tmp_path):
     assert last.text == "a"
 
 
-@pytest.mark.parametrize(
-    "cut", [3, 20]
-)  # within the frame of a record, and its content
+# Within the frame of a record, and within its content.
+@pytest.mark.parametrize("cut", [3, 20])
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.tfrecord", "a.tfrecord.gz"])
 def test_a_file_that_is_cut_off_gives_what_is_before(tmp_path, name, cut):
     path = tmp_path / name

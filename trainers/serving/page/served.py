@@ -20,9 +20,8 @@ _EXAMPLES = (
 )
 _MOST_UNKNOWN = 0.25  # the share of an example's tokens
 _WRITTEN = Sampling(max_length=24, temperature=1.0, top_k=40, top_p=1.0, seed=0)
-_ROW = re.compile(
-    r"^\| (.+?) \| (.*) \|$", re.MULTILINE
-)  # of a card's table, whose cells have \| for a bar
+# Of a card's table, whose cells have \| for a bar.
+_ROW = re.compile(r"^\| (.+?) \| (.*) \|$", re.MULTILINE)
 _CARD = os.path.join("assets.extra", "model_card.md")
 
 _NEEDED = frozenset({"tokenize", "score", "prefill", "generate"})
