@@ -117,7 +117,7 @@ def paper_tensorized() -> dict:
 
 
 def small_tensorized() -> dict:
-    """A line of 3 places, for about an hour of one CPU core; other values ours, and not run."""
+    """A line of 3 places, for an hour of one CPU core; other values ours."""
     config = paper_tensorized()
     config["model"].update(units=50)
     config["model"]["tensorized"].update(size=3, rank=2)
