@@ -1,0 +1,191 @@
+"""Trains DRAW on binarised MNIST with two decoders, for docs/drawing.md.
+
+    python -m docs.studies.drawing DATA_DIR RUNS --seeds=3 --jobs=2
+
+It trains each row of `ROWS` by `trainers.draw` on one core: the small form with each seed, the
+larger one with the first seed alone. The same command goes on where it stopped; with `--notrain`
+it takes the runs as they are. Then it prints a table of the finished runs, writes their numbers to
+docs/studies/drawing.csv, draws docs/drawing_curves.png, and copies the last drawings of the largest
+finished form to docs/drawing_DECODER.png.
+"""
+
+import csv
+import functools
+import itertools
+import json
+import pathlib
+import shutil
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from absl import app
+from matplotlib import figure
+
+from docs.studies import running
+
+DECODERS = {"lstm": "#D55E00", "ihc_lstm": "#0072B2"}  # with their colours
+TABLE = pathlib.Path(__file__).with_suffix(".csv")
+DOCS = pathlib.Path(__file__).parents[1]
+
+
+class Form(NamedTuple):
+    """A size of the model and a length of its training.
+
+    Attributes:
+        name: Its name.
+        flags: Flags of `trainers.draw`.
+        every_seed: Whether each seed is trained; else the first one alone.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    every_seed: bool
+
+
+SMALL = Form("small", (), every_seed=True)
+# About an hour of one core.
+HOUR = Form(
+    "hour",
+    (
+        "--config.model.steps=20",
+        "--config.model.units=256",
+        "--config.model.latent_units=50",
+        "--config.training.steps=25000",
+        "--config.training.epochs=50",
+    ),
+    every_seed=False,
+)
+FORMS = (SMALL, HOUR)
+
+
+class Run(NamedTuple):
+    """A finished run.
+
+    Attributes:
+        form: Its size and length.
+        decoder: The decoder's cell.
+        folder: Its folder.
+        numbers: Its line of the CSV file.
+    """
+
+    form: Form
+    decoder: str
+    folder: pathlib.Path
+    numbers: dict[str, Any]
+
+
+def places(runs: pathlib.Path) -> Iterator[tuple[Form, str, int, pathlib.Path]]:
+    """Yields the form, the decoder, the seed and the folder of each run."""
+    for form in FORMS:
+        seeds = running.seeds() if form.every_seed else running.seeds()[:1]
+        for seed, decoder in itertools.product(seeds, DECODERS):
+            yield form, decoder, seed, runs / form.name / decoder / str(seed)
+
+
+def train(
+    data_dir: str, folder: pathlib.Path, form: Form, decoder: str, seed: int
+) -> None:
+    """Trains a run to its end, or goes on with it."""
+    arguments = ["trainers.draw", "--task=mnist", "--preset=small", *form.flags]
+    arguments += [f"--data_dir={data_dir}", f"--config.model.decoder={decoder}"]
+    running.train(folder, [*arguments, f"--config.seed={seed}"])
+
+
+def read(runs: pathlib.Path) -> Iterator[Run]:
+    """Yields the finished runs."""
+    for form, decoder, seed, folder in places(runs):
+        path = folder / "result.json"
+        if not path.exists():
+            continue
+        result = json.loads(path.read_text())
+        scores = result["scores"]["test"]["exact"]
+        numbers = {
+            "form": form.name,
+            "decoder": decoder,
+            "seed": seed,
+            "parameters": result["parameters"],
+            "test_nats": scores["nats"],
+            "reconstruction": scores["reconstruction"],
+            "kl": scores["kl"],
+            "processor_seconds": round(running.processor_seconds(folder), 1),
+        }
+        yield Run(form, decoder, folder, numbers)
+
+
+def table(found: Sequence[Run]) -> str:
+    """Returns a table: for each form and decoder the mean and the deviation over its seeds."""
+    lines = [
+        "| form | decoder | parameters | bound on the test images, nats "
+        "| reconstruction | kl | runs | processor minutes a run |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for form, decoder in itertools.product(FORMS, DECODERS):
+        of_row = [run.numbers for run in found if run[:2] == (form, decoder)]
+        if of_row:
+            lines.append(_line(form, decoder, of_row))
+    return "\n".join(lines)
+
+
+def _line(form: Form, decoder: str, of_row: Sequence[dict[str, Any]]) -> str:
+    def mean(name: str) -> float:
+        return statistics.mean(each[name] for each in of_row)
+
+    nats = [each["test_nats"] for each in of_row]
+    spread = f" ± {statistics.stdev(nats):.2f}" if len(nats) > 1 else ""
+    return (
+        f"| {form.name} | `{decoder}` | {of_row[0]['parameters']:,} "
+        f"| {mean('test_nats'):.2f}{spread} | {mean('reconstruction'):.2f} "
+        f"| {mean('kl'):.2f} | {len(of_row)} | {mean('processor_seconds') / 60:.0f} |"
+    )
+
+
+def draw(found: Sequence[Run]) -> figure.Figure:
+    """Draws the bound on the validation images over training steps: a line for each run."""
+    forms = [form for form in FORMS if any(run.form == form for run in found)]
+    picture = figure.Figure(figsize=(5.5 * len(forms), 4.5), layout="constrained")
+    axes = picture.subplots(1, len(forms), squeeze=False)[0]
+    for panel, form in zip(axes, forms, strict=True):
+        for run in (run for run in found if run.form == form):
+            steps, nats = _curve(run.folder)
+            label = run.decoder if run.numbers["seed"] == 1 else None
+            colour = DECODERS[run.decoder]
+            panel.plot(steps, nats, color=colour, label=label, linewidth=1)
+        panel.set(title=form.name, xlabel="training steps", ylabel="validation nats")
+        panel.grid(alpha=0.25)
+        panel.legend()
+    return picture
+
+
+def _curve(folder: pathlib.Path) -> tuple[list[int], list[float]]:
+    with (folder / "metrics.csv").open() as file:
+        lines = [line for line in csv.DictReader(file) if line["kind"] == "validation"]
+    return [int(each["step"]) for each in lines], [
+        float(each["nats"]) for each in lines
+    ]
+
+
+def copy_drawings(found: Sequence[Run]) -> None:
+    """Copies what the first seed of the largest finished form has drawn last to the docs."""
+    for run in (run for run in found if run.numbers["seed"] == 1):
+        last = max((run.folder / "drawings").iterdir())
+        shutil.copyfile(last, DOCS / f"drawing_{run.decoder}.png")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains what is not finished, and prints the table."""
+    _, data_dir, folder = argv
+    runs = pathlib.Path(folder)
+    calls = []
+    for form, decoder, seed, place in places(runs):
+        calls.append(functools.partial(train, data_dir, place, form, decoder, seed))
+    running.train_all(calls)
+    found = list(read(runs))
+    running.write_table(TABLE, [run.numbers for run in found])
+    draw(found).savefig(DOCS / "drawing_curves.png", dpi=90)
+    copy_drawings(found)
+    print(table(found))
+
+
+if __name__ == "__main__":
+    app.run(main)
