@@ -8,6 +8,7 @@ EXTRAS = {
     "trainers": [
         "absl-py",
         "etils[epath]",
+        "fsspec",
         # tensorflow-datasets imports it without declaring it.
         "importlib_resources",
         "matplotlib",
@@ -21,6 +22,11 @@ EXTRAS = {
     "serving": ["grpcio", "protobuf", "tensorflow-serving-api>=2.19"],
     "test": [
         "filelock",
+        # The servers of object stores; moto's needs the packages after it.
+        "gcp-storage-emulator",
+        "moto[s3]",
+        "flask",
+        "flask-cors",
         "hypothesis",
         "markdown",
         "playwright",
@@ -32,6 +38,10 @@ EXTRAS = {
     ],
     # For trainers.batch.
     "beam": ["apache-beam>=2.77"],
+    # For folders in object stores, gs:// and s3://.
+    # Without a lower bound pip takes a release of s3fs from 2020 when boto3 is newer than aiobotocore.
+    "gcs": ["gcsfs>=2024.2"],
+    "s3": ["s3fs>=2024.2"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn"],
     "docs": [

@@ -14,6 +14,8 @@ pytest_plugins = ["tests.workers"]
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# gcsfs reads it once. It would ask a server that the emulator in tests does not have.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 # TensorFlow takes every core for itself, and so would each worker of pytest-xdist. The variables
 # are read when TensorFlow starts, here and in the processes that tests start.

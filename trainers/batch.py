@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 
 from absl import flags, logging
-from etils import epath
 
 from keras_trellis.export import versions
 from trainers.cli import command, flag_errors
+from trainers.data.stores import to_path
 from trainers.scoring import keep, output
 from trainers.scoring.corpus import Corpus, told
 from trainers.scoring.scorer import Scorer
@@ -86,7 +86,7 @@ def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
     with flag_errors.naming("model", "path"):
         version = versions.newest(corpus.model)
     Scorer(version)  # an error now, not in each worker
-    folder = epath.Path(corpus.output)
+    folder = to_path(corpus.output)
     output.begin(folder, output.described(corpus, version, paths))
     settings = beam.Settings(
         version, paths, corpus.output, conditions, corpus.text_field

@@ -76,6 +76,8 @@ def _check_flags() -> None:
     command.require("tasks", "output")
     comparison.check_names("--tasks", FLAGS.tasks, list(registry.TASKS))
     comparison.check_names("--models", FLAGS.models, comparison.MODELS)
+    expected = "a folder on a disk of this machine"  # processes share it by locks
+    names.check_flag("output", FLAGS.output, expected, "://" not in FLAGS.output)
     _seconds()
 
 

@@ -6,7 +6,10 @@
 Each call writes a new version: a folder in `--output` whose name is a number.
 """
 
+import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import flags, logging
@@ -14,7 +17,7 @@ from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
 from trainers.cli import command, flag_errors, run_flags
-from trainers.data import files
+from trainers.data import files, stores
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
@@ -56,23 +59,50 @@ def _export() -> None:
     if not FLAGS["verbosity"].present:  # hide TensorFlow's notes on graphs
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
-    path, output = (
-        epath.Path(FLAGS.workdir).expanduser(),
-        os.path.expanduser(FLAGS.output),
-    )
-    # Check all of this before the long measurement of a lower precision.
-    with flag_errors.naming("output", "path"):
-        versions.check_folder(output)
-    files.check_folder("output", epath.Path(output))
-    check_output(output)
-    task = registry.get(runs.load_config(path).task)
-    is_language = isinstance(task, LanguageTask)
-    export = language_runs.export if is_language else sequence_runs.export
-    try:
-        version = export(path, output, FLAGS.precision, FLAGS.data_dir)
-    except versions.NotWrittenError as error:
-        raise NotKeptError(str(error)) from error
+    path, output = stores.to_path(FLAGS.workdir), stores.to_path(FLAGS.output)
+    with _on_this_machine(output) as folder:
+        # Check all of this before the long measurement of a lower precision.
+        with flag_errors.naming("output", "path"):
+            versions.check_folder(folder)
+        files.check_folder("output", output)
+        check_output(os.path.expanduser(FLAGS.output))
+        task = registry.get(runs.load_config(path).task)
+        is_language = isinstance(task, LanguageTask)
+        export = language_runs.export if is_language else sequence_runs.export
+        try:
+            version = export(path, folder, FLAGS.precision, FLAGS.data_dir)
+        except versions.NotWrittenError as error:
+            raise NotKeptError(str(error)) from error
+        if stores.is_store(output):
+            version = _sent(version, output)
     print(f"{version}: see assets.extra/model_card.md there")
+
+
+@contextlib.contextmanager
+def _on_this_machine(output: epath.Path) -> Iterator[str]:
+    """Yields a served model's folder: itself, or for one in a store an image of it.
+
+    The image has the names of what is there, from which the number of the new version follows.
+    """
+    if not stores.is_store(output):
+        yield os.path.expanduser(FLAGS.output)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = os.path.join(temporary, output.name)
+        os.mkdir(folder)
+        for each in output.iterdir():
+            os.mkdir(os.path.join(folder, each.name))
+        yield folder
+
+
+def _sent(written: str, output: epath.Path) -> str:
+    """Writes a version to a store, its graph last: a server ignores a folder without it."""
+    version = output / os.path.basename(written)
+    try:
+        stores.send(epath.Path(written), version, last="saved_model.pb")
+    except OSError as error:
+        raise NotKeptError(f"{version} is not written whole: {error}") from error
+    return os.fspath(version)
 
 
 if __name__ == "__main__":

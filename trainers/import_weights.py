@@ -26,6 +26,7 @@ from trainers.authors import released
 from trainers.authors.torch_files import read_state_dict
 from trainers.cli import command, config_flags, run_flags
 from trainers.data import files
+from trainers.data.stores import to_path
 from trainers.data.text import sha256
 from trainers.language import experiment as language_runs
 from trainers.language import models
@@ -83,11 +84,11 @@ def _check_flags() -> None:
 
 
 def _import() -> None:
-    path = epath.Path(FLAGS.workdir).expanduser()
+    path = to_path(FLAGS.workdir)
     if files.exists(path):
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
     files.check_folder("workdir", path)
-    checkpoint = epath.Path(FLAGS.checkpoint).expanduser()
+    checkpoint = to_path(FLAGS.checkpoint)
     files.check_regular(checkpoint, "checkpoint")
     read = (
         _classifier
@@ -167,7 +168,7 @@ def _permutation() -> list[int] | None:
             "each process and does not save it; expected the file of "
             '`np.save("order.npy", permute.cpu().numpy())`, from the process that trained'
         )
-    file = epath.Path(FLAGS.permutation).expanduser()
+    file = to_path(FLAGS.permutation)
     files.check_regular(file, "permutation")
     try:
         with file.open("rb") as stream:

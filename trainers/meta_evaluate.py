@@ -21,6 +21,7 @@ from ml_collections import ConfigDict
 
 from trainers.cli import command
 from trainers.data.files import check_folder
+from trainers.data.stores import to_path
 from trainers.learned_optimizers import evaluation, experiment, report
 from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.evaluation import Outcome
@@ -52,10 +53,10 @@ def run(paths: Sequence[str], values: flags.FlagValues) -> None:
     Raises:
         ValueError, OSError, WorkdirError: A folder or the data cannot be used.
     """
-    place = epath.Path(values.output).expanduser()
+    place = to_path(values.output)
     check_folder("output", place)
     check_output(place)
-    folders = [epath.Path(path).expanduser() for path in paths]
+    folders = [to_path(path) for path in paths]
     networks, config = load(folders)
     data = experiment.load(config, values.data_dir)
     place.mkdir(parents=True, exist_ok=True)

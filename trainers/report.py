@@ -23,6 +23,7 @@ from matplotlib import figure
 
 from trainers.cli import command
 from trainers.data.files import UnreadableError, check_folder, write_atomically
+from trainers.data.stores import to_path
 from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
@@ -96,7 +97,7 @@ def read_run(path: epath.PathLike, name: str) -> Run:
         UnreadableError: its result is damaged.
         OSError: a file cannot be read.
     """
-    folder = epath.Path(path).expanduser()
+    folder = to_path(path)
     config = workdir.read_config(
         folder, {"task": str, "preset": str, "training.epochs": int}
     )
@@ -150,11 +151,11 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
         ValueError: no path is given, or a path is given twice.
         WorkdirError, UnreadableError, OSError: as `read_run`.
     """
-    places = {os.path.realpath(epath.Path(path).expanduser()) for path in paths}
+    places = {os.path.realpath(to_path(path)) for path in paths}
     if not all(paths) or not paths or len(places) < len(paths):
         received = shlex.join(paths) or "nothing"
         raise ValueError(f"expected folders of runs, each once. Received: {received}")
-    names = [epath.Path(path).name for path in paths]
+    names = [to_path(path).name for path in paths]
     names = names if len(set(names)) == len(names) else list(paths)
     return [read_run(path, name) for path, name in zip(paths, names, strict=True)]
 
@@ -322,7 +323,7 @@ def run(paths: Sequence[str], output: str) -> None:
         paths: the runs' folders.
         output: the folder for the table and the picture; created if it does not exist.
     """
-    place = epath.Path(output).expanduser()
+    place = to_path(output)
     check_folder("output", place)
     workdir.check_output(place)
     runs = read_runs(paths)

@@ -3,6 +3,7 @@
     python -m benchmarks.faults --seconds=600 --seed=0
     python -m benchmarks.faults --only=kills --only=stops
     python -m benchmarks.faults --only=workers --most=20
+    python -m benchmarks.faults --only=stores --most=20
     python -m benchmarks.faults --case=errors:train:EIO-once:write:run/metrics.csv:2
 
 Each case disturbs one command of the trainers, and gives it again until it has finished. Then
@@ -36,10 +37,12 @@ KINDS = {
     "damage": "a file cut short, gone, or a bit of it flipped",
     "denied": "a file or a folder of another owner",
     "pairs": "two processes at once",
-    "workers": "one of two workers killed or stopped",
+    "workers": "one of two workers killed, stopped, paused or cut off",
+    "stores": "a request to an object store goes wrong, or the process is killed",
 }
-# A case of several workers takes ten times as long as one of the others.
-USUAL = [kind for kind in KINDS if kind != "workers"]
+# A case of these takes ten times as long as one of the others.
+_LONG = ("workers", "stores")
+USUAL = [kind for kind in KINDS if kind not in _LONG]
 MEMORY = Path("/dev/shm")  # files here cost no disk
 # In a forked process TensorFlow has only the calling thread.
 ENVIRONMENT = {
@@ -48,6 +51,8 @@ ENVIRONMENT = {
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
     "OMP_NUM_THREADS": "1",
+    # gcsfs reads it when it is imported.
+    "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
 }
 
 
@@ -156,7 +161,10 @@ def define_flags() -> None:
     )
     flags.DEFINE_integer("seed", 0, "Seed of the draw of cases.")
     flags.DEFINE_multi_enum(
-        "only", None, list(KINDS), "Kinds of cases; all but workers by default."
+        "only",
+        None,
+        list(KINDS),
+        "Kinds of cases; all but workers and stores by default.",
     )
     flags.DEFINE_multi_string("case", None, "A case to repeat, instead of drawn ones.")
     flags.DEFINE_integer(

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.faults import outcomes, programs
+from benchmarks.faults import outcomes, programs, stores
 from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import PROGRAMS, Program, Templates
 from benchmarks.faults.shim import Action, Fault
@@ -28,8 +28,17 @@ KINDS = {
     "denied": 2,
     "pairs": 1,
     "workers": 1,
+    "stores": 1,
 }
+_PASSING = [*stores.FAULTS, "denied-lasting", "none"]
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+# What happens to a worker, with its share of the cases, and the signal that does it.
+TO_WORKERS = {
+    "killed": (4, signal.SIGKILL),
+    "stopped": (2, signal.SIGTERM),
+    "paused": (1, signal.SIGSTOP),
+    "cut-off": (1, signal.SIGUSR1),
+}
 _FULL = ("ENOSPC", "EDQUOT")  # further errors of operations that take space
 FITS = 4096  # bytes of a file that a full disk still takes: a result, but no checkpoint
 _READING = ("open", "read", "stat", "list")
@@ -69,6 +78,7 @@ class Profile:
         output: what it prints.
         files: the files that it begins with, and their sizes.
         seconds: of its processor time.
+        requests: how many it sends to an object store.
     """
 
     operations: list[Operation]
@@ -77,6 +87,7 @@ class Profile:
     output: str
     files: dict[str, int]
     seconds: float
+    requests: int = 0
 
 
 def profile(
@@ -94,6 +105,8 @@ def profile(
     before = outcomes.read(folder)
     strays = {name: before[name] for name in before if _is_stray(name)}
     log = place / "operations"
+    if program.store:
+        return _in_store(program, runner, folder, log)
     commands = program.commands(folder)
     ends = runner.together([(each, Disturbance(log=log)) for each in commands])
     ended = ends[0]
@@ -111,6 +124,19 @@ def profile(
     )
 
 
+def _in_store(program, runner, folder, log):
+    with stores.serving(program.store) as store:
+        command = program.command(folder)
+        command = dataclasses.replace(command, environment=store.environment)
+        ended = runner.run(command, Disturbance(log=log))  # counts the calls
+        requests = len(store.requests)
+        stores.fetch(store, folder)
+    if ended.status:
+        raise programs.PreparationError(f"{program.name} fails undisturbed: {ended}")
+    expected = outcomes.read(folder)
+    return Profile([], ended.calls, expected, ended.output, {}, ended.seconds, requests)
+
+
 def operations(lines: Iterable[str]) -> Iterator[Operation]:
     """Yields the operations that shim.c has logged, one in each line."""
     seen: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -123,15 +149,20 @@ def operations(lines: Iterable[str]) -> Iterator[Operation]:
 
 def programs_of(kinds: Sequence[str]) -> list[str]:
     """Returns the names of the programs that have cases of some kinds."""
-    together = {kind == "workers" for kind in kinds}
-    return [name for name in PROGRAMS if (PROGRAMS[name].workers > 1) in together]
+    wanted = {_of_program(kind) for kind in kinds}
+    return [name for name in PROGRAMS if PROGRAMS[name].kind in wanted]
+
+
+def _of_program(kind):
+    """Returns the `Program.kind` of the programs that have cases of a kind."""
+    return kind if kind in ("workers", "stores") else ""
 
 
 def every(
     kind: str, program: Program, profile: Profile, generator: random.Random
 ) -> list[str]:
     """Returns the cases of a kind for a program; at most a thousand where they are endless."""
-    if (kind == "workers") != (program.workers > 1):
+    if _of_program(kind) != program.kind:
         return []
     of_kind = {
         "kills": _kills,
@@ -141,6 +172,7 @@ def every(
         "denied": _denied,
         "pairs": _pairs,
         "workers": _workers,
+        "stores": _stores,
     }[kind]
     cases = (
         f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator)
@@ -207,9 +239,18 @@ def _pairs(program, profile, generator):
 
 def _workers(program, profile, generator):
     for _ in range(1000):
-        how = generator.choice(("SIGKILL", "SIGKILL", "SIGTERM"))
+        shares = [share for share, _ in TO_WORKERS.values()]
+        (how,) = generator.choices(list(TO_WORKERS), shares)
         index = generator.randrange(program.workers)
         yield f"{how}:{index}:{generator.randint(1, profile.calls)}"
+
+
+def _stores(program, profile, generator):
+    for _ in range(1000):
+        how = generator.choice(_PASSING)
+        killed = how == "none" or generator.random() < 0.5
+        call = generator.randint(1, profile.calls) if killed else 0
+        yield f"{how}:{generator.randint(1, profile.requests)}:{call}"
 
 
 def _is_stray(name):

@@ -17,6 +17,7 @@ import resource
 import runpy
 import select
 import signal
+import socket
 import struct
 import sys
 import threading
@@ -32,6 +33,7 @@ from benchmarks.faults import shim
 from trainers.training import stopping
 
 LIMIT_SECONDS = 60.0  # a command takes one second; after this it counts as hung
+_MILLISECONDS = 200  # between two looks whether a child has ended
 # Whether the fault has come, and how many calls were counted.
 _FACTS = struct.Struct("qq")
 
@@ -62,7 +64,8 @@ class Disturbance:
     Attributes:
         fault: a file operation that goes wrong.
         call: the number of the Python function call at which a signal comes, from 1; 0: none.
-        signal: its number.
+        signal: its number. SIGSTOP: the process goes on when those beside it have ended. SIGUSR1:
+            all connections of the process end.
         log: a file that lists the operations; None: no list.
         delay: seconds before the command begins.
     """
@@ -101,6 +104,7 @@ class _Child:
     """A running command."""
 
     def __init__(self, command: Command, disturbance: Disturbance) -> None:
+        self.pauses = disturbance.signal == signal.SIGSTOP
         self._facts = mmap.mmap(-1, _FACTS.size)
         self._facts[:] = _FACTS.pack(1, 0)
         self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
@@ -118,7 +122,13 @@ class _Child:
         descriptor = os.pidfd_open(self._pid)
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        hung = not poll.poll(1000 * limit)
+        deadline = time.monotonic() + limit
+        ended = []
+        while not ended and time.monotonic() < deadline:
+            if self.pauses:
+                os.kill(self._pid, signal.SIGCONT)
+            ended = poll.poll(_MILLISECONDS)
+        hung = not ended
         if hung:
             os.kill(self._pid, signal.SIGKILL)
         _, status, usage = os.wait4(self._pid, 0)
@@ -169,7 +179,19 @@ def _fork_when_asked(connection):
 
 def _run_here(commands):
     children = [_Child(*each) for each in commands]
-    return [child.wait() for child in children]
+    ends = {}
+    for child in sorted(children, key=lambda each: each.pauses):
+        ends[child] = child.wait()
+    return [ends[child] for child in children]
+
+
+def _drop_connections(*_):
+    """Ends all connections of this process, as a network does that is gone."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # it is no socket, or not connected
+            with socket.socket(fileno=os.dup(int(name))) as each:
+                if each.family in (socket.AF_INET, socket.AF_INET6):
+                    each.shutdown(socket.SHUT_RDWR)
 
 
 def _drained(stream):
@@ -195,6 +217,7 @@ def _become(command, disturbance, streams, facts):
     tqdm.tqdm.set_lock(threading.RLock())
     # This process may ignore the signal, as one started in the background does.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGUSR1, _drop_connections)
     # As `trainers` does where Python begins with a command.
     stopping.listen(importing=True)
     status = _status_of(lambda: _main(command.module, disturbance))

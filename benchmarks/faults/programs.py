@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.faults import quick, shim
+from benchmarks.faults import quick, shim, stores
 from benchmarks.faults.processes import Command, Disturbance, Runner
 
 # A sum over workers waits in a thread, and what it waits for takes another.
@@ -55,6 +55,7 @@ class Program:
         share: its share of the cases.
         graphs: whether it runs TensorFlow's graphs.
         workers: how many processes run it together.
+        store: the scheme of the object store that has its folders; "": they are on the disk.
     """
 
     name: str
@@ -64,10 +65,19 @@ class Program:
     share: int
     graphs: bool = False
     workers: int = 1
+    store: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The only kind of its cases, or "" if it has all usual kinds."""
+        if self.workers > 1:
+            return "workers"
+        return "stores" if self.store else ""
 
     def command(self, folder: Path) -> Command:
         """Returns the command, with its folder."""
-        arguments = [each.format(folder=folder) for each in self.arguments]
+        place = f"{self.store}://{stores.BUCKET}" if self.store else folder
+        arguments = [each.format(folder=place) for each in self.arguments]
         return Command(self.module, arguments, folder, self.graphs)
 
     def commands(self, folder: Path) -> list[Command]:
@@ -212,8 +222,22 @@ TOGETHER = Program(
     graphs=True,
     workers=2,
 )
+IN_S3 = Program("in-s3", "trainers.pixels", _TRAINING, _nothing, 2, store="s3")
+# Its client waits for seconds after each failure.
+IN_GS = Program("in-gs", "trainers.pixels", _TRAINING, _nothing, 1, store="gs")
 _ENCODERS = (ENCODE, ENCODE_ON, ENCODED)
-_ALL = (TRAIN, RESUME, AGAIN, EVALUATE, *_ENCODERS, EXPORT, LANGUAGE, TOGETHER)
+_ALL = (
+    TRAIN,
+    RESUME,
+    AGAIN,
+    EVALUATE,
+    *_ENCODERS,
+    EXPORT,
+    LANGUAGE,
+    TOGETHER,
+    IN_S3,
+    IN_GS,
+)
 PROGRAMS = {program.name: program for program in _ALL}
 
 

@@ -25,7 +25,9 @@ from trainers.cli import config_flags
 
 # The commands import these; their processes then need not.
 from trainers.sequences.experiment import SequenceExperiment
-from trainers.training import runs
+from trainers.training import runs, workers
+
+_SILENCE = 4.0  # in place of half a minute, so that a paused worker is missed sooner
 
 
 def findings(
@@ -50,6 +52,7 @@ def findings(
         folder: for their files.
     """
     processes.limit_core_files()
+    workers.SILENCE = _SILENCE
     quick.install()
     runners = [processes.Runner() for _ in range(lanes)]  # before TensorFlow computes
     _warm_up(folder)

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.faults import cases, outcomes
+from benchmarks.faults import cases, outcomes, stores
 from benchmarks.faults.cases import Profile
 from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
@@ -90,6 +90,8 @@ def tried(
         trial.paired(how, *rest)
     elif kind == "workers":
         trial.together(how, *rest)
+    elif kind == "stores":
+        trial.stored(how, *rest)
     else:
         trial.disturbed(cases.disturbance(how, rest), how)
     return trial.finding
@@ -163,16 +165,18 @@ class _Trial:
         self._finish()
 
     def together(self, how: str, index: str, call: str) -> None:
-        """Sends one of several workers a signal; the others must notice, and all go on."""
-        at = Disturbance(call=int(call), signal=signal.Signals[how])
+        """Disturbs one of several workers; the others must notice, and all go on."""
+        _, number = cases.TO_WORKERS[how]
+        at = Disturbance(call=int(call), signal=number)
         ends = self._together({int(index): at})
         killed = {Status.DONE, 128 + at.signal}
-        for ended in ends:
+        for place, ended in enumerate(ends):
             self._check_end(ended, killed | {Status.WORKER_LOST})
-        lost = [ended for ended in ends if ended.status == Status.WORKER_LOST]
-        for ended in lost:
-            if f"error: worker {index}" not in ended.errors:
-                self.finding.wrong.append(f"it does not name worker {index}")
+            # To a worker that is cut off it is the other one that has gone.
+            gone = index if place != int(index) else f"{1 - place}"
+            lost = ended.status == Status.WORKER_LOST
+            if lost and f"error: worker {gone}" not in ended.errors:
+                self.finding.wrong.append(f"it does not name worker {gone}")
         if ends[int(index)].status and not any(
             ends[n].status for n in range(len(ends)) if n != int(index)
         ):
@@ -182,6 +186,31 @@ class _Trial:
         for ended in again:
             self._check_end(ended, {Status.DONE})
         self._compare(again[0])
+
+    def stored(self, how: str, at: str, call: str) -> None:
+        """Lets a request to an object store go wrong, and may kill the process."""
+        fault, _, lasting = how.partition("-")
+
+        def of_request(number, method, path):
+            hit = number >= int(at) if lasting else number == int(at)
+            return fault if hit and fault in stores.FAULTS else None
+
+        with stores.serving(self._program.store) as store:
+            environment = store.environment
+            self._command = dataclasses.replace(self._command, environment=environment)
+            store.fault = of_request
+            killed = Disturbance(call=int(call), signal=signal.SIGKILL)
+            ended = self._runner.run(self._command, killed)
+            self._note(ended)
+            self._check_end(
+                ended, _statuses("SIGKILL" if int(call) else how) | _statuses(how)
+            )
+            store.fault = lambda *_: None
+            again = self._runner.run(self._command)
+            self._note(again)
+            self._check_end(again, {Status.DONE})
+            stores.fetch(store, self._folder)
+        self._compare(again)
 
     def _together(self, disturbances):
         commands = self._program.commands(self._folder)

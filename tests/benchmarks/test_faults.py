@@ -276,13 +276,13 @@ def profile():
         "read\trun/b\t0",
     ]
     return cases.Profile(
-        list(cases.operations(lines)), 1000, {}, "", {"run/b": 10}, 0.1
+        list(cases.operations(lines)), 1000, {}, "", {"run/b": 10}, 0.1, requests=50
     )
 
 
 def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     def drawn(seed, count):
-        profiles = {"train": profile, "together": profile}
+        profiles = {"train": profile, "together": profile, "in-s3": profile}
         return list(cases.drawn(profiles, list(KINDS), seed, count))
 
     assert drawn(1, 200) == drawn(1, 200) != drawn(2, 200)
@@ -293,7 +293,8 @@ def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     workers = [case for case in first if case.startswith("workers:")]
     assert all(case.split(":")[1] == "together" for case in workers)
     assert cases.programs_of(["workers"]) == ["together"]
-    assert "together" not in cases.programs_of(USUAL)
+    assert cases.programs_of(["stores"]) == ["in-s3", "in-gs"]
+    assert not {"together", "in-s3", "in-gs"} & {*cases.programs_of(USUAL)}
     errors = cases.every("errors", PROGRAMS["train"], profile, random.Random(0))
     assert "errors:train:EDQUOT-lasting:write:run/a:2" in errors
     assert "errors:train:EIO-once:read:run/b:1" in errors
@@ -428,6 +429,23 @@ def test_what_is_disturbed_goes_on_as_if_nothing_had_happened(tmp_path):
     found = json.loads(result.read_text())["cases"]
     assert ended.returncode == 0, ended.stdout
     assert len(found) == 50
-    # Workers are left out unless they are asked for.
-    usual = {*KINDS} - {"workers"}
-    assert {each["case"].partition(":")[0] for each in found} == usual
+    assert {each["case"].partition(":")[0] for each in found} == {*USUAL}
+
+
+def test_workers_that_are_disturbed_at_random_go_on():
+    command = ["benchmarks.faults", "--only=workers", "--most=20", "--threads=2"]
+    ended = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stdout.splitlines()[-1] == "| all | 20 | 0 | 20 | 0 | 0 | 0 |"
+
+
+def test_a_run_in_a_store_goes_on_too():
+    cases = ["--case=stores:in-s3:unanswered:20:0", "--case=stores:in-s3:none:1:200000"]
+    command = ["benchmarks.faults", *cases, "--threads=1"]
+    ended = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stdout.splitlines()[-1] == "| all | 2 | 0 | 2 | 0 | 0 | 0 |"

@@ -8,6 +8,7 @@ from absl import flags
 from etils import epath
 
 from trainers.cli import command, config_flags
+from trainers.data.stores import to_path
 from trainers.tasks import registry
 from trainers.training import runs
 
@@ -26,7 +27,7 @@ flags.DEFINE_string(
 def workdir() -> epath.Path:
     """Returns the folder of the run that the flags name."""
     if FLAGS.workdir:
-        return epath.Path(FLAGS.workdir).expanduser()
+        return to_path(FLAGS.workdir)
     return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
 
 

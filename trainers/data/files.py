@@ -13,6 +13,8 @@ from typing import IO, Any
 
 from etils import epath
 
+from trainers.data.stores import as_path, is_store
+
 CHECKSUM = "checksum"  # the field of a JSON file that `write_json` adds
 
 
@@ -27,7 +29,7 @@ def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
         ValueError: it is a folder, a pipe, a socket or a device, or a link that leads nowhere.
         OSError: it does not exist or cannot be examined.
     """
-    path = epath.Path(path)
+    path = as_path(path)
     if (kind := _kind_of(path)) is None:
         return
     received = f"--{flag}={path}, which is {kind}" if flag else kind
@@ -38,7 +40,7 @@ def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
 
 def _kind_of(path: epath.Path) -> str | None:
     """Returns the kind of thing at a path in words, or None for a file."""
-    if "://" in os.fspath(path):
+    if is_store(path):
         return "a folder" if path.is_dir() else None
     try:
         mode = os.stat(path).st_mode
@@ -58,7 +60,7 @@ def refuse_pipe(path: epath.PathLike) -> None:
     """Raises OSError for a pipe, a socket or a device, since reading one may block for ever."""
     kind = None
     with contextlib.suppress(OSError):  # reading will raise it again
-        kind = _kind_of(epath.Path(path))
+        kind = _kind_of(as_path(path))
     if kind in ("a pipe", "a socket", "a device"):
         raise OSError(errno.EINVAL, f"it is {kind}, no file", os.fspath(path))
 
@@ -72,7 +74,15 @@ def check_folder(flag: str, path: epath.Path) -> None:
 
     Raises:
         ValueError: the path leads to or through something that is no folder.
+        OSError: an object store cannot be asked.
     """
+    if is_store(path):
+        if path.is_file():
+            raise ValueError(
+                f"--{flag} must be a folder, or the name of a new one. Received: "
+                f"--{flag}={path}, which is an object"
+            )
+        return
     for part in (path, *path.parents):
         if part.is_dir():
             return
@@ -97,7 +107,11 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
     Raises:
         OSError: the file could not be written; a former file at `path` stays.
     """
-    path = epath.Path(path)
+    path = as_path(path)
+    if is_store(path):  # it has no rename, and shows no object before it is whole
+        with path.open("wb") as file:
+            write(file)
+        return
     part = path.with_name(f".{path.name}.part")
     _remove(part)  # a killed process may have left one that cannot be opened
     try:
@@ -137,11 +151,7 @@ def _remove(path: epath.Path) -> None:
 def _sync(file: IO[bytes]) -> None:
     """Flushes a file to the disk; a late write failure appears here."""
     try:
-        descriptor = file.fileno()
-    except (AttributeError, OSError):  # an object store's stream has no descriptor
-        return
-    try:
-        os.fsync(descriptor)
+        os.fsync(file.fileno())
     except OSError as error:
         if error.errno != errno.EINVAL:  # the file system cannot sync
             raise
@@ -211,8 +221,8 @@ def read_json(
 
 def exists(path: epath.PathLike) -> bool:
     """Returns whether a path exists; raises OSError if that cannot be known."""
-    path = epath.Path(path)
-    if "://" in os.fspath(path):
+    path = as_path(path)
+    if is_store(path):
         return path.exists()
     try:
         os.stat(path)
@@ -234,7 +244,7 @@ def is_file(path: epath.PathLike) -> bool:
     A path that cannot be examined counts as one, so that reading it gives the error.
     """
     try:
-        return _kind_of(epath.Path(path)) is None
+        return _kind_of(as_path(path)) is None
     except OSError:
         return True
 
@@ -247,13 +257,13 @@ def read_bytes(path: epath.PathLike) -> bytes:
     """
     refuse_pipe(path)
     with contextlib.suppress(OSError):
-        return epath.Path(path).read_bytes()
-    return epath.Path(path).read_bytes()
+        return as_path(path).read_bytes()
+    return as_path(path).read_bytes()
 
 
 def spare_path(path: epath.PathLike) -> epath.Path:
     """Returns `PATH.unreadable` or, if that exists, `PATH.unreadable-2` and so on."""
-    path = epath.Path(path)
+    path = as_path(path)
     taken = {each.name for each in path.parent.iterdir()}
     first = f"{path.name}.unreadable"
     names = itertools.chain([first], (f"{first}-{n}" for n in itertools.count(2)))
@@ -270,7 +280,7 @@ def set_aside(path: epath.PathLike, name: str | None = None) -> epath.Path:
     Raises:
         OSError: it cannot be renamed, and stays where it is.
     """
-    path = epath.Path(path)
+    path = as_path(path)
     return path.rename(spare_path(path.with_name(name or path.name)))
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.io
 from etils import epath
 
+from trainers.data.stores import to_path
 from trainers.data.text import find_files, is_there
 
 SPLITS = ("train", "test")
@@ -56,7 +57,7 @@ def read_mnist(data_dir: epath.PathLike) -> dict[str, Images]:
     Raises:
         ValueError: A file is missing or not valid.
     """
-    folder = epath.Path(data_dir).expanduser()
+    folder = to_path(data_dir)
     names = [name for pair in MNIST_FILES.values() for name in pair]
     paths = find_files(
         data_dir,
@@ -78,7 +79,7 @@ def read_cifar10(data_dir: epath.PathLike) -> dict[str, Images]:
     Raises:
         ValueError: All training files or the test file are missing, or a file is not valid.
     """
-    folder = epath.Path(data_dir).expanduser()
+    folder = to_path(data_dir)
     if (folder / _CIFAR10_FOLDER).is_dir():
         folder = folder / _CIFAR10_FOLDER
     found = [name for name in CIFAR10_FILES["train"] if is_there(folder / name)]

@@ -9,6 +9,7 @@ from typing import IO
 from etils import epath
 
 from trainers.data.files import check_regular
+from trainers.data.stores import to_path
 
 NO_DOWNLOAD = (
     "text that needs no download: --task=pydoc, "
@@ -48,7 +49,7 @@ def find_files(
     )
     if data_dir is None:
         raise ValueError(f"{expected} Received: no --data_dir")
-    folder = epath.Path(data_dir).expanduser()
+    folder = to_path(data_dir)
     if not folder.is_dir():
         raise ValueError(
             f"{expected} Received: --data_dir={data_dir}, which is no folder"

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from trainers.data import files, images
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
+from trainers.data.stores import on_this_machine
 from trainers.drawing import models, pictures
 from trainers.drawing.model import DRAW
 from trainers.drawing.modeling import DrawingImages, Score
@@ -116,11 +117,11 @@ class DrawingExperiment:
         pixels = pictures.sheet(self._task.model, shown, self._config.seed)
         with runs.going_on_without(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            folder = self._path / EVENTS / DRAWINGS
-            writer = tf.summary.create_file_writer(str(folder))
-            with writer.as_default():
-                tf.summary.image("samples, then copies", pixels[None], step=epoch)
-            writer.close()
+            with on_this_machine(self._path / EVENTS / DRAWINGS) as folder:
+                writer = tf.summary.create_file_writer(str(folder))
+                with writer.as_default():
+                    tf.summary.image("samples, then copies", pixels[None], step=epoch)
+                writer.close()
             pictures.save_sheet(pixels, path)
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from etils import epath
 
 from trainers.data.files import write_atomically
+from trainers.data.stores import to_path
 from trainers.learned_optimizers.core import UpdateNetwork
 
 _CONFIG = "config"
@@ -121,7 +122,7 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
             OSError: It cannot be read.
         """
         try:
-            with epath.Path(path).open("rb") as file, np.load(file) as arrays:
+            with to_path(path).open("rb") as file, np.load(file) as arrays:
                 config = json.loads(str(arrays[_CONFIG]))
                 weights = [arrays[str(i)] for i in range(len(arrays.files) - 1)]
             network = keras.saving.deserialize_keras_object(config)

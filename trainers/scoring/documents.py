@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
 import os
 import re
+import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, NamedTuple
@@ -121,16 +124,28 @@ def _lines(path: str, text_field: str, opened: Open) -> Iterator[Document]:
 def _records(path: str, text_field: str, opened: Open) -> Iterator[Document]:
     """Yields a document for each record: a `tf.train.Example`, or else the text itself."""
     with opened(path) as file:
-        compressed = _is_compressed(file)
-    kind = "GZIP" if compressed else ""
-    records = tf.data.TFRecordDataset(path, kind).as_numpy_iterator()
+        kind = "GZIP" if _is_compressed(file) else ""
     size = 0
-    for number, record in enumerate(records, 1):
-        size += len(record) + _FRAME
-        yield _document(f"{path}:{number}", text_field, _example, record)
+    with _on_this_machine(path, opened) as local:
+        records = tf.data.TFRecordDataset(local, kind).as_numpy_iterator()
+        for number, record in enumerate(records, 1):
+            size += len(record) + _FRAME
+            yield _document(f"{path}:{number}", text_field, _example, record)
     # TensorFlow takes a file that is cut off in the frame of a record for a whole one.
     if size != _size(path, opened):
         raise EOFError("it ends within a record")
+
+
+@contextlib.contextmanager
+def _on_this_machine(path: str, opened: Open) -> Iterator[str]:
+    """Yields the name of a file, or of a copy of one in a store, since TensorFlow lacks most."""
+    if "://" not in path:
+        yield path
+        return
+    with opened(path) as file, tempfile.NamedTemporaryFile() as copy:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        yield copy.name
 
 
 def _size(path: str, opened: Open) -> int:

@@ -16,6 +16,7 @@ from etils import epath
 from configs import ptb_char
 from trainers.data import tokens
 from trainers.data.encoding import SPLITS, Source
+from trainers.data.stores import to_path
 from trainers.data.text import find_files, is_there
 from trainers.tasks import search
 from trainers.tasks.measures import CHARACTERS
@@ -41,7 +42,7 @@ def _source(
 
 
 def _content(data_dir: epath.PathLike | None) -> bytes:
-    folder = epath.Path(data_dir or "").expanduser()
+    folder = to_path(data_dir or "")
     plain = data_dir is not None and is_there(folder / _NAME)
     name = _NAME if plain else f"{_NAME}.zip"
     otherwise = (

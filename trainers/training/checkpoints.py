@@ -20,6 +20,7 @@ import tensorflow as tf
 from etils import epath
 
 from trainers.data.files import refuse_pipe, set_aside, write_atomically
+from trainers.data.stores import is_store
 from trainers.training import variables
 from trainers.training.workdir import NotKeptError, WorkdirError
 
@@ -293,7 +294,8 @@ class Checkpoints:
     def _remove(self, path: epath.Path) -> None:
         """Removes a checkpoint, unless it cannot be opened and so belongs to another owner."""
         with contextlib.suppress(*_FAILURES):
-            path.open("rb").close()
+            if not is_store(path):
+                path.open("rb").close()
             path.unlink()
 
     def _last(self) -> str:

@@ -13,6 +13,7 @@ from etils import epath
 from google.protobuf import message
 
 from trainers.data.files import exists, is_file, read_bytes, set_aside, write_atomically
+from trainers.data.stores import Mirror, is_store
 
 EVENTS = "tensorboard"
 _MARK = "tfevents"  # TensorBoard reads only files with this in their name
@@ -29,6 +30,9 @@ class LackingError(OSError):
 
 class Events:
     """Writes scalars by kind, name and step.
+
+    TensorFlow cannot write to every object store. For one, the files are written on this machine,
+    and `flush` sends them.
 
     Args:
         folder: the folder for the files; created if it does not exist.
@@ -48,9 +52,10 @@ class Events:
         last_step: int,
         announce: Callable[[str], None] = print,
     ):
-        self._folder = folder
-        self._recorded = _drop_after(last_step, folder, announce)
-        self._writer = tf.summary.create_file_writer(str(folder))
+        self._mirror = Mirror(folder) if is_store(folder) else None
+        self._folder = self._mirror.folder if self._mirror else folder
+        self._recorded = _drop_after(last_step, self._folder, announce)
+        self._writer = tf.summary.create_file_writer(str(self._folder))
         for row in rows:
             others = {
                 k: v for k, v in row.items() if v and k not in ("kind", "step", "epoch")
@@ -70,6 +75,7 @@ class Events:
     def flush(self) -> None:
         """Writes all events to the file."""
         self._writer.flush()
+        self._send()
 
     def close(self) -> None:
         """Closes the file.
@@ -79,6 +85,7 @@ class Events:
                 and events after one cannot be read.
         """
         self._writer.close()
+        self._send()
         found: set[tuple[str, int]] = set()
         for path in _files(self._folder):
             _read(path, sys.maxsize, found)
@@ -86,6 +93,10 @@ class Events:
             raise LackingError(
                 f"{lacking} events of {len(self._recorded)} are not in its files"
             )
+
+    def _send(self) -> None:
+        if self._mirror:
+            self._mirror.send()
 
 
 class _File(NamedTuple):

@@ -8,17 +8,21 @@ import csv
 import io
 import math
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
 
 from trainers.data.files import read_bytes, set_aside, spare_path, write_atomically
+from trainers.data.stores import is_store
 
 METRICS = "metrics.csv"
 INTERVAL, EPOCH, VALIDATION = "train_interval", "train_epoch", "validation"
 _KINDS = (INTERVAL, EPOCH, VALIDATION)
 _FIRST_FIELDS = ["kind", "step", "epoch"]
+# An object store appends nothing: each row would send the table again.
+_SECONDS_IN_STORE = 60
 Row = dict[str, str]
 
 
@@ -67,6 +71,7 @@ class Table:
         self.rows = [row for row in found.rows if int(row["step"]) <= last_step]
         self._current = False  # whether the file holds `rows`
         self._ours = True  # whether the file may be written
+        self._written = -math.inf  # when, by `time.monotonic`
         problem = found.problem
         if not problem and _step(found.half.split(",")) <= last_step:
             problem = "its last line is cut off"  # a killed process leaves a later step
@@ -82,6 +87,8 @@ class Table:
     def append(self, row: Mapping[str, Any]) -> None:
         """Adds a row; a field not seen before becomes a column.
 
+        In an object store it is written by `flush`, or after a minute.
+
         Raises:
             OSError: the row could not be written; the next row or `flush` tries again.
         """
@@ -89,6 +96,10 @@ class Table:
         appendable = self._current and set(row) <= set(self.fields)
         self._current = False
         self.fields += [field for field in row if field not in self.fields]
+        if is_store(self.path):
+            if time.monotonic() - self._written > _SECONDS_IN_STORE:
+                self.flush()
+            return
         if not appendable:
             self.flush()
             return
@@ -106,6 +117,7 @@ class Table:
         writer = csv.DictWriter(text, self.fields, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.rows)
+        self._written = time.monotonic()
         write_atomically(self.path, lambda file: file.write(text.getvalue().encode()))
         self._current = True
 

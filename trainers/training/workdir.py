@@ -2,12 +2,17 @@
 
 A folder holds one run. `config.json` has its values, `changes.json` their former values and steps.
 The process at work holds `lock`. `result.json` exists after the run has finished.
+
+An object store has no locks. There the last process to come has the folder: it writes its name to
+`lock`, and the one before it stops when it sees that.
 """
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import platform
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
 from etils import epath
@@ -21,6 +26,7 @@ from trainers.data.files import (
     set_aside,
     write_json,
 )
+from trainers.data.stores import as_path, is_store
 from trainers.tasks import config as configs
 from trainers.tasks.names import flatten
 
@@ -74,12 +80,18 @@ class Workdir:
         path: the folder.
         pending: the dotted fields whose values are new, each with its old and its new value.
             `record` applies them.
+        check_held: raises WorkdirError if another process has taken the folder over.
     """
 
     def __init__(
-        self, path: epath.Path, config: Mapping[str, Any], may_change: Sequence[str]
+        self,
+        path: epath.Path,
+        config: Mapping[str, Any],
+        may_change: Sequence[str],
+        check_held: Callable[[], None],
     ):
         self.path = path
+        self.check_held = check_held
         self._config = config
         self._changes = read_changes(path)
         self.pending = {
@@ -135,6 +147,7 @@ class Workdir:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Marks the run as finished by writing its result."""
+        self.check_held()
         write_json(self.path / RESULT, result)
 
 
@@ -163,11 +176,11 @@ def open_workdir(
     if not exists(folder / CONFIG):
         _refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with _locked(folder) as check_held:
         if not exists(folder / CONFIG):
             write_json(folder / CONFIG, config)
         refuse_other_run(folder, config, may_change)
-        yield Workdir(folder, config, may_change)
+        yield Workdir(folder, config, may_change, check_held)
 
 
 def refuse_other_run(
@@ -286,7 +299,7 @@ def _instead(folder: epath.Path) -> str:
 
 def check_output(path: epath.PathLike) -> None:
     """Raises WorkdirError if `--output` is a run's folder or lies in one."""
-    output = epath.Path(path)
+    output = as_path(path)
     for folder in (output, *output.parents):
         of_a_run = (folder / LOCK, folder / "checkpoints")
         if exists(folder / CONFIG) and any(exists(each) for each in of_a_run):
@@ -324,26 +337,64 @@ def _differing(
 
 
 @contextlib.contextmanager
-def _locked(folder: epath.Path) -> Iterator[None]:
-    """Holds the folder's lock; the system releases it however the process ends."""
-    file = _open_lock(folder)
-    if file is None:
-        yield
+def _locked(folder: epath.Path) -> Iterator[Callable[[], None]]:
+    """Holds the folder's lock; the system releases it however the process ends.
+
+    Yields:
+        Raises WorkdirError if another process has taken the folder over.
+    """
+    if is_store(folder):
+        with _claimed(folder) as check_held:
+            yield check_held
         return
-    with file:
+    refuse_pipe(folder / LOCK)
+    with open(os.fspath(folder / LOCK), "a+") as file:
         _take(file, folder)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
-        yield
+        yield lambda: None
 
 
-def _open_lock(folder: epath.Path) -> TextIO | None:
-    refuse_pipe(folder / LOCK)
+@contextlib.contextmanager
+def _claimed(folder: epath.Path) -> Iterator[Callable[[], None]]:
+    """Takes a folder of an object store over from any other process; yields as `_locked` does."""
+    lock, name = folder / LOCK, f"process {os.getpid()} on {platform.node()}"
+    claim = f"{name}\n{uuid.uuid4().hex}\n".encode()
+    if former := _read_claim(lock):
+        print(
+            f"{folder} was last held by {_holder(former)}; if it is still at work, it stops at its "
+            "next checkpoint",
+            flush=True,
+        )
+    lock.write_bytes(claim)
+
+    def check_held() -> None:
+        # Where the store does not answer, it does not take a checkpoint either.
+        with contextlib.suppress(OSError):
+            if (found := _read_claim(lock)) not in (claim, b""):
+                raise WorkdirError(
+                    f"{_holder(found)} has taken {folder} over; this process stops"
+                )
+
     try:
-        return open(os.fspath(folder / LOCK), "a+")
-    except FileNotFoundError:  # object stores have no locks
-        return None
+        yield check_held
+    finally:
+        with contextlib.suppress(OSError):
+            if _read_claim(lock) == claim:
+                lock.unlink()
+
+
+def _read_claim(lock: epath.Path) -> bytes:
+    """Returns what a process has written to `lock`, or nothing if none has."""
+    try:
+        return lock.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _holder(claim: bytes) -> str:
+    return claim.decode(errors="replace").partition("\n")[0]
 
 
 def _take(file: TextIO, folder: epath.Path) -> None:

@@ -25,6 +25,7 @@ ROWS = (
     compare("--tasks=zzz --output=c", f"unknown --tasks 'zzz'; expected one of {TASKS}"),
     compare("--tasks=adding,adding --output=c",
         "--tasks must have names, each once. Received: --tasks=adding,adding"),
+    compare("--tasks=adding --output=s3://bucket/c", "--output must be a folder on a disk of this machine. Received: --output=s3://bucket/c"),
     compare(f"{BOTH} --models=trellis,lstn", "unknown --models 'lstn'; did you mean 'lstm'?"),
     compare(f"{BOTH} --models=", "--models must have names, each once. Received: --models="),
     compare(f"{BOTH} --seconds=soon", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=soon"),

@@ -309,12 +309,3 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch, code):
     with pytest.raises(workdir.WorkdirError, match=f"{tmp_path} cannot be locked"):
         with workdir.open_workdir(tmp_path, CONFIG):
             pass
-
-
-def test_a_folder_without_locks_raises_what_its_run_raises(tmp_path, monkeypatch):
-    """As on an object store, where `open` finds no such file."""
-    monkeypatch.setattr(workdir, "LOCK", "missing/lock")
-    with pytest.raises(ZeroDivisionError) as error:
-        with workdir.open_workdir(tmp_path, CONFIG):
-            1 / 0  # noqa: B018
-    assert error.value.__context__ is None

@@ -1,0 +1,41 @@
+"""A corpus in an object store, scored to a folder in it."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from tests.trainers import test_batch as on_a_disk
+from trainers import batch
+from trainers.data.stores import to_path
+from trainers.scoring.corpus import Corpus
+
+pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
+
+
+def test_a_corpus_in_a_store_has_the_scores_of_one_on_a_disk(store, exports, tmp_path):
+    texts = tmp_path / "texts"
+    on_a_disk.write_texts(texts)
+    with tf.io.TFRecordWriter(str(texts / "e.tfrecord")) as writer:
+        for text in on_a_disk.TEXTS:
+            writer.write(text.encode())
+    for path in texts.iterdir():
+        (to_path(f"{store.url}/texts") / path.name).write_bytes(path.read_bytes())
+    model, found = str(exports["words"].parent), []
+    for place in (str(tmp_path), store.url):
+        corpus = Corpus(model, f"{place}/texts/*", f"{place}/scores", [])
+        counts = batch.score(corpus)
+        found.append((counts, contents(f"{place}/scores", place)))
+    assert found[0] == found[1]
+    with pytest.raises(ValueError, match=r"--output must be a new folder"):
+        batch.score(corpus)
+
+
+def contents(folder, place):
+    """Returns the lines of each file of scores, with names that do not tell the place."""
+    found = {}
+    for path in to_path(folder).iterdir():
+        if path.suffix == ".jsonl":
+            text = path.read_bytes().decode().replace(f"{place}/", "")
+            found[path.name] = [json.loads(line) for line in text.splitlines()]
+    return found
