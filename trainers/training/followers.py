@@ -18,6 +18,9 @@ class NoWorkdir:
         del step, epoch
         return ()
 
+    def check_held(self) -> None:
+        """Does nothing: the chief holds the folder."""
+
     @property
     def pending(self) -> dict[str, Any]:
         """No fields: the chief compares the configs."""

@@ -515,6 +515,7 @@ class _Run:
         self.interval_sums: dict[str, float] = {}
         self.former_replicas = trainer.replicas
         self.pace = 1  # most steps of a call; the first call traces and has one
+        self.check_held = workdir.check_held
         self.progress: progress.Progress | followers.NoProgress = followers.NoProgress()
         self.checkpoints: checkpoints.Checkpoints | followers.NoCheckpoints
         self.checkpoints = followers.NoCheckpoints()
@@ -629,6 +630,7 @@ class _Run:
 
     def _end_epoch(self, signals: StopSignals) -> None:
         """Evaluates and saves; on a signal, raises StoppedError and changes nothing."""
+        self.check_held()
         began = time.monotonic()
         epoch = len(self.losses) + 1
         trained = self.task.model.trainable_variables
@@ -720,6 +722,7 @@ class _Run:
 
     def _save_now(self) -> bool:
         """Writes what is not on disk; returns whether everything is there now."""
+        self.check_held()
         self.progress.flush()
         self.checkpoints.wait()
         store = self.checkpoints
@@ -729,6 +732,7 @@ class _Run:
 
     def _save(self) -> None:
         """Copies everything for a checkpoint; a thread writes it while training continues."""
+        self.check_held()
         self.progress.flush()
         self.checkpoints.wait()  # memory holds one copy at a time
         self.checkpoints.start_saving(self.step, self._arrays())

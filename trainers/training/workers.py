@@ -21,10 +21,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from trainers.training import stopping
+from trainers.training import stopping, watcher
 from trainers.training.cluster import Cluster
 
-LOST = 5  # the exit status of a worker that cannot go on without another
+LOST = watcher.ENDED  # the exit status of a worker that cannot go on without another
 SILENCE = 30.0  # seconds without a sign after which a worker counts as gone
 _BEAT = 0.5  # seconds from sign to sign
 _GRACE = 5.0  # seconds to end for a reason of one's own, after another has ended
@@ -94,6 +94,9 @@ class _Link:
         kind, size = _HEADER.unpack(self._read(_HEADER.size))
         return kind, self._read(size)
 
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -134,6 +137,16 @@ class Team(Alone):
         check_free(cluster)
         come = _gathered if self.is_chief else _joined
         self._links: list[_Link] = come(cluster, port, wait)
+        self._watcher = watcher.Watcher(
+            SILENCE + _GRACE,
+            2 * _GRACE,
+            {
+                link.fileno(): f"{link.name} is gone: its connection is closed; {GO_ON}"
+                for link in self._links
+            },
+            f"{' or '.join(link.name for link in self._links)} is gone: nothing of this worker has "
+            f"run for {SILENCE + _GRACE:.0f} s; {GO_ON}",
+        )
         self._receivers = [
             threading.Thread(target=self._receive, args=(link,), daemon=True)
             for link in self._links
@@ -151,6 +164,7 @@ class Team(Alone):
             self._finish()
         else:
             self._end(" ".join(str(error).split()) or repr(error))
+        self._watcher.close()
         for link in self._links:
             link.close()
 
@@ -243,6 +257,7 @@ class Team(Alone):
 
     def _give_signs(self) -> None:
         while not self._over:
+            self._watcher.sign()
             self._send(_SIGN, (self._signals.heard or "").encode())
             time.sleep(_BEAT)
 
@@ -266,6 +281,7 @@ class Team(Alone):
         """Lets the main thread end by itself, unless it waits for TensorFlow."""
         if not reason or self._over:
             self._over = True
+            self._watcher.close()
             return
         if self.is_chief:
             others = [each for each in self._links if each is not link]

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainers.data import stores
 from trainers.training import (
     cluster,
     followers,
@@ -189,7 +190,8 @@ def train(args, strategy, team=workers.ALONE):
     opened = contextlib.nullcontext(followers.NoWorkdir())
     if team.is_chief:
         may_change = ["training.epochs"]
-        opened = workdir.open_workdir(args.workdir, config, may_change=may_change)
+        path = stores.to_path(args.workdir)
+        opened = workdir.open_workdir(path, config, may_change=may_change)
     with opened as folder:
         result = loop.fit(
             trainer,
