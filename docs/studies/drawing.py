@@ -5,8 +5,9 @@
 It trains each row of `ROWS` by `trainers.draw` on one core: the small form with each seed, the
 larger one with the first seed alone. The same command goes on where it stopped; with `--notrain`
 it takes the runs as they are. Then it prints a table of the finished runs, writes their numbers to
-docs/studies/drawing.csv, draws docs/drawing_curves.png, and copies the last drawings of the largest
-finished form to docs/drawing_DECODER.png.
+docs/studies/drawing.csv, draws docs/drawing_FORM_curves.png, and copies the last drawings of the
+larger form to docs/drawing_DECODER.png. A run that stands in the table is not trained again, even
+if its folder is gone; delete its line to train it. Pictures need the folders of all their runs.
 """
 
 import csv
@@ -59,22 +60,6 @@ HOUR = Form(
 FORMS = (SMALL, HOUR)
 
 
-class Run(NamedTuple):
-    """A finished run.
-
-    Attributes:
-        form: Its size and length.
-        decoder: The decoder's cell.
-        folder: Its folder.
-        numbers: Its line of the CSV file.
-    """
-
-    form: Form
-    decoder: str
-    folder: pathlib.Path
-    numbers: dict[str, Any]
-
-
 def places(runs: pathlib.Path) -> Iterator[tuple[Form, str, int, pathlib.Path]]:
     """Yields the form, the decoder, the seed and the folder of each run."""
     for form in FORMS:
@@ -92,28 +77,34 @@ def train(
     running.train(folder, [*arguments, f"--config.seed={seed}"])
 
 
-def read(runs: pathlib.Path) -> Iterator[Run]:
-    """Yields the finished runs."""
-    for form, decoder, seed, folder in places(runs):
-        path = folder / "result.json"
-        if not path.exists():
-            continue
-        result = json.loads(path.read_text())
-        scores = result["scores"]["test"]["exact"]
-        numbers = {
-            "form": form.name,
-            "decoder": decoder,
-            "seed": seed,
-            "parameters": result["parameters"],
-            "test_nats": scores["nats"],
-            "reconstruction": scores["reconstruction"],
-            "kl": scores["kl"],
-            "processor_seconds": round(running.processor_seconds(folder), 1),
-        }
-        yield Run(form, decoder, folder, numbers)
+def finished(runs: pathlib.Path) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Returns the numbers of the runs in the table and in a folder, by form, decoder and seed."""
+    rows = (
+        _numbers(form, decoder, seed, folder)
+        for form, decoder, seed, folder in places(runs)
+        if (folder / "result.json").exists()
+    )
+    return running.with_table(TABLE, rows, ("form", "decoder", "seed"))
 
 
-def table(found: Sequence[Run]) -> str:
+def _numbers(
+    form: Form, decoder: str, seed: int, folder: pathlib.Path
+) -> dict[str, Any]:
+    result = json.loads((folder / "result.json").read_text())
+    scores = result["scores"]["test"]["exact"]
+    return {
+        "form": form.name,
+        "decoder": decoder,
+        "seed": seed,
+        "parameters": result["parameters"],
+        "test_nats": scores["nats"],
+        "reconstruction": scores["reconstruction"],
+        "kl": scores["kl"],
+        "processor_seconds": round(running.processor_seconds(folder), 1),
+    }
+
+
+def table(found: Sequence[dict[str, Any]]) -> str:
     """Returns a table: for each form and decoder the mean and the deviation over its seeds."""
     lines = [
         "| form | decoder | parameters | bound on the test images, nats "
@@ -121,7 +112,8 @@ def table(found: Sequence[Run]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for form, decoder in itertools.product(FORMS, DECODERS):
-        of_row = [run.numbers for run in found if run[:2] == (form, decoder)]
+        row = (form.name, decoder)
+        of_row = [each for each in found if (each["form"], each["decoder"]) == row]
         if of_row:
             lines.append(_line(form, decoder, of_row))
     return "\n".join(lines)
@@ -140,20 +132,18 @@ def _line(form: Form, decoder: str, of_row: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def draw(found: Sequence[Run]) -> figure.Figure:
+def draw(runs: pathlib.Path, form: Form) -> figure.Figure:
     """Draws the bound on the validation images over training steps: a line for each run."""
-    forms = [form for form in FORMS if any(run.form == form for run in found)]
-    picture = figure.Figure(figsize=(5.5 * len(forms), 4.5), layout="constrained")
-    axes = picture.subplots(1, len(forms), squeeze=False)[0]
-    for panel, form in zip(axes, forms, strict=True):
-        for run in (run for run in found if run.form == form):
-            steps, nats = _curve(run.folder)
-            label = run.decoder if run.numbers["seed"] == 1 else None
-            colour = DECODERS[run.decoder]
-            panel.plot(steps, nats, color=colour, label=label, linewidth=1)
-        panel.set(title=form.name, xlabel="training steps", ylabel="validation nats")
-        panel.grid(alpha=0.25)
-        panel.legend()
+    picture = figure.Figure(figsize=(5.5, 4.5), layout="constrained")
+    panel = picture.subplots()
+    for of, decoder, seed, folder in places(runs):
+        if of == form:
+            steps, nats = _curve(folder)
+            label = decoder if seed == 1 else None
+            panel.plot(steps, nats, color=DECODERS[decoder], label=label, linewidth=1)
+    panel.set(title=form.name, xlabel="training steps", ylabel="validation nats")
+    panel.grid(alpha=0.25)
+    panel.legend()
     return picture
 
 
@@ -165,25 +155,33 @@ def _curve(folder: pathlib.Path) -> tuple[list[int], list[float]]:
     ]
 
 
-def copy_drawings(found: Sequence[Run]) -> None:
-    """Copies what the first seed of the largest finished form has drawn last to the docs."""
-    for run in (run for run in found if run.numbers["seed"] == 1):
-        last = max((run.folder / "drawings").iterdir())
-        shutil.copyfile(last, DOCS / f"drawing_{run.decoder}.png")
+def show(runs: pathlib.Path) -> None:
+    """Draws the curves of each form whose folders are there, and copies the last drawings."""
+    for form in FORMS:
+        folders = [folder for of, *_, folder in places(runs) if of == form]
+        if all((folder / "result.json").exists() for folder in folders):
+            draw(runs, form).savefig(DOCS / f"drawing_{form.name}_curves.png", dpi=90)
+    for decoder in DECODERS:
+        folder = runs / HOUR.name / decoder / "1"
+        if (folder / "result.json").exists():
+            last = max((folder / "drawings").iterdir())
+            shutil.copyfile(last, DOCS / f"drawing_{decoder}.png")
 
 
 def main(argv: Sequence[str]) -> None:
     """Trains what is not finished, and prints the table."""
     _, data_dir, folder = argv
     runs = pathlib.Path(folder)
-    calls = []
-    for form, decoder, seed, place in places(runs):
-        calls.append(functools.partial(train, data_dir, place, form, decoder, seed))
+    there = finished(runs)
+    calls = [
+        functools.partial(train, data_dir, place, form, decoder, seed)
+        for form, decoder, seed, place in places(runs)
+        if (form.name, decoder, seed) not in there
+    ]
     running.train_all(calls)
-    found = list(read(runs))
-    running.write_table(TABLE, [run.numbers for run in found])
-    draw(found).savefig(DOCS / "drawing_curves.png", dpi=90)
-    copy_drawings(found)
+    found = list(finished(runs).values())
+    running.write_table(TABLE, found)
+    show(runs)
     print(table(found))
 
 

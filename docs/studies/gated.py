@@ -4,7 +4,8 @@
 
 It trains each preset of `SMALL` with each seed on the Penn Treebank, by `trainers.lm` on one core,
 all presets with seed 1 first. The same command goes on where it stopped. Then it prints a table of
-the finished runs, and writes their numbers to docs/studies/gated.csv.
+the finished runs, and writes their numbers to docs/studies/gated.csv. A run that stands there is
+not trained again, even if its folder is gone; delete its line to train it.
 """
 
 import functools
@@ -12,7 +13,8 @@ import itertools
 import json
 import pathlib
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from absl import app
 
@@ -30,22 +32,26 @@ def train(data_dir: str, folder: pathlib.Path, preset: str, seed: int) -> None:
     running.train(folder, arguments)
 
 
-def rows(runs: pathlib.Path, seeds: Sequence[int]) -> Iterator[dict[str, object]]:
-    """Yields the numbers of the finished runs."""
-    for preset, seed in itertools.product(SMALL, seeds):
-        path = runs / preset / str(seed) / "result.json"
-        if not path.exists():
-            continue
-        result = json.loads(path.read_text())
-        scores, cost = result["scores"], result["cost"]
-        yield {
-            "preset": preset,
-            "seed": seed,
-            "parameters": result["parameters"],
-            "validation": scores["validation"]["exact"]["perplexity"],
-            "test": scores["test"]["exact"]["perplexity"],
-            "tokens_a_second": cost["weight"] / cost["seconds"],
-        }
+def finished(runs: pathlib.Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """Returns the numbers of the runs in the table and in a folder, by preset and seed."""
+    paths = (path for preset in SMALL for path in (runs / preset).glob("*/result.json"))
+    rows = (_numbers(path.parent) for path in paths)
+    found = running.with_table(TABLE, rows, ("preset", "seed"))
+    places = sorted(found, key=lambda place: (SMALL.index(place[0]), place[1]))
+    return {place: found[place] for place in places}
+
+
+def _numbers(folder: pathlib.Path) -> dict[str, Any]:
+    result = json.loads((folder / "result.json").read_text())
+    scores, cost = result["scores"], result["cost"]
+    return {
+        "preset": folder.parent.name,
+        "seed": int(folder.name),
+        "parameters": result["parameters"],
+        "validation": scores["validation"]["exact"]["perplexity"],
+        "test": scores["test"]["exact"]["perplexity"],
+        "tokens_a_second": cost["weight"] / cost["seconds"],
+    }
 
 
 def told(found: Sequence[dict]) -> str:
@@ -69,13 +75,15 @@ def told(found: Sequence[dict]) -> str:
 def main(argv: Sequence[str]) -> None:
     """Trains what is not finished, and prints the table."""
     _, data_dir, folder = argv
-    runs, seeds = pathlib.Path(folder), running.seeds()
+    runs = pathlib.Path(folder)
+    there = finished(runs)
     calls = []
-    for seed, preset in itertools.product(seeds, SMALL):
-        place = runs / preset / str(seed)
-        calls.append(functools.partial(train, data_dir, place, preset, seed))
+    for seed, preset in itertools.product(running.seeds(), SMALL):
+        if (preset, seed) not in there:
+            place = runs / preset / str(seed)
+            calls.append(functools.partial(train, data_dir, place, preset, seed))
     running.train_all(calls)
-    found = list(rows(runs, seeds))
+    found = list(finished(runs).values())
     running.write_table(TABLE, found)
     print(told(found))
 

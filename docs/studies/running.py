@@ -1,12 +1,14 @@
 """What studies share: runs of the trainers on one core, side by side, and their tables."""
 
+import contextlib
 import csv
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
+from typing import Any
 
 from absl import flags
 
@@ -65,6 +67,32 @@ def train_all(calls: Sequence[Callable[[], None]]) -> None:
         trained = [pool.submit(call) for call in calls]
     for each in trained:
         each.result()
+
+
+def with_table(
+    path: pathlib.Path, rows: Iterable[dict[str, Any]], names: Sequence[str]
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Returns rows and those of a CSV file that are of other runs.
+
+    Args:
+        path: The file.
+        rows: Rows; they count more than those of the file.
+        names: The columns that name a run.
+
+    Returns:
+        Each row by the values of those columns.
+    """
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    known = [{name: _number(text) for name, text in line.items()} for line in lines]
+    return {tuple(row[name] for name in names): row for row in [*known, *rows]}
+
+
+def _number(text: str) -> str | float:
+    for convert in (int, float):
+        with contextlib.suppress(ValueError):
+            return convert(text)
+    return text
 
 
 def write_table(path: pathlib.Path, rows: Sequence[dict[str, object]]) -> None:
