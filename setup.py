@@ -39,7 +39,7 @@ EXTRAS = {
     # For trainers.batch.
     "beam": ["apache-beam>=2.77"],
     # For folders in object stores, gs:// and s3://.
-    # Without a lower bound pip takes a release of s3fs from 2020 when boto3 is newer than aiobotocore.
+    # Beside a boto3 that is too new, pip would take an s3fs of 2020.
     "gcs": ["gcsfs>=2024.2"],
     "s3": ["s3fs>=2024.2"],
     "lint": ["mypy", "pre-commit", "ruff"],

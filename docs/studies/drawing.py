@@ -52,8 +52,8 @@ HOUR = Form(
         "--config.model.steps=20",
         "--config.model.units=256",
         "--config.model.latent_units=50",
-        "--config.training.steps=25000",
-        "--config.training.epochs=50",
+        "--config.training.steps=15000",
+        "--config.training.epochs=30",
     ),
     every_seed=False,
 )
