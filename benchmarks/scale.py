@@ -138,10 +138,10 @@ def _sum(ports, index, rounds, sender):
     os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2")
     import tensorflow as tf
 
-    from trainers.training import cluster, loop
+    from trainers.training import cluster, strategies
 
     addresses = tuple(f"localhost:{port}" for port in ports)
-    strategy = loop.get_strategy("none", cluster.Cluster(addresses, index))
+    strategy = strategies.get_strategy("none", cluster.Cluster(addresses, index))
 
     @tf.function
     def total(size):

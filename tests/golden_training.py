@@ -5,7 +5,8 @@ from ml_collections import ConfigDict
 
 from keras_trellis import convert
 from trainers.language.modeling import LanguageModeling
-from trainers.training import loop, runs
+from trainers.training import runs
+from trainers.training.trainer import Trainer
 
 TOLERANCE = 1e-8
 LOSSES = ("prediction", "auxiliary", "activation", "temporal")
@@ -27,7 +28,7 @@ def check_training_run(arrays, config):
         arrays["evaluation_ids"].reshape(-1),
     )
     optimizer = runs.optimizer_of(recipe)
-    trainer = loop.Trainer(task, optimizer, clip_norm=config["clip_norm"])
+    trainer = Trainer(task, optimizer, clip_norm=config["clip_norm"])
     batches, state = trainer.batches(0), task.initial_state()
     evaluations = [task.evaluate()["loss"]]
     for step in range(config["steps"] + config["averaged_steps"]):

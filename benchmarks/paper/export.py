@@ -20,7 +20,8 @@ import tensorflow as tf
 from benchmarks.paper import run
 from trainers.data import streams
 from trainers.language import evaluation, experiment, modeling, models
-from trainers.training import loop, runs, variables
+from trainers.training import runs, strategies, variables
+from trainers.training.trainer import Trainer
 
 _ALIAS = re.compile(
     r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>"
@@ -50,7 +51,7 @@ def write(
         folder: The folder to write.
         precision: A Keras dtype policy.
     """
-    loop.make_deterministic(config.seed)
+    strategies.make_deterministic(config.seed)
     keras.config.set_dtype_policy(precision)
     corpus = experiment.load_corpus(config, data_dir)
     model = models.build(config, corpus.vocabulary.size)
@@ -166,7 +167,7 @@ def _portable(text: str) -> bytes:
 
 def _lower_training(
     lowering: _Lowering,
-    trainer: loop.Trainer,
+    trainer: Trainer,
     config: ml_collections.ConfigDict,
     ids: np.ndarray,
 ) -> dict[str, np.ndarray]:

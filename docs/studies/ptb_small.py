@@ -22,7 +22,7 @@ os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="-1")
 from trainers.language import modeling, models
 from trainers.language.experiment import load_corpus
 from trainers.tasks import config as configs
-from trainers.training import loop, runs
+from trainers.training import runs, strategies
 
 VALIDATION, WARM_UP, LEAST_RATE = 20_000, 0.03, 0.02
 
@@ -42,7 +42,7 @@ def main(data_dir: str, preset: str, seconds: float, *changes: str) -> None:
         field, value = change.split("=")
         config.update_from_flattened_dict({field: ast.literal_eval(value)})
     config.training.epochs = 1_000
-    loop.make_deterministic(config.seed)
+    strategies.make_deterministic(config.seed)
     corpus = load_corpus(config, data_dir)
     model = models.build(config, corpus.vocabulary.size)
     task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)

@@ -16,7 +16,8 @@ from tests import ROOT
 from tests.benchmarks import commands
 from trainers.language import experiment, modeling, models
 from trainers.tasks import config as configs
-from trainers.training import loop, runs, schedules, variables
+from trainers.training import runs, schedules, strategies, variables
+from trainers.training.trainer import Trainer
 
 pytest.importorskip("jax", reason="the exported recipe needs JAX")
 EPOCHS = 2
@@ -88,13 +89,13 @@ def rows(folder):
 
 
 def test_its_steps_are_those_of_the_trainers(undisturbed, config, data_dir):
-    loop.make_deterministic(config.seed)
+    strategies.make_deterministic(config.seed)
     corpus = experiment.load_corpus(config, data_dir)
     model = models.build(config, corpus.vocabulary.size)
     export.round_weights(model)
     optimizer = runs.optimizer_of(config)
     task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
-    trainer = loop.Trainer(task, optimizer, clip_norm=config.optimizer.clip_norm)
+    trainer = Trainer(task, optimizer, clip_norm=config.optimizer.clip_norm)
     schedule = schedules.Schedule(**config.schedule.to_dict())
     batches, losses, steps = trainer.batches(0), [], task.steps_per_epoch
     assert EPOCHS * steps >= 20

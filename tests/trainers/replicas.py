@@ -8,7 +8,8 @@ import tensorflow as tf
 from keras_trellis import TrellisLayer, TrellisLM
 from trainers.language.modeling import LanguageModeling
 from trainers.tasks import config as configs
-from trainers.training import loop, runs
+from trainers.training import runs, strategies
+from trainers.training.trainer import Trainer
 
 # More than an epoch of six, the last of whose windows is a shorter one; then a few of full length.
 STEPS = {"carried": 7, "zero": 2}
@@ -22,7 +23,7 @@ def train(strategy_name, history):
     ids = np.random.default_rng(0).integers(0, 30, 4 * 57).astype(np.int32)
     if history == "zero":
         ids = ids[: 4 * 39]
-    strategy = loop.get_strategy(strategy_name)
+    strategy = strategies.get_strategy(strategy_name)
     with strategy.scope():
         model = TrellisLM(
             30,
@@ -39,7 +40,7 @@ def train(strategy_name, history):
     for variable in model.trainable_variables:
         variable.assign(generator.normal(0, 0.3, variable.shape))
     task = LanguageModeling(model, config, ids, ids)
-    trainer = loop.Trainer(task, optimizer, clip_norm=0.2, strategy=strategy)
+    trainer = Trainer(task, optimizer, clip_norm=0.2, strategy=strategy)
     batches = trainer.batches(0)
     for step in range(STEPS[history]):
         if step % task.steps_per_epoch == 0:

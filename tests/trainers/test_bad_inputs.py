@@ -29,7 +29,7 @@ from tests.trainers.bad_inputs import (
     weights,
 )
 from trainers.studies import budget
-from trainers.training import loop
+from trainers.training import strategies
 
 TABLES = (
     names,
@@ -171,7 +171,7 @@ def told(home, tmp_path, monkeypatch, capsys, caplog):
         monkeypatch.setenv("HOME", str(home))
         for name, value in row.environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+        monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
         monkeypatch.setattr(budget, "fix_threads", lambda threads: None)
         # In place of torch, which the tests do without.
         read = np.load

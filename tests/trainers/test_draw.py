@@ -12,7 +12,7 @@ from trainers import draw, evaluate, lm
 from trainers.drawing import pictures
 from trainers.studies import search
 from trainers.tasks import config as configs
-from trainers.training import loop
+from trainers.training import strategies
 
 SMALL = (
     "--task=mnist",
@@ -69,7 +69,7 @@ def trained(folder, tmp_path_factory, forks):
 @pytest.fixture
 def call(monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
-    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(draw, capsys)
 
 

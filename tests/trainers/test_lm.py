@@ -18,7 +18,7 @@ from etils import epath
 from tests.trainers import calls
 from trainers import evaluate, generate, lm, pixels, report
 from trainers.language import experiment as language_runs
-from trainers.training import loop
+from trainers.training import strategies
 
 SMALL = (
     "--config.model.units=12",
@@ -72,7 +72,7 @@ def run(forks, environment, *arguments, status=0):
 def call(environment, monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", environment["HOME"])
-    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(lm, capsys)
 
 

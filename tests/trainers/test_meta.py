@@ -25,7 +25,7 @@ from trainers.learned_optimizers import (
 )
 from trainers.learned_optimizers.optimizer import RecurrentOptimizer
 from trainers.tasks import config as configs
-from trainers.training import loop, runs
+from trainers.training import runs, strategies
 
 SMALL = (
     "--preset=small",
@@ -64,7 +64,7 @@ def in_process():
     """Leaves this process's kernels as they are."""
     with pytest.MonkeyPatch.context() as patched:
         seeded = keras.utils.set_random_seed
-        patched.setattr(loop, "make_deterministic", seeded)
+        patched.setattr(strategies, "make_deterministic", seeded)
         yield
 
 

@@ -14,7 +14,7 @@ from trainers import export as export_command
 from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import modeling
-from trainers.training import loop, runs
+from trainers.training import runs, strategies
 
 SMALL = (
     "--preset=small",
@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def call(monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
-    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(pixels, capsys)
 
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from trainers.studies.experiments import Experiment
 from trainers.studies.search import apply
-from trainers.training import loop, runs
+from trainers.training import runs, strategies
+from trainers.training.trainer import Trainer
 
 _TIMED_SECONDS = 0.5  # of a measurement
 _MEASUREMENTS = 3
@@ -45,7 +46,7 @@ def processor_seconds_a_step(
         config: The config of a run.
     """
     # A run is deterministic too; other kernels take other times.
-    loop.make_deterministic(config.seed)
+    strategies.make_deterministic(config.seed)
     task = experiment.task(experiment.build())
     trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
     # The last batch may have another shape.
@@ -82,7 +83,7 @@ def with_budget(
     return apply(config, {"training.steps": steps})
 
 
-def _timed(trainer: loop.Trainer, count: int) -> float:
+def _timed(trainer: Trainer, count: int) -> float:
     """Returns the processor seconds of the first steps of an epoch."""
     batches = trainer.batches(0)
     state = trainer.spread(trainer.task.initial_state())

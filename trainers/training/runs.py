@@ -24,10 +24,12 @@ from trainers.training import (
     optimizers,
     schedules,
     stopping,
+    strategies,
     variables,
     workers,
 )
 from trainers.training.progress import save_picture
+from trainers.training.trainer import Task, Trainer
 from trainers.training.workdir import (
     CONFIG,
     RESULT,
@@ -75,7 +77,7 @@ class Experiment(Protocol):
     def build(self) -> keras.Model:
         """Returns the built model; called in the strategy's scope."""
 
-    def task(self, model: keras.Model) -> loop.Task:
+    def task(self, model: keras.Model) -> Task:
         """Returns what the loop trains; called in the strategy's scope."""
 
     def keep(self, path: epath.Path) -> None:
@@ -85,7 +87,7 @@ class Experiment(Protocol):
         """Returns a line about the data and the model."""
 
     def score(
-        self, task: loop.Task, check: Callable[[], None], splits: Sequence[str]
+        self, task: Task, check: Callable[[], None], splits: Sequence[str]
     ) -> Scores:
         """Scores the model; the test data are read only here.
 
@@ -120,7 +122,7 @@ def train(
         observe: As for `loop.fit`.
         splits: The splits to score, some of `SPLITS`.
         team: The workers that train together; the chief alone prints and writes.
-        allow_replicas_change: As for `loop.Trainer`.
+        allow_replicas_change: As for `Trainer`.
 
     Raises:
         workers.LostError: Another worker has ended.
@@ -182,15 +184,15 @@ def _prepare(
     distribute: str | None,
     check: Callable[[], None],
     team: workers.Alone,
-) -> tuple[Experiment, loop.Trainer, list[str]]:
+) -> tuple[Experiment, Trainer, list[str]]:
     """Loads the data and builds the model; calls `check` in between.
 
     Returns:
         What the run measures, what trains it, and advice for the user.
     """
-    loop.make_deterministic(config.seed)
+    strategies.make_deterministic(config.seed)
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    strategy = loop.get_strategy(
+    strategy = strategies.get_strategy(
         distribute or ("mirrored" if has_gpu else "none"), team.cluster
     )
     experiment = load()
@@ -209,13 +211,13 @@ def _prepare(
 
 def trainer_of(
     config: ml_collections.ConfigDict,
-    task: loop.Task,
+    task: Task,
     optimizer: optimizers.Optimizer,
     strategy: tf.distribute.Strategy | None = None,
     team: workers.Alone = workers.ALONE,
-) -> loop.Trainer:
+) -> Trainer:
     """Returns the trainer of a config."""
-    return loop.Trainer(
+    return Trainer(
         task,
         optimizer,
         clip_norm=config.optimizer.clip_norm,
@@ -231,7 +233,7 @@ def _draws_lengths(config: ml_collections.ConfigDict) -> bool:
 
 def _fit_and_score(
     experiment: Experiment,
-    trainer: loop.Trainer,
+    trainer: Trainer,
     folder: Workdir,
     config: ml_collections.ConfigDict,
     signals: stopping.StopSignals,

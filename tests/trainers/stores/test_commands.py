@@ -13,7 +13,7 @@ from tests.trainers import calls, mnist_files
 from trainers import draw, evaluate, export, generate, lm, pixels, report
 from trainers.data import stores
 from trainers.data.stores import to_path
-from trainers.training import loop, workdir
+from trainers.training import strategies, workdir
 
 SMALL = (
     "--task=text",
@@ -44,7 +44,7 @@ DRAWING = (
 @pytest.fixture
 def call(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(lm, capsys)
 
 

@@ -7,14 +7,15 @@ from etils import epath
 
 from trainers.studies import budget, experiments
 from trainers.tasks import config as configs
-from trainers.training import loop, schedules
+from trainers.training import schedules, strategies
+from trainers.training.trainer import Trainer
 
 SIZES = dict(units=4, depth=2, output_units=None, kernel_size=2, dilation_rate=(1,))
 
 
 @pytest.fixture
 def config(monkeypatch):
-    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     loaded = configs.load("adding", "small")
     loaded.model.update(SIZES)
     loaded.data.update(steps=10, train=64, validation=8, test=8, batch_size=8)
@@ -29,13 +30,13 @@ def experiment(config):
 def test_steps_are_timed_without_what_comes_once(config, experiment, monkeypatch):
     clock = iter(range(1_000))
     calls = []
-    steps = loop.Trainer.steps
+    steps = Trainer.steps
 
     def counted(trainer, batches, state, count):
         calls.append(count)
         return steps(trainer, batches, state, count)
 
-    monkeypatch.setattr(loop.Trainer, "steps", counted)
+    monkeypatch.setattr(Trainer, "steps", counted)
     # A clock by which every call takes a second.
     monkeypatch.setattr(time, "process_time", lambda: next(clock))
     assert budget.processor_seconds_a_step(experiment, config) == 1.0

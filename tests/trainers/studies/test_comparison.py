@@ -18,7 +18,7 @@ from trainers.studies.comparison_report import Found
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
-from trainers.training import loop
+from trainers.training import strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -311,7 +311,7 @@ def test_streaming_is_measured(model, monkeypatch):
 
 
 def test_models_are_measured(monkeypatch):
-    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     monkeypatch.setattr(streaming, "measure", lambda steps: dict.fromkeys(steps, 0.25))
     monkeypatch.setattr(comparison.budget, "processor_seconds_a_step", lambda *_: 0.01)
     plan = comparison._measured(

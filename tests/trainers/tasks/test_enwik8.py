@@ -10,7 +10,7 @@ from absl.testing import flagsaver
 
 from trainers import lm
 from trainers.tasks import corpora, registry
-from trainers.training import loop
+from trainers.training import strategies
 
 # Bytes of Wikipedia's markup, beyond ASCII too; a part may end within a character or a line.
 CONTENT = ("<page>\n  ''Anarchism'' — Αναρχία \r\n== [[été]] ==\n\n" * 60).encode()[
@@ -72,7 +72,7 @@ def test_files_that_are_not_there(tmp_path, content, message):
 
 def test_it_trains_and_is_told_in_bits(folder, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(folder / "home"))
-    monkeypatch.setattr(loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     sizes = ("units=6", "output_units=4", "embedding_units=4", "depth=2")
     flags = [f"--config.model.{size}" for size in sizes]
     flags += [

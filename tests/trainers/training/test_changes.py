@@ -14,6 +14,7 @@ from trainers.training import (
     schedules,
     workdir,
 )
+from trainers.training.trainer import Trainer
 
 STEPS = 5
 FIELDS = ("optimizer.learning_rate", "schedule.factor", "training.epochs")
@@ -37,7 +38,7 @@ def train(folder, rate=1.0, epochs=4, factor=0.5, killed_at=None):
     with workdir.open_workdir(folder, config, may_change=FIELDS) as opened:
         with contextlib.suppress(Killed):
             loop.fit(
-                loop.Trainer(task, optimizer),
+                Trainer(task, optimizer),
                 schedules.Schedule(factor=factor, epochs=(1, 2, 3)),
                 opened,
                 epochs=epochs,

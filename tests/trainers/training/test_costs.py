@@ -9,11 +9,12 @@ import numpy as np
 
 from tests.trainers.training import toy
 from trainers.training import checkpoints, costs, loop, schedules, workdir
+from trainers.training.trainer import Trainer
 
 
 def train(folder, epochs):
     with workdir.open_workdir(folder, {}) as opened:
-        trainer = loop.Trainer(toy.Task(), toy.optimizer_of("sgd"))
+        trainer = Trainer(toy.Task(), toy.optimizer_of("sgd"))
         return loop.fit(trainer, schedules.Schedule(), opened, epochs=epochs).cost
 
 

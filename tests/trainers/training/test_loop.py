@@ -25,9 +25,11 @@ from trainers.training import (
     optimizers,
     schedules,
     stopping,
+    strategies,
     variables,
     workdir,
 )
+from trainers.training.trainer import Trainer
 
 STEPS, EPOCHS = 5, 4
 # The call of `display` after step 14, in the middle of an epoch; the last checkpoint is of step 12.
@@ -46,7 +48,7 @@ def train(folder, task=None, **arguments):
         "checkpoint_every_steps": 2,
         **arguments,
     }
-    trainer = loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy)
+    trainer = Trainer(task, optimizer, clip_norm=0.3, strategy=strategy)
     trainer.allow_replicas_change = arguments.pop("allow_replicas_change", False)
     with workdir.open_workdir(folder, {}) as opened:
         result = loop.fit(
@@ -99,7 +101,7 @@ def total_loss(task, ids, targets, state):
 def test_a_step_is_the_gradient_of_the_mean_clipped_then_applied():
     task = toy.Task()
     optimizer = optimizers.SGD(1.0)
-    trainer = loop.Trainer(task, optimizer, clip_norm=0.3)
+    trainer = Trainer(task, optimizer, clip_norm=0.3)
     state = trainer.spread(task.initial_state())
     batches = trainer.batches(0)
     carried = np.zeros((4, toy.WIDTH))
@@ -167,7 +169,7 @@ def test_two_replicas_give_what_one_gives(tmp_path, forks):
 @hypothesis.given(data=st.data())
 def test_how_many_steps_a_call_has_changes_no_bit(data):
     task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
-    trainer = loop.Trainer(task, toy.optimizer_of("adam"), clip_norm=0.3)
+    trainer = Trainer(task, toy.optimizer_of("adam"), clip_norm=0.3)
     first = [variable.numpy() for variable in _variables(trainer)]
 
     def outcome(counts):
@@ -357,7 +359,7 @@ def test_a_run_of_steps_validates_in_equal_parts_and_carries_its_state_through_t
     ]
 
     plain = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
-    trainer = loop.Trainer(plain, toy.optimizer_of("sgd"), clip_norm=0.3)
+    trainer = Trainer(plain, toy.optimizer_of("sgd"), clip_norm=0.3)
     batches = trainer.batches(0)
     for step in range(13):
         if step % STEPS == 0:
@@ -835,7 +837,7 @@ def test_another_number_of_replicas_is_refused_unless_it_is_allowed(tmp_path, ca
 
 
 def test_a_batch_that_is_not_divisible_by_the_replicas_is_refused():
-    trainer = loop.Trainer(toy.Task(batch_size=4), optimizers.SGD(1.0))
+    trainer = Trainer(toy.Task(batch_size=4), optimizers.SGD(1.0))
     trainer.replicas = 3
     for refused in (
         lambda: trainer.batches(0),
@@ -854,9 +856,9 @@ def test_bad_arguments_are_named(tmp_path):
         ):
             train(tmp_path, **{argument: 0})
     with pytest.raises(ValueError, match="`clip_norm` .* Received: clip_norm=0"):
-        loop.Trainer(toy.Task(), optimizers.SGD(1.0), clip_norm=0)
+        Trainer(toy.Task(), optimizers.SGD(1.0), clip_norm=0)
 
 
 def test_an_unknown_strategy_is_named():
     with pytest.raises(ValueError, match="'both'"):
-        loop.get_strategy("both")
+        strategies.get_strategy("both")

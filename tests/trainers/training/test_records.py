@@ -22,6 +22,7 @@ from trainers.training import (
     table,
     workdir,
 )
+from trainers.training.trainer import Trainer
 
 STEPS, EPOCHS = 5, 3
 
@@ -37,7 +38,7 @@ class Runs:
         self.task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
         self.display = self.task.display
         self.optimizer = toy.optimizer_of("sgd")
-        self.trainer = loop.Trainer(self.task, self.optimizer, clip_norm=0.3)
+        self.trainer = Trainer(self.task, self.optimizer, clip_norm=0.3)
         self.variables = self.task.model.variables + self.optimizer.variables
         self.first = [variable.numpy() for variable in self.variables]
         patch.setattr(progress, "draw_curves", lambda *_: None)

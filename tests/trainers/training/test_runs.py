@@ -20,6 +20,7 @@ from trainers.data.files import read_json
 from trainers.language import experiment
 from trainers.tasks import config as configs
 from trainers.training import available_memory, checkpoints, runs, stopping
+from trainers.training.trainer import Trainer
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
 SIZES = dict(
@@ -67,7 +68,7 @@ def train_run(config, path, corpus):
 def train(config, corpus, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(runs.strategies, "make_deterministic", lambda seed: None)
     return lambda: train_run(config, tmp_path / "run", corpus)
 
 
@@ -122,7 +123,7 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
 
 def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(runs.strategies, "make_deterministic", lambda seed: None)
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
     runs.train(
         load, config, epath.Path(tmp_path / "run"), "none", splits=("validation",)
@@ -293,14 +294,14 @@ def listening():
 def test_a_run_that_was_stopped_has_the_status_of_the_signal(
     train, monkeypatch, capfd, number
 ):
-    steps = runs.loop.Trainer.steps
+    steps = Trainer.steps
 
     def interrupted(*args):
         signal.raise_signal(number)
         return steps(*args)
 
     with monkeypatch.context() as patch, listening():
-        patch.setattr(runs.loop.Trainer, "steps", interrupted)
+        patch.setattr(Trainer, "steps", interrupted)
         with pytest.raises(stopping.StoppedError) as stopped:
             train()
     assert stopped.value.code == 128 + number
@@ -492,7 +493,7 @@ def test_the_large_presets_train_and_ask_for_a_gpu(
 ):
     """Every term of the loss is on, whatever the sizes; those of `text` are those of `ptb`."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(runs.strategies, "make_deterministic", lambda seed: None)
     config = configs.load("text", preset)
     config.model.update(
         units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2
@@ -523,7 +524,7 @@ def finished_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
-        patch.setattr(runs.loop, "make_deterministic", lambda seed: None)
+        patch.setattr(runs.strategies, "make_deterministic", lambda seed: None)
         text = small_corpus(folder)
         train_run(small_config(), folder / "run", text)
     return folder / "run"

@@ -22,9 +22,11 @@ from trainers.training import (
     loop,
     optimizers,
     schedules,
+    strategies,
     workdir,
     workers,
 )
+from trainers.training.trainer import Trainer
 
 VOCABULARY, WIDTH, WINDOW = 11, 4, 3
 
@@ -154,8 +156,10 @@ def run(flags):
             tf.config.list_physical_devices("CPU")[0],
             [tf.config.LogicalDeviceConfiguration()] * args.replicas,
         )
-    loop.make_deterministic(3)
-    return train(args, loop.get_strategy("mirrored" if args.replicas > 1 else "none"))
+    strategies.make_deterministic(3)
+    return train(
+        args, strategies.get_strategy("mirrored" if args.replicas > 1 else "none")
+    )
 
 
 def train_together(args):
@@ -164,9 +168,9 @@ def train_together(args):
     members = cluster.Cluster(addresses, args.index)
     try:
         with workers.Team(members, args.ports[-1], 60) as team:
-            loop.make_deterministic(3)
+            strategies.make_deterministic(3)
             try:
-                return train(args, loop.get_strategy("none", members), team)
+                return train(args, strategies.get_strategy("none", members), team)
             except tf.errors.OpError as error:
                 # Inside the team, whose threads find out which worker it was.
                 team.wait_for_loss()
@@ -185,7 +189,7 @@ def train(args, strategy, team=workers.ALONE):
     if args.killed_writing is not None:
         kill_writing(args.killed_writing)
     config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
-    trainer = loop.Trainer(task, optimizer, clip_norm=0.3, strategy=strategy, team=team)
+    trainer = Trainer(task, optimizer, clip_norm=0.3, strategy=strategy, team=team)
     first = keep_first(trainer, args.at_call, args.signal)
     opened = contextlib.nullcontext(followers.NoWorkdir())
     if team.is_chief:
