@@ -72,7 +72,7 @@ def train_all(calls: Sequence[Callable[[], None]]) -> None:
 def with_table(
     path: pathlib.Path, rows: Iterable[dict[str, Any]], names: Sequence[str]
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Returns rows and those of a CSV file that are of other runs.
+    """Returns rows, and those of a CSV file, if it is there, that are of other runs.
 
     Args:
         path: The file.
@@ -82,8 +82,10 @@ def with_table(
     Returns:
         Each row by the values of those columns.
     """
-    with path.open(newline="") as file:
-        lines = list(csv.DictReader(file))
+    lines: list[dict[str, str]] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            lines = list(csv.DictReader(file))
     known = [{name: _number(text) for name, text in line.items()} for line in lines]
     return {tuple(row[name] for name in names): row for row in [*known, *rows]}
 
