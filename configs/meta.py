@@ -41,7 +41,7 @@ def paper() -> dict:
 
 
 def small() -> dict:
-    """Two minutes of a CPU core; every value ours."""
+    """Four minutes of a CPU core; every value ours."""
     config = paper()
     config["data"].update(episodes=100)
     config["optimizer"].update(learning_rate=3e-3)

@@ -183,7 +183,7 @@ def test_a_batch_that_replicas_cannot_share_is_told_before_the_model_is_built(
     class ThreeReplicas:
         num_replicas_in_sync = 3
 
-    monkeypatch.setattr(runs.loop, "get_strategy", lambda *_: ThreeReplicas())
+    monkeypatch.setattr(strategies, "get_strategy", lambda *_: ThreeReplicas())
     with pytest.raises(
         ValueError, match="`config.data.batch_size` must be .* the 3 devices.*=2"
     ):
