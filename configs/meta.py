@@ -71,7 +71,7 @@ def small_networks() -> dict:
 
 
 def few_images() -> dict:
-    """`small` where there may be few images."""
+    """`small` where there may be few images; it does not learn yet (docs/learned_optimizers.md)."""
     config = small_networks()
     config["data"].update(validation=500)
     return config
