@@ -98,7 +98,9 @@ def _number(text: str) -> str | float:
 
 
 def write_table(path: pathlib.Path, rows: Sequence[dict[str, object]]) -> None:
-    """Writes rows as CSV."""
+    """Writes rows as CSV; without rows the file stays as it is."""
+    if not rows:
+        return
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()

@@ -4,8 +4,9 @@
 
 It trains each row of `ROWS` with each seed by `trainers.pixels` on one core, all rows with seed 1
 first. The same command goes on where it stopped; with `--notrain` it takes the runs as they are.
-Then it prints tables of the finished runs, writes their numbers to docs/studies/tensorized.csv, and
-draws docs/tensorized_curves.png.
+Then it prints tables of the finished runs, and writes their numbers to docs/studies/tensorized.csv.
+A run that stands there is not trained again, even if its folder is gone; delete its line to train
+it. docs/tensorized_curves.png is drawn if all folders are there.
 """
 
 import csv
@@ -157,7 +158,13 @@ def _first(examples: Sequence[int], accuracy: Sequence[float]) -> int | None:
     return next(solved, None)
 
 
-def table(found: Sequence[Run], rows: Sequence[Row]) -> str:
+def numbers_of(found: Sequence[Run]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Returns the numbers of runs, and of those in the table, by task, layer and seed."""
+    rows = [run.numbers for run in found]
+    return running.with_table(TABLE, rows, ("task", "layer", "seed"))
+
+
+def table(found: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
     """Returns a table: for each row the mean and the range over its seeds."""
     lines = [
         "| task | layer | parameters | right symbols, % | right answers, % "
@@ -165,7 +172,7 @@ def table(found: Sequence[Run], rows: Sequence[Row]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
-        of_row = [run.numbers for run in found if run.row == row]
+        of_row = [each for each in found if (each["task"], each["layer"]) == row[:2]]
         if of_row:
             lines.append(_line(row, of_row))
     return "\n".join(lines)
@@ -216,15 +223,20 @@ def main(argv: Sequence[str]) -> None:
     _, folder = argv
     runs = pathlib.Path(folder)
     seeds = running.seeds()
-    calls = []
-    for seed, row in itertools.product(seeds, ROWS):
-        calls.append(functools.partial(train, place_of(runs, row, seed), row, seed))
+    there = numbers_of(())
+    calls = [
+        functools.partial(train, place_of(runs, row, seed), row, seed)
+        for seed, row in itertools.product(seeds, ROWS)
+        if (row.task, row.name, seed) not in there
+    ]
     running.train_all(calls)
-    every = (read(runs, row, seed) for row, seed in itertools.product(ROWS, seeds))
+    every = [read(runs, row, seed) for row, seed in itertools.product(ROWS, seeds)]
     found = [run for run in every if run]
-    running.write_table(TABLE, [run.numbers for run in found])
-    draw(found).savefig(PICTURE, dpi=90)
-    print(table(found, COMPARED), table(found, ABLATED), sep="\n\n")
+    numbers = list(numbers_of(found).values())
+    running.write_table(TABLE, numbers)
+    if len(found) == len(every):
+        draw(found).savefig(PICTURE, dpi=90)
+    print(table(numbers, COMPARED), table(numbers, ABLATED), sep="\n\n")
 
 
 if __name__ == "__main__":

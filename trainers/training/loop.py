@@ -41,7 +41,7 @@ _CALL_SECONDS = 1.0  # the longest call; Python handles no signal during it
 
 
 class Plan(NamedTuple):
-    """When what is due in a run.
+    """How long a run is, and when something is due in it.
 
     Attributes:
         epochs: The equal parts of the run, each ended by a validation.

@@ -68,7 +68,7 @@ def train_run(config, path, corpus):
 def train(config, corpus, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(runs.strategies, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return lambda: train_run(config, tmp_path / "run", corpus)
 
 
@@ -123,7 +123,7 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
 
 def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(runs.strategies, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
     runs.train(
         load, config, epath.Path(tmp_path / "run"), "none", splits=("validation",)
@@ -487,7 +487,7 @@ def test_the_large_presets_train_and_ask_for_a_gpu(
 ):
     """Every term of the loss is on, whatever the sizes; those of `text` are those of `ptb`."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(runs.strategies, "make_deterministic", lambda seed: None)
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     config = configs.load("text", preset)
     config.model.update(
         units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2
@@ -518,7 +518,7 @@ def finished_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
-        patch.setattr(runs.strategies, "make_deterministic", lambda seed: None)
+        patch.setattr(strategies, "make_deterministic", lambda seed: None)
         text = small_corpus(folder)
         train_run(small_config(), folder / "run", text)
     return folder / "run"
