@@ -60,7 +60,7 @@ def _export() -> None:
         logging.set_verbosity(logging.WARNING)
         tf.get_logger().setLevel("WARNING")
     path, output = stores.to_path(FLAGS.workdir), stores.to_path(FLAGS.output)
-    with _on_this_machine(output) as folder:
+    with _folder_or_image(output) as folder:
         # Check all of this before the long measurement of a lower precision.
         with flag_errors.naming("output", "path"):
             versions.check_folder(folder)
@@ -79,7 +79,7 @@ def _export() -> None:
 
 
 @contextlib.contextmanager
-def _on_this_machine(output: epath.Path) -> Iterator[str]:
+def _folder_or_image(output: epath.Path) -> Iterator[str]:
     """Yields a served model's folder: itself, or for one in a store an image of it.
 
     The image has the names of what is there, from which the number of the new version follows.

@@ -126,7 +126,7 @@ def _records(path: str, text_field: str, opened: Open) -> Iterator[Document]:
     with opened(path) as file:
         kind = "GZIP" if _is_compressed(file) else ""
     size = 0
-    with _on_this_machine(path, opened) as local:
+    with _local_copy(path, opened) as local:
         records = tf.data.TFRecordDataset(local, kind).as_numpy_iterator()
         for number, record in enumerate(records, 1):
             size += len(record) + _FRAME
@@ -137,7 +137,7 @@ def _records(path: str, text_field: str, opened: Open) -> Iterator[Document]:
 
 
 @contextlib.contextmanager
-def _on_this_machine(path: str, opened: Open) -> Iterator[str]:
+def _local_copy(path: str, opened: Open) -> Iterator[str]:
     """Yields the name of a file, or of a copy of one in a store, since TensorFlow lacks most."""
     if "://" not in path:
         yield path

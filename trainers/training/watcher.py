@@ -73,11 +73,10 @@ def watch(
         signal.signal(number, signal.SIG_IGN)
     while ready := _ready([0, *connections], silence):
         if closed := [each for each in ready if each]:
-            deadline = time.monotonic() + grace
-            while (
-                left := deadline - time.monotonic()
-            ) > 0:  # below 0 a poll never ends
+            deadline, left = time.monotonic() + grace, grace
+            while left > 0:  # below 0 a poll never ends
                 _ready([0], left)
+                left = deadline - time.monotonic()
             otherwise = connections[closed[0]]
             break
     os.write(2, f"error: {otherwise}\n".encode())
