@@ -47,7 +47,8 @@ class UpdateNetwork(keras.layers.Layer):
     """Maps gradients to updates, coordinate by coordinate.
 
     The same network takes each coordinate for itself: preprocessing, cells on top of each other,
-    and a dense layer to one number, which `scale` multiplies.
+    and a dense layer to one number, which `scale` multiplies. An untrained network moves nothing:
+    the dense layer begins at 0.
 
     Args:
         cells: Keras cells, the lowest first. Default: two
@@ -87,7 +88,11 @@ class UpdateNetwork(keras.layers.Layer):
         if projection is not None:
             units = arguments.positive("projection", projection)
             self.projection = keras.layers.Dense(units, name="projection", dtype=policy)
-        self.output_layer = keras.layers.Dense(1, name="output", dtype=policy)
+        # From a random start the updates of most coordinates have one sign, whatever their gradients:
+        # step after step they move all weights one way, until the relus of a network are 0.
+        self.output_layer = keras.layers.Dense(
+            1, kernel_initializer="zeros", name="output", dtype=policy
+        )
         self.build()
 
     def build(self, inputs_shape: Any = None) -> None:

@@ -44,6 +44,7 @@ def test_every_coordinate_is_taken_alike(cell):
     network = core.UpdateNetwork([cell(4)], projection=6)
     rng = np.random.default_rng(0)
     gradients, order = rng.normal(size=(3, 7)).astype("float32"), rng.permutation(7)
+    network.output_layer.kernel.assign(rng.normal(size=(4, 1)))
     runs = []
     for chosen in (np.arange(7), order):
         states, updates = network.initial_states(7), []
@@ -51,7 +52,16 @@ def test_every_coordinate_is_taken_alike(cell):
             update, states = network(tf.constant(step), states)
             updates.append(update)
         runs.append(np.stack(updates))
+    assert np.any(runs[0])
     np.testing.assert_allclose(runs[0][:, order], runs[1], rtol=1e-5, atol=1e-7)
+
+
+def test_an_untrained_network_moves_nothing():
+    network = core.UpdateNetwork()
+    states = network.initial_states(3)
+    for _ in range(2):
+        updates, states = network(tf.constant([1.0, -2.0, 0.0]), states)
+        np.testing.assert_array_equal(updates, np.zeros(3))
 
 
 def test_meta_training_lowers_the_sum_of_the_losses():

@@ -16,7 +16,10 @@ INPUTS, TARGETS = RNG.normal(size=(8, 3)), RNG.normal(size=(8, 1))
 def network(seed=0, **settings):
     keras.utils.set_random_seed(seed)
     cells = [keras.layers.LSTMCell(4), IHCLSTMCell(4)]
-    return core.UpdateNetwork(cells, projection=5, **settings)
+    made = core.UpdateNetwork(cells, projection=5, **settings)
+    kernel = made.output_layer.kernel  # a new network's updates are 0
+    kernel.assign(keras.random.normal(kernel.shape, seed=seed))
+    return made
 
 
 def model_with(optimizer):
