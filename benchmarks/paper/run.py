@@ -2,8 +2,8 @@
 
     python run.py --minutes=5
 
-Each call goes on where the last one stopped, and stops at an epoch's end or when its minutes are
-over. `state.npz` holds everything that changes; `curve.csv` has a row for each epoch.
+Each call goes on where the last one stopped, and stops at the end or when its minutes are over.
+`state.npz` holds everything that changes; `curve.csv` has a row for each epoch.
 """
 
 import argparse
@@ -61,6 +61,19 @@ class Recipe:
             for name, spec in self.manifest["variables"].items()
         }
 
+    def batches(self):
+        """Returns the training batches."""
+        if "train/order" in self.arrays:
+            return Examples(self.arrays, self.config["data"]["batch_size"])
+        return Windows(self.arrays)
+
+    def given(self, program, arrays):
+        """Returns a program's first arguments, of the types that it takes."""
+        specs = self.manifest["programs"][program]["arguments"]
+        return [
+            array.astype(dtype) for array, (_, dtype) in zip(arrays, specs, strict=False)
+        ]
+
     def state(self, prefix, program, skip):
         """Returns the first state of a program, whose arguments have it after `skip` others."""
         specs = self.manifest["programs"][program]["arguments"][skip:]
@@ -70,9 +83,53 @@ class Recipe:
         ]
 
 
-def scoring(protocol, rows):
+class Windows:
+    """The batches of a text: windows of its streams, in their order.
+
+    Args:
+        arrays: Those of the recipe.
+
+    Attributes:
+        count: The batches in a pass.
+    """
+
+    def __init__(self, arrays):
+        self._bounds, self._streams = arrays["train/bounds"], arrays["train/streams"]
+        self.count = len(self._bounds)
+
+    def batch(self, step):
+        """Returns the batch of a step, and its size in the name of its program."""
+        start, stop = self._bounds[step % self.count]
+        window = self._streams[:, start:stop], self._streams[:, start + 1 : stop + 1]
+        return window, int(stop - start)
+
+
+class Examples:
+    """The batches of examples, in another order in each pass.
+
+    Args:
+        arrays: Those of the recipe.
+        size: The examples in a batch.
+
+    Attributes:
+        count: The batches in a pass.
+    """
+
+    def __init__(self, arrays, size):
+        self._inputs, self._targets = arrays["train/inputs"], arrays["train/targets"]
+        self._order, self._size = arrays["train/order"], size
+        self.count = -(-self._order.shape[1] // size)
+
+    def batch(self, step):
+        """Returns the batch of a step, and its size in the name of its program."""
+        done, at = divmod(step, self.count)
+        chosen = self._order[done, at * self._size : (at + 1) * self._size]
+        return (self._inputs[chosen], self._targets[chosen]), len(chosen)
+
+
+def scoring(name, rows):
     """Returns the name of the program that scores so many rows under a protocol."""
-    return f"{protocol}_{rows}"
+    return f"{name}_{rows}"
 
 
 def unpacked(array, spec):
@@ -128,9 +185,9 @@ class Training:
 
     def __init__(self, recipe):
         self.recipe = recipe
-        self.bounds = recipe.arrays["train/bounds"]
-        self.streams = recipe.arrays["train/streams"].astype("int32")
-        self.program = f"step_{int(max(self.bounds[:, 1] - self.bounds[:, 0]))}"
+        self.batches = recipe.batches()
+        _, size = self.batches.batch(0)
+        self.program = f"step_{size}"
         self.record = {"step": 0, "losses": [], "rows": [], "sum": 0.0, "seconds": 0.0}
         self.values = recipe.initial()
         self.state = recipe.state("train", self.program, 2)
@@ -147,31 +204,34 @@ class Training:
         """Trains until the deadline or the end, and saves."""
         while not self.finished and time.monotonic() < deadline:
             pending, began = [], time.monotonic()
-            while time.monotonic() < deadline:
+            end = self._end_of(len(self.record["losses"]) + 1)
+            while time.monotonic() < deadline and self.record["step"] < end:
                 pending.append(self._step())
-                at = self.record["step"] % len(self.bounds)
-                if at == 0 or at % save_every == 0 or len(pending) == _LOG_EVERY:
+                step = self.record["step"]
+                if step == end or step % save_every == 0 or len(pending) == _LOG_EVERY:
                     began = self._settle(pending, began)
-                if at == 0:
-                    self._end_epoch()
-                    began = time.monotonic()
-                if at % save_every == 0:
+                if step % save_every == 0 and step < end:
                     self.save()
-                if self.finished:
-                    break
             self._settle(pending, began)
-        self.save()
+            if self.record["step"] == end:
+                self._end_epoch()
+            self.save()
+
+    def _end_of(self, epoch):
+        """Returns the step after which an epoch ends, counted from 1."""
+        training = self.recipe.config["training"]
+        epochs, count = training["epochs"], self.batches.count
+        return epoch * (training["steps"] or epochs * count) // epochs
 
     def _step(self):
         """Makes a training step; returns its loss, which JAX may still be computing."""
-        at = self.record["step"] % len(self.bounds)
-        if at == 0:
+        if self.record["step"] % self.batches.count == 0:
             self.state = self.recipe.state("train", self.program, 2)
-        start, stop = self.bounds[at]
-        window = self.streams[:, start:stop], self.streams[:, start + 1 : stop + 1]
-        program = self.recipe.program(f"step_{int(stop - start)}")
+        batch, size = self.batches.batch(self.record["step"])
+        name = f"step_{size}"
+        program = self.recipe.program(name)
         (loss, _, *self.state), self.values = program(
-            [*window, *self.state], self.values
+            [*self.recipe.given(name, batch), *self.state], self.values
         )
         self.record["step"] += 1
         return loss
@@ -196,39 +256,42 @@ class Training:
 
     def _end_epoch(self):
         record, rate = self.record, float(self.values[_RATE])
-        row = {
-            "epoch": len(record["losses"]) + 1,
-            "step": record["step"],
-            "learning_rate": rate,
-        }
-        row["training"] = record["sum"] / len(self.bounds)
-        for protocol in ("trellisnet", "exact"):
+        epoch = len(record["losses"]) + 1
+        steps = self._end_of(epoch) - self._end_of(epoch - 1)
+        row = {"epoch": epoch, "step": record["step"], "learning_rate": rate}
+        row["training"] = record["sum"] / steps
+        for name, scores in self.recipe.manifest["scores"].items():
             for split in ("validation", "test"):
-                row[f"{split}_{protocol}"] = self._score(protocol, split)
+                means = self._score(name, split)
+                row |= {
+                    f"{split}_{score}": float(mean)
+                    for score, mean in zip(scores, means, strict=True)
+                }
         row["training_seconds"] = round(record["seconds"], 1)
         row["peak_bytes"] = (jax.devices()[0].memory_stats() or {}).get(
             "peak_bytes_in_use"
         )
-        record["losses"].append(row["validation_trellisnet"])
+        (first, *_), *_ = self.recipe.manifest["scores"].values()
+        record["losses"].append(row[f"validation_{first}"])
         record["rows"].append(row)
         record["sum"] = 0.0
         self._schedule()
         print(json.dumps(row))
 
-    def _score(self, protocol, split):
-        """Returns the nats a token of a split under a protocol."""
-        prefix = f"{protocol}/{split}"
+    def _score(self, name, split):
+        """Returns the mean of each score of a split."""
+        prefix = f"{name}/{split}"
         pieces = [
             self.recipe.arrays[f"{prefix}/{each}"]
-            for each in ("ids", "targets", "scored")
+            for each in ("inputs", "targets", "scored")
         ]
-        name = scoring(protocol, pieces[0].shape[1])
+        name = scoring(name, pieces[0].shape[1])
         program, values = self.recipe.program(name), self._evaluated()
         state, total = self.recipe.state(prefix, name, 3), 0.0
-        for ids, targets, scored in zip(*pieces, strict=True):
-            arguments = [ids.astype("int32"), targets.astype("int32"), scored, *state]
-            (nll, *state), _ = program(arguments, values)
-            total += float(nll)
+        for piece in zip(*pieces, strict=True):
+            arguments = [*self.recipe.given(name, piece), *state]
+            (sums, *state), _ = program(arguments, values)
+            total += np.asarray(sums)
         return total / int(pieces[2].sum())
 
     def _evaluated(self):
@@ -248,14 +311,22 @@ class Training:
         before, patience = losses[:-1], schedule["patience"]
         plateau = patience is not None and len(before) > patience
         plateau = plateau and losses[-1] > min(before[:-patience])
-        averaging = int(self.values.get(_AVERAGED_FROM, -1)) >= 0
-        if averaging or not (plateau or len(losses) in schedule["epochs"]):
+        if int(self.values.get(_AVERAGED_FROM, -1)) >= 0:
+            return
+        if len(losses) == schedule["average_after"]:
+            self._start_averaging()
+            return
+        if not (plateau or len(losses) in schedule["epochs"]):
             return
         rate = float(self.values[_RATE])
         if plateau and schedule["average"]:
-            self.values[_AVERAGED_FROM] = self.values[_ITERATIONS]
+            self._start_averaging()
         elif rate > schedule["minimum"]:
             self.values[_RATE] = jnp.asarray(rate * schedule["factor"])
+
+    def _start_averaging(self):
+        # A copy: JAX takes no buffer for two arguments that it may overwrite.
+        self.values[_AVERAGED_FROM] = jnp.copy(self.values[_ITERATIONS])
 
     def save(self):
         """Replaces the saved state and the curve, each at once."""

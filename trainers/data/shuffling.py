@@ -4,6 +4,8 @@ The seed and the epoch alone determine an epoch's order. So a run that goes on n
 position.
 """
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -11,6 +13,16 @@ import tensorflow as tf
 def steps_per_epoch(count: int, batch_size: int) -> int:
     """Returns the number of batches of `count` examples; the last one may be shorter."""
     return -(-count // batch_size)
+
+
+def order(count: int, seed: int, epoch: Any) -> tf.Tensor:
+    """Returns the order of `count` examples in an epoch, counted from 0: their places, int32."""
+    # Draw in TensorFlow, so that the thread that prefetches never waits for Python. Draw 53 bits,
+    # so that hardly two draws are equal: equal ones would keep their order.
+    draws = tf.random.stateless_uniform(
+        [count], tf.stack([seed, epoch]), dtype="float64", alg="philox"
+    )
+    return tf.argsort(draws, stable=True)
 
 
 def batches_dataset(
@@ -47,18 +59,13 @@ def batches_dataset(
         sequences = tf.Variable(inputs, trainable=False)
         answers = tf.Variable(targets, trainable=False)
 
-    def order(epoch: tf.Tensor) -> tf.data.Dataset:
-        # Draw in TensorFlow, so that the thread that prefetches never waits for Python. Draw 53
-        # bits, so that hardly two draws are equal: equal ones would keep their order.
-        draws = tf.random.stateless_uniform(
-            [count], tf.stack([seed, epoch]), dtype="float64", alg="philox"
-        )
-        chosen = tf.data.Dataset.from_tensor_slices(tf.argsort(draws, stable=True))
+    def chosen_in(epoch: tf.Tensor) -> tf.data.Dataset:
+        chosen = tf.data.Dataset.from_tensor_slices(order(count, seed, epoch))
         return chosen.batch(batch_size, drop_remainder=count % batch_size == 0)
 
     def batch(chosen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.gather(sequences, chosen), tf.gather(answers, chosen)
 
-    chosen = tf.data.Dataset.range(first_epoch, epochs).flat_map(order).skip(done)
+    chosen = tf.data.Dataset.range(first_epoch, epochs).flat_map(chosen_in).skip(done)
     remaining = tf.data.experimental.assert_cardinality(epochs * steps - first_step)
     return chosen.map(batch).apply(remaining).prefetch(tf.data.AUTOTUNE)

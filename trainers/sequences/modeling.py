@@ -65,12 +65,10 @@ class SequenceModeling(ShuffledExamples):
     def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
         """Returns the loss summed over the targets, their number, (), and the right ones."""
         inputs, targets = batch
-        outputs = self._run(inputs, training=True)
-        losses = _losses(targets, outputs)
+        losses, hits = self.scores_of(inputs, targets, training=True)
         right = {}
         count = tf.cast(tf.size(targets), losses.dtype)
-        if targets.dtype.is_integer:
-            hits = tf.cast(_predicted(outputs) == targets, losses.dtype)
+        if hits is not None:
             right["accuracy"] = tf.reduce_sum(hits)
             if self._measure is SYMBOLS:
                 whole = tf.reduce_min(hits, axis=-1)
@@ -108,6 +106,16 @@ class SequenceModeling(ShuffledExamples):
         if self._measure is not SYMBOLS:
             return score
         return score._replace(right_answers=float(np.mean(hits.all(-1))))
+
+    def scores_of(
+        self, inputs: tf.Tensor, targets: tf.Tensor, *, training: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns the loss of each target, and 1 where it is right, else 0; None for values."""
+        outputs = self._run(inputs, training=training)
+        losses = _losses(targets, outputs)
+        if not targets.dtype.is_integer:
+            return losses, None
+        return losses, tf.cast(_predicted(outputs) == targets, losses.dtype)
 
     def _run(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
         return self.model(self._data.normalise(inputs), training=training)

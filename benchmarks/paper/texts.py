@@ -1,0 +1,129 @@
+"""What `run.py` needs of a language task: windows of the text, and both protocols."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.paper.lowering import Lowering, small, states, sums
+from trainers.data import streams
+from trainers.language import evaluation, experiment, modeling, models
+from trainers.training import runs
+from trainers.training.trainer import Trainer
+
+
+class Texts:
+    """The programs and data of a language task.
+
+    Args:
+        config: The config of a run.
+        data_dir: The folder of the task's text files.
+
+    Attributes:
+        task: What the loop trains.
+        classes: The number of words or symbols.
+        scores: The scores that each scoring program sums; the first one drives the schedule.
+    """
+
+    scores = {"trellisnet": ["trellisnet"], "exact": ["exact"]}
+
+    def __init__(
+        self, config: ml_collections.ConfigDict, data_dir: str | None
+    ) -> None:
+        corpus = experiment.load_corpus(config, data_dir)
+        self.classes = corpus.vocabulary.size
+        self._model = models.build(config, self.classes)
+        self.task = modeling.LanguageModeling(
+            self._model, config, corpus.train, corpus.validation
+        )
+        self._config = config
+        self._train = corpus.train
+        self._scored = {split: getattr(corpus, split) for split in runs.SPLITS}
+
+    def lower_training(
+        self, lowering: Lowering, trainer: Trainer
+    ) -> dict[str, np.ndarray]:
+        """Lowers a step for whole windows and one for the last window; returns the data."""
+        data = self._config.data
+        rows = streams.contiguous_streams(self._train, data.batch_size)
+        windows = streams.Windows(rows.shape[1], data.window, data.horizon)
+        bounds = np.array([windows.bounds(index) for index in range(windows.count)])
+        state = self.task.initial_state()
+
+        def step(ids, targets, *state):
+            metrics, state = trainer.step((ids, targets), state)
+            return (
+                metrics["prediction"],
+                metrics["gradient_norm"],
+                *tf.nest.flatten(state),
+            )
+
+        for length in sorted({int(stop - start) for start, stop in bounds}):
+            window = tf.zeros([len(rows), length], "int32")
+            lowering.add(f"step_{length}", step, window, window, *state)
+        return {
+            "train/streams": small(rows),
+            "train/bounds": bounds,
+            **states("train", state),
+        }
+
+    def lower_scoring(self, lowering: Lowering) -> dict[str, np.ndarray]:
+        """Lowers both protocols; returns the texts in pieces."""
+        arrays = {}
+        for split, ids in self._scored.items():
+            arrays |= self._lower_exact(lowering, split, ids)
+            arrays |= self._lower_trellisnet(lowering, split, ids)
+        return arrays
+
+    def _lower_exact(
+        self, lowering: Lowering, split: str, ids: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Lowers the protocol `exact`: chunk after chunk with the exact cache."""
+        settings, model = self._config.evaluation, self._model
+        rows, chunks = evaluation.cut(
+            ids, settings.exact_batch_size, model.receptive_field, settings.exact_chunk
+        )
+        cache = model.get_initial_cache(rows)
+        chunk, state = _chunk(model, cache), tf.nest.flatten(cache)
+        return lowering.add_scoring("exact", split, chunk, chunks, state)
+
+    def _lower_trellisnet(
+        self, lowering: Lowering, split: str, ids: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Lowers `trellisnet`: windows with a state, without a window's first targets."""
+        data, model = self._config.data, self._model
+        rows = streams.contiguous_streams(ids, self._config.evaluation.batch_size)
+        windows = streams.Windows(rows.shape[1], data.window, data.horizon)
+        state = model.get_initial_state(len(rows))
+
+        def window(ids, targets, scored, *state):
+            nll, carried = model.score(ids, targets, initial_state=state)
+            return sums(scored, nll), *(carried if data.history == "carried" else state)
+
+        pieces = _windows(rows, windows, data)
+        return lowering.add_scoring("trellisnet", split, window, pieces, state)
+
+
+def _chunk(model: Any, like: Any) -> Callable:
+    """Returns the function that scores a chunk with a flat cache of the structure `like`."""
+
+    def chunk(ids, targets, scored, *flat):
+        cache = tf.nest.pack_sequence_as(like, flat)
+        nll, cache = model.score(ids, targets, cache=cache)
+        return sums(scored, nll), *tf.nest.flatten(cache)
+
+    return chunk
+
+
+def _windows(
+    rows: np.ndarray, windows: streams.Windows, data: ml_collections.ConfigDict
+) -> Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Returns each window's ids, targets and scored places, all padded to one length."""
+    for index in range(windows.count):
+        ids, targets = windows.of(rows, index)
+        missing = [(0, 0), (0, data.window - ids.shape[1])]
+        scored = np.zeros([len(rows), data.window], bool)
+        scored[:, data.horizon : ids.shape[1]] = True
+        yield np.pad(ids, missing), np.pad(targets, missing), scored
