@@ -1,5 +1,6 @@
 """Lowers TensorFlow functions to StableHLO, and packs arrays, for `run.py`."""
 
+import math
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from benchmarks.paper import run
 _ALIAS = re.compile(
     r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>"
 )
+_PACKED = re.compile(r'dense<"0x([0-9A-F]+)"> : tensor<((?:\d+x)+)i1>')
 
 
 class Lowering:
@@ -112,12 +114,25 @@ def _portable(text: str) -> bytes:
         r"stablehlo.reshape \1 : (\2) -> \2",
         text,
     )
+    text = _PACKED.sub(_unpacked_bits, text)
     with mlir.make_ir_context():
         # The locations name files of this machine.
         text = ir.Module.parse(text).operation.get_asm(enable_debug_info=False)
     return stablehlo.serialize_portable_artifact_str(
         text, stablehlo.get_current_version()
     )
+
+
+def _unpacked_bits(match: re.Match) -> str:
+    """Returns a constant of truth values with a byte for each, where eight share one."""
+    content, shape = bytes.fromhex(match[1]), match[2]
+    count = math.prod(map(int, shape.split("x")[:-1]))
+    if len(content) == count:
+        return match[0]
+    bits = np.unpackbits(
+        np.frombuffer(content, "uint8"), count=count, bitorder="little"
+    )
+    return f'dense<"0x{bits.tobytes().hex().upper()}"> : tensor<{shape}i1>'
 
 
 def sums(scored: tf.Tensor, *scores: tf.Tensor) -> tf.Tensor:

@@ -49,8 +49,8 @@ class Recipe:
         if name not in self._programs:
             described = self.manifest["programs"][name]
             module = (self.folder / f"{name}.stablehlo").read_bytes()
-            self._programs[name] = _compiled(
-                described, self.manifest["variables"], module
+            self._programs[name] = compiled(
+                described, self.manifest["variables"], module, name.startswith("step_")
             )
         return self._programs[name]
 
@@ -142,8 +142,16 @@ def unpacked(array, spec):
     return array
 
 
-def _compiled(described, variables, module):
-    """Returns a StableHLO module as a function of JAX."""
+def compiled(described, variables, module, trains):
+    """Returns a StableHLO module as a function of JAX.
+
+    Args:
+        described: The manifest's entry of the program.
+        variables: The manifest's variables.
+        module: The serialized module.
+        trains: Whether its changes of variables are kept. A score keeps none: Keras's recurrent
+            layers draw a seed without dropout too.
+    """
     captured = described["captured"]
     updates = {int(output): name for output, name in described["updates"].items()}
     results = [(tuple(shape), dtype) for shape, dtype in described["results"]]
@@ -157,7 +165,7 @@ def _compiled(described, variables, module):
     exported = jax.export.export(jax.jit(stand_in, keep_unused=True))(*signature)
     exported = dataclasses.replace(exported, mlir_module_serialized=module)
 
-    @functools.partial(jax.jit, donate_argnums=1)
+    @functools.partial(jax.jit, donate_argnums=1 if trains else ())
     def step(arguments, changing, fixed):
         values = {**changing, **fixed}
         returned = exported.call(*arguments, *(values[name] for name in captured))

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 
+import keras
 import ml_collections
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from benchmarks.paper import export, run
+from benchmarks.paper import export, lowering, run
 from tests import ROOT
 from tests.benchmarks import commands
 from trainers.language import experiment, modeling, models
@@ -131,6 +133,28 @@ def test_its_steps_are_those_of_the_trainers(undisturbed, config, data_dir):
     assert_same(undisturbed, model, optimizer)
 
 
+def test_an_lstm_is_scored_as_by_the_trainers(config, data_dir, tmp_path):
+    """Its dropout draws a seed in evaluation too. XLA's masks are other than TensorFlow's."""
+    values = config.to_dict()
+    values["model"] |= dict(layer="lstm", auxiliary_weight=0.0, weight_dropout=0.0)
+    values["schedule"]["average_after"] = None
+    config, folder = ml_collections.ConfigDict(values), tmp_path / "recipe"
+    export.write(config, data_dir, folder, "float32")
+    finish(folder)
+    corpus = experiment.load_corpus(config, data_dir)
+    model = models.build(config, corpus.vocabulary.size)
+    arrays = kept(folder)
+    for name, variable in variables.of_model(model).items():
+        variable.assign(arrays[f"variable/{name}"])
+    task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
+    row = rows(folder)[-1]
+    exact = task.evaluator.score("exact", corpus.test).mean
+    assert float(row["validation_trellisnet"]) == pytest.approx(
+        task.evaluate()["loss"], abs=1e-5
+    )
+    assert float(row["test_exact"]) == pytest.approx(exact, abs=1e-5)
+
+
 def test_steps_on_examples_are_those_of_the_trainers(tmp_path):
     """In epochs that are parts of a cosine, the last batch of a pass shorter."""
     values = configs.load("copy_memory")
@@ -164,6 +188,19 @@ def test_steps_on_examples_are_those_of_the_trainers(tmp_path):
                     expected, abs=1e-5
                 )
     assert_same(tmp_path / "recipe", model, optimizer)
+
+
+def test_constant_masks_are_lowered(tmp_path):
+    """Those of a Transformer's attention: TensorFlow writes eight truth values in a byte."""
+    mask = np.random.default_rng(0).random((5, 13)) < 0.5
+    variable = keras.Variable(np.ones(13, "float32"))
+    lowered = lowering.Lowering({"weights": variable}, tmp_path)
+    lowered.add("masked", lambda x: [tf.where(mask, x * variable, 0.0)], tf.ones([5, 13]))
+    module = (tmp_path / "masked.stablehlo").read_bytes()
+    weights = {"weights": [[13], "float32"]}
+    masked = run.compiled(lowered.programs["masked"], weights, module, False)
+    (found,), _ = masked([np.ones([5, 13], "float32")], {"weights": variable.numpy()})
+    np.testing.assert_array_equal(found, mask)
 
 
 def test_a_killed_training_goes_on_bit_for_bit(folder, undisturbed, tmp_path):
