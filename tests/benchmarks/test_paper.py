@@ -195,7 +195,9 @@ def test_constant_masks_are_lowered(tmp_path):
     mask = np.random.default_rng(0).random((5, 13)) < 0.5
     variable = keras.Variable(np.ones(13, "float32"))
     lowered = lowering.Lowering({"weights": variable}, tmp_path)
-    lowered.add("masked", lambda x: [tf.where(mask, x * variable, 0.0)], tf.ones([5, 13]))
+    lowered.add(
+        "masked", lambda x: [tf.where(mask, x * variable, 0.0)], tf.ones([5, 13])
+    )
     module = (tmp_path / "masked.stablehlo").read_bytes()
     weights = {"weights": [[13], "float32"]}
     masked = run.compiled(lowered.programs["masked"], weights, module, False)

@@ -19,6 +19,8 @@ from trainers.baselines.causal import CausalLayer
 
 # The layers with outputs of inner levels, which an auxiliary loss can be of.
 OF_LEVELS = ("trellis",)
+# Those whose loop over time is Keras's own.
+OF_KERAS = ("lstm", "gru")
 # The fields of `config.model` that are arguments of both trellis layers.
 _OF_BOTH = (
     "units",

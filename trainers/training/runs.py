@@ -15,7 +15,7 @@ from matplotlib import figure
 
 from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
-from trainers.tasks import registry, schema
+from trainers.tasks import layers, registry, schema
 from trainers.training import (
     checkpoints,
     followers,
@@ -216,7 +216,8 @@ def trainer_of(
     strategy: tf.distribute.Strategy | None = None,
     team: workers.Alone = workers.ALONE,
 ) -> Trainer:
-    """Returns the trainer of a config."""
+    """Returns the trainer of a config; call it before a graph of the model is built."""
+    strategies.allow_rewrites(config.model.get("layer") not in layers.OF_KERAS)
     return Trainer(
         task,
         optimizer,

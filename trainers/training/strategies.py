@@ -19,6 +19,18 @@ def make_deterministic(seed: int) -> None:
     tf.config.experimental.enable_op_determinism()
 
 
+def allow_rewrites(allowed: bool) -> None:
+    """Sets whether TensorFlow rewrites graphs that are built from here on.
+
+    One of its rewrites saves memory in large graphs. In the gradient of a Keras LSTM or GRU with
+    dropout it fails at the second step, with an `AlreadyExistsError`
+    (https://github.com/tensorflow/tensorflow/issues/23780), and it cannot be switched off alone.
+    """
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": not allowed}
+    )
+
+
 def get_strategy(
     name: str, members: cluster.Cluster | None = None
 ) -> tf.distribute.Strategy:

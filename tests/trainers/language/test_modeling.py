@@ -25,6 +25,13 @@ def test_two_replicas_end_with_the_weights_of_one(forks):
             np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-10)
 
 
+def test_a_large_lstm_trains_more_than_one_step(forks):
+    """TensorFlow rewrites a graph that takes hundreds of MiB; the second step failed."""
+    done = forks.run("-m", "tests.trainers.large_lstm")
+    assert done.returncode == 0, done.stderr
+    assert np.all(np.isfinite(json.loads(done.stdout.splitlines()[-1])))
+
+
 def _drawn(**optimizer):
     """A trainer on windows of drawn lengths, and its first batches."""
     config = configs.load("text", "small")
