@@ -27,9 +27,7 @@ class Examples:
         scores: The scores that each scoring program sums; the first one drives the schedule.
     """
 
-    def __init__(
-        self, config: ml_collections.ConfigDict, data_dir: str | None
-    ) -> None:
+    def __init__(self, config: ml_collections.ConfigDict, data_dir: str | None) -> None:
         self._data = sequences.load(config, data_dir)
         model = models.build(config, self._data)
         self.task = modeling.SequenceModeling(model, config, self._data)

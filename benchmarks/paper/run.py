@@ -71,7 +71,8 @@ class Recipe:
         """Returns a program's first arguments, of the types that it takes."""
         specs = self.manifest["programs"][program]["arguments"]
         return [
-            array.astype(dtype) for array, (_, dtype) in zip(arrays, specs, strict=False)
+            array.astype(dtype)
+            for array, (_, dtype) in zip(arrays, specs, strict=False)
         ]
 
     def state(self, prefix, program, skip):

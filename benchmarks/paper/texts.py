@@ -29,9 +29,7 @@ class Texts:
 
     scores = {"trellisnet": ["trellisnet"], "exact": ["exact"]}
 
-    def __init__(
-        self, config: ml_collections.ConfigDict, data_dir: str | None
-    ) -> None:
+    def __init__(self, config: ml_collections.ConfigDict, data_dir: str | None) -> None:
         corpus = experiment.load_corpus(config, data_dir)
         self.classes = corpus.vocabulary.size
         self._model = models.build(config, self.classes)

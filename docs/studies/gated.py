@@ -1,4 +1,4 @@
-"""Trains the small forms of the gated recurrent layers, for docs/recurrent.md.
+r"""Trains the small forms of the gated recurrent layers, for docs/recurrent.md.
 
     python -m docs.studies.gated DATA_DIR RUNS --seeds=3 --jobs=2
 
@@ -6,23 +6,42 @@ It trains each preset of `SMALL` with each seed on the Penn Treebank, by `traine
 all presets with seed 1 first. The same command goes on where it stopped. Then it prints a table of
 the finished runs, and writes their numbers to docs/studies/gated.csv. A run that stands there is
 not trained again, even if its folder is gone; delete its line to train it.
+
+RUNS/PRESET/SEED may also be a folder of `benchmarks.paper` that was trained on an accelerator:
+
+    python -m benchmarks.paper --task=ptb --preset=PRESET --config.seed=SEED --precision=float32 \
+      --data_dir=DATA_DIR --output=RUNS/PRESET/SEED
+
+With --speed it measures the training steps of all presets instead, in one process on one core of
+this machine, and writes docs/studies/gated_speed.csv.
 """
 
+import csv
 import functools
 import itertools
 import json
+import math
 import pathlib
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app
+from absl import app, flags
+from etils import epath
 
 from configs import ptb_recurrent
 from docs.studies import running
+from trainers.studies import budget, experiments
+from trainers.tasks import config as configs
+
+FLAGS = flags.FLAGS
+flags.DEFINE_bool("speed", False, "Whether to measure steps, and to train nothing.")
 
 SMALL = [name for name in ptb_recurrent.PRESETS if name.startswith("small_")]
 TABLE = pathlib.Path(__file__).with_suffix(".csv")
+SPEED = TABLE.with_stem("gated_speed")
+_ROUNDS = 3
+_SCORES = ("validation", "test")
 
 
 def train(data_dir: str, folder: pathlib.Path, preset: str, seed: int) -> None:
@@ -34,47 +53,101 @@ def train(data_dir: str, folder: pathlib.Path, preset: str, seed: int) -> None:
 
 def finished(runs: pathlib.Path) -> dict[tuple[str, int], dict[str, Any]]:
     """Returns the numbers of the runs in the table and in a folder, by preset and seed."""
-    paths = (path for preset in SMALL for path in (runs / preset).glob("*/result.json"))
-    rows = (_numbers(path.parent) for path in paths)
+    folders = (path for preset in SMALL for path in (runs / preset).glob("[0-9]*"))
+    rows = filter(None, (_numbers(path) for path in folders if path.is_dir()))
     found = running.with_table(TABLE, rows, ("preset", "seed"))
     places = sorted(found, key=lambda place: (SMALL.index(place[0]), place[1]))
     return {place: found[place] for place in places}
 
 
-def _numbers(folder: pathlib.Path) -> dict[str, Any]:
-    result = json.loads((folder / "result.json").read_text())
-    scores, cost = result["scores"], result["cost"]
-    return {
-        "preset": folder.parent.name,
-        "seed": int(folder.name),
-        "parameters": result["parameters"],
-        "validation": scores["validation"]["exact"]["perplexity"],
-        "test": scores["test"]["exact"]["perplexity"],
-        "tokens_a_second": cost["weight"] / cost["seconds"],
+def _numbers(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the row of a finished run; None if it is not finished."""
+    row = {"preset": folder.parent.name, "seed": int(folder.name)}
+    if (folder / "result.json").exists():
+        result = json.loads((folder / "result.json").read_text())
+        scores, cost = result["scores"], result["cost"]
+        return row | {
+            "trained_by": "trainers.lm",
+            "parameters": result["parameters"],
+            "validation": scores["validation"]["exact"]["perplexity"],
+            "test": scores["test"]["exact"]["perplexity"],
+            "seconds": cost["seconds"],
+        }
+    if not (folder / "curve.csv").exists():
+        return None
+    manifest = json.loads((folder / "manifest.json").read_text())
+    with (folder / "curve.csv").open(newline="") as file:
+        epochs = list(csv.DictReader(file))
+    if len(epochs) < manifest["config"]["training"]["epochs"]:
+        return None
+    best = min(epochs, key=lambda each: float(each["validation_trellisnet"]))
+    return row | {
+        "trained_by": "benchmarks.paper",
+        "parameters": manifest["parameters"],
+        "validation": math.exp(float(best["validation_exact"])),
+        "test": math.exp(float(best["test_exact"])),
+        "seconds": float(epochs[-1]["training_seconds"]),
     }
 
 
-def told(found: Sequence[dict]) -> str:
+def measure(data_dir: str) -> None:
+    """Writes how many tokens each preset trains in a processor second of one core."""
+    budget.fix_threads(1)
+    seconds: dict[str, list[float]] = {preset: [] for preset in SMALL}
+    tokens = {}
+    for _, preset in itertools.product(range(_ROUNDS), SMALL):
+        config = configs.load("ptb", preset)
+        experiment = experiments.load(config, data_dir, epath.Path(data_dir))
+        seconds[preset].append(budget.processor_seconds_a_step(experiment, config))
+        tokens[preset] = config.data.batch_size * config.data.window
+        print(preset, f"{tokens[preset] / seconds[preset][-1]:,.0f}", flush=True)
+    rows = [
+        {
+            "preset": preset,
+            "tokens_a_second": tokens[preset] / statistics.median(of),
+            "least": tokens[preset] / max(of),
+            "most": tokens[preset] / min(of),
+        }
+        for preset, of in seconds.items()
+    ]
+    running.write_table(SPEED, rows)
+
+
+def told(found: Sequence[dict], speeds: dict[str, float]) -> str:
     """Returns the rows of a table: a preset with the mean and the deviation of its seeds."""
     lines = [
-        "| preset | parameters | test perplexity | runs | tokens/s |",
-        "|---|---:|---:|---:|---:|",
+        "| preset | parameters | validation perplexity | test perplexity | runs | tokens/s |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for preset, group in itertools.groupby(found, lambda row: row["preset"]):
         of_preset = list(group)
-        scores = [row["test"] for row in of_preset]
-        spread = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
-        speed = statistics.median(row["tokens_a_second"] for row in of_preset)
+        scores = [_spread([row[name] for row in of_preset]) for name in _SCORES]
+        speed = f"{speeds[preset]:,.0f}" if preset in speeds else ""
         lines.append(
-            f"| `{preset}` | {of_preset[0]['parameters']:,} | "
-            f"{statistics.mean(scores):.2f}{spread} | {len(scores)} | {speed:,.0f} |"
+            f"| `{preset}` | {of_preset[0]['parameters']:,} | {' | '.join(scores)} | "
+            f"{len(of_preset)} | {speed} |"
         )
     return "\n".join(lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    told = f"{statistics.mean(values):.2f}"
+    return f"{told} ± {statistics.stdev(values):.2f}" if len(values) > 1 else told
+
+
+def _speeds() -> dict[str, float]:
+    if not SPEED.exists():
+        return {}
+    rows = running.with_table(SPEED, (), ("preset",)).values()
+    return {row["preset"]: row["tokens_a_second"] for row in rows}
 
 
 def main(argv: Sequence[str]) -> None:
     """Trains what is not finished, and prints the table."""
     _, data_dir, folder = argv
+    if FLAGS.speed:
+        measure(data_dir)
+        return
     runs = pathlib.Path(folder)
     there = finished(runs)
     calls = []
@@ -85,7 +158,7 @@ def main(argv: Sequence[str]) -> None:
     running.train_all(calls)
     found = list(finished(runs).values())
     running.write_table(TABLE, found)
-    print(told(found))
+    print(told(found, _speeds()))
 
 
 if __name__ == "__main__":

@@ -88,8 +88,8 @@ class UpdateNetwork(keras.layers.Layer):
         if projection is not None:
             units = arguments.positive("projection", projection)
             self.projection = keras.layers.Dense(units, name="projection", dtype=policy)
-        # From a random start the updates of most coordinates have one sign, whatever their gradients:
-        # step after step they move all weights one way, until the relus of a network are 0.
+        # From a random start most updates have one sign, whatever the gradients: step after step
+        # they move all weights one way, until the relus of a network are 0.
         self.output_layer = keras.layers.Dense(
             1, kernel_initializer="zeros", name="output", dtype=policy
         )
