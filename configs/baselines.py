@@ -65,16 +65,22 @@ IMAGES = {
 def _of_text(window: int, context: int) -> dict[str, dict]:
     """Returns the settings for texts: the state is carried from window to window."""
     data = dict(window=window, batch_size=16, **_CARRIED)
-    # as in `small_lstm` of configs/ptb.py
     short = dict(window=40, batch_size=16, **_CARRIED)
-    # the better of two (docs/choosing.md)
+    # as in `small_lstm` of configs/ptb.py
     broad = dict(window=40, batch_size=32, **_CARRIED)
+    dropouts = dict(
+        embedding_dropout=0.1,
+        dropout=0.3,
+        recurrent_dropout=0.0,
+        layer_dropout=0.2,
+        output_dropout=0.4,
+    )
     sizes = dict(heads=4, context=context)
     # Bai, Kolter and Koltun (2018): kernel size 3 and four levels for words.
     temporal = _layer("tcn", kernel_size=3, depth=4, dilation_rate=(1, 2, 4, 8))
     attention = _layer("transformer", layers=4, transformer=sizes)
     return {
-        "lstm": _with(_layer("lstm", layers=2), 8e-3, data=broad),
+        "lstm": _with(_layer("lstm", layers=2, **dropouts), 4e-3, data=broad),
         "gru": _with(_layer("gru", layers=2), 4e-3, data=short),
         "tcn": _with(temporal, 2e-3, data=data),
         "transformer": _with(attention, 1e-3, data=data),

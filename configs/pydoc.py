@@ -12,8 +12,7 @@ def small() -> dict:
     config["model"].update(
         depth=12, embedding_dropout=0.1, dropout=0.3, output_dropout=0.4
     )
-    config["schedule"].update(epochs=(5, 6, 7, 8, 9))
-    config["training"].update(epochs=10)
+    config["optimizer"].update(learning_rate=8e-3)
     return config
 
 

@@ -100,7 +100,7 @@ def test_a_group_draws_its_fields_together(config):
         (
             {"optimizer.learning_rate": Uniform(1e-5, 1e-3, log=True)},
             "`config.optimizer.learning_rate` must be from 1e-05 to 0.001, its range .*"
-            "Received: config.optimizer.learning_rate=0.008 of --preset=small",
+            "Received: config.optimizer.learning_rate=0.005 of --preset=small",
         ),
     ],
 )

@@ -235,9 +235,9 @@ def test_the_ends_of_the_ranges_are_in_them():
         ),
         (
             ("ptb", "small"),
-            {"training.steps": 10},
+            {"training.steps": 9},
             "`config.training.steps` must be 0, or at least config.training.epochs.*"
-            "config.training.steps=10, config.training.epochs=13",
+            "config.training.steps=9, config.training.epochs=10",
         ),
         (
             ("ptb", "paper"),
