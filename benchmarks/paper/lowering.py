@@ -160,8 +160,8 @@ def packed(array: np.ndarray) -> np.ndarray:
 
 
 def small(array: np.ndarray) -> np.ndarray:
-    """Returns integers in as few bytes as hold them; other arrays as they are."""
-    if array.dtype.kind not in "iu":
+    """Returns integers from 0 on in as few bytes as hold them; other arrays as they are."""
+    if array.dtype.kind not in "iu" or array.min() < 0:
         return array
     return array.astype(np.min_scalar_type(array.max()))
 
