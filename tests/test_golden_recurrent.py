@@ -303,6 +303,7 @@ def recipe(config):
     values = {
         "task": "text",
         "seed": 1,
+        "model": {"layer": "irc_gru"},
         "data": {
             "batch_size": config["batch"],
             "window": config["bptt"],
