@@ -80,9 +80,15 @@ def main() -> None:
     if flags.steps < 1:
         parser.error(f"--steps must be at least 1. Received: --steps={flags.steps}")
     manifest = json.loads((flags.folder / "manifest.json").read_text())
+    if "trellisnet" not in manifest["scores"]:
+        task = manifest["config"]["task"]
+        parser.error(
+            f"--folder must hold a recipe of trainers.lm. Received: --folder={flags.folder}, "
+            f"of --task={task}"
+        )
     config, device = manifest["config"], "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_default_device(device)  # their network makes zeros
-    model = build(flags.reference_dir, config, manifest["words"]).train()
+    model = build(flags.reference_dir, config, manifest["classes"]).train()
     data, optimizer = config["data"], config["optimizer"]
     sgd = torch.optim.SGD(
         model.parameters(),

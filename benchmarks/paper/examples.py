@@ -14,7 +14,7 @@ from trainers.training import runs, schedules
 from trainers.training.trainer import Trainer
 
 
-class Examples:
+class ExamplesRecipe:
     """The programs and data of a task on sequences whose examples are all there.
 
     Args:

@@ -46,7 +46,8 @@ def write(
     """
     strategies.make_deterministic(config.seed)
     keras.config.set_dtype_policy(precision)
-    kind = texts.Texts if is_language(config.task) else examples.Examples
+    language = isinstance(registry.TASKS[config.task], LanguageTask)
+    kind = texts.TextRecipe if language else examples.ExamplesRecipe
     recipe = kind(config, data_dir)
     optimizer = runs.optimizer_of(config)
     trainer = runs.trainer_of(config, recipe.task, optimizer)
@@ -79,11 +80,6 @@ def write(
     (folder / run.MANIFEST).write_text(json.dumps(manifest, indent=1))
     shutil.copyfile(run.__file__, folder / "run.py")
     return sum(file.stat().st_size for file in folder.iterdir())
-
-
-def is_language(task: str) -> bool:
-    """Whether a task is one of `trainers.lm`."""
-    return isinstance(registry.TASKS[task], LanguageTask)
 
 
 def round_weights(model: keras.Model) -> None:

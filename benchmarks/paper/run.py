@@ -64,8 +64,8 @@ class Recipe:
     def batches(self):
         """Returns the training batches."""
         if "train/order" in self.arrays:
-            return Examples(self.arrays, self.config["data"]["batch_size"])
-        return Windows(self.arrays)
+            return ExampleBatches(self.arrays, self.config["data"]["batch_size"])
+        return WindowBatches(self.arrays)
 
     def given(self, program, arrays):
         """Returns a program's first arguments, of the types that it takes."""
@@ -84,7 +84,7 @@ class Recipe:
         ]
 
 
-class Windows:
+class WindowBatches:
     """The batches of a text: windows of its streams, in their order.
 
     Args:
@@ -105,7 +105,7 @@ class Windows:
         return window, int(stop - start)
 
 
-class Examples:
+class ExampleBatches:
     """The batches of examples, in another order in each pass.
 
     Args:
@@ -257,7 +257,7 @@ class Training:
         if losses:
             milliseconds = 1e3 * (time.monotonic() - began) / len(losses)
             print(
-                f"step {self.record['step']}: {losses[-1]:.4f} nats, {milliseconds:.1f} ms a step"
+                f"step {self.record['step']}: loss {losses[-1]:.4f}, {milliseconds:.1f} ms a step"
             )
         self.record["seconds"] += time.monotonic() - began
         pending.clear()

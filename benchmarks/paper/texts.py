@@ -14,7 +14,7 @@ from trainers.training import runs
 from trainers.training.trainer import Trainer
 
 
-class Texts:
+class TextRecipe:
     """The programs and data of a language task.
 
     Args:
