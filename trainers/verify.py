@@ -16,7 +16,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import flags
@@ -137,6 +136,7 @@ def comparable(config: ConfigDict, steps: int) -> ConfigDict:
                 f"nothing else. Received: config.model.{field.name}={value!r}"
             )
     model.untrained_input_id = -1
+    model.dtype = "float64"  # the weights are compared to the last digits
     config.training.epochs = steps  # each epoch has at least one step
     return config
 
@@ -292,7 +292,6 @@ def _verify() -> int:
     config = comparable(FLAGS.config, FLAGS.steps)
     reference = _reference_module(FLAGS.reference_dir)
     corpus = experiment.load_corpus(config, FLAGS.data_dir)
-    keras.config.set_dtype_policy("float64")
     theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
     ours = Ours(config, theirs.weights(), corpus)
     found = []

@@ -1,6 +1,7 @@
 """A recipe as a folder that trains on any accelerator with JAX and NumPy alone.
 
-    python -m benchmarks.paper --task=ptb --preset=paper --data_dir=DIR --output=FOLDER
+    python -m benchmarks.paper --task=ptb --preset=paper --config.model.dtype=mixed_bfloat16 \
+      --data_dir=DIR --output=FOLDER
     python FOLDER/run.py --minutes=5
 
 `--config.FIELD=VALUE` changes a field of the preset. The second command needs neither TensorFlow
@@ -21,12 +22,6 @@ FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string(
     "output", None, "The folder to write. It must not exist, or be empty."
-)
-flags.DEFINE_enum(
-    "precision",
-    "mixed_bfloat16",
-    ("float32", "mixed_bfloat16"),
-    "The Keras dtype policy. Under mixed_bfloat16 products take and give bfloat16.",
 )
 
 
@@ -59,7 +54,7 @@ def _check_flags() -> None:
 
 def _write() -> None:
     folder = pathlib.Path(FLAGS.output)
-    size = export.write(FLAGS.config, FLAGS.data_dir, folder, FLAGS.precision)
+    size = export.write(FLAGS.config, FLAGS.data_dir, folder)
     print(
         f"{folder}: {size / 1e6:.1f} MB. Train with: python {folder / 'run.py'} --minutes=5"
     )

@@ -100,7 +100,7 @@ def main() -> None:
     ids = torch.tensor(window[:, :-1])
     targets = torch.tensor(window[:, 1:])
     products: contextlib.AbstractContextManager = contextlib.nullcontext()
-    if manifest["precision"] == "mixed_bfloat16":
+    if config["model"]["dtype"] == "mixed_bfloat16":
         products = torch.autocast(device, torch.bfloat16)
 
     def step() -> float:

@@ -34,7 +34,6 @@ def write(
     config: ml_collections.ConfigDict,
     data_dir: str | None,
     folder: pathlib.Path,
-    precision: str,
 ) -> int:
     """Writes the folder; returns its size in bytes.
 
@@ -42,10 +41,8 @@ def write(
         config: The config of a run.
         data_dir: The folder of the task's data.
         folder: The folder to write.
-        precision: A Keras dtype policy.
     """
     strategies.make_deterministic(config.seed)
-    keras.config.set_dtype_policy(precision)
     language = isinstance(registry.TASKS[config.task], LanguageTask)
     kind = texts.TextRecipe if language else examples.ExamplesRecipe
     recipe = kind(config, data_dir)
@@ -67,7 +64,6 @@ def write(
 
     manifest = {
         "config": config.to_dict(),
-        "precision": precision,
         "classes": recipe.classes,
         "parameters": runs.parameters(model),
         "scores": recipe.scores,

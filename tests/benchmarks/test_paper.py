@@ -1,7 +1,6 @@
 """The exported recipe: the trainers' own steps, and no difference after a kill."""
 
 import csv
-import json
 import shutil
 import subprocess
 import sys
@@ -58,7 +57,7 @@ def config():
 @pytest.fixture(scope="module")
 def folder(config, data_dir, tmp_path_factory):
     path = tmp_path_factory.mktemp("recipe")
-    export.write(config, data_dir, path, "float32")
+    export.write(config, data_dir, path)
     return path
 
 
@@ -139,7 +138,7 @@ def test_an_lstm_is_scored_as_by_the_trainers(config, data_dir, tmp_path):
     values["model"] |= dict(layer="lstm", auxiliary_weight=0.0, weight_dropout=0.0)
     values["schedule"]["average_after"] = None
     config, folder = ml_collections.ConfigDict(values), tmp_path / "recipe"
-    export.write(config, data_dir, folder, "float32")
+    export.write(config, data_dir, folder)
     finish(folder)
     corpus = experiment.load_corpus(config, data_dir)
     model = models.build(config, corpus.vocabulary.size)
@@ -165,7 +164,7 @@ def test_steps_on_examples_are_those_of_the_trainers(tmp_path):
     values.training.update(epochs=2, steps=7)
     values.evaluation.update(batch_size=4)
     config = ml_collections.ConfigDict(values)
-    export.write(config, None, tmp_path / "recipe", "float32")
+    export.write(config, None, tmp_path / "recipe")
     finish(tmp_path / "recipe")
 
     strategies.make_deterministic(config.seed)
@@ -231,7 +230,6 @@ def test_a_killed_training_goes_on_bit_for_bit(folder, undisturbed, tmp_path):
 def test_nothing_in_the_folder_names_this_machine(folder):
     for file in folder.iterdir():
         assert str(ROOT).encode() not in file.read_bytes(), file
-    assert json.loads((folder / "manifest.json").read_text())["precision"] == "float32"
 
 
 def test_a_folder_with_files_is_not_written(tmp_path):

@@ -3,7 +3,6 @@
 import sys
 import types
 
-import keras
 import numpy as np
 import pytest
 from absl.testing import flagsaver
@@ -25,14 +24,6 @@ SIZES = {
 }
 DATA = {"batch_size": 2, "window": 10, "horizon": 0, "history": "carried"}
 STEPS = 3  # the last one in a second epoch
-
-
-@pytest.fixture(scope="module", autouse=True)
-def float64():
-    former = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_dtype_policy(former)
 
 
 @pytest.fixture(scope="module")

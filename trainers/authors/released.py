@@ -38,7 +38,7 @@ def model_of(arrays: Arrays, config: ConfigDict) -> TrellisLM:
     if config.model.head == "adaptive":
         _check_split_softmax(arrays)
         untold["cutoffs"] = config.model.adaptive.cutoffs
-    return convert.language_model_from_torch(arrays, **untold)
+    return convert.language_model_from_torch(arrays, dtype=config.model.dtype, **untold)
 
 
 def classifier_of(
@@ -57,7 +57,9 @@ def classifier_of(
         ValueError: A name is missing or unknown, or an array has the wrong shape.
     """
     untold = {name: config.model[name] for name in UNTOLD}
-    return convert.classifier_from_torch(arrays, **untold, permutation=permutation)
+    return convert.classifier_from_torch(
+        arrays, **untold, permutation=permutation, dtype=config.model.dtype
+    )
 
 
 def _check_split_softmax(arrays: Arrays) -> None:

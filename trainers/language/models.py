@@ -35,6 +35,7 @@ def build(config: ConfigDict, vocabulary_size: int) -> TrellisLM:
         embeddings_initializer=embeddings,
         untrained_input_id=model.untrained_input_id,
         seed=config.seed,
+        dtype=model.dtype,
     )
 
 

@@ -51,6 +51,7 @@ def classifier(
         output_dropout=config.model.output_dropout,
         permutation=permutation,
         seed=config.seed,
+        dtype=config.model.dtype,
     )
     model.build((None, *shape))
     return model

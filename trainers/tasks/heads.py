@@ -39,13 +39,13 @@ def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
 
 HEADS = {
     "tied": Kind(
-        build=lambda model, seed: TiedSoftmax(name="head"),
+        build=lambda model, seed: TiedSoftmax(dtype=model.dtype, name="head"),
         parameters=lambda model, features: 0,
         kept=lambda model, rows, words: 2 * rows * words,
     ),
     "mixture": Kind(
         build=lambda model, seed: MixtureOfSoftmaxes(
-            **model.mixture.to_dict(), seed=seed, name="head"
+            **model.mixture.to_dict(), seed=seed, dtype=model.dtype, name="head"
         ),
         parameters=lambda model, features: (
             (features + 1) * model.mixture.experts * (1 + model.embedding_units)
@@ -55,7 +55,9 @@ HEADS = {
         ),
     ),
     "adaptive": Kind(
-        build=lambda model, seed: AdaptiveSoftmax(model.adaptive.cutoffs, name="head"),
+        build=lambda model, seed: AdaptiveSoftmax(
+            model.adaptive.cutoffs, dtype=model.dtype, name="head"
+        ),
         parameters=lambda model, features: (
             len(model.adaptive.cutoffs) * (model.embedding_units + 1)
         ),

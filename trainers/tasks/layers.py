@@ -430,7 +430,11 @@ def build(
     Raises:
         ValueError: An argument of the layer is not valid.
     """
-    arguments: dict[str, Any] = {"seed": seed, "dropout": dropout}
+    arguments: dict[str, Any] = {
+        "seed": seed,
+        "dropout": dropout,
+        "dtype": model.dtype,
+    }
     if model.initial_deviation:
         # Each argument gets its own object: an initializer draws the same numbers each time.
         for name in _INITIALIZERS:
@@ -454,6 +458,5 @@ def _offset(seed: int | None, number: int) -> int | None:
 
 def _of_kernels(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings that a block without a recurrent kernel has."""
-    return {
-        name: value for name, value in settings.items() if name == "kernel_initializer"
-    }
+    has = ("kernel_initializer", "dtype")
+    return {name: value for name, value in settings.items() if name in has}

@@ -136,9 +136,12 @@ class Model:
         variant: The form of the equations of the gated layers, of their paper or its code.
         output_units: None: the size of a word vector, or all units for tasks without words.
         embedding_units: The size of a word vector.
+        dtype: Keras's dtype policy of all layers. With "mixed_bfloat16" they compute in bfloat16;
+            their variables and the loss are float32.
     """
 
     units: Annotated[int, COUNT]
+    dtype: Annotated[str, one_of("float32", "mixed_bfloat16")] = "float32"
     layer: Annotated[str, one_of(*LAYERS)] = "trellis"
     gate: Annotated[str, one_of(*gates.NAMES)] = "lstm"
     head: Annotated[str, one_of(*HEADS)] = "tied"

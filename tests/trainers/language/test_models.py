@@ -66,6 +66,26 @@ def test_both_protocols_score_each_layer(model, ids):
     assert evaluator.trellisnet(ids).tokens == 4 * 29
 
 
+def test_each_layer_computes_in_bfloat16_what_it_computes_in_float32(
+    model, request, ids
+):
+    layer = request.node.callspec.params["model"]
+    half = built(layer, dtype="mixed_bfloat16")
+    for variable, value in zip(half.variables, model.variables, strict=True):
+        variable.assign(value)
+    outputs, _ = half.trellis.stream(
+        half.embedding(ids[None]), half.trellis.get_initial_cache(1)
+    )
+    assert outputs.dtype == "bfloat16"
+    assert {variable.dtype for variable in half.trainable_variables} == {"float32"}
+    losses = [
+        float(each.loss_terms(ids[None, :50], ids[None, 1:51])[0].prediction)
+        for each in (model, half)
+    ]
+    assert losses[0] != losses[1]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-2)
+
+
 def test_masks_are_drawn_in_training_only_and_anew_each_call(model, ids):
     inputs, targets = ids[None, :50], ids[None, 1:51]
 

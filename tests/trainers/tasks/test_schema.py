@@ -78,6 +78,7 @@ BAD = {
     "model.head": NO_NAME,
     "model.units": NO_COUNT,
     "model.depth": NO_COUNT,
+    "model.dtype": NO_NAME,
     "model.layer_dropout": NO_RATE_NOR_NONE,
     "model.variant": NO_NAME,
     "model.layers": NO_COUNT,

@@ -312,7 +312,7 @@ def test_a_run_that_was_stopped_has_the_status_of_the_signal(
     assert (output.out.splitlines()[-1], output.err) == (line, "")
 
 
-def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
+def test_a_run_in_bfloat16_with_a_head_goes_on_as_if_it_had_never_stopped(
     train, config, tmp_path, capsys, monkeypatch
 ):
     build = experiment.models.build
@@ -332,7 +332,8 @@ def test_a_run_with_a_head_is_scored_and_goes_on_as_if_it_had_never_stopped(
 
     monkeypatch.setattr(experiment.models, "build", build_the_same)
     mixture = dict(experts=2, latent_dropout=0.3, epsilon=1e-8)
-    config.model.update(head="mixture", mixture=mixture)
+    config.model.update(dtype="mixed_bfloat16", head="mixture", mixture=mixture)
+    config.data.update(horizon=0, history="carried")  # a checkpoint keeps the state too
     results = []
     for epochs_of_each_call in ([2], [1, 2]):
         for epochs in epochs_of_each_call:
