@@ -3,6 +3,7 @@
 Each entry changes a task's preset. `model.units` is solved for, so that it has no value here. All
 values are ours, unless a source stands beside them. The learning rates of `ADDING` and
 `COPY_MEMORY` are the better ones of two each (docs/comparisons.md). `--trials` tunes all further.
+XLA compiles a layer for a task where that is faster on a CPU, by docs/choosing.md.
 """
 
 # Keras's own initializers
@@ -14,7 +15,10 @@ def _layer(name: str, **fields: object) -> dict:
     return dict(model=dict(layer=name, **_OWN, **fields))
 
 
-def _with(settings: dict, rate: float, **groups: dict) -> dict:
+def _with(
+    settings: dict, rate: float, jit_compile: bool = False, **groups: dict
+) -> dict:
+    groups["training"] = dict(jit_compile=jit_compile)
     return {**settings, "optimizer": dict(learning_rate=rate), **groups}
 
 
@@ -37,21 +41,21 @@ def _long_attention(context: int) -> dict:
 # The TCNs of Bai, Kolter and Koltun (2018) have eight levels; kernel size 8, and 7 for images.
 ADDING = {
     "lstm": _with(_LSTM, 1e-2),
-    "gru": _with(_GRU, 1e-2),
-    "tcn": _with(_long_tcn(8), 1e-2),
+    "gru": _with(_GRU, 1e-2, jit_compile=True),
+    "tcn": _with(_long_tcn(8), 1e-2, jit_compile=True),
     "transformer": _with(_long_attention(256), 2e-3),
 }
 COPY_MEMORY = {
-    "lstm": _with(_LSTM, 4e-3),
-    "gru": _with(_GRU, 2e-2),
-    "tcn": _with(_long_tcn(8), 2e-2),
+    "lstm": _with(_LSTM, 4e-3, jit_compile=True),
+    "gru": _with(_GRU, 2e-2, jit_compile=True),
+    "tcn": _with(_long_tcn(8), 2e-2, jit_compile=True),
     "transformer": _with(_long_attention(128), 2e-3),
 }
 # The rates are those of the presets, and not tried here.
 ALGORITHMS = {
-    "lstm": _with(_LSTM, 5e-3),
-    "gru": _with(_GRU, 5e-3),
-    "tcn": _with(_long_tcn(4), 5e-3),
+    "lstm": _with(_LSTM, 5e-3, jit_compile=True),
+    "gru": _with(_GRU, 5e-3, jit_compile=True),
+    "tcn": _with(_long_tcn(4), 5e-3, jit_compile=True),
     "transformer": _with(_long_attention(32), 2e-3),
 }
 IMAGES = {
@@ -81,7 +85,7 @@ def _of_text(window: int, context: int) -> dict[str, dict]:
     attention = _layer("transformer", layers=4, transformer=sizes)
     return {
         "lstm": _with(_layer("lstm", layers=2, **dropouts), 4e-3, data=broad),
-        "gru": _with(_layer("gru", layers=2), 4e-3, data=short),
+        "gru": _with(_layer("gru", layers=2), 4e-3, jit_compile=True, data=short),
         "tcn": _with(temporal, 2e-3, data=data),
         "transformer": _with(attention, 1e-3, data=data),
     }

@@ -73,19 +73,27 @@ def paper_larger() -> dict:
 
 
 def small() -> dict:
-    """An hour of one CPU core; every value ours, found by trials of minutes."""
+    """Less than half an hour of one CPU core; every value ours.
+
+    With four taps and dilations that are powers of four, five levels see 1,024 steps, each by one
+    path. An image takes a quarter of the time that it takes in eleven levels of two taps, whose
+    dilations double, with two thirds of the channels.
+    """
     config = released()
     config["model"].update(
-        units=64,
+        units=96,
         output_units=32,
+        depth=5,
+        kernel_size=4,
+        dilation_rate=(1, 4, 16, 64, 256),
         initial_deviation=0.0,  # Keras's own initializers: N(0, 0.01^2) is slow to start
         dropout=0.0,
-        recurrent_dropout=0.1,
-        weight_dropout=0.0,
+        recurrent_dropout=0.15,
         output_dropout=0.0,
     )
-    config["schedule"].update(factor=0.3, epochs=(6, 8, 9))
-    config["training"].update(epochs=10)
+    # It halves after each epoch of the second half, much as a cosine falls.
+    config["schedule"].update(factor=0.5, epochs=tuple(range(8, 16)))
+    config["training"].update(epochs=16, jit_compile=True)
     return config
 
 

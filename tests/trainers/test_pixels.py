@@ -27,6 +27,7 @@ SMALL = (
     "--config.schedule.epochs=(100,)",
     "--config.training.epochs=20",
     "--config.training.log_every_steps=2",
+    "--config.training.jit_compile=False",
 )
 
 
@@ -61,7 +62,7 @@ def trained(folder, tmp_path_factory, forks):
 def test_training_tells_its_size_and_its_result(trained):
     workdir, output = trained
     assert (
-        "40 training sequences of 784 steps; 1,502 parameters; receptive field 1,025"
+        "40 training sequences of 784 steps; 2,750 parameters; receptive field 1,024"
         in output
     )
     assert "warning" not in output
@@ -80,7 +81,7 @@ def test_training_tells_its_size_and_its_result(trained):
     confusion = np.array(score["confusion"])
     assert confusion.sum(axis=1).tolist() == [2] * 10  # two images of each class
     assert 100 * np.trace(confusion) / 20 == score["accuracy"]
-    assert result["parameters"] == 1502
+    assert result["parameters"] == 2750
     for picture in ("confusion.png", "curves.png"):
         assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
 
@@ -90,7 +91,7 @@ def test_the_report_has_the_run(trained, tmp_path, forks):
     done = forks.run("-m", "trainers.report", workdir, f"--output={tmp_path}")
     assert "## permuted_mnist: accuracy" in done.stdout, done.stderr
     assert re.search(
-        r"\| trained \| small \| 1,502 \| [\d.]+ % \(20 images\) \| - \| 20",
+        r"\| trained \| small \| 2,750 \| [\d.]+ % \(20 images\) \| - \| 20",
         done.stdout,
     )
     assert "98.13 %" in done.stdout
@@ -260,7 +261,7 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
         f"--data_dir={folder}",
         f"--workdir={tmp_path}/a",
     )
-    assert "warning: of the 784 steps the network sees the last 3 alone" in output
+    assert "warning: of the 784 steps the network sees the last 16 alone" in output
     assert splits == ["validation", "validation", "test"]
 
 

@@ -208,12 +208,14 @@ class Training:
         epochs: Passes over the data. With `steps`: equal parts of the run, each with a validation.
         steps: The training steps of the run, over which the learning rate falls along a cosine; 0:
             as many as `epochs` have, with the rates of `schedule`.
+        jit_compile: Whether XLA compiles the loss and its gradient.
     """
 
     epochs: Annotated[int, changing(COUNT)]
     log_every_steps: Annotated[int, changing(COUNT)] = 20
     checkpoint_every_steps: Annotated[int, changing(COUNT)] = 200
     steps: Annotated[int, integer(0)] = 0
+    jit_compile: Annotated[bool, SWITCH] = False
 
 
 # A run that goes on may change a field that training reads again at each step or epoch: the past
@@ -350,6 +352,8 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
     if isinstance(task, MetaTask):
         steps, unroll = values["data.steps"], values["data.unroll"]
         yield steps % unroll, "data.unroll", f"a divisor of config.data.steps={steps}"
+        expected = f"False for --task={task.name}: XLA would compile for minutes"
+        yield values["training.jit_compile"], "training.jit_compile", expected
     if isinstance(task, OwnTask):
         return
     if isinstance(task, LanguageTask):
@@ -378,6 +382,9 @@ def _of_language(values: Values) -> Iterator[_Rule]:
     drawn = horizon and values["data.lengths"] == "drawn"
     expected = "0 with config.data.lengths='drawn', whose windows do not overlap"
     yield drawn, "data.horizon", expected
+    expected = "False with config.data.lengths='drawn': XLA would compile each length"
+    compiled = values["training.jit_compile"] and values["data.lengths"] == "drawn"
+    yield compiled, "training.jit_compile", expected, "data.lengths"
     yield (
         values["model.embedding_units"] is None,
         "model.embedding_units",

@@ -225,6 +225,7 @@ def trainer_of(
         strategy=strategy,
         usual_steps=config.data.window if _draws_lengths(config) else None,
         team=team,
+        jit_compile=config.training.jit_compile,
     )
 
 
@@ -245,6 +246,7 @@ def _fit_and_score(
     rates = {} if config.training.steps else config.schedule.to_dict()
     schedule = schedules.Schedule(**rates)
     lengths = config.training.to_dict()
+    del lengths["jit_compile"]  # the trainer's
     result = loop.fit(
         trainer, schedule, folder, signals=signals, observe=observe, **lengths
     )
@@ -374,6 +376,12 @@ def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[s
         advice.append(
             f"there is no GPU here, and the preset {config.preset} is made for one; "
             "--preset=small is made for a CPU"
+        )
+    layer = layers.LAYERS.get(config.model.get("layer"))
+    if config.training.jit_compile and not isinstance(layer, layers.Trellis | None):
+        advice.append(
+            "config.training.jit_compile=True can make a layer other than a trellis network many "
+            "times slower on a CPU; try --config.training.jit_compile=False"
         )
     return advice
 

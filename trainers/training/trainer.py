@@ -75,6 +75,7 @@ class Trainer:
             learning rate is that of a batch with as many as this, and proportional to T (Merity et
             al. 2018). Default: the learning rate is the same for all batches.
         team: the workers over which the strategy spreads batches. Default: this process alone.
+        jit_compile: whether XLA compiles the loss and its gradient, once for each shape of a batch.
 
     Attributes:
         allow_replicas_change: whether a run goes on that had another number of replicas, and so
@@ -90,6 +91,7 @@ class Trainer:
         strategy: tf.distribute.Strategy | None = None,
         usual_steps: int | None = None,
         team: workers.Alone = workers.ALONE,
+        jit_compile: bool = False,
     ):
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(
@@ -103,6 +105,11 @@ class Trainer:
         self.allow_replicas_change = False
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
+        self._gradients = (
+            tf.function(self._differentiated, autograph=False, jit_compile=True)
+            if jit_compile
+            else self._differentiated
+        )
         with self.strategy.scope():
             optimizer.build(task.model.trainable_variables)
 
@@ -229,7 +236,8 @@ class Trainer:
         columns = tf.unstack(rows.stack(), num=len(names), axis=1)
         return dict(zip(names, columns, strict=True)), state
 
-    def _replica_step(self, batch, state):
+    def _differentiated(self, batch, state):
+        """Returns the gradient of a replica's loss sum, and what the loss came with."""
         trained = self.task.model.trainable_variables
         with tf.GradientTape() as tape:
             loss, weight, state, metrics = self.task.loss(batch, state)
@@ -241,7 +249,10 @@ class Trainer:
         # Make gradients dense, as torch's are: the norm then counts the summed rows of an
         # embedding, and weight decay and Adam's moments move every row.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        weight = tf.cast(weight, loss.dtype)
+        return gradients, loss, tf.cast(weight, loss.dtype), state, metrics
+
+    def _replica_step(self, batch, state):
+        gradients, loss, weight, state, metrics = self._gradients(batch, state)
         sums, weight, gradients = _summed(
             [{**metrics, "loss": loss}, weight, gradients]
         )

@@ -19,6 +19,7 @@ def config(monkeypatch):
     loaded = configs.load("adding", "small")
     loaded.model.update(SIZES)
     loaded.data.update(steps=10, train=64, validation=8, test=8, batch_size=8)
+    loaded.training.jit_compile = False
     return loaded
 
 

@@ -40,6 +40,7 @@ def tiny(model, task="adding"):
     config.unlock()
     config.model.update(units=6, depth=2, kernel_size=2, dilation_rate=(1, 2))
     config.data.update(steps=6, batch_size=8, train=64, validation=8, test=8)
+    config.training.jit_compile = False
     return config.lock()
 
 

@@ -24,7 +24,10 @@ def config():
     loaded.model.update(layer="gru", units=3, depth=1, dilation_rate=(1,))
     loaded.data.update(steps=4, train=16, validation=4, test=4, batch_size=4)
     loaded.training.update(
-        epochs=EPOCHS, log_every_steps=100, checkpoint_every_steps=100
+        epochs=EPOCHS,
+        log_every_steps=100,
+        checkpoint_every_steps=100,
+        jit_compile=False,
     )
     return loaded
 

@@ -140,6 +140,7 @@ BAD = {
     "training.log_every_steps": NO_COUNT,
     "training.checkpoint_every_steps": NO_COUNT,
     "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
+    "training.jit_compile": NO_SWITCH,
 }
 
 
@@ -239,6 +240,16 @@ def test_the_ends_of_the_ranges_are_in_them():
             {"training.steps": 9},
             "`config.training.steps` must be 0, or at least config.training.epochs.*"
             "config.training.steps=9, config.training.epochs=10",
+        ),
+        (
+            ("ptb", "small"),
+            {"training.jit_compile": True, "data.lengths": "drawn"},
+            "`config.training.jit_compile` must be False with config.data.lengths='drawn'",
+        ),
+        (
+            ("quadratic", "small"),
+            {"training.jit_compile": True},
+            "`config.training.jit_compile` must be False for --task=quadratic",
         ),
         (
             ("ptb", "paper"),

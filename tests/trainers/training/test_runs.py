@@ -312,6 +312,25 @@ def test_a_run_that_was_stopped_has_the_status_of_the_signal(
     assert (output.out.splitlines()[-1], output.err) == (line, "")
 
 
+@pytest.mark.parametrize(("layer", "told"), [("trellis", False), ("gru", True)])
+def test_a_layer_that_xla_may_slow_is_told_before_training(
+    train, config, monkeypatch, capsys, layer, told
+):
+    class BegunError(Exception):
+        pass
+
+    def begin(*args):
+        raise BegunError
+
+    monkeypatch.setattr(Trainer, "steps", begin)
+    config.model.layer = layer
+    config.training.jit_compile = True
+    with pytest.raises(BegunError):
+        train()
+    advice = "try --config.training.jit_compile=False"
+    assert (advice in capsys.readouterr().out) == told
+
+
 def test_a_run_in_bfloat16_with_a_head_goes_on_as_if_it_had_never_stopped(
     train, config, tmp_path, capsys, monkeypatch
 ):

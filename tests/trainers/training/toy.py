@@ -142,6 +142,7 @@ def run(flags):
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--every_steps", type=int, default=2)
+    parser.add_argument("--jit_compile", type=int, default=0)
     parser.add_argument("--killed_at", type=int)
     parser.add_argument("--killed_writing", type=int)
     parser.add_argument("--ports", type=int, nargs="*", default=[])
@@ -189,7 +190,14 @@ def train(args, strategy, team=workers.ALONE):
     if args.killed_writing is not None:
         kill_writing(args.killed_writing)
     config = {"training": {"epochs": args.epochs}, "dropout": args.dropout}
-    trainer = Trainer(task, optimizer, clip_norm=0.3, strategy=strategy, team=team)
+    trainer = Trainer(
+        task,
+        optimizer,
+        clip_norm=0.3,
+        strategy=strategy,
+        team=team,
+        jit_compile=bool(args.jit_compile),
+    )
     first = keep_first(trainer, args.at_call, args.signal)
     opened = contextlib.nullcontext(followers.NoWorkdir())
     if team.is_chief:
