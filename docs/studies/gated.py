@@ -9,7 +9,7 @@ not trained again, even if its folder is gone; delete its line to train it.
 
 RUNS/PRESET/SEED may also be a folder of `benchmarks.paper` that was trained on an accelerator:
 
-    python -m benchmarks.paper --task=ptb --preset=PRESET --config.seed=SEED --precision=float32 \
+    python -m benchmarks.paper --task=ptb --preset=PRESET --config.seed=SEED \
       --data_dir=DATA_DIR --output=RUNS/PRESET/SEED
 
 With --speed it measures the training steps of all presets instead, in one process on one core of
