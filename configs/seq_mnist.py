@@ -76,7 +76,7 @@ def small() -> dict:
     """Less than half an hour of one CPU core; every value ours.
 
     With four taps and dilations that are powers of four, five levels see 1,024 steps, each by one
-    path. An image takes a quarter of the time that it takes in eleven levels of two taps, whose
+    path. An image takes a third of the time that it takes in eleven levels of two taps, whose
     dilations double, with two thirds of the channels.
     """
     config = released()
