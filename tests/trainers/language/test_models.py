@@ -82,7 +82,6 @@ def test_each_layer_computes_in_bfloat16_what_it_computes_in_float32(
         float(each.loss_terms(ids[None, :50], ids[None, 1:51])[0].prediction)
         for each in (model, half)
     ]
-    assert losses[0] != losses[1]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-2)
 
 

@@ -294,8 +294,8 @@ def test_the_ends_of_the_ranges_are_in_them():
         ),
         (
             ("seq_mnist", "small"),
-            {"model.output_units": 65},
-            "`config.model.output_units` must be at most config.model.units=64",
+            {"model.output_units": 97},
+            "`config.model.output_units` must be at most config.model.units=96",
         ),
         (
             ("adding", "small"),
