@@ -42,7 +42,7 @@ def tcn() -> dict:
             epochs=8,  # ours: released: 10
             log_every_steps=100,  # released
             checkpoint_every_steps=1_000,  # ours
-            jit_compile=True,  # ours: 2.2 times the speed of a CPU
+            jit_compile=True,  # ours: a CPU takes half the time for a step
         ),
     )
 

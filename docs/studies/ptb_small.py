@@ -9,7 +9,6 @@ validation at the end counts as time. It prints steps, tokens and validation nat
 first 20,000 tokens.
 """
 
-import ast
 import math
 import os
 import sys
@@ -19,6 +18,7 @@ os.environ.update(TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
 os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="-1")
 
 # TensorFlow reads the environment when it is imported.
+from docs.studies import running
 from trainers.language import modeling, models
 from trainers.language.experiment import load_corpus
 from trainers.tasks import config as configs
@@ -38,9 +38,7 @@ def rate(share: float) -> float:
 def main(data_dir: str, preset: str, seconds: float, *changes: str) -> None:
     """Trains and prints one trial."""
     config = configs.load("ptb", preset)
-    for change in changes:
-        field, value = change.split("=")
-        config.update_from_flattened_dict({field: ast.literal_eval(value)})
+    config.update_from_flattened_dict(running.changes(changes))
     config.training.epochs = 1_000
     strategies.make_deterministic(config.seed)
     corpus = load_corpus(config, data_dir)

@@ -1,5 +1,6 @@
 """What studies share: runs of the trainers on one core, side by side, and their tables."""
 
+import ast
 import contextlib
 import csv
 import os
@@ -28,6 +29,12 @@ _ONE_CORE = {
 def seeds() -> range:
     """Returns the seeds of each row."""
     return range(1, FLAGS.seeds + 1)
+
+
+def changes(fields: Iterable[str]) -> dict[str, Any]:
+    """Returns the values of fields of a config from texts such as "model.depth=6"."""
+    pairs = (field.split("=", 1) for field in fields)
+    return {name: ast.literal_eval(value) for name, value in pairs}
 
 
 def train(folder: pathlib.Path, arguments: Sequence[str]) -> None:

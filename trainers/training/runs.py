@@ -245,10 +245,17 @@ def _fit_and_score(
     # With `training.steps` the optimizer lowers the rate at each step.
     rates = {} if config.training.steps else config.schedule.to_dict()
     schedule = schedules.Schedule(**rates)
-    lengths = config.training.to_dict()
-    del lengths["jit_compile"]  # the trainer's
+    training = config.training
     result = loop.fit(
-        trainer, schedule, folder, signals=signals, observe=observe, **lengths
+        trainer,
+        schedule,
+        folder,
+        epochs=training.epochs,
+        steps=training.steps,
+        log_every_steps=training.log_every_steps,
+        checkpoint_every_steps=training.checkpoint_every_steps,
+        signals=signals,
+        observe=observe,
     )
     if not result.finished:
         raise signals.error()

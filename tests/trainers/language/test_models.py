@@ -77,6 +77,8 @@ def test_each_layer_computes_in_bfloat16_what_it_computes_in_float32(
         half.embedding(ids[None]), half.trellis.get_initial_cache(1)
     )
     assert outputs.dtype == "bfloat16"
+    parts = (half, half.embedding, half.trellis, half.head)
+    assert {part.compute_dtype for part in parts} == {"bfloat16"}
     assert {variable.dtype for variable in half.trainable_variables} == {"float32"}
     losses = [
         float(each.loss_terms(ids[None, :50], ids[None, 1:51])[0].prediction)

@@ -12,6 +12,7 @@ from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
 from trainers.sequences import models
 from trainers.sequences.modeling import SequenceModeling
+from trainers.tasks import config as configs
 from trainers.training.examples import check_replicas
 
 CLASSES, STEPS = 3, 4
@@ -201,3 +202,22 @@ def test_batches_that_replicas_cannot_share_are_refused():
     ):
         check_replicas(5, 4, replicas=2, what="sequences")
     check_replicas(6, 4, replicas=2, what="sequences")
+
+
+@pytest.mark.parametrize(
+    ("targets", "classes"), [(labels, ("a", "b", "c")), (values, ()), (symbols, ())]
+)
+def test_a_model_in_bfloat16_computes_what_it_computes_in_float32(targets, classes):
+    data = dataclasses.replace(data_of(targets), classes=classes)
+    built = []
+    for dtype in ("float32", "mixed_bfloat16"):
+        config = configs.load("seq_mnist", "small")
+        config.model.update(units=6, output_units=4, dtype=dtype)
+        built.append(models.build(config, data))
+    whole, half = built
+    half.set_weights(whole.get_weights())
+    assert models.layer_of(half).compute_dtype == "bfloat16"
+    assert {variable.dtype for variable in half.trainable_variables} == {"float32"}
+    inputs = data.normalise(data.train.inputs)
+    outputs = [np.asarray(tf.cast(each(inputs), "float32")) for each in built]
+    np.testing.assert_allclose(outputs[1], outputs[0], atol=0.05)

@@ -1,0 +1,82 @@
+r"""Measures training steps with and without XLA and bfloat16, for docs/choosing.md.
+
+    python -m docs.studies.step_time --task=ptb --layers=trellis,lstm,gru --data_dir=DIR
+    python -m docs.studies.step_time --task=permuted_mnist --data_dir=DIR model.units=64
+
+The trellis network is that of the preset `small`, with the given fields changed. The other layers
+have as many parameters, and the settings of `configs/baselines.py`. A step is that of the trainers,
+on one thread. The milliseconds are those of the processor, the median of three measurements. They
+go to docs/studies/step_time.csv.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import ml_collections
+from absl import app, flags
+from etils import epath
+
+from docs.studies import running
+from trainers.studies import budget, comparison, experiments, search
+from trainers.tasks import config as configs
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("task", None, "The task.", required=True)
+flags.DEFINE_list("layers", ["trellis"], "The layers, a trellis network first.")
+flags.DEFINE_string("data_dir", None, "The folder of the task's data files.")
+
+TABLE = pathlib.Path(__file__).with_suffix(".csv")
+FORMS: dict[str, dict] = {
+    "plain": {"model.dtype": "float32", "training.jit_compile": False},
+    "xla": {"model.dtype": "float32", "training.jit_compile": True},
+    "bfloat16": {"model.dtype": "mixed_bfloat16", "training.jit_compile": False},
+}
+
+
+def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]:
+    """Returns the layers' configs, of one number of parameters."""
+    task, first = FLAGS.task, search.apply(configs.load(FLAGS.task, "small"), changes)
+    settings = comparison.Settings(
+        [task],
+        FLAGS.layers,
+        seeds=1,
+        seconds=[0.0],
+        preset="small",
+        parameters=None,
+        trials=0,
+        threads=1,
+        data_dir=FLAGS.data_dir,
+        given={(task, comparison.FIRST): first},
+    )
+    starts = {name: comparison.start_of(settings, task, name) for name in FLAGS.layers}
+    _, configs_of_layers = comparison.equal(starts, load(first).parameters, None)
+    return configs_of_layers
+
+
+def load(config: ml_collections.ConfigDict) -> experiments.Experiment:
+    """Returns what a config trains."""
+    return experiments.load(config, FLAGS.data_dir, epath.Path("nowhere"))
+
+
+def main(argv: Sequence[str]) -> None:
+    """Measures each layer in each form."""
+    budget.fix_threads(1)
+    for layer, config in sized(running.changes(argv[1:])).items():
+        row = {
+            "task": FLAGS.task,
+            "layer": layer,
+            "units": config.model.units,
+            "kernel_size": config.model.kernel_size,
+            "batch_size": config.data.batch_size,
+        }
+        for form, fields in FORMS.items():
+            changed = search.apply(config, fields)
+            seconds = budget.processor_seconds_a_step(load(changed), changed)
+            row[form] = round(1e3 * seconds, 1)
+            print(layer, form, row[form], "ms", flush=True)
+        found = running.with_table(TABLE, [row], [*row][:4])
+        running.write_table(TABLE, list(found.values()))
+
+
+if __name__ == "__main__":
+    app.run(main)
