@@ -1,6 +1,6 @@
 r"""Measures training steps with and without XLA and bfloat16, for docs/choosing.md.
 
-    python -m docs.studies.step_time --task=ptb --layers=trellis,lstm,gru --data_dir=DIR
+    python -m docs.studies.step_time --task=ptb --layers=lstm,gru --data_dir=DIR
     python -m docs.studies.step_time --task=permuted_mnist --data_dir=DIR model.units=64
 
 The trellis network is that of the preset `small`, with the given fields changed. The other layers
@@ -22,7 +22,7 @@ from trainers.tasks import config as configs
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("task", None, "The task.", required=True)
-flags.DEFINE_list("layers", ["trellis"], "The layers, a trellis network first.")
+flags.DEFINE_list("layers", [], "Layers beside the trellis network.")
 flags.DEFINE_string("data_dir", None, "The folder of the task's data files.")
 
 TABLE = pathlib.Path(__file__).with_suffix(".csv")
@@ -36,9 +36,11 @@ FORMS: dict[str, dict] = {
 def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]:
     """Returns the layers' configs, of one number of parameters."""
     task, first = FLAGS.task, search.apply(configs.load(FLAGS.task, "small"), changes)
+    names = [comparison.FIRST, *FLAGS.layers]
+    comparison.check_names("--layers", names, comparison.MODELS)
     settings = comparison.Settings(
         [task],
-        FLAGS.layers,
+        names,
         seeds=1,
         seconds=[0.0],
         preset="small",
@@ -48,7 +50,7 @@ def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]
         data_dir=FLAGS.data_dir,
         given={(task, comparison.FIRST): first},
     )
-    starts = {name: comparison.start_of(settings, task, name) for name in FLAGS.layers}
+    starts = {name: comparison.start_of(settings, task, name) for name in names}
     _, configs_of_layers = comparison.equal(starts, load(first).parameters, None)
     return configs_of_layers
 
