@@ -318,7 +318,7 @@ def recipe(config):
             "weight_decay": config["weight_decay"],
         },
         "schedule": {"average": False, "average_after": 1},
-        "training": {"epochs": 1, "steps": 0, "jit_compile": False},
+        "training": {"epochs": 1, "steps": 0, "jit_compile": False, "depths": ()},
         "evaluation": {"batch_size": config["evaluation_batch"]},
     }
     return ml_collections.ConfigDict(values)

@@ -49,6 +49,11 @@ def _check_flags() -> None:
             "--config.data.lengths must be 'equal': all windows of a graph have one length. "
             f"Received: --config.data.lengths={lengths!r}"
         )
+    if depths := FLAGS.config.training.depths:
+        raise ValueError(
+            "--config.training.depths must be (): all steps of a graph train all levels. "
+            f"Received: --config.training.depths={depths!r}"
+        )
     export.check_output(pathlib.Path(FLAGS.output))
 
 

@@ -251,9 +251,22 @@ def test_a_task_whose_data_cannot_be_written_is_refused(forks):
     )
 
 
-def test_a_recipe_that_the_program_does_not_follow_is_refused(forks):
+@pytest.mark.parametrize(
+    ("preset", "more", "message"),
+    [
+        ("irc_gru", [], "--config.data.lengths must be 'equal': all windows"),
+        (
+            "small",
+            ["--config.training.steps=100", "--config.training.depths=4"],
+            "--config.training.depths must be (): all steps",
+        ),
+    ],
+)
+def test_a_recipe_that_the_program_does_not_follow_is_refused(
+    forks, preset, more, message
+):
     ended = commands.run(
-        forks, "paper", "--task=ptb", "--preset=irc_gru", "--output=folder"
+        forks, "paper", "--task=ptb", f"--preset={preset}", "--output=folder", *more
     )
     assert ended.returncode == 2
-    assert "--config.data.lengths must be 'equal': all windows" in ended.stderr
+    assert message in ended.stderr

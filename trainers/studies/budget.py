@@ -49,14 +49,20 @@ def processor_seconds_a_step(
     strategies.make_deterministic(config.seed)
     task = experiment.task(experiment.build())
     trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
+    # The parts of a run have equally many steps.
+    mean = statistics.mean(_of_stage(trainer, n) for n in range(len(trainer.stages)))
+    keras.backend.clear_session()
+    return mean
+
+
+def _of_stage(trainer: Trainer, stage: int) -> float:
     # The last batch may have another shape.
     most = max(1, trainer.task.steps_per_epoch - 1)
-    _timed(trainer, 1)
+    _timed(trainer, 1, stage)
     count = 1
-    while (seconds := _timed(trainer, count)) < _TIMED_SECONDS and count < most:
+    while (seconds := _timed(trainer, count, stage)) < _TIMED_SECONDS and count < most:
         count = min(2 * count, most)
-    others = [_timed(trainer, count) for _ in range(_MEASUREMENTS - 1)]
-    keras.backend.clear_session()
+    others = [_timed(trainer, count, stage) for _ in range(_MEASUREMENTS - 1)]
     return statistics.median([seconds, *others]) / count
 
 
@@ -83,11 +89,11 @@ def with_budget(
     return apply(config, {"training.steps": steps})
 
 
-def _timed(trainer: Trainer, count: int) -> float:
+def _timed(trainer: Trainer, count: int, stage: int) -> float:
     """Returns the processor seconds of the first steps of an epoch."""
     batches = trainer.batches(0)
     state = trainer.spread(trainer.task.initial_state())
     began = time.process_time()
-    metrics, _ = trainer.steps(batches, state, count)
+    metrics, _ = trainer.steps(batches, state, count, stage)
     metrics["loss"].numpy()  # waits for the steps
     return time.process_time() - began

@@ -125,6 +125,7 @@ CYCLE = integers(
     "positive integers below 2**31, at least one, as in 1,2,4",
     lambda value: len(value) > 0,
 )
+DEPTHS = integers("positive integers below 2**31, as in 4,8, or ()", lambda value: True)
 CUTOFFS = integers(
     "increasing positive integers below 2**31, at least one",
     lambda value: len(value) > 0 and _increases(value),

@@ -18,6 +18,7 @@ from trainers.tasks.fields import (
     COUNT,
     CUTOFFS,
     CYCLE,
+    DEPTHS,
     EPOCHS,
     FINITE,
     FROM_ZERO,
@@ -209,6 +210,8 @@ class Training:
         steps: The training steps of the run, over which the learning rate falls along a cosine; 0:
             as many as `epochs` have, with the rates of `schedule`.
         jit_compile: Whether XLA compiles the loss and its gradient.
+        depths: If a trellis network trains fewer levels at first: the most levels that train in
+            each but the last of equal parts of the run's `steps`.
     """
 
     epochs: Annotated[int, changing(COUNT)]
@@ -216,6 +219,7 @@ class Training:
     checkpoint_every_steps: Annotated[int, changing(COUNT)] = 200
     steps: Annotated[int, integer(0)] = 0
     jit_compile: Annotated[bool, SWITCH] = False
+    depths: Annotated[tuple[int, ...], DEPTHS] = ()
 
 
 # A run that goes on may change a field that training reads again at each step or epoch: the past
@@ -355,6 +359,8 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
         expected = f"False for --task={task.name}: XLA would compile for minutes"
         yield values["training.jit_compile"], "training.jit_compile", expected
     if isinstance(task, OwnTask):
+        expected = f"() for --task={task.name}, which trains no trellis network"
+        yield values["training.depths"], "training.depths", expected
         return
     if isinstance(task, LanguageTask):
         yield from _of_language(values)
@@ -412,6 +418,9 @@ def _of_length(values: Values) -> Iterator[_Rule]:
     expected = "None with config.training.steps, which leaves no epochs to the schedule"
     averages = steps and values["schedule.average_after"]
     yield averages, "schedule.average_after", expected, "training.steps"
+    expected = "() without config.training.steps, which has the parts of the run"
+    parts = values["training.depths"] and not steps
+    yield parts, "training.depths", expected, "training.steps"
 
 
 def _of_layer(values: Values) -> Iterator[_Rule]:
@@ -424,6 +433,7 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
             f"at most config.model.depth={depth} (or config.model.auxiliary_weight 0)"
         )
         yield values["model.auxiliary_every"] > depth, "model.auxiliary_every", expected
+    yield from _of_depths(values)
     if not LAYERS[layer].gated:
         own = f"config.model.layer={layer!r}, which has a gate of its own"
         expected = f"'lstm', its default, with {own}"
@@ -449,6 +459,21 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
         "config.model.embedding_units, as outputs and word vectors are multiplied"
     )
     yield differs, "model.output_units", expected, "model.embedding_units"
+
+
+def _of_depths(values: Values) -> Iterator[_Rule]:
+    """Yields what a layer refuses that trains fewer levels at first."""
+    if not (depths := values["training.depths"]):
+        return
+    layer, every = values["model.layer"], values["model.auxiliary_every"]
+    expected = f"() with config.model.layer={layer!r}, whose levels cannot be fewer"
+    yield layer not in OF_LEVELS, "training.depths", expected, "model.layer"
+    expected = (
+        f"at least config.model.auxiliary_every={every} each "
+        "(or config.model.auxiliary_weight 0)"
+    )
+    few = values["model.auxiliary_weight"] and min(depths) < every
+    yield few, "training.depths", expected
 
 
 def _of_gated(values: Values) -> Iterator[_Rule]:

@@ -49,6 +49,7 @@ class Plan(NamedTuple):
         pass_steps: The training steps that read the data once.
         log_every_steps: How often metrics are shown and recorded.
         checkpoint_every_steps: How often a checkpoint is written within an epoch, or None.
+        stages: The number of equal parts whose steps differ.
     """
 
     epochs: int
@@ -56,10 +57,15 @@ class Plan(NamedTuple):
     pass_steps: int
     log_every_steps: int
     checkpoint_every_steps: int | None
+    stages: int
 
     def end_of(self, epoch: int) -> int:
         """Returns the step after which an epoch ends, counted from 1."""
         return epoch * self.length // self.epochs
+
+    def stage(self, step: int) -> int:
+        """Returns the index of the stage of the next step, after `step` steps."""
+        return step * self.stages // self.length
 
     def until_due(self, step: int, end: int) -> int:
         """Returns how many steps fit before something is due or the data ends, at least 1."""
@@ -67,7 +73,9 @@ class Plan(NamedTuple):
         due = [each - step % each for each in every if each]
         # The last batch of a pass may have a shape of its own.
         last = self.pass_steps - 1 - step % self.pass_steps
-        return max(1, min(*due, last, end - step))
+        # rounded up: the first step of the next stage
+        stage_end = -((self.stage(step) + 1) * self.length // -self.stages)
+        return max(1, min(*due, last, end - step, stage_end - step))
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -159,6 +167,7 @@ def fit(
         pass_steps,
         log_every_steps,
         checkpoint_every_steps,
+        len(trainer.stages),
     )
     run = _Run(trainer, schedule, workdir, plan)
     with (
@@ -289,7 +298,10 @@ class _Run:
         """Takes steps and waits for their results, so no checkpoint follows a failed step."""
         began = time.monotonic()
         state = self.state
-        metrics, state.carried = self.trainer.steps(batches, state.carried, count)
+        stage = self.plan.stage(state.step)
+        metrics, state.carried = self.trainer.steps(
+            batches, state.carried, count, stage
+        )
         columns = [values.numpy().tolist() for values in metrics.values()]
         for row in zip(*columns, strict=True):
             values = dict(zip(metrics, row, strict=True))

@@ -23,6 +23,7 @@ from trainers.training import (
     memory,
     optimizers,
     schedules,
+    stages,
     stopping,
     strategies,
     variables,
@@ -149,6 +150,7 @@ def train(
                 lines = [
                     f"{config.task}, preset {config.preset}, in {path}",
                     introduction,
+                    *_depths_told(config.training),
                     *advice,
                 ]
                 if team.is_chief:
@@ -226,6 +228,7 @@ def trainer_of(
         usual_steps=config.data.window if _draws_lengths(config) else None,
         team=team,
         jit_compile=config.training.jit_compile,
+        stages=stages.of_depths(task.model, config.training.depths),
     )
 
 
@@ -372,6 +375,15 @@ def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
             f"{folder.path} holds a finished run, in which {told} can change nothing any more; "
             f"give the value that it had, or more --config.training.epochs than {done}"
         )
+
+
+def _depths_told(training: ml_collections.ConfigDict) -> list[str]:
+    if not (depths := training.depths):
+        return []
+    parts, most = len(depths) + 1, ", ".join(map(str, depths))
+    return [
+        f"of {parts} equal parts of the run, the first train at most {most} levels, the last all"
+    ]
 
 
 def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:

@@ -4,13 +4,16 @@ A task gives batches, a loss sum with its weight, a carried state, and an evalua
 or in the loop asks which task it is.
 """
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
 from trainers.training import optimizers, workers
+from trainers.training.stages import Stage
 
 Nest = Any
 Metrics = dict[str, Any]
@@ -76,6 +79,8 @@ class Trainer:
             al. 2018). Default: the learning rate is the same for all batches.
         team: the workers over which the strategy spreads batches. Default: this process alone.
         jit_compile: whether XLA compiles the loss and its gradient, once for each shape of a batch.
+        stages: the contexts in which the steps of equal parts of a run are compiled. Default: a
+            part that trains the model as it is.
 
     Attributes:
         allow_replicas_change: whether a run goes on that had another number of replicas, and so
@@ -92,6 +97,7 @@ class Trainer:
         usual_steps: int | None = None,
         team: workers.Alone = workers.ALONE,
         jit_compile: bool = False,
+        stages: Sequence[Stage] = (contextlib.nullcontext,),
     ):
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(
@@ -105,11 +111,8 @@ class Trainer:
         self.allow_replicas_change = False
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
-        self._gradients = (
-            tf.function(self._differentiated, autograph=False, jit_compile=True)
-            if jit_compile
-            else self._differentiated
-        )
+        self.stages = stages
+        self._compiled_steps = [self._compiled(jit_compile) for _ in stages]
         with self.strategy.scope():
             optimizer.build(task.model.trainable_variables)
 
@@ -171,11 +174,11 @@ class Trainer:
 
     def step(self, batch: Nest, state: Nest) -> tuple[Metrics, Nest]:
         """Trains on one batch, like `steps`, but returns scalar metrics."""
-        metrics, state = self._compiled_steps(batch, None, tf.constant(1), state)
+        metrics, state = self._take(batch, None, state, 1)
         return {name: value[0] for name, value in metrics.items()}, state
 
     def steps(
-        self, batches: Iterator[Nest], state: Nest, count: int
+        self, batches: Iterator[Nest], state: Nest, count: int, stage: int = -1
     ) -> tuple[Metrics, Nest]:
         """Trains on the next batches, without Python in between.
 
@@ -185,6 +188,7 @@ class Trainer:
             batches: from `batches`; without `usual_steps` the next `count` have one shape.
             state: from `spread` or the step before.
             count: the number of steps.
+            stage: the index of the run's part in `stages`. Default: the last one.
 
         Returns:
             Metrics of each step, float64 [count], and the state for the next step. The task's
@@ -194,10 +198,21 @@ class Trainer:
         # Draw the first batch here. The steps are compiled for its static shape, which a dataset
         # with a shorter last batch does not tell.
         first = None if self.usual_steps else next(batches)
-        return self._compiled_steps(first, batches, tf.constant(count), state)
+        return self._take(first, batches, state, count, stage)
 
-    @tf.function(autograph=False)
-    def _compiled_steps(self, first, rest, count, state):
+    def _take(self, first, rest, state, count, stage=-1):
+        with self.stages[stage]():
+            return self._compiled_steps[stage](first, rest, tf.constant(count), state)
+
+    def _compiled(self, jit_compile: bool) -> Any:
+        """Returns the steps of a stage, to be compiled in its context."""
+        gradients = self._differentiated
+        if jit_compile:
+            gradients = tf.function(gradients, autograph=False, jit_compile=True)
+        return tf.function(functools.partial(self._steps, gradients), autograph=False)
+
+    def _steps(self, differentiated, first, rest, count, state):
+        replica_step = functools.partial(self._replica_step, differentiated)
         names: list[str] = []
 
         def draw():
@@ -218,7 +233,7 @@ class Trainer:
         def step(index, state, rows):
             batch = draw_batch(index)
             # The loop is around the replicas, since replicas cannot synchronise inside a loop.
-            metrics, state = self.strategy.run(self._replica_step, args=(batch, state))
+            metrics, state = self.strategy.run(replica_step, args=(batch, state))
             names[:] = metrics
             values = [
                 self.strategy.experimental_local_results(v)[0] for v in metrics.values()
@@ -251,8 +266,8 @@ class Trainer:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return gradients, loss, tf.cast(weight, loss.dtype), state, metrics
 
-    def _replica_step(self, batch, state):
-        gradients, loss, weight, state, metrics = self._gradients(batch, state)
+    def _replica_step(self, differentiated, batch, state):
+        gradients, loss, weight, state, metrics = differentiated(batch, state)
         sums, weight, gradients = _summed(
             [{**metrics, "loss": loss}, weight, gradients]
         )

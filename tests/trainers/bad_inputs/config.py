@@ -206,6 +206,8 @@ ROWS = (
         "`config.schedule.average_after` must be None or an integer of at least 1 and below 2**31. Received: config.schedule.average_after=0"),
     lm("data.horizon=16 data.history=zero data.lengths=drawn",
         "`config.data.horizon` must be 0 with config.data.lengths='drawn', whose windows do not overlap. Received: config.data.horizon=16"),
+    lm("training.depths=4,8",
+        "`config.training.depths` must be () without config.training.steps, which has the parts of the run. Received: config.training.depths=(4, 8), config.training.steps=0"),
     lm("data.lengths=random",
         "`config.data.lengths` must be one of ('equal', 'drawn'). Received: config.data.lengths='random'"),
     lm("model.output_units=300 model.units=256",

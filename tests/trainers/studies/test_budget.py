@@ -33,9 +33,9 @@ def test_steps_are_timed_without_what_comes_once(config, experiment, monkeypatch
     calls = []
     steps = Trainer.steps
 
-    def counted(trainer, batches, state, count):
+    def counted(trainer, batches, state, count, stage):
         calls.append(count)
-        return steps(trainer, batches, state, count)
+        return steps(trainer, batches, state, count, stage)
 
     monkeypatch.setattr(Trainer, "steps", counted)
     # A clock by which every call takes a second.
@@ -45,6 +45,20 @@ def test_steps_are_timed_without_what_comes_once(config, experiment, monkeypatch
     clock, calls[:] = iter(x / 10 for x in range(1_000)), []
     assert budget.processor_seconds_a_step(experiment, config) == pytest.approx(0.1 / 7)
     assert calls == [1, 1, 2, 4, 7, 7, 7]  # an epoch has 8 steps
+
+
+def test_the_parts_of_a_run_count_alike(config, experiment, monkeypatch):
+    config.training.update(steps=100, depths=(1,))
+    took, clock = {0: 1.0, 1: 4.0}, [0.0]
+    steps = Trainer.steps
+
+    def slow(trainer, batches, state, count, stage):
+        clock[0] += count * took[stage]
+        return steps(trainer, batches, state, count, stage)
+
+    monkeypatch.setattr(Trainer, "steps", slow)
+    monkeypatch.setattr(time, "process_time", lambda: clock[0])
+    assert budget.processor_seconds_a_step(experiment, config) == 2.5
 
 
 def test_a_budget_becomes_a_number_of_steps(config, experiment, monkeypatch):

@@ -141,6 +141,11 @@ BAD = {
     "training.checkpoint_every_steps": NO_COUNT,
     "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "training.jit_compile": NO_SWITCH,
+    "training.depths": BAD_NUMBERS
+    | st.tuples(HUGE)
+    | st.tuples(st.just(0))
+    | st.integers()
+    | NO_NUMBER,
 }
 
 
@@ -245,6 +250,31 @@ def test_the_ends_of_the_ranges_are_in_them():
             ("ptb", "small"),
             {"training.jit_compile": True, "data.lengths": "drawn"},
             "`config.training.jit_compile` must be False with config.data.lengths='drawn'",
+        ),
+        (
+            ("ptb", "small"),
+            {"training.depths": (2,), "training.steps": 0},
+            r"`config.training.depths` must be \(\) without config.training.steps.*"
+            r"config.training.depths=\(2,\), config.training.steps=0",
+        ),
+        (
+            ("ptb", "small_lstm"),
+            {"training.depths": (2,), "training.steps": 100},
+            r"`config.training.depths` must be \(\) with config.model.layer='lstm'",
+        ),
+        (
+            ("ptb", "small"),
+            {
+                "training.depths": (6, 2),
+                "training.steps": 100,
+                "model.auxiliary_weight": 0.1,
+            },
+            "`config.training.depths` must be at least config.model.auxiliary_every=6 each",
+        ),
+        (
+            ("mnist", "small"),
+            {"training.depths": (2,), "training.steps": 10**6},
+            r"`config.training.depths` must be \(\) for --task=mnist, which trains no trellis",
         ),
         (
             ("quadratic", "small"),
