@@ -18,7 +18,7 @@ def _layer(name: str, **fields: object) -> dict:
 def _with(
     settings: dict, rate: float, jit_compile: bool = False, **groups: dict
 ) -> dict:
-    groups["training"] = dict(jit_compile=jit_compile)
+    groups["training"] = dict(jit_compile=jit_compile, depths=())
     return {**settings, "optimizer": dict(learning_rate=rate), **groups}
 
 

@@ -370,7 +370,7 @@ def _measured(
     plan, tokens = {}, {}
     for name, start in starts.items():
         experiment = _load(start, settings, folder.parent)
-        parts = search.apply(start, {"training.steps": 0, "training.epochs": PARTS})
+        parts = search.apply(start, {"training.steps": PARTS, "training.epochs": PARTS})
         config = budget.with_budget(experiment, parts, seconds)
         tokens[name] = streaming.step_of(experiment)
         a_step = seconds / config.training.steps

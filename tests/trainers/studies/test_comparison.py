@@ -315,12 +315,14 @@ def test_models_are_measured(monkeypatch):
     monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     monkeypatch.setattr(streaming, "measure", lambda steps: dict.fromkeys(steps, 0.25))
     monkeypatch.setattr(comparison.budget, "processor_seconds_a_step", lambda *_: 0.01)
-    plan = comparison._measured(
-        epath.Path("nowhere"), SETTINGS, {"gru": tiny("gru")}, 1.0
-    )
-    training = plan["gru"].config.training
-    assert (training.steps, training.epochs) == (100, comparison.PARTS)
-    assert plan["gru"].step_seconds == 0.01 and plan["gru"].token_seconds == 0.25
+    grows = {"training.steps": 9, "training.epochs": 3, "training.depths": (1,)}
+    starts = {"gru": tiny("gru"), "trellis": search.apply(tiny("trellis"), grows)}
+    plan = comparison._measured(epath.Path("nowhere"), SETTINGS, starts, 1.0)
+    for name, depths in (("gru", ()), ("trellis", (1,))):
+        training = plan[name].config.training
+        assert (training.steps, training.epochs) == (100, comparison.PARTS)
+        assert training.depths == depths
+        assert plan[name].step_seconds == 0.01 and plan[name].token_seconds == 0.25
 
 
 def test_runs_are_ordinary_runs(tmp_path, monkeypatch):
