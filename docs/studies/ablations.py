@@ -12,7 +12,6 @@ The text is small, so that a few minutes are ten passes over it, and what keeps 
 learning it by heart has an effect.
 """
 
-import csv
 import functools
 import itertools
 import json
@@ -141,25 +140,22 @@ def _told(values: Sequence[float], sign: str = "") -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Trains what is missing and tells what there is."""
-    (_, folder) = argv
-    runs = pathlib.Path(folder)
+    """Trains what is not finished, and prints the table."""
+    _, folder = argv
+    runs, keys = pathlib.Path(folder), ("row", "seed")
     pairs = [(row, seed) for seed, row in itertools.product(running.seeds(), ROWS)]
-    known = set()
-    if TABLE.exists():
-        with TABLE.open(newline="") as file:
-            known = {(line["row"], int(line["seed"])) for line in csv.DictReader(file)}
+    there = running.with_table(TABLE, (), keys)
     running.train_all(
         [
             functools.partial(train, runs, row, seed)
             for row, seed in pairs
-            if (row.name, seed) not in known
+            if (row.name, seed) not in there
         ]
     )
     rows = [found for row, seed in pairs if (found := read(runs, row, seed))]
-    found = [*running.with_table(TABLE, rows, ("row", "seed")).values()]
-    running.write_table(TABLE, found)
-    print(table(found))
+    numbers = list(running.with_table(TABLE, rows, keys).values())
+    running.write_table(TABLE, numbers)
+    print(table(numbers))
 
 
 if __name__ == "__main__":
