@@ -51,7 +51,7 @@ hypothesis.settings.load_profile("suite")
 
 
 def pytest_collection_finish() -> None:
-    """Keeps the garbage collector from TensorFlow's modules, a twelfth of the suite's time."""
+    """Keeps the garbage collector from walking through TensorFlow's modules again and again."""
     gc.collect()
     gc.freeze()
 
