@@ -30,6 +30,15 @@ def assert_equal(actual, expected, tolerance, what):
     )
 
 
+def assert_run_equal(arrays, results, loss, by_inputs, tolerance):
+    """Compares a run's outputs, final states and loss, and the loss's gradient by the inputs."""
+    assert_equal(loss, arrays["loss"], tolerance, "loss")
+    assert_equal(by_inputs, arrays["grad_inputs"], tolerance, "grad_inputs")
+    for name, value in results.items():
+        name = name if name == "outputs" else f"final_{name}"
+        assert_equal(value, arrays[name], tolerance, name)
+
+
 def assigned(model, pairs):
     """Assigns all trainable variables; returns them, and what each was made of.
 

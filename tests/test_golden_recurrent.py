@@ -268,11 +268,7 @@ def check(arrays, config, dtype):
         call = tf.function(run, jit_compile=config["cell"] in LAYERS)
         training = True
     results, loss, (by_x, by_first, by_variables) = call(training)
-    golden.assert_equal(loss, arrays["loss"], tolerance, "loss")
-    golden.assert_equal(by_x, arrays["grad_inputs"], tolerance, "grad_inputs")
-    for name, value in results.items():
-        name = name if name == "outputs" else f"final_{name}"
-        golden.assert_equal(value, arrays[name], tolerance, name)
+    golden.assert_run_equal(arrays, results, loss, by_x, tolerance)
     pairs = zip(tf.nest.flatten(states), tf.nest.flatten(by_first), strict=True)
     for name, gradient in pairs:
         golden.assert_equal(gradient, arrays[f"grad_initial_{name}"], tolerance, name)

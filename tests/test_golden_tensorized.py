@@ -79,11 +79,7 @@ def check(arrays, config, dtype):
         calls = [(run, False), (tf.function(run, jit_compile=True), True)]
     for call, training in calls:
         results, loss, (by_x, by_first, by_variables) = call(training)
-        golden.assert_equal(loss, arrays["loss"], tolerance, "loss")
-        golden.assert_equal(by_x, arrays["grad_inputs"], tolerance, "grad_inputs")
-        for name, value in results.items():
-            name = name if name == "outputs" else f"final_{name}"
-            golden.assert_equal(value, arrays[name], tolerance, name)
+        golden.assert_run_equal(arrays, results, loss, by_x, tolerance)
         for name, gradient in zip(STATES, by_first, strict=True):
             name = f"grad_initial_{name}"
             expected = arrays[name].reshape(shape)

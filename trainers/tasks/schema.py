@@ -210,8 +210,8 @@ class Training:
         steps: The training steps of the run, over which the learning rate falls along a cosine; 0:
             as many as `epochs` have, with the rates of `schedule`.
         jit_compile: Whether XLA compiles the loss and its gradient.
-        depths: If a trellis network trains fewer levels at first: the most levels that train in
-            each but the last of equal parts of the run's `steps`.
+        depths: The most levels of a trellis network that train in each of the equal parts of the
+            run's `steps`, but for the last part, which trains all; (): all levels always train.
     """
 
     epochs: Annotated[int, changing(COUNT)]

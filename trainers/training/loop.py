@@ -73,8 +73,7 @@ class Plan(NamedTuple):
         due = [each - step % each for each in every if each]
         # The last batch of a pass may have a shape of its own.
         last = self.pass_steps - 1 - step % self.pass_steps
-        # rounded up: the first step of the next stage
-        stage_end = -((self.stage(step) + 1) * self.length // -self.stages)
+        stage_end = -(-(self.stage(step) + 1) * self.length // self.stages)
         return max(1, min(*due, last, end - step, stage_end - step))
 
 

@@ -382,7 +382,7 @@ def _depths_told(training: ml_collections.ConfigDict) -> list[str]:
         return []
     parts, most = len(depths) + 1, ", ".join(map(str, depths))
     return [
-        f"of {parts} equal parts of the run, the first train at most {most} levels, the last all"
+        f"the run has {parts} equal parts: they train at most {most} levels, the last one all"
     ]
 
 

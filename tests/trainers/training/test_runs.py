@@ -312,23 +312,39 @@ def test_a_run_that_was_stopped_has_the_status_of_the_signal(
     assert (output.out.splitlines()[-1], output.err) == (line, "")
 
 
-@pytest.mark.parametrize(("layer", "told"), [("trellis", False), ("gru", True)])
-def test_a_layer_that_xla_may_slow_is_told_before_training(
-    train, config, monkeypatch, capsys, layer, told
-):
+@pytest.fixture
+def introduction(train, monkeypatch, capsys):
+    """Returns what a run prints before its first step."""
+
     class BegunError(Exception):
         pass
 
     def begin(*args):
         raise BegunError
 
-    monkeypatch.setattr(Trainer, "steps", begin)
+    def introduced():
+        monkeypatch.setattr(Trainer, "steps", begin)
+        with pytest.raises(BegunError):
+            train()
+        return capsys.readouterr().out
+
+    return introduced
+
+
+@pytest.mark.parametrize(("layer", "told"), [("trellis", False), ("gru", True)])
+def test_a_layer_that_xla_may_slow_is_told_before_training(
+    introduction, config, layer, told
+):
     config.model.layer = layer
     config.training.jit_compile = True
-    with pytest.raises(BegunError):
-        train()
     advice = "try --config.training.jit_compile=False"
-    assert (advice in capsys.readouterr().out) == told
+    assert (advice in introduction()) == told
+
+
+def test_fewer_levels_are_told_before_training(introduction, config):
+    config.training.update(steps=9, depths=(1, 2))
+    told = "the run has 3 equal parts: they train at most 1, 2 levels, the last one all"
+    assert told in introduction().splitlines()
 
 
 def test_a_run_in_bfloat16_with_a_head_goes_on_as_if_it_had_never_stopped(
