@@ -105,10 +105,11 @@ def wait_until_written(page):
 
 
 @contextlib.contextmanager
-def another(page):
-    """Opens the page once more, for somebody else."""
+def another(page, before=lambda tab: None):
+    """Opens the page once more, for somebody else; calls `before` with the tab first."""
     tab = page.context.browser.new_page()
     try:
+        before(tab)
         tab.goto(page.url)
         yield tab
     finally:
@@ -173,6 +174,24 @@ def test_what_was_typed_outlasts_a_reload(page):
         tab.reload()  # no example where the text was taken away
         sync_api.expect(tab.locator("#name")).not_to_be_empty()
         assert not tab.get_by_label("A text", exact=True).input_value()
+
+
+@in_browser
+def test_a_late_example_leaves_the_field_to_who_is_about_to_type(page):
+    held = []
+
+    def hold(tab):
+        tab.route("**/example", lambda route: held.append(route))
+
+    with another(page, hold) as tab:
+        text = tab.get_by_label("A text", exact=True)
+        sync_api.expect(tab.locator("#name")).not_to_be_empty()
+        tab.wait_for_timeout(0)
+        text.focus()
+        with tab.expect_response("**/example"):
+            held[0].continue_()
+        tab.keyboard.insert_text("sat on")
+        assert text.input_value() == "sat on"
 
 
 @in_browser

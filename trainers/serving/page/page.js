@@ -215,7 +215,9 @@ function showModel({ name, card, most_tokens }) {
 async function showExample() {
   if (sessionStorage.getItem("text") === null) {
     const { text } = await (await fetch("example")).json();
-    if (!byId("text").value) byId("text").value = text ?? "";
+    const input = byId("text");
+    // It is not put under the hands of who has begun to type.
+    if (!input.value && document.activeElement !== input) input.value = text ?? "";
   }
   if (byId("text").value) byId("score").requestSubmit();
 }
