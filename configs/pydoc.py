@@ -3,12 +3,12 @@
 Every value is ours, chosen so that a run takes a few minutes on two CPU cores.
 """
 
-from configs import ptb
+from configs import text
 
 
 def small() -> dict:
     """A few minutes on two CPU cores."""
-    config = ptb.small()
+    config = text.small()
     config["model"].update(
         depth=12, embedding_dropout=0.1, dropout=0.3, output_dropout=0.4
     )

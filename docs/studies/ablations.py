@@ -30,6 +30,7 @@ TABLE = pathlib.Path(__file__).with_suffix(".csv")
 WHOLE = {
     "model.weight_dropout": 0.2,
     "model.auxiliary_weight": 0.05,
+    "data.batch_size": 8,
     "data.window": 76,
     "data.horizon": 12,
     "data.history": "zero",

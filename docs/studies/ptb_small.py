@@ -39,7 +39,8 @@ def main(data_dir: str, preset: str, seconds: float, *changes: str) -> None:
     """Trains and prints one trial."""
     config = configs.load("ptb", preset)
     config.update_from_flattened_dict(running.changes(changes))
-    config.training.epochs = 1_000
+    # The rate below is that of the whole time, and all levels train throughout.
+    config.training.update(epochs=1_000, steps=0, depths=())
     strategies.make_deterministic(config.seed)
     corpus = load_corpus(config, data_dir)
     model = models.build(config, corpus.vocabulary.size)

@@ -375,10 +375,6 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
 
 def _of_language(values: Values) -> Iterator[_Rule]:
     window, horizon = values["data.window"], values["data.horizon"]
-    expected = (
-        f"below config.data.window={window}, so that a window has something to score"
-    )
-    yield horizon >= window, "data.horizon", expected
     overlaps = horizon and values["data.history"] == "carried"
     expected = (
         "0 with config.data.history='carried': "
@@ -388,6 +384,10 @@ def _of_language(values: Values) -> Iterator[_Rule]:
     drawn = horizon and values["data.lengths"] == "drawn"
     expected = "0 with config.data.lengths='drawn', whose windows do not overlap"
     yield drawn, "data.horizon", expected
+    expected = (
+        f"below config.data.window={window}, so that a window has something to score"
+    )
+    yield horizon >= window, "data.horizon", expected
     expected = "False with config.data.lengths='drawn': XLA would compile each length"
     compiled = values["training.jit_compile"] and values["data.lengths"] == "drawn"
     yield compiled, "training.jit_compile", expected, "data.lengths"

@@ -98,9 +98,26 @@ def _seeing(*reaches: tuple[int, tuple[int, ...]]) -> Choice:
     return Choice(tuple(shapes))
 
 
+def _shapes(overlapping: tuple[int, int, int], *carried: tuple[int, int]) -> Choice:
+    """Returns the choice among shapes of a batch of text.
+
+    The carried history reaches all outputs of a trellis network in windows no longer than the
+    network is deep. So there are short windows in many rows, too.
+
+    Args:
+        overlapping: Rows, window and horizon of a shape whose history is not carried.
+        carried: Rows and window of those whose history is carried.
+    """
+    rows, window, horizon = overlapping
+    zero = dict(history="zero", batch_size=rows, window=window, horizon=horizon)
+    others = (
+        dict(history="carried", batch_size=rows, window=window, horizon=0)
+        for rows, window in carried
+    )
+    return Choice((zero, *others))
+
+
 _EMBEDDINGS = "model.embeddings_initializer.config"
-_ZERO = {"history": "zero"}
-_CARRIED = {"history": "carried", "horizon": 0}
 # The ranges suit small presets with Adam, for minutes or hours of a CPU.
 _COMMON: Space = {
     "optimizer.learning_rate": Uniform(1e-3, 2e-2, log=True),
@@ -110,34 +127,23 @@ _COMMON: Space = {
 WORDS: Space = {
     **_COMMON,
     "model": _vectors(64, 100, 150, 200),
-    "model.depth": Integers(4, 16),
+    "model.depth": Integers(3, 16),
     "model.dilation_rate": Choice(((1,), (1, 2), (1, 2, 4), (1, 3, 9))),
-    "model.layers": Choice((2, 3)),
+    "model.layers": Choice((1, 2, 3)),
     "model.embedding_dropout": Uniform(0.0, 0.2),
     "model.dropout": Uniform(0.0, 0.5),
     "model.output_dropout": Uniform(0.0, 0.5),
     _EMBEDDINGS: _around(0.1, 0.25, 0.5, 1.0),
-    "data.batch_size": Choice((8, 16, 32)),
-    "data": Choice(
-        (
-            {"window": 80, "horizon": 16, **_ZERO},
-            {"window": 32, **_CARRIED},
-            {"window": 64, **_CARRIED},
-            {"window": 128, **_CARRIED},
-        )
+    "data": _shapes(
+        (8, 80, 16), (128, 4), (64, 8), (32, 16), (8, 64), (32, 32), (16, 128)
     ),
 }
 CHARACTERS: Space = {
     **WORDS,
     "model": _vectors(32, 64, 128),
     "model.dilation_rate": Choice(((1,), (1, 2, 4), (1, 2, 4, 8, 16))),
-    "data": Choice(
-        (
-            {"window": 160, "horizon": 32, **_ZERO},
-            {"window": 64, **_CARRIED},
-            {"window": 128, **_CARRIED},
-            {"window": 256, **_CARRIED},
-        )
+    "data": _shapes(
+        (16, 160, 32), (512, 4), (256, 8), (128, 16), (64, 32), (64, 64), (16, 128)
     ),
 }
 # Of a long sequence the network has to see all.

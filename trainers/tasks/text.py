@@ -1,11 +1,11 @@
 """Text of the user's own, by words: train.txt, valid.txt and test.txt in `--data_dir`.
 
-The presets are those of the Penn Treebank; `small` is the default.
+`small` is the default preset.
 """
 
 from etils import epath
 
-from configs import ptb
+from configs import text as values
 from trainers.data import encoding
 from trainers.data.encoding import Source
 from trainers.data.text import find_files
@@ -24,7 +24,7 @@ def _source(
 
 TEXT = LanguageTask(
     name="text",
-    presets={"small": ptb.small, "paper": ptb.paper, "released": ptb.released},
+    presets=values.PRESETS,
     source=_source,
     data="text files of the user's own",
 )

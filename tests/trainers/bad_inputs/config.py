@@ -188,7 +188,7 @@ ROWS = (
     lm("evaluation.exact_chunk=-1",
         "`config.evaluation.exact_chunk` must be an integer of at least 1 and below 2**31. Received: config.evaluation.exact_chunk=-1"),
     # fields that do not go together
-    lm("data.horizon=80 data.window=80",
+    lm("data.horizon=80 data.window=80 data.history=zero",
         "`config.data.horizon` must be below config.data.window=80, so that a window has something to score. Received: config.data.horizon=80"),
     lm("data.horizon=16",
         "`config.data.horizon` must be 0 with config.data.history='carried': windows that overlap have no state to go on from. Received: config.data.horizon=16"),
@@ -217,11 +217,11 @@ ROWS = (
     lm("model.auxiliary_every=13 model.auxiliary_weight=0.1",
         "`config.model.auxiliary_every` must be at most config.model.depth=8 (or config.model.auxiliary_weight 0). Received: config.model.auxiliary_every=13"),
     lm("data.window=100000",
-        "the training text (text/train.txt) holds 800 tokens, 100 in each of config.data.batch_size=8 streams; expected at least 100001 in each, for config.data.window=100000: use --config.data.window=99, or give more text"),
+        "the training text (text/train.txt) holds 800 tokens, 12 in each of config.data.batch_size=64 streams; expected at least 100001 in each, for config.data.window=100000: use --config.data.window=11, or give more text"),
     lm("data.batch_size=800",
-        "the training text (text/train.txt) holds 800 tokens, 1 in each of config.data.batch_size=800 streams; expected at least 65 in each, for config.data.window=64: use --config.data.batch_size=12, or give more text"),
+        "the training text (text/train.txt) holds 800 tokens, 1 in each of config.data.batch_size=800 streams; expected at least 9 in each, for config.data.window=8: use --config.data.batch_size=88, or give more text"),
     lm("data.batch_size=100000",
-        "the training text (text/train.txt) holds 800 tokens, 0 in each of config.data.batch_size=100000 streams; expected at least 65 in each, for config.data.window=64: use --config.data.batch_size=12, or give more text"),
+        "the training text (text/train.txt) holds 800 tokens, 0 in each of config.data.batch_size=100000 streams; expected at least 9 in each, for config.data.window=8: use --config.data.batch_size=88, or give more text"),
     lm("evaluation.batch_size=5000",
         "the validation text (text/valid.txt) holds 800 tokens; expected at least 10000, 2 (config.data.horizon + 2) in each of config.evaluation.batch_size=5000 streams: use --config.evaluation.batch_size=400, or give more text"),
     # fields of other tasks

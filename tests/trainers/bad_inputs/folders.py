@@ -222,7 +222,7 @@ ROWS = (
         "run/changes.json is damaged: one of `changes` is none. Bring it back from a backup, or choose another --workdir", **{"changes.json": '{"changes": [3]}'}),
     damaged("lm", f"{TRAIN} --workdir=run", "run/changes.json: it is a pipe, no file", **{"changes.json": fifo}),
     damaged("lm", GENERATE,
-        "run has no trained weights yet: run/checkpoints/best.npz is missing", **{"config.json": of("ptb", "small_lstm")}),
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", **{"config.json": of("ptb", "small_lstm_200")}),
     damaged("lm", GENERATE,
         "--task=adding is one of python -m trainers.pixels, not of trainers.lm", **{"config.json": of("adding", "small")}),
     damaged("lm", GENERATE,

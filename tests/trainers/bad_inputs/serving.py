@@ -52,7 +52,7 @@ ROWS = (
     Row("export", "--workdir=run --output=models",
         "run/vocabulary.txt is damaged: it has not one token a line, in UTF-8 ({any}", run(**{"vocabulary.txt": b"\xff"})),
     Row("export", "--workdir=run --output=models",
-        "run has no trained weights yet: run/checkpoints/best.npz is missing", run(**{"config.json": of("ptb", "small_lstm")})),
+        "run has no trained weights yet: run/checkpoints/best.npz is missing", run(**{"config.json": of("ptb", "small_lstm_200")})),
     Row("export", "--workdir=run --output=models",
         "what is served classifies images, seq_mnist, permuted_mnist, seq_cifar10. Received: a run of adding, in run", run(**{"config.json": of("adding", "small")})),
     Row("demo", "--model=models --port=0",

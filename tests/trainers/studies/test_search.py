@@ -34,7 +34,7 @@ class Draws:
 
 @pytest.fixture
 def config():
-    return configs.load("ptb", "small")
+    return configs.load("text", "small")
 
 
 @pytest.mark.parametrize("task", registry.TASKS)
@@ -71,7 +71,7 @@ def test_a_group_draws_its_fields_together(config):
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        ({}, "the search space of --task=ptb is empty"),
+        ({}, "the search space of --task=text is empty"),
         (
             {"model.unit": Integers(1, 3)},
             "unknown config field of the search space 'model.unit'; ",
@@ -100,7 +100,7 @@ def test_a_group_draws_its_fields_together(config):
         (
             {"optimizer.learning_rate": Uniform(1e-5, 1e-3, log=True)},
             "`config.optimizer.learning_rate` must be from 1e-05 to 0.001, its range .*"
-            "Received: config.optimizer.learning_rate=0.005 of --preset=small",
+            "Received: config.optimizer.learning_rate=0.004 of --preset=small",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_model_is_made_as_large(preset, parameters):
         (
             {"model.layers": 1},
             5_000_000,
-            "as large as 5,000,000 parameters.* with 521,",
+            "as large as 5,000,000 parameters.* with 522,",
         ),
     ],
 )

@@ -1,0 +1,23 @@
+"""Text of the user's own, by words.
+
+The recipes of the paper are those of the word-level Penn Treebank. The values of `small` are ours.
+"""
+
+from configs import ptb
+
+
+def small() -> dict:
+    """Ten epochs of a text of any size.
+
+    It is `small` of the Penn Treebank with 8 levels throughout and a full softmax. To begin with
+    fewer levels, a run needs a number of steps, and an adaptive softmax needs many words. The rate
+    halves after each epoch of the second half.
+    """
+    config = ptb.small()
+    config["model"].update(depth=8, head="tied")
+    config["schedule"].update(epochs=(5, 6, 7, 8, 9))
+    config["training"] = dict(epochs=10)
+    return config
+
+
+PRESETS = {"small": small, "paper": ptb.paper, "released": ptb.released}
