@@ -14,7 +14,8 @@ def small() -> dict:
     halves after each epoch of the second half.
     """
     config = ptb.small()
-    config["model"].update(depth=8, head="tied")
+    config["model"].update(depth=8)
+    del config["model"]["head"], config["model"]["adaptive"]
     config["schedule"].update(epochs=(5, 6, 7, 8, 9))
     config["training"] = dict(epochs=10)
     return config
