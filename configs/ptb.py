@@ -109,7 +109,7 @@ def small() -> dict:
     With dilation 1 a level's cell moves by one word. So 16 levels are an LSTM's chain over the last
     17 words, in products of whole windows. One dilation also means one product of the input for
     all levels. A run begins with 4 levels, which see more text in the same time, and goes on with
-    8. The adaptive softmax takes a fifth of the time of a full one.
+    8. The adaptive softmax is faster than a full one.
 
     docs/choosing.md has the trials. It has no weight dropout and no auxiliary loss, so that these
     ablations have no preset.

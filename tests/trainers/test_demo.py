@@ -186,7 +186,8 @@ def test_a_late_example_leaves_the_field_to_who_is_about_to_type(page):
     with another(page, hold) as tab:
         text = tab.get_by_label("A text", exact=True)
         sync_api.expect(tab.locator("#name")).not_to_be_empty()
-        tab.wait_for_timeout(0)
+        while not held:
+            tab.wait_for_timeout(50)
         text.focus()
         with tab.expect_response("**/example"):
             held[0].continue_()
