@@ -117,8 +117,19 @@ def parse(
     if "config" in flag_values:
         config: Any = flag_values["config"].value
         schema.check_fields(config)
+        _check_schedule(config, overridden(argv))
         flag_values["task"].value = config.task  # that of the file, if there is one
     return rest
+
+
+def _check_schedule(config: Any, given: Sequence[str]) -> None:
+    """Raises ValueError if a field of the schedule is given to a run that reads none."""
+    useless = [field for field in given if field.startswith("schedule.")]
+    if useless and (steps := config.training.steps):
+        raise ValueError(
+            f"--config.{useless[0]} has no use with config.training.steps={steps}, over which the "
+            "rate falls along a cosine; --config.training.steps=0 trains with the schedule"
+        )
 
 
 def overridden(argv: Sequence[str]) -> list[str]:

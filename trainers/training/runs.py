@@ -22,6 +22,7 @@ from trainers.training import (
     loop,
     memory,
     optimizers,
+    precision,
     schedules,
     stages,
     stopping,
@@ -46,6 +47,7 @@ from trainers.training.workdir import (
 
 IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
 SPLITS = ("validation", "test")  # that are scored
+_MUCH_SLOWER = 1.5
 NEED_GPU = ("paper", "released")  # and the presets whose names begin so
 
 
@@ -387,7 +389,7 @@ def _depths_told(training: ml_collections.ConfigDict) -> list[str]:
 
 
 def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:
-    """Returns advice on memory and on the preset, for a machine without a GPU."""
+    """Returns advice on memory, preset and speed, for a machine without a GPU."""
     presets = functools.partial(configs.presets, config.task)
     warning = memory.check_training(config, experiment.need, presets)
     advice = [warning] if warning else []
@@ -401,6 +403,12 @@ def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[s
         advice.append(
             "config.training.jit_compile=True can make a layer other than a trellis network many "
             "times slower on a CPU; try --config.training.jit_compile=False"
+        )
+    half = config.model.get("dtype") == "mixed_bfloat16"
+    if half and (slowdown := precision.slowdown()) > _MUCH_SLOWER:
+        advice.append(
+            f"products in bfloat16 take {slowdown:.1f} times as long as in float32 on this "
+            "processor; try --config.model.dtype=float32"
         )
     return advice
 

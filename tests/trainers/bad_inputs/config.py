@@ -194,6 +194,8 @@ ROWS = (
         "`config.data.horizon` must be 0 with config.data.history='carried': windows that overlap have no state to go on from. Received: config.data.horizon=16"),
     lm("schedule.average=true optimizer.name=adam",
         "`config.schedule.average` must be False unless config.optimizer.name is 'sgd'. Received: config.schedule.average=True, config.optimizer.name='adam'"),
+    lm("training.steps=9 schedule.epochs=1,2",
+        "--config.schedule.epochs has no use with config.training.steps=9, over which the rate falls along a cosine; --config.training.steps=0 trains with the schedule"),
     lm("model.layer=sru",
         "`config.model.units` must be config.model.embedding_units, as the inputs of 'sru' must have as many channels as its outputs. Received: config.model.units=256, config.model.embedding_units=200"),
     lm("model.layer=irc_lstm model.variant=released",

@@ -311,6 +311,21 @@ def test_a_config_of_release_0_1_means_what_it_meant(task):
     assert task != "seq_mnist" or model.dilation_rate == (1, 2)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--preset=small", "--config.schedule.factor=0.1"),
+        ("--config.training.steps=10", "--config.schedule.epochs=1,2"),
+        ("--noconfig.schedule.average", "--config.training.steps=10"),
+    ],
+)
+def test_a_field_of_the_schedule_is_refused_where_the_rate_falls_by_steps(given):
+    message = "has no use with config.training.steps=.*--config.training.steps=0 trains"
+    with pytest.raises(ValueError, match=rf"^--config.schedule.*{message}"):
+        parse("--task=ptb", *given)
+    assert parse("--task=ptb", *given, "--config.training.steps=0")
+
+
 def test_a_config_flag_without_a_task_is_refused():
     with pytest.raises(ValueError, match="without --task"):
         parse("--config.model.units=3")
@@ -342,7 +357,7 @@ def test_a_config_flag_without_a_task_is_refused():
 )
 def test_of_a_field_that_is_given_twice_the_last_value_counts(given, field, expected):
     values = parse(
-        "--task=ptb", "--preset=small", "--config.model.output_units=200", *given
+        "--task=text", "--preset=small", "--config.model.output_units=200", *given
     )
     assert flatten(values)[field or "schedule.epochs"] == expected
 

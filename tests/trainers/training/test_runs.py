@@ -341,6 +341,23 @@ def test_a_layer_that_xla_may_slow_is_told_before_training(
     assert (advice in introduction()) == told
 
 
+@pytest.mark.parametrize(
+    ("dtype", "slowdown", "told"),
+    [
+        ("mixed_bfloat16", 3.3, True),
+        ("mixed_bfloat16", 0.5, False),
+        ("float32", 3.3, False),
+    ],
+)
+def test_a_precision_that_is_slow_here_is_told_before_training(
+    introduction, config, monkeypatch, dtype, slowdown, told
+):
+    monkeypatch.setattr(runs.precision, "slowdown", lambda: slowdown)
+    config.model.dtype = dtype
+    advice = "take 3.3 times as long as in float32 on this processor"
+    assert (advice in introduction()) == told
+
+
 def test_fewer_levels_are_told_before_training(introduction, config):
     config.training.update(steps=9, depths=(1, 2))
     told = "the run has 3 equal parts: they train at most 1, 2 levels, the last one all"
