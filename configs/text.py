@@ -9,13 +9,14 @@ from configs import ptb
 def small() -> dict:
     """Ten epochs of a text of any size.
 
-    It is `small` of the Penn Treebank with 8 levels throughout and a full softmax. To begin with
-    fewer levels, a run needs a number of steps, and an adaptive softmax needs many words. The rate
-    halves after each epoch of the second half.
+    It is `small` of the Penn Treebank with 8 levels throughout, a full softmax and products in
+    float32, for any processor. To begin with fewer levels, a run needs a number of steps, and an
+    adaptive softmax needs many words. The rate halves after each epoch of the second half.
     """
     config = ptb.small()
     config["model"].update(depth=8)
-    del config["model"]["head"], config["model"]["adaptive"]
+    for name in ("dtype", "head", "adaptive"):
+        del config["model"][name]
     config["schedule"].update(epochs=(5, 6, 7, 8, 9))
     config["training"] = dict(epochs=10)
     return config

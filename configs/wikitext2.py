@@ -10,7 +10,7 @@ from configs import ptb
 def small() -> dict:
     """An hour or two of a CPU; ours.
 
-    The small Penn Treebank model, for as many steps, which are five passes over the text.
+    The small Penn Treebank model, for as many steps, which are eight passes over the text.
     """
     config = ptb.small()
     config["corpus"] = dict(order="frequency")  # which an adaptive softmax wants

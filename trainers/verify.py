@@ -39,6 +39,7 @@ _THEIRS = frozenset(
     {
         *released.TOLD,
         *released.UNTOLD,
+        "dtype",  # both compute in float64
         "layer",
         "layers",
         "equilibrium",
@@ -114,8 +115,9 @@ def _largest(values: np.ndarray) -> float:
 def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     """Returns a config without dropout, for so many steps, that the authors' code can match.
 
-    Whatever the preset, it follows their code in two details: the last word's embedding gets no
-    gradient from the input, and a mixture of softmaxes adds 1e-8 to each probability.
+    Whatever the preset, it computes in float64, and follows their code in two details: the last
+    word's embedding gets no gradient from the input, and a mixture of softmaxes adds 1e-8 to each
+    probability.
 
     Raises:
         ValueError: A field has a value that their code lacks.
