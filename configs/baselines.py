@@ -66,13 +66,18 @@ IMAGES = {
 }
 
 
-def _of_text(window: int, context: int, **dropouts: float) -> dict[str, dict]:
-    """Returns the settings for texts: the state is carried from window to window."""
+def _of_text(window: int, **dropouts: float) -> dict[str, dict]:
+    """Returns the settings for texts: the state is carried from window to window.
+
+    Args:
+        window: That of a TCN and a Transformer, and how far the latter attends.
+        dropouts: An LSTM's.
+    """
     data = dict(window=window, batch_size=16, **_CARRIED)
     short = dict(window=40, batch_size=16, **_CARRIED)
     # as in `small_lstm` of configs/ptb.py
     broad = dict(window=40, batch_size=32, **_CARRIED)
-    sizes = dict(heads=4, context=context)
+    sizes = dict(heads=4, context=window)
     # Bai, Kolter and Koltun (2018): kernel size 3 and four levels for words.
     temporal = _layer("tcn", kernel_size=3, depth=4, dilation_rate=(1, 2, 4, 8))
     attention = _layer("transformer", layers=4, transformer=sizes)
@@ -84,10 +89,8 @@ def _of_text(window: int, context: int, **dropouts: float) -> dict[str, dict]:
     }
 
 
-# The dropouts are an LSTM's.
 WORDS = _of_text(
     window=64,
-    context=64,
     embedding_dropout=0.1,
     dropout=0.3,
     recurrent_dropout=0.0,
@@ -95,7 +98,7 @@ WORDS = _of_text(
     output_dropout=0.4,
 )
 # The dropouts of words cost an LSTM 0.3 bits a character in 200 seconds.
-CHARACTERS = _of_text(window=128, context=128, dropout=0.0, recurrent_dropout=0.0)
+CHARACTERS = _of_text(window=128, dropout=0.0, recurrent_dropout=0.0)
 
 BASELINES = {
     **dict.fromkeys(

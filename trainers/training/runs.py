@@ -47,8 +47,8 @@ from trainers.training.workdir import (
 
 IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
 SPLITS = ("validation", "test")  # that are scored
-_MUCH_SLOWER = 1.5
 NEED_GPU = ("paper", "released")  # and the presets whose names begin so
+_MUCH_SLOWER = 1.5  # below it is the noise of two short timings
 
 
 class Scores(NamedTuple):
