@@ -77,7 +77,7 @@ def test_the_parts_are_equal_and_a_call_ends_with_its_part(stages, length):
     assert step == length and max(sizes) - min(sizes) <= 1
 
 
-def language_trainer(depth, depths, jit_compile=False):
+def language_trainer(depth, depths):
     config = configs.load("text", "small")
     config.model.update(
         units=6,
@@ -91,15 +91,14 @@ def language_trainer(depth, depths, jit_compile=False):
         auxiliary_weight=0.3,
     )
     config.data.update(batch_size=2, window=8, horizon=0, history="carried")
-    config.training.update(steps=100, depths=depths, jit_compile=jit_compile)
+    config.training.update(steps=100, depths=depths)
     ids = np.random.default_rng(0).integers(0, 9, 200).astype(np.int32)
     task = modeling.LanguageModeling(models.build(config, 9), config, ids, ids)
     return runs.trainer_of(config, task, runs.optimizer_of(config))
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_each_part_trains_as_a_network_of_so_many_levels(jit_compile):
-    grows = language_trainer(3, (1, 9), jit_compile)
+def test_each_part_trains_as_a_network_of_so_many_levels():
+    grows = language_trainer(3, (1, 9))
     networks = {depth: language_trainer(depth, ()) for depth in (1, 3)}
     state, batches = grows.task.initial_state(), grows.batches(0)
     for stage, levels in enumerate((1, 3, 3)):
