@@ -25,6 +25,13 @@ from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
 
 CURVES = "curves.png"
+# Which multiples of a power of ten have a tick, by the most powers that an axis spans.
+_MULTIPLES = (
+    (1.3, (1, 1.5, 2, 3, 5, 7)),
+    (3, (1, 2, 5)),
+    (5, (1, 3)),
+    (math.inf, (1,)),
+)
 _SETTLED_STEPS, _SETTLED_SECONDS = 10, 5.0  # enough for an estimate
 Metrics = Mapping[str, float]
 
@@ -315,7 +322,9 @@ def choose_scale(axes: Any, values: Sequence[float]) -> None:
     """Makes the y axis logarithmic, with readable ticks, if the values span a wide range."""
     if values and min(values) > 0 and max(values) > 5 * min(values):
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+        powers = math.log10(max(values) / min(values))
+        multiples = next(each for most, each in _MULTIPLES if powers <= most)
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=multiples))
         axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_locator(ticker.NullLocator())
 

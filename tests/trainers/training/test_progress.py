@@ -7,6 +7,7 @@ import os
 
 import pytest
 from etils import epath
+from matplotlib import figure
 
 from tests.trainers.training.event_files import scalars
 from trainers.training import events, progress
@@ -251,3 +252,16 @@ def test_curves_are_drawn_of_whatever_rows_there_are(folder, value):
     (folder / progress.CURVES).unlink()
     shown.epoch({"loss": 2.125}, {"loss": 2.25}, best=True, seconds=1.0)
     assert (folder / progress.CURVES).exists()
+
+
+@pytest.mark.parametrize("span", [6, 30, 300, 3e4, 1e6, 1e9, 1e15])
+@pytest.mark.parametrize("least", [1e-12, 0.004, 2.5])
+def test_the_ticks_of_a_wide_range_have_room(least, span):
+    picture = figure.Figure(figsize=(5.5, 4), layout="constrained")
+    axes = picture.subplots()
+    axes.plot([0, 1], [least, least * span])
+    progress.choose_scale(axes, [least, least * span])
+    picture.draw_without_rendering()
+    low, high = axes.get_ylim()
+    shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    assert 2 <= len(shown) <= 12
