@@ -57,6 +57,12 @@ def define_flags() -> None:
         1,
     )
     flags.DEFINE_integer("trials", 0, "Trials that tune each model on each task.", 0)
+    flags.DEFINE_integer(
+        "validations",
+        20,
+        "Validations of a run, and of a trial; none counts as time.",
+        1,
+    )
     flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
     flags.DEFINE_string("data_dir", None, "The folder of the tasks' data files.")
     flags.DEFINE_string("output", None, "The folder of the comparison.")
@@ -108,6 +114,7 @@ def _compare() -> None:
         FLAGS.preset,
         FLAGS.parameters,
         FLAGS.trials,
+        FLAGS.validations,
         FLAGS.threads,
         FLAGS.data_dir,
         _given(),

@@ -37,6 +37,13 @@ def fix_threads(threads: int) -> None:
 def processor_seconds_a_step(
     experiment: Experiment, config: ml_collections.ConfigDict
 ) -> float:
+    """Measures a training step as `of_each_part` does; returns the mean of a whole run."""
+    return statistics.mean(of_each_part(experiment, config))
+
+
+def of_each_part(
+    experiment: Experiment, config: ml_collections.ConfigDict
+) -> list[float]:
     """Measures a training step: the seconds of all threads of this process.
 
     Tracing and the first step, which compile, do not count. Nothing else may run in the process.
@@ -44,15 +51,17 @@ def processor_seconds_a_step(
     Args:
         experiment: What the config trains.
         config: The config of a run.
+
+    Returns:
+        The seconds in each of the equal parts of the run that differ in their levels.
     """
     # A run is deterministic too; other kernels take other times.
     strategies.make_deterministic(config.seed)
     task = experiment.task(experiment.build())
     trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
-    # The parts of a run have equally many steps.
-    mean = statistics.mean(_of_stage(trainer, n) for n in range(len(trainer.stages)))
+    seconds = [_of_stage(trainer, stage) for stage in range(len(trainer.stages))]
     keras.backend.clear_session()
-    return mean
+    return seconds
 
 
 def _of_stage(trainer: Trainer, stage: int) -> float:
@@ -69,17 +78,23 @@ def _of_stage(trainer: Trainer, stage: int) -> float:
 def with_budget(
     experiment: Experiment, config: ml_collections.ConfigDict, seconds: float
 ) -> ml_collections.ConfigDict:
+    """Measures a training step, and returns what `with_steps` does."""
+    return with_steps(config, seconds, processor_seconds_a_step(experiment, config))
+
+
+def with_steps(
+    config: ml_collections.ConfigDict, seconds: float, a_step: float
+) -> ml_collections.ConfigDict:
     """Returns a config whose run takes a number of processor seconds for its training steps.
 
     Args:
-        experiment: What the config trains.
         config: The config; its `training.epochs` are the run's parts, each with a validation.
         seconds: The processor seconds; validations and the final scores are not counted.
+        a_step: The processor seconds of a step.
 
     Raises:
         ValueError: They do not suffice for one step of each part.
     """
-    a_step = processor_seconds_a_step(experiment, config)
     steps, parts = int(seconds / a_step), config.training.epochs
     if steps < parts:
         raise ValueError(

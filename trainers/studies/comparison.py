@@ -7,9 +7,11 @@ processes may work in one folder: each takes runs that no other has.
 
 import contextlib
 import fcntl
+import itertools
 import math
 import os
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -30,7 +32,6 @@ from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_kept
 
 FIRST = "trellis"
 MODELS = (FIRST, "lstm", "gru", "tcn", "transformer")
-PARTS = 20  # of a run, each with a validation
 TOLERANCE = 0.01  # of the number of parameters
 _PLAN = "plan.json"
 _POLL = 1.0  # seconds between two looks at another process's lock
@@ -48,6 +49,7 @@ class Settings(NamedTuple):
         preset: The preset of each task that settings begin with.
         parameters: The number of parameters; None: that of the first model's preset.
         trials: How many trials tune each model on each task; 0: none.
+        validations: How many validations a run has, and a trial.
         threads: How many threads TensorFlow computes on.
         data_dir: The folder of the tasks' data files.
         given: Configs that replace presets, by task and model.
@@ -60,6 +62,7 @@ class Settings(NamedTuple):
     preset: str
     parameters: int | None
     trials: int
+    validations: int
     threads: int
     data_dir: str | None
     given: Mapping[tuple[str, str], ml_collections.ConfigDict]
@@ -71,14 +74,25 @@ class Model(NamedTuple):
     Attributes:
         config: Its config, but for the seed.
         parameters: Its number of parameters.
-        step_seconds: Processor seconds of a training step.
+        step_seconds: Processor seconds of a training step, in each of the equal parts of a run
+            that differ in their levels.
         token_seconds: Processor seconds of a step when sequences are streamed.
     """
 
     config: ml_collections.ConfigDict
     parameters: int
-    step_seconds: float
+    step_seconds: Sequence[float]
     token_seconds: float
+
+    def seconds(self, step: int) -> float:
+        """Returns the processor seconds of the steps of a run up to one."""
+        parts = len(self.step_seconds)
+        ends = [
+            math.ceil(part * self.config.training.steps / parts)
+            for part in range(parts + 1)
+        ]
+        took = zip(self.step_seconds, itertools.pairwise(ends), strict=True)
+        return sum(each * max(0, min(step, end) - start) for each, (start, end) in took)
 
 
 Plan = dict[str, Model]
@@ -256,6 +270,7 @@ def _record(settings: Settings, task: str, seconds: float) -> dict[str, Any]:
         "preset": settings.preset,
         "parameters": settings.parameters,
         "trials": settings.trials,
+        "validations": settings.validations,
         "threads": settings.threads,
         "config_files": given,
     }
@@ -272,8 +287,7 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
     if kept is None:
         return None
     for name, value in record.items():
-        if kept["record"].get(name) != value:
-            was = kept["record"].get(name)
+        if (was := kept["record"].get(name)) != value:
             raise WorkdirError(
                 f"{folder} holds a comparison with another --{name}: {was} there, {value} here; "
                 "give that value, or choose another --output"
@@ -303,6 +317,7 @@ def _plan(
     folder, record = path / task, _record(settings, task, seconds)
     if sized is not None and settings.trials:
         number, starts = sized
+        starts = {name: _in_parts(start, settings) for name, start in starts.items()}
         sized = number, _tuned(folder, settings, starts, number, seconds)
     with _alone(folder / f".{_PLAN}.lock"):
         plan = _read(folder, record)
@@ -370,11 +385,12 @@ def _measured(
     plan, tokens = {}, {}
     for name, start in starts.items():
         experiment = _load(start, settings, folder.parent)
-        parts = search.apply(start, {"training.steps": PARTS, "training.epochs": PARTS})
-        config = budget.with_budget(experiment, parts, seconds)
+        parts = _in_parts(start, settings)
+        took = budget.of_each_part(experiment, parts)
+        a_step = statistics.mean(took)
+        config = budget.with_steps(parts, seconds, a_step)
         tokens[name] = streaming.step_of(experiment)
-        a_step = seconds / config.training.steps
-        plan[name] = Model(config, experiment.parameters(config), a_step, 0.0)
+        plan[name] = Model(config, experiment.parameters(config), took, 0.0)
         print(
             f"{config.task}, {name}: {plan[name].parameters:,} parameters, "
             f"{config.training.steps:,} steps of {1e3 * a_step:.3g} ms",
@@ -384,6 +400,14 @@ def _measured(
     return {
         name: model._replace(token_seconds=costs[name]) for name, model in plan.items()
     }
+
+
+def _in_parts(
+    config: ml_collections.ConfigDict, settings: Settings
+) -> ml_collections.ConfigDict:
+    """Returns the config of a run by steps with a validation after each of so many parts."""
+    parts = settings.validations
+    return search.apply(config, {"training.steps": parts, "training.epochs": parts})
 
 
 # Runs

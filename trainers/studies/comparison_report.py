@@ -150,7 +150,7 @@ def _cells(
         f"{model.config.model.units}",
         f"{model.parameters:,}",
         f"{model.config.training.steps:,}",
-        f"{1e3 * model.step_seconds:.3g}",
+        f"{1e3 * statistics.mean(model.step_seconds):.3g}",
         _score(measure, scores),
         f"{len(scores)} of {len(found)}",
         f"{paired(differences):.3f}" if tested else "",
@@ -175,11 +175,11 @@ def points(plans: Mapping[str, Plan], runs: Runs) -> str:
         for run in found:
             start = (task, name, run.seed, model.parameters)
             for step, value in zip(run.steps, run.values, strict=True):
-                seconds = f"{step * model.step_seconds:.3f}"
+                seconds = f"{model.seconds(step):.3f}"
                 writer.writerow((*start, step, seconds, "validation", value))
             if run.test is not None:
                 steps = model.config.training.steps
-                seconds = f"{steps * model.step_seconds:.3f}"
+                seconds = f"{model.seconds(steps):.3f}"
                 writer.writerow((*start, steps, seconds, "test", run.test))
     return content.getvalue()
 
@@ -216,7 +216,7 @@ def _draw_model(
     if not filled:
         return []
     steps = max((run.steps for run in found), key=len)
-    seconds = [step * model.step_seconds for step in steps]
+    seconds = [model.seconds(step) for step in steps]
     values = np.array(filled)
     axes.fill_between(
         seconds,

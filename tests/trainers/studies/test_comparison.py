@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import math
 
@@ -18,7 +19,7 @@ from trainers.studies.comparison_report import Found
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
-from trainers.training import strategies
+from trainers.training import loop, strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -29,6 +30,7 @@ SETTINGS = Settings(
     preset="small",
     parameters=None,
     trials=0,
+    validations=5,
     threads=1,
     data_dir=None,
     given={},
@@ -126,7 +128,7 @@ def planned(monkeypatch):
     begun = []
 
     def measured(folder, settings, starts, seconds):
-        return {name: Model(config, 50, 0.5, 0.25) for name, config in starts.items()}
+        return {name: Model(config, 50, [0.5], 0.25) for name, config in starts.items()}
 
     def train(line, log, threads):
         workdir = next(each for each in line if each.startswith("--workdir="))
@@ -160,7 +162,7 @@ def test_all_models_run_with_one_seed_before_the_next(planned, tmp_path):
     (path / "adding/gru/0").rmdir()
     plans = comparison.compare(path, settings._replace(seeds=3))
     assert planned == ["adding/gru/0", "adding/trellis/2", "adding/gru/2"]
-    assert plans["adding"]["gru"].step_seconds == 0.5
+    assert plans["adding"]["gru"].step_seconds == [0.5]
     text = comparison_report.write(path, settings, plans, "the command")
     assert "| adding: squared_error | gru |" in text and "2 of 2" in text
     assert "the command" in (path / "comparison.md").read_text()
@@ -184,6 +186,7 @@ def test_a_run_of_another_process_is_left_to_it(planned, tmp_path):
         ),
         ({"models": ["gru"]}, r"another --models: \['trellis', 'gru'\] there"),
         ({"trials": 3}, "another --trials: 0 there, 3 here"),
+        ({"validations": 6}, "another --validations: 5 there, 6 here"),
         ({"given": {}}, "another --config_files"),
     ],
 )
@@ -199,6 +202,21 @@ def test_another_comparison_in_the_folder_is_refused(
     with pytest.raises(WorkdirError, match=message):
         comparison.compare(path, settings._replace(**changed))
     assert not planned
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 10, 11, 12])
+@pytest.mark.parametrize("took", [[0.5], [1.0, 10.0, 100.0]])
+def test_the_seconds_of_a_step_are_those_of_its_part(steps, took):
+    config = search.apply(
+        tiny("trellis"), {"training.steps": steps, "training.epochs": 1}
+    )
+    model, plan = (
+        Model(config, 50, took, 0.25),
+        loop.Plan(1, steps, 9, 9, None, len(took)),
+    )
+    seconds = [took[plan.stage(step)] for step in range(steps)]
+    expected = [0.0, *itertools.accumulate(seconds)]
+    assert [model.seconds(step) for step in range(steps + 1)] == pytest.approx(expected)
 
 
 def test_a_damaged_plan_is_told(planned, tmp_path):
@@ -236,6 +254,7 @@ def test_each_model_is_tuned_by_as_many_trials(planned, tmp_path, monkeypatch):
 
     def tune(place, shared, limits):
         tuned.append((place.name, shared.parameters, shared.seconds, limits.trials))
+        assert shared.config.training.epochs == SETTINGS.validations
 
     def best(place):
         config = tiny(place.name)
@@ -266,8 +285,8 @@ def test_the_paired_test_is_exact():
 
 
 def test_points_and_rows():
-    config = tiny("gru")
-    model = Model(config, 50, 0.5, 0.25)
+    config = search.apply(tiny("gru"), {"training.steps": 4, "training.epochs": 2})
+    model = Model(config, 50, [0.5], 0.25)
     plans = {"adding": {"trellis": model, "gru": model}}
     first = [Found(0, [2, 4], [0.3, 0.2], 0.1), Found(1, [2, 4], [0.3, math.inf], 0.3)]
     second = [Found(0, [2, 4], [0.5, 0.4], 0.2), Found(1, [2], [0.5], None)]
@@ -314,15 +333,16 @@ def test_streaming_is_measured(model, monkeypatch):
 def test_models_are_measured(monkeypatch):
     monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     monkeypatch.setattr(streaming, "measure", lambda steps: dict.fromkeys(steps, 0.25))
-    monkeypatch.setattr(comparison.budget, "processor_seconds_a_step", lambda *_: 0.01)
+    took = lambda _, config: [0.01] * (1 + len(config.training.depths))  # noqa: E731
+    monkeypatch.setattr(comparison.budget, "of_each_part", took)
     grows = {"training.steps": 9, "training.epochs": 3, "training.depths": (1,)}
     starts = {"gru": tiny("gru"), "trellis": search.apply(tiny("trellis"), grows)}
     plan = comparison._measured(epath.Path("nowhere"), SETTINGS, starts, 1.0)
     for name, depths in (("gru", ()), ("trellis", (1,))):
         training = plan[name].config.training
-        assert (training.steps, training.epochs) == (100, comparison.PARTS)
-        assert training.depths == depths
-        assert plan[name].step_seconds == 0.01 and plan[name].token_seconds == 0.25
+        assert (training.steps, training.epochs) == (100, SETTINGS.validations)
+        assert training.depths == depths and plan[name].token_seconds == 0.25
+        assert plan[name].step_seconds == [0.01] * (1 + len(depths))
 
 
 def test_runs_are_ordinary_runs(tmp_path, monkeypatch):
