@@ -19,6 +19,8 @@ from trainers.studies.comparison_report import Found
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
+from trainers.tasks.search import CHARACTERS
+from trainers.tasks.task import LanguageTask
 from trainers.training import loop, strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
@@ -56,6 +58,25 @@ def test_every_model_has_settings_for_every_task(task, model):
     schema.check(config)
     search.check(config, search.space(config))
     assert config.model.layer == model and set(BASELINES[task]) == set(MODELS[1:])
+
+
+def counter(task):
+    """Returns what counts the parameters of a config of a task."""
+    if isinstance(registry.get(task), LanguageTask):
+        symbols = 50 if registry.get(task).search is CHARACTERS else 10_000
+        return lambda config: language_models.parameters(config, symbols)
+    return lambda config: sequence_models.parameters(config, 2, 10)
+
+
+@pytest.mark.parametrize("task", registry.TASKS)
+@pytest.mark.parametrize("model", MODELS)
+def test_each_value_of_a_space_can_have_the_parameters_of_the_preset(task, model):
+    count = counter(task)
+    size = count(configs.load(task, SETTINGS.preset))
+    config = comparison.start_of(SETTINGS, task, model)
+    for values in search.single(search.space(config)):
+        sized = search.sized(search.apply(config, values), size, count)
+        assert abs(count(sized) / size - 1) < 0.1
 
 
 @pytest.mark.parametrize(
