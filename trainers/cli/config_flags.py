@@ -117,26 +117,18 @@ def parse(
     if "config" in flag_values:
         config: Any = flag_values["config"].value
         schema.check_fields(config)
-        _check_steps(config.training, overridden(argv))
+        _check_schedule(config, overridden(argv))
         flag_values["task"].value = config.task  # that of the file, if there is one
     return rest
 
 
-def _check_steps(training: Any, given: Sequence[str]) -> None:
-    """Raises ValueError if a field is given that does not do in a run by steps what it says."""
-    steps, epochs = training.steps, training.epochs
-    if not steps:
-        return
-    if useless := [field for field in given if field.startswith("schedule.")]:
+def _check_schedule(config: Any, given: Sequence[str]) -> None:
+    """Raises ValueError if a field of the schedule is given to a run that reads none."""
+    useless = [field for field in given if field.startswith("schedule.")]
+    if useless and (steps := config.training.steps):
         raise ValueError(
             f"--config.{useless[0]} has no use with config.training.steps={steps}, over which the "
             "rate falls along a cosine; --config.training.steps=0 trains with the schedule"
-        )
-    if "training.epochs" in given and "training.steps" not in given:
-        raise ValueError(
-            f"--config.training.epochs={epochs} would change the number of validations, not the "
-            f"length of the run, which is config.training.steps={steps}; give "
-            "--config.training.steps too, where 0 trains for so many epochs"
         )
 
 

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -101,6 +101,7 @@ def check_flags(
     if FLAGS.mode == _TRAIN:
         command.require("task")
         schema.check(FLAGS.config)
+        _check_epochs(FLAGS.config.training, config_flags.overridden(argv))
     elif fields := config_flags.overridden(argv):
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
@@ -110,6 +111,17 @@ def check_flags(
         _check_task(program, FLAGS.task)
     if FLAGS.mode == _TRAIN:
         _check_workers(program)
+
+
+def _check_epochs(training: Any, given: Sequence[str]) -> None:
+    """Raises ValueError if a run's epochs are given alone, and steps are its length."""
+    alone = "training.epochs" in given and "training.steps" not in given
+    if alone and training.steps:
+        raise ValueError(
+            f"--config.training.epochs={training.epochs} would change the number of validations, "
+            f"not the length of the run, which is config.training.steps={training.steps}; give "
+            "--config.training.steps too, where 0 trains for so many epochs"
+        )
 
 
 def check_own_flags(argv: list[str], program: str, modes: Iterable[str]) -> None:

@@ -326,20 +326,6 @@ def test_a_field_of_the_schedule_is_refused_where_the_rate_falls_by_steps(given)
     assert parse("--task=ptb", *given, "--config.training.steps=0")
 
 
-def test_a_number_of_epochs_alone_is_refused_where_steps_are_the_length():
-    """It would change the number of validations, and the run would be as long."""
-    given = "--task=ptb", "--preset=small", "--config.training.epochs=2"
-    steps = config.load("ptb", "small").training.steps
-    message = (
-        f"^--config.training.epochs=2 would .* config.training.steps={steps}; give"
-    )
-    with pytest.raises(ValueError, match=message):
-        parse(*given)
-    assert parse(*given, "--config.training.steps=100").training.steps == 100
-    assert parse(*given, "--config.training.steps=0").training.epochs == 2
-    assert parse("--task=text", *given[1:]).training.epochs == 2
-
-
 def test_a_config_flag_without_a_task_is_refused():
     with pytest.raises(ValueError, match="without --task"):
         parse("--config.model.units=3")
