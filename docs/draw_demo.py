@@ -37,9 +37,10 @@ def draw(address: str, folder: Path) -> None:
     """Opens the page, uses it, and writes its pictures."""
     with browser.open_page(address, viewport={"width": 900, "height": 1100}) as page:
         fill(page)
-        for scheme, name in (("light", "demo.png"), ("dark", "demo_dark.png")):
-            page.emulate_media(color_scheme=scheme)
-            page.screenshot(path=folder / name, full_page=True)
+        page.emulate_media(color_scheme="light")
+        page.screenshot(path=folder / "demo.png", full_page=True)
+        page.emulate_media(color_scheme="dark")
+        page.screenshot(path=folder / "demo_dark.png", full_page=True)
 
 
 if __name__ == "__main__":

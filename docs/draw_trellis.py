@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, Polygon
@@ -112,7 +113,7 @@ def legend(axes: Axes) -> None:
         "present tap: $h_t$": PRESENT,
         r"input: $\tilde{x}_t$, computed once, injected into every level": INPUT,
     }
-    handles = [
+    handles: list[Artist] = [
         Line2D([], [], color=color, lw=2.5, label=text)
         for text, color in entries.items()
     ]

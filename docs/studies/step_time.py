@@ -46,6 +46,7 @@ def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]
         preset="small",
         parameters=None,
         trials=0,
+        validations=1,
         threads=1,
         data_dir=FLAGS.data_dir,
         given={(task, comparison.FIRST): first},
