@@ -15,7 +15,7 @@ pytest_plugins = ["tests.workers"]
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# XLA compiles a test's function for a call or two, and takes a third less time so.
+# Tests of XLA spend their time compiling. Without optimisation they take a third less.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # gcsfs reads it once. It would ask a server that the emulator in tests does not have.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")

@@ -37,11 +37,11 @@ def fix_threads(threads: int) -> None:
 def processor_seconds_a_step(
     experiment: Experiment, config: ml_collections.ConfigDict
 ) -> float:
-    """Measures a training step as `of_each_part` does; returns the mean of a whole run."""
-    return statistics.mean(of_each_part(experiment, config))
+    """Measures a training step as `stage_seconds` does; returns the mean of a whole run."""
+    return statistics.mean(stage_seconds(experiment, config))
 
 
-def of_each_part(
+def stage_seconds(
     experiment: Experiment, config: ml_collections.ConfigDict
 ) -> list[float]:
     """Measures a training step: the seconds of all threads of this process.
@@ -53,7 +53,7 @@ def of_each_part(
         config: The config of a run.
 
     Returns:
-        The seconds in each of the equal parts of the run that differ in their levels.
+        The seconds of a step in each stage of the run; stages have equally many steps.
     """
     # A run is deterministic too; other kernels take other times.
     strategies.make_deterministic(config.seed)

@@ -74,8 +74,7 @@ class Model(NamedTuple):
     Attributes:
         config: Its config, but for the seed.
         parameters: Its number of parameters.
-        step_seconds: Processor seconds of a training step, in each of the equal parts of a run
-            that differ in their levels.
+        step_seconds: Processor seconds of a training step in each stage of a run.
         token_seconds: Processor seconds of a step when sequences are streamed.
     """
 
@@ -85,12 +84,9 @@ class Model(NamedTuple):
     token_seconds: float
 
     def seconds(self, step: int) -> float:
-        """Returns the processor seconds of the steps of a run up to one."""
-        parts = len(self.step_seconds)
-        ends = [
-            math.ceil(part * self.config.training.steps / parts)
-            for part in range(parts + 1)
-        ]
+        """Returns the processor seconds of the first steps of a run; see `loop.Plan.stage`."""
+        stages, steps = len(self.step_seconds), self.config.training.steps
+        ends = [math.ceil(stage * steps / stages) for stage in range(stages + 1)]
         took = zip(self.step_seconds, itertools.pairwise(ends), strict=True)
         return sum(each * max(0, min(step, end) - start) for each, (start, end) in took)
 
@@ -386,7 +382,7 @@ def _measured(
     for name, start in starts.items():
         experiment = _load(start, settings, folder.parent)
         parts = _in_parts(start, settings)
-        took = budget.of_each_part(experiment, parts)
+        took = budget.stage_seconds(experiment, parts)
         a_step = statistics.mean(took)
         config = budget.with_steps(parts, seconds, a_step)
         tokens[name] = streaming.step_of(experiment)
@@ -405,7 +401,7 @@ def _measured(
 def _in_parts(
     config: ml_collections.ConfigDict, settings: Settings
 ) -> ml_collections.ConfigDict:
-    """Returns the config of a run by steps with a validation after each of so many parts."""
+    """Returns a config with the comparison's number of validations."""
     parts = settings.validations
     return search.apply(config, {"training.steps": parts, "training.epochs": parts})
 

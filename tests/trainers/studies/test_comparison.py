@@ -227,14 +227,12 @@ def test_another_comparison_in_the_folder_is_refused(
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 10, 11, 12])
 @pytest.mark.parametrize("took", [[0.5], [1.0, 10.0, 100.0]])
-def test_the_seconds_of_a_step_are_those_of_its_part(steps, took):
+def test_the_seconds_of_a_step_are_those_of_its_stage(steps, took):
     config = search.apply(
         tiny("trellis"), {"training.steps": steps, "training.epochs": 1}
     )
-    model, plan = (
-        Model(config, 50, took, 0.25),
-        loop.Plan(1, steps, 9, 9, None, len(took)),
-    )
+    model = Model(config, 50, took, 0.25)
+    plan = loop.Plan(1, steps, 9, 9, None, len(took))
     seconds = [took[plan.stage(step)] for step in range(steps)]
     expected = [0.0, *itertools.accumulate(seconds)]
     assert [model.seconds(step) for step in range(steps + 1)] == pytest.approx(expected)
@@ -354,8 +352,11 @@ def test_streaming_is_measured(model, monkeypatch):
 def test_models_are_measured(monkeypatch):
     monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     monkeypatch.setattr(streaming, "measure", lambda steps: dict.fromkeys(steps, 0.25))
-    took = lambda _, config: [0.01] * (1 + len(config.training.depths))  # noqa: E731
-    monkeypatch.setattr(comparison.budget, "of_each_part", took)
+
+    def stage_seconds(experiment, config):
+        return [0.01] * (1 + len(config.training.depths))
+
+    monkeypatch.setattr(comparison.budget, "stage_seconds", stage_seconds)
     grows = {"training.steps": 9, "training.epochs": 3, "training.depths": (1,)}
     starts = {"gru": tiny("gru"), "trellis": search.apply(tiny("trellis"), grows)}
     plan = comparison._measured(epath.Path("nowhere"), SETTINGS, starts, 1.0)
