@@ -73,6 +73,8 @@ class TrellisLayer(TrellisBase):
             G groups of units / G channels; the past taps connect each group to itself, the
             present tap connects group g - 1 to g, the input enters group 1 on the present tap.
             It saves parameters, but no time: the product is dense.
+        inject_groups: whether the input enters all groups, on the present tap. The paper's
+            construction has False; this is the injection of every level, for groups.
         staggered: whether group g begins at level g, and is zero below. So the g-th layer of a
             truncated recurrent network does nothing before its first step.
         inject_every: the input enters the levels i with i % inject_every == 0. Every level adds
@@ -115,7 +117,8 @@ class TrellisLayer(TrellisBase):
         **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
 
     Attributes:
-        kernel: [k, p, blocks * units] (groups: [1, p, blocks * units / G]).
+        kernel: [k, p, blocks * units] (groups: [1, p, blocks * units / G], or with
+            `inject_groups` [1, p, blocks * units]).
         recurrent_kernel: [k, units, blocks * units] (groups: see
             `keras_trellis.core.kernels.expand_group_hidden`). LSTM blocks stand in Keras's order i,
             f, c, o; tap k - 1 reads the present step.

@@ -21,6 +21,7 @@ _PLAIN = (
     "units",
     "kernel_size",
     "groups",
+    "inject_groups",
     "inject_every",
     "weight_normalization",
     "dropout",
@@ -57,6 +58,7 @@ class TrellisBase(SequenceLayer):
         gate: str | gates.Gate = "lstm",
         output_units: int | None = None,
         groups: int = 1,
+        inject_groups: bool = False,
         staggered: bool = False,
         inject_every: int = 1,
         weight_normalization: bool = False,
@@ -104,6 +106,7 @@ class TrellisBase(SequenceLayer):
         # In the config too: it may change `units`.
         self._all_units = output_units is None
         self.groups = arguments.divisor("groups", groups, "units", self.units)
+        self.inject_groups = _all_groups(inject_groups, self.groups)
         self.staggered = bool(staggered)
         self.inject_every = arguments.positive("inject_every", inject_every)
         self.weight_normalization = bool(weight_normalization)
@@ -145,7 +148,8 @@ class TrellisBase(SequenceLayer):
         hidden_taps = self.kernel_size
         if groups > 1:  # on the present tap the last group connects to none
             hidden_taps = groups * self.kernel_size - 1
-        input_shape = (network.input_taps, inputs, channels)
+        injected = channels * network.injected_groups
+        input_shape = (network.input_taps, inputs, injected)
         hidden_shape = (hidden_taps, self.units // groups, channels)
         self.kernel = self._add_kernel("kernel", input_shape, groups=1)
         self.recurrent_kernel = self._add_kernel(
@@ -154,7 +158,7 @@ class TrellisBase(SequenceLayer):
         self.bias: Any = self._add_bias(network.channels) if self.use_bias else None
         if self.weight_normalization:
             self.kernel_scale = self._add_scale(
-                "kernel_scale", channels, lambda: self.kernel
+                "kernel_scale", injected, lambda: self.kernel
             )
             self.recurrent_scale = self._add_scale(
                 "recurrent_scale", network.channels, self._hidden_direction
@@ -233,6 +237,8 @@ class TrellisBase(SequenceLayer):
             inject_every=self.inject_every,
             # With groups the input enters on the present tap alone.
             input_taps=self.kernel_size if self.groups == 1 else 1,
+            groups=self.groups,
+            injected_groups=self.groups if self.inject_groups else 1,
             staggered=self.groups if self.staggered else 1,
         )
 
@@ -241,7 +247,7 @@ class TrellisBase(SequenceLayer):
         drops = any((self.dropout, self.recurrent_dropout, self.weight_dropout))
         seed = next_seed(self.seed_generator) if training and drops else None
         kernel = self._finished("kernel", tf.convert_to_tensor(self.kernel), seed)
-        if self.groups > 1:
+        if self.groups > 1 and not self.inject_groups:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
         rows = tf.shape(sequences)[0]
         dtype = sequences.dtype
@@ -286,6 +292,15 @@ class TrellisBase(SequenceLayer):
     def _check_cache(self, cache: Any, rows: int | None) -> None:
         shapes = caches.shapes(self._network, self.input_units, rows)
         received.check_cache(cache, shapes)
+
+
+def _all_groups(inject_groups: bool, groups: int) -> bool:
+    if inject_groups and groups == 1:
+        raise ValueError(
+            "`inject_groups` needs several groups that the input can enter. "
+            f"Received: inject_groups={inject_groups!r}, groups={groups}"
+        )
+    return bool(inject_groups)
 
 
 def _forget_bias(unit_forget_bias: bool, gate: gates.Gate) -> bool:

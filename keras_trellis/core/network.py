@@ -43,6 +43,8 @@ class Network:
         dilation_rate: the cycle of dilations.
         inject_every: the input enters the levels i with i % inject_every == 0.
         input_taps: the number of taps of the input kernel.
+        groups: the number of groups of channels, G; 1: the hidden kernel is dense.
+        injected_groups: the number of groups that the input enters, 1 or G.
         staggered: the number of groups of channels, of which group g begins at level g and is
             zero below; 1: all channels begin at level 0.
     """
@@ -54,6 +56,8 @@ class Network:
     dilation_rate: tuple[int, ...]
     inject_every: int
     input_taps: int
+    groups: int = 1
+    injected_groups: int = 1
     staggered: int = 1
 
     @property

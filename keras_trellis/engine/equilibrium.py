@@ -21,7 +21,8 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine import caches, injection, streaming
+from keras_trellis.core.precision import at_least_float32
+from keras_trellis.engine import caches, injection, stack, streaming
 from keras_trellis.engine.fixed_point import Convergence, fixed_point
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
@@ -104,9 +105,15 @@ def settle(
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
+    before = initial or network.no_history(sequences)
+    if stack.is_stack(network):
+        hidden, last = stack.run(
+            network, weights, sequences, before, plan, training=solver.training
+        )
+        outputs = last_steps(masks.unpack(hidden, plan), kept)
+        return outputs, last, _at_once(outputs)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     addends = injection.inject(network, weights, sequences, past)
-    before = initial or network.no_history(sequences)
     pasts = []
     for phase in range(network.depth):
         width = network.width(phase)
@@ -135,6 +142,15 @@ def stream(
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
+    if stack.is_stack(network):
+        before = tuple(each[:, -1] for each in cache.levels)
+        hidden, last = stack.run(
+            network, weights, sequences, before, plan, training=solver.training
+        )
+        levels = tuple(each[:, None] for each in last)
+        return streaming.next_cache(
+            network, sequences, cache, plan, hidden, last, levels
+        )
     addends = injection.inject(network, weights, sequences, cache.inputs)
     order = caches.order(network)
     widths = [network.width(phase) for phase in order]
@@ -155,7 +171,19 @@ def stream(
         kept.append([caches.keep(each, width, plan) for each in padded])
     by_state = zip(*(kept[phase] for phase in order), strict=True)
     levels = tuple(tf.concat(each, axis=1) for each in by_state)
-    return streaming.next_cache(network, sequences, cache, plan, top, levels)
+    last = masks.last_valid(top, plan, cache.state)
+    return streaming.next_cache(network, sequences, cache, plan, top[0], last, levels)
+
+
+def _at_once(outputs: tf.Tensor) -> Convergence:
+    """Returns the convergence of outputs [B, n, C] that need no iteration."""
+    shape = tf.shape(outputs)[:2]
+    residual = tf.zeros(shape, at_least_float32(outputs[:0]).dtype)
+    return Convergence(
+        residual=residual,
+        iterations=tf.ones(shape, tf.int32),
+        converged=tf.ones(shape, tf.bool),
+    )
 
 
 def _solve(turn: _Turn, sequences: tf.Tensor) -> tuple[State, Convergence]:

@@ -77,7 +77,8 @@ def run(
     sequences = masks.pack(sequences, plan)
     if sequences.shape[1] == 1:
         state, kept = single_step.run(network, weights, sequences, cache, plan)
-        return next_cache(network, sequences, cache, plan, state, kept)
+        last = masks.last_valid(state, plan, cache.state)
+        return next_cache(network, sequences, cache, plan, state[0], last, kept)
     hidden = hidden_kernel(weights, training)
     addends = injection.inject(network, weights, sequences, cache.inputs)
     split = [caches.split_levels(network, each) for each in cache.levels]
@@ -94,7 +95,8 @@ def run(
     carry = ascend(advance, carry, first=1, last=network.depth, period=network.period)
     by_state = zip(*carry.kept, strict=True)
     kept = tuple(map(_joined, by_state))
-    return next_cache(network, sequences, cache, plan, carry.state, kept)
+    last = masks.last_valid(carry.state, plan, cache.state)
+    return next_cache(network, sequences, cache, plan, carry.state[0], last, kept)
 
 
 def _advance(
@@ -138,6 +140,7 @@ def next_cache(
     sequences: tf.Tensor,
     cache: Cache,
     plan: Packing | None,
+    hidden: tf.Tensor,
     state: State,
     levels: State,
 ) -> tuple[tf.Tensor, Cache]:
@@ -148,17 +151,18 @@ def next_cache(
         sequences: the chunk, packed, [B, n, p].
         cache: the cache before it.
         plan: its packing.
-        state: the top level's state, each [B, n, units].
+        hidden: h of the top level, [B, n, units].
+        state: the top level's state at the last valid step, each [B, units].
         levels: those of the next cache.
     """
     seen = tf.expand_dims(cache.steps > 0, -1)
     before = tf.where(seen, cache.state[0], 0)
-    hidden = masks.unpack(state[0], plan, before)
+    hidden = masks.unpack(hidden, plan, before)
     padded = pad_left(cache.inputs, sequences)
     more = time_steps(sequences) if plan is None else plan.count
     return hidden, Cache(
         inputs=caches.keep(padded, network.input_width, plan),
         levels=levels,
-        state=masks.last_valid(state, plan, cache.state),
+        state=state,
         steps=cache.steps + more,
     )

@@ -305,6 +305,9 @@ REGISTRY = {
             inject_every=2,
         )
     ),
+    "EquilibriumTrellisLayer, groups": _sequence_layer(
+        _equilibrium(groups=2, inject_groups=True)
+    ),
     "RecurrentLayer of an LSTM": _with_rows(_sequence_layer(_recurrent(LSTM))),
     "RecurrentLayer of cells": _with_rows(_sequence_layer(_recurrent(GRU, _cells))),
     "IRCGRU": _gated("IRCGRU"),

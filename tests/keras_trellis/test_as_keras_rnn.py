@@ -364,6 +364,7 @@ SHAPES = [
     dict(groups=2),
     dict(groups=3, kernel_size=3, gate="tanh"),
     dict(groups=2, kernel_size=1),
+    dict(groups=2, inject_groups=True),
 ]
 
 
@@ -598,6 +599,15 @@ def test_unit_forget_bias(make, groups, dtype):
         len(make(4, unit_forget_bias=True, use_bias=False, **arguments)(draw(2, 3, 3)))
         == 2
     )
+
+
+def test_inject_groups_needs_groups(make_ours):
+    assert not make_ours(2).inject_groups
+    assert make_ours(2, groups=2, inject_groups=True).inject_groups
+    with pytest.raises(
+        ValueError, match="`inject_groups` needs.*inject_groups=True, groups=1"
+    ):
+        make_ours(2, inject_groups=True)
 
 
 def test_unit_forget_bias_needs_a_forget_block(make_ours):

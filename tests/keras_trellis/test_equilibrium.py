@@ -10,6 +10,7 @@ from numpy.linalg import norm
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, convert
 from keras_trellis.engine.fixed_point import solve
+from tests import numpy_reference
 
 P, UNITS = 3, 6
 BATCH, STEPS = 2, 7
@@ -87,6 +88,7 @@ def with_gradients(layer, x, state, mask, training=False):
     kernel_size=st.integers(1, 3),
     dilation_rate=st.sampled_from([1, 2, (1, 2), (3, 1), 9]),
     groups=st.sampled_from([1, 1, 2]),
+    inject_groups=st.booleans(),
     inject_every=st.integers(1, 2),
     output_units=st.sampled_from([None, 2]),
     weight_normalization=st.booleans(),
@@ -99,6 +101,7 @@ def with_gradients(layer, x, state, mask, training=False):
     kernel_size=2,
     dilation_rate=(1, 2),
     groups=1,
+    inject_groups=False,
     inject_every=1,
     output_units=None,
     weight_normalization=False,
@@ -106,8 +109,22 @@ def with_gradients(layer, x, state, mask, training=False):
     masked=True,
     training=False,
 )
+@hypothesis.example(
+    gate="lstm",
+    kernel_size=2,
+    dilation_rate=1,
+    groups=2,
+    inject_groups=True,
+    inject_every=1,
+    output_units=2,
+    weight_normalization=False,
+    use_bias=True,
+    masked=True,
+    training=True,
+)
 def test_it_is_a_very_deep_network(gate, masked, training, **arguments):
     """So are its gradients: those of the theorem in training, else those of the iterations."""
+    arguments["inject_groups"] &= arguments["groups"] > 1
     layer = make(gate=gate, **arguments)
     x, state = draw_inputs(), draw_state(gate)
     mask = (
@@ -135,9 +152,38 @@ def test_it_is_a_recurrent_network_without_truncation(kind):
     assert_close(layer.propagate(x)[0], expected, 1e-10)
 
 
-def test_dropout_is_drawn_once_a_call():
+@pytest.mark.parametrize("inject_groups", [False, True])
+def test_groups_are_a_stack_of_lstms(inject_groups):
+    """With `inject_groups`, one whose layers all read the input. It needs no iteration."""
+    layer = make(groups=3, inject_groups=inject_groups, max_iterations=1)
+    blocks, width = 4, UNITS // 3
+    kernel = numpy_reference.dense_kernel(
+        np.asarray(layer.kernel), 1, UNITS, blocks, 1 if inject_groups else 3
+    ).reshape(P, blocks, 3, width)
+    *own, first, second = np.asarray(layer.recurrent_kernel)
+    bias = np.asarray(layer.bias).reshape(blocks, 3, width)
+    x = draw_inputs().numpy()
+    hidden, cells = np.zeros((3, BATCH, width)), np.zeros((3, BATCH, width))
+    for step in range(STEPS):
+        for group, below in enumerate((None, first, second)):
+            total = x[:, step] @ kernel[:, :, group].reshape(P, -1)
+            total += hidden[group] @ own[group] + bias[:, group].ravel()
+            if group:
+                total += hidden[group - 1] @ below
+            by_block = total.reshape(BATCH, blocks, width).transpose(1, 0, 2)
+            state = hidden[group], cells[group]
+            hidden[group], cells[group] = numpy_reference.lstm_gate(by_block, state)
+    outputs, states, found = layer.propagate(x)
+    flat = [each.transpose(1, 0, 2).reshape(BATCH, UNITS) for each in (hidden, cells)]
+    assert_close(states, flat, 1e-12)
+    assert_close(outputs[:, -1], flat[0], 1e-12)
+    assert np.all(found.converged) and not np.any(found.residual)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_dropout_is_drawn_once_a_call(groups):
     rates = dict(dropout=0.2, recurrent_dropout=0.3, weight_dropout=0.4)
-    layer = make(seed=3, **rates)
+    layer = make(seed=3, groups=groups, **rates)
     x, state = draw_inputs(), draw_state()
     expected, expected_gradients = with_gradients(
         deep(layer, 100), x, state, None, training=True

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import keras_trellis
 from keras_trellis.core.trellis import trellis
+from tests import numpy_reference
 
 
 class Result(NamedTuple):
@@ -114,6 +115,7 @@ def assert_close(actual, expected, tolerance=1e-10):
 @st.composite
 def architectures(draw, gates=("lstm", "gru", "tanh")):
     """Arguments of a layer, every one that changes the equations."""
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
     return dict(
         depth=draw(st.integers(1, 5)),
         gate=draw(st.sampled_from(gates)),
@@ -121,7 +123,8 @@ def architectures(draw, gates=("lstm", "gru", "tanh")):
         dilation_rate=draw(
             st.sampled_from([1, 2, (1, 2), (1, 2, 4), (3, 1, 2), (9,), (1, 20)])
         ),
-        groups=draw(st.sampled_from([1, 1, 2, 3])),
+        groups=groups,
+        inject_groups=groups > 1 and draw(st.booleans()),
         staggered=draw(st.booleans()),
         inject_every=draw(st.integers(1, 3)),
         output_units=draw(st.sampled_from([None, 1, 4, UNITS])),
@@ -165,6 +168,19 @@ def test_equations(arguments, batch, steps, carried, auxiliary_every, discard):
     assert (auxiliary is None) == (expected.auxiliary is None)
     if auxiliary is not None:
         assert_close(auxiliary, expected.auxiliary)
+
+
+def test_the_input_enters_all_groups():
+    layer = make(groups=3, inject_groups=True)
+    assert layer.kernel.shape == (1, P, 4 * UNITS)
+    kernel = numpy_reference.dense_recurrent_kernel(
+        np.asarray(layer.recurrent_kernel), 2, UNITS, 4, 3
+    )
+    x = draw_inputs()
+    *_, (expected, _) = numpy_reference.levels(
+        x, np.asarray(layer.kernel), kernel, np.asarray(layer.bias), depth=layer.depth
+    )
+    assert_close(layer(x), expected)
 
 
 @pytest.mark.parametrize("gate", N_STATES)

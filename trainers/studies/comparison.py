@@ -26,6 +26,7 @@ from trainers.data import files
 from trainers.studies import budget, experiments, search, streaming, study
 from trainers.tasks import config as configs
 from trainers.tasks import registry
+from trainers.tasks.layers import TRELLIS
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_kept
@@ -115,7 +116,7 @@ def start_of(settings: Settings, task: str, model: str) -> ml_collections.Config
     if given := settings.given.get((task, model)):
         return given
     config = configs.load(task, settings.preset)
-    if config.model.layer != FIRST:
+    if config.model.layer not in TRELLIS:
         raise ValueError(
             f"--preset must be one of a trellis network. Received: --preset={settings.preset}, "
             f"whose layer is {config.model.layer!r}"

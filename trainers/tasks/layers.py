@@ -17,6 +17,8 @@ from keras_trellis.recurrent.layer import RecurrentLayer
 from trainers.baselines import tcn, transformer
 from trainers.baselines.causal import CausalLayer
 
+# The layers that are trellis networks.
+TRELLIS = ("trellis", "equilibrium")
 # The layers with outputs of inner levels, which an auxiliary loss can be of.
 OF_LEVELS = ("trellis",)
 # Those whose loop over time is Keras's own.
@@ -28,8 +30,10 @@ _OF_BOTH = (
     "kernel_size",
     "dilation_rate",
     "groups",
+    "inject_groups",
     "inject_every",
     "weight_normalization",
+    "unit_forget_bias",
     "recurrent_dropout",
     "weight_dropout",
 )
@@ -100,9 +104,10 @@ class Trellis:
             input_channels = channels
             kernels = taps * (inputs + model.units) * channels
         else:
-            input_channels = channels // groups
-            rows = (taps - 1) * groups + groups - 1
-            kernels = (inputs + rows * (model.units // groups)) * input_channels
+            group = channels // groups
+            input_channels = channels if model.inject_groups else group
+            rows = (groups * taps - 1) * (model.units // groups)
+            kernels = inputs * input_channels + rows * group
         gains = input_channels + channels if model.weight_normalization else 0
         return kernels + gains + channels
 
@@ -129,6 +134,8 @@ class Trellis:
 
 class Equilibrium(Trellis):
     """`EquilibriumTrellisLayer`: it needs the memory of one turn of its levels."""
+
+    own: tuple[str, ...] = ("weight_dropout",)
 
     def build(
         self, model: ml_collections.ConfigDict, outputs: int, **settings: Any

@@ -153,10 +153,12 @@ class Model:
     kernel_size: Annotated[int, COUNT] = 2
     dilation_rate: Annotated[tuple[int, ...], CYCLE] = (1,)
     groups: Annotated[int, COUNT] = 1
+    inject_groups: Annotated[bool, SWITCH] = False
     inject_every: Annotated[int, COUNT] = 1
     output_units: Annotated[int | None, or_none(COUNT)] = None
     embedding_units: Annotated[int | None, or_none(COUNT)] = None
     weight_normalization: Annotated[bool, SWITCH] = False
+    unit_forget_bias: Annotated[bool, SWITCH] = False
     initial_deviation: Annotated[float, FROM_ZERO] = 0.0
     embedding_dropout: Annotated[float, RATE] = 0.0
     dropout: Annotated[float, RATE] = 0.0
@@ -453,6 +455,13 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
         "model.groups",
         f"a divisor of config.model.units={units}",
     )
+    gate = values["model.gate"]
+    none = values["model.unit_forget_bias"] and gates.NAMES[gate].forget_block is None
+    expected = f"False with config.model.gate={gate!r}, which has no forget block"
+    yield none, "model.unit_forget_bias", expected
+    nowhere = values["model.inject_groups"] and values["model.groups"] == 1
+    expected = "False with config.model.groups=1, which the input enters anyway"
+    yield nowhere, "model.inject_groups", expected
     yield outputs > units, "model.output_units", f"at most config.model.units={units}"
     differs = words not in (None, outputs) and values["model.head"] != "mixture"
     expected = (

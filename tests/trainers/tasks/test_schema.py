@@ -87,8 +87,10 @@ BAD = {
     "model.kernel_size": NO_COUNT,
     "model.dilation_rate": NO_CYCLE,
     "model.groups": NO_COUNT,
+    "model.inject_groups": NO_SWITCH,
     "model.inject_every": NO_COUNT,
     "model.weight_normalization": NO_SWITCH,
+    "model.unit_forget_bias": NO_SWITCH,
     "model.initial_deviation": NOT_FROM_ZERO,
     "model.embedding_dropout": NO_RATE,
     "model.dropout": NO_RATE,
@@ -313,6 +315,16 @@ def test_the_ends_of_the_ranges_are_in_them():
             ("ptb", "small_mixed_group_convolution"),
             {"model.groups": 3},
             "`config.model.groups` must be a divisor of config.model.units=494.*groups=3",
+        ),
+        (
+            ("text", "small"),
+            {"model.unit_forget_bias": True, "model.gate": "gru"},
+            "`config.model.unit_forget_bias` must be False with config.model.gate='gru'",
+        ),
+        (
+            ("text", "small"),
+            {"model.inject_groups": True},
+            "`config.model.inject_groups` must be False with config.model.groups=1",
         ),
         (
             ("text", "small"),

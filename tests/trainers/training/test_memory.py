@@ -15,7 +15,7 @@ from trainers.language import models as language_models
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import LAYERS, Gated
+from trainers.tasks.layers import LAYERS, TRELLIS, Gated
 from trainers.training import available_memory, memory, runs
 from trainers.training.available_memory import Room
 
@@ -89,8 +89,9 @@ def test_the_parameters_of_a_language_model_are_those_of_what_is_built(
             config.model.embedding_units = config.model.units
         config.model.mixture.experts = int(generator.integers(1, 4))
         config.model.adaptive.cutoffs = (4, 9)
-        if layer == "trellis" and generator.integers(2):
+        if layer in TRELLIS and generator.integers(2):
             config.model.groups, config.model.kernel_size = 2, 2
+            config.model.inject_groups = bool(generator.integers(2))
         model = language_models.build(config, 20)
         assert runs.parameters(model) == language_models.parameters(config, 20), (
             config.model

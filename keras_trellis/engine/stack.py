@@ -1,0 +1,181 @@
+"""Groups of infinite depth: a stack of recurrent layers, computed step by step.
+
+With two taps and dilation 1, a group of a mixed group convolution reads itself at the step before
+and the group before it at its own step. Both have settled by then, so that infinitely many levels
+need no iteration: group g is the g-th layer of a stack. This is Theorem 1 of Bai et al. 2019
+without its truncation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_trellis.core.convolution import masked, multiply, time_steps, zeros
+from keras_trellis.core.gates import Gate
+from keras_trellis.core.masks import Packing
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.engine.level import activate
+from keras_trellis.engine.recurrence import Reads, Recurrent, Step, recur
+from keras_trellis.types import Number, State
+
+
+def is_stack(network: Network) -> bool:
+    """Returns whether infinitely many levels are a stack of recurrent layers."""
+    return (
+        network.groups > 1
+        and network.kernel_size == 2
+        and network.cycle == (1,)
+        and network.inject_every == 1
+    )
+
+
+class _Group(NamedTuple):
+    """What one group computes with; it has u channels.
+
+    Attributes:
+        kernels: those of what it reads at its own step: of the group before it [u, blocks * u], if
+            there is one, then of the input [p, blocks * u], if it enters.
+        recurrent_kernel: [u, blocks * u].
+        bias: [blocks * u], or None.
+        mask: the dropout mask of its own h, [B, u], or None.
+    """
+
+    kernels: State
+    recurrent_kernel: tf.Tensor
+    bias: tf.Tensor | None
+    mask: tf.Tensor | None
+
+
+def run(
+    network: Network,
+    weights: Weights,
+    sequences: tf.Tensor,
+    initial: State,
+    plan: Packing | None = None,
+    *,
+    training: bool,
+) -> tuple[tf.Tensor, State]:
+    """Runs the groups over whole sequences, one after the other.
+
+    Args:
+        network: the network's shape; `is_stack` is true of it.
+        weights: its weights.
+        sequences: [B, T, p], packed.
+        initial: the state before the first step, each [B, units].
+        plan: how the sequences are packed.
+        training: as for `recurrence.recur`.
+
+    Returns:
+        h [B, T, units]; the state at the last valid step, each [B, units].
+    """
+    step = _step(network.gate)
+    time = time_steps(sequences)
+    further = []
+    may_be_empty = not sequences.shape[1]
+    if may_be_empty:  # the loop needs a time step; this one is skipped
+        one = zeros(sequences, 1, sequences.shape[-1])
+        sequences = tf.concat([sequences, one], axis=1)
+    if may_be_empty or plan is not None:
+        step = _skipping(step)
+        further = [_valid(sequences, time, plan)]
+    inputs = _swapped(masked(sequences, weights.input_mask))
+    by_state = [tf.split(each, network.groups, axis=-1) for each in initial]
+    befores = zip(*by_state, strict=True)
+    units = network.units // network.groups
+    read: State = (inputs,)
+    outputs = []
+    states = []
+    for group, before in zip(_groups(network, weights), befores, strict=True):
+        now = (_entering(group, read), *further)
+        recurrent = Recurrent((group.recurrent_kernel,), mask=group.mask)
+        hidden, state = recur(step, recurrent, now, before, units, training=training)
+        outputs.append(hidden)
+        states.append(state)
+        read = (masked(hidden, group.mask), inputs)
+    last = tuple(tf.concat(each, axis=-1) for each in zip(*states, strict=True))
+    return _swapped(tf.concat(outputs, axis=-1)[:time]), last
+
+
+def _valid(sequences: tf.Tensor, time: Number, plan: Packing | None) -> tf.Tensor:
+    """Returns which of the steps of [B, T', p] are valid, bool [T', B, 1]."""
+    rows = tf.shape(sequences)[0]
+    count = tf.fill([rows], time) if plan is None else plan.count
+    valid = tf.sequence_mask(count, time_steps(sequences))
+    return tf.expand_dims(tf.transpose(valid), -1)
+
+
+def _groups(network: Network, weights: Weights) -> list[_Group]:
+    """Cuts the weights of the groups out of the dense ones."""
+    blocks, groups = network.gate.blocks, network.groups
+    units = network.units // groups
+    dtype = weights.kernel.dtype
+    # The channels of a block are those of all groups.
+    hidden = tf.cast(weights.recurrent_kernel, dtype)
+    hidden = tf.reshape(hidden, [2, groups, units, blocks, groups, units])
+    kernel = tf.reshape(weights.kernel, [-1, blocks, groups, units])
+    bias = weights.bias
+    if bias is not None:
+        bias = tf.reshape(bias, [blocks, groups, units])
+    mask = weights.state_mask
+    if mask is not None:
+        mask = tf.split(mask[:, 0], groups, axis=-1)
+    shape = [-1, blocks * units]
+    found = []
+    for group in range(groups):
+        kernels = []
+        if group:
+            kernels.append(tf.reshape(hidden[1, group - 1, :, :, group], shape))
+        if group < network.injected_groups:
+            kernels.append(tf.reshape(kernel[:, :, group], shape))
+        one = _Group(
+            tuple(kernels),
+            tf.reshape(hidden[0, group, :, :, group], shape),
+            None if bias is None else tf.reshape(bias[:, group], [-1]),
+            None if mask is None else mask[group],
+        )
+        found.append(one)
+    return found
+
+
+def _entering(group: _Group, read: State) -> tf.Tensor:
+    """Returns what does not depend on the group's own past, [T, B, blocks * u].
+
+    Args:
+        group: the group.
+        read: what its kernels read, each [T, B, channels]; without a kernel, it is left out.
+    """
+    pairs = zip(read, group.kernels, strict=False)
+    total = tf.add_n([multiply(each, kernel) for each, kernel in pairs])
+    if group.bias is None:
+        return total
+    return total + group.bias
+
+
+def _step(gate: Gate) -> Step:
+    """Returns a time step of a group: its own h, dropped out, times its kernel; then the gate."""
+
+    def step(reads: Reads, now: State, state: State) -> tuple[tf.Tensor, State]:
+        total = reads.multiply(0, masked(state[0], reads.mask)) + now[0]
+        after = activate(gate, None, total, (), state)
+        return after[0], after
+
+    return step
+
+
+def _skipping(step: Step) -> Step:
+    """Returns a step that leaves the state as it is where the last value before is false."""
+
+    def skip(reads: Reads, now: State, state: State) -> tuple[tf.Tensor, State]:
+        valid = now[-1]
+        hidden, after = step(reads, now[:-1], state)
+        pairs = zip(after, state, strict=True)
+        return hidden, tuple(tf.where(valid, *pair) for pair in pairs)
+
+    return skip
+
+
+def _swapped(sequences: tf.Tensor) -> tf.Tensor:
+    """Returns [B, T, C] as [T, B, C], or the other way round."""
+    return tf.transpose(sequences, [1, 0, 2])
