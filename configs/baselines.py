@@ -6,8 +6,14 @@ values are ours, unless a source stands beside them. The learning rates of `ADDI
 XLA compiles a layer for a task where that is faster on a CPU, by docs/choosing.md.
 """
 
-# Keras's own initializers
-_OWN = dict(initial_deviation=0.0, gate="lstm", auxiliary_weight=0.0)
+# Keras's own initializers, and nothing that a trellis network alone has
+_OWN = dict(
+    initial_deviation=0.0,
+    gate="lstm",
+    auxiliary_weight=0.0,
+    groups=1,
+    inject_groups=False,
+)
 _CARRIED = dict(horizon=0, history="carried")
 
 
@@ -66,12 +72,16 @@ IMAGES = {
 }
 
 
-def _of_text(window: int, compiled: bool, **dropouts: float) -> dict[str, dict]:
+def _of_text(
+    window: int, compiled: bool, rate: float, outputs: dict, **dropouts: float
+) -> dict[str, dict]:
     """Returns the settings for texts: the state is carried from window to window.
 
     Args:
         window: That of a TCN and a Transformer, and how far the latter attends.
         compiled: Whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
+        rate: An LSTM's learning rate.
+        outputs: Fields of all models that lead from a layer to the words.
         dropouts: An LSTM's.
     """
     data = dict(window=window, batch_size=16, **_CARRIED)
@@ -80,12 +90,15 @@ def _of_text(window: int, compiled: bool, **dropouts: float) -> dict[str, dict]:
     broad = dict(window=40, batch_size=32, **_CARRIED)
     sizes = dict(heads=4, context=window)
     # Bai, Kolter and Koltun (2018): kernel size 3 and four levels for words.
-    temporal = _layer("tcn", kernel_size=3, depth=4, dilation_rate=(1, 2, 4, 8))
-    attention = _layer("transformer", layers=4, transformer=sizes)
+    temporal = _layer(
+        "tcn", kernel_size=3, depth=4, dilation_rate=(1, 2, 4, 8), **outputs
+    )
+    attention = _layer("transformer", layers=4, transformer=sizes, **outputs)
+    lstm = _layer("lstm", layers=2, **outputs, **dropouts)
     return {
-        "lstm": _with(_layer("lstm", layers=2, **dropouts), 4e-3, data=broad),
+        "lstm": _with(lstm, rate, data=broad),
         "gru": _with(
-            _layer("gru", layers=2),
+            _layer("gru", layers=2, **outputs),
             4e-3,
             jit_compile=compiled,
             data=short if compiled else broad,
@@ -100,14 +113,24 @@ def _of_text(window: int, compiled: bool, **dropouts: float) -> dict[str, dict]:
 WORDS = _of_text(
     window=64,
     compiled=False,
+    rate=4e-3,
+    outputs={},
     embedding_dropout=0.1,
     dropout=0.3,
     recurrent_dropout=0.0,
     layer_dropout=0.2,
     output_dropout=0.4,
 )
-# The dropouts of words cost an LSTM 0.3 bits a character in 200 seconds.
-CHARACTERS = _of_text(window=128, compiled=True, dropout=0.0, recurrent_dropout=0.0)
+# The dropouts of words cost an LSTM 0.3 bits a character in 200 seconds. Its rate is that of
+# `small_lstm` of configs/ptb_char.py.
+CHARACTERS = _of_text(
+    window=128,
+    compiled=True,
+    rate=6e-3,
+    outputs=dict(head="tied", output_units=64),
+    dropout=0.0,
+    recurrent_dropout=0.0,
+)
 
 BASELINES = {
     **dict.fromkeys(

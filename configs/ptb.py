@@ -171,6 +171,35 @@ def small_lstm() -> dict:
     return config
 
 
+def small_groups() -> dict:
+    """Infinite depth in two groups, of as many parameters as `small`; ours.
+
+    Its levels settle step by step: it is two recurrent layers that both read the input, at an
+    LSTM's cost.
+    """
+    config = small()
+    config["model"] = dict(
+        layer="equilibrium",
+        units=440,  # 2,944,962 parameters; `small` has 2,945,314
+        groups=2,
+        inject_groups=True,
+        unit_forget_bias=True,
+        output_units=200,
+        embedding_units=200,
+        embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
+        embedding_dropout=0.1,
+        dropout=0.3,
+        recurrent_dropout=0.15,
+        output_dropout=0.4,
+        head="adaptive",
+        adaptive=dict(cutoffs=(1000, 4000)),
+    )
+    config["data"].update(batch_size=32, window=40)
+    config["optimizer"].update(learning_rate=6e-3)
+    config["training"] = dict(epochs=10, steps=7260)
+    return config
+
+
 def _changed(base: Callable[[], dict], change: dict[str, dict]) -> dict:
     config = base()
     for group, fields in change.items():
@@ -178,7 +207,7 @@ def _changed(base: Callable[[], dict], change: dict[str, dict]) -> dict:
     return config
 
 
-_WHOLE = (paper, paper_larger, released, small, small_lstm)
+_WHOLE = (paper, paper_larger, released, small, small_lstm, small_groups)
 PRESETS: dict[str, Callable[[], dict]] = {
     **{preset.__name__: preset for preset in _WHOLE},
     **{

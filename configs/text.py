@@ -22,4 +22,27 @@ def small() -> dict:
     return config
 
 
-PRESETS = {"small": small, "paper": ptb.paper, "released": ptb.released}
+def small_groups() -> dict:
+    """Infinite depth in two groups: two recurrent layers that both read the input.
+
+    It costs what an LSTM costs, and is the better small model of text (docs/choosing.md).
+    """
+    config = ptb.small_groups()
+    for name in ("head", "adaptive"):
+        del config["model"][name]
+    config["model"].update(
+        embedding_dropout=0.1, dropout=0.3, recurrent_dropout=0.2, output_dropout=0.5
+    )
+    config["data"].update(batch_size=16)
+    config["optimizer"].update(learning_rate=8e-3)
+    config["schedule"].update(epochs=tuple(range(10, 20)))
+    config["training"] = dict(epochs=20)
+    return config
+
+
+PRESETS = {
+    "small": small,
+    "small_groups": small_groups,
+    "paper": ptb.paper,
+    "released": ptb.released,
+}

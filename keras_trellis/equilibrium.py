@@ -32,10 +32,14 @@ class EquilibriumTrellisLayer(TrellisBase):
     ones. Everything else means the same as there. In streaming, chunks equal one long pass up to
     the tolerance.
 
-    Nothing guarantees that the levels settle. If they do not within `max_iterations`, the layer
-    returns the last iterate, and the gradients have an error of the same size; `propagate` returns
-    a `Convergence`, which shows it. The system for the gradient has the same bound and the same
-    Jacobian; the layer does not report how far its solution came.
+    With `groups`, two taps, dilation 1 and the input at every level, the layer is a stack of
+    recurrent layers, one for each group (Theorem 1 of Bai et al. 2019, without truncation). Then it
+    computes step by step what they compute, without iterations and without an error.
+
+    Otherwise nothing guarantees that the levels settle. If they do not within `max_iterations`,
+    the layer returns the last iterate, and the gradients have an error of the same size;
+    `propagate` returns a `Convergence`, which shows it. The system for the gradient has the same
+    bound and the same Jacobian; the layer does not report how far its solution came.
 
     Source: Bai, Kolter, Koltun, "Deep Equilibrium Models", NeurIPS 2019,
     https://arxiv.org/abs/1909.01377.

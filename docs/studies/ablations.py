@@ -74,7 +74,7 @@ def train(runs: pathlib.Path, row: Row, seed: int) -> None:
     flags = [f"--config.{name}={value}" for name, value in fields.items()]
     running.train(
         place_of(runs, row, seed),
-        ["trainers.lm", "--task=pydoc", "--preset=small", *flags],
+        ["trainers.lm", "--task=pydoc", "--preset=small_levels", *flags],
     )
 
 

@@ -135,8 +135,10 @@ class Model:
         layers: The number of recurrent layers, or of blocks of "transformer".
         layer_dropout: The dropout between recurrent layers; None: `dropout`, as at the first.
         variant: The form of the equations of the gated layers, of their paper or its code.
+        inject_groups: Whether the input enters all `groups` of a trellis network.
         output_units: None: the size of a word vector, or all units for tasks without words.
         embedding_units: The size of a word vector.
+        unit_forget_bias: Whether the bias of a gate's forget block starts at 1, if it has one.
         dtype: Keras's dtype policy of all layers. With "mixed_bfloat16" they compute in bfloat16;
             their variables and the loss are float32.
     """
@@ -455,10 +457,6 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
         "model.groups",
         f"a divisor of config.model.units={units}",
     )
-    gate = values["model.gate"]
-    none = values["model.unit_forget_bias"] and gates.NAMES[gate].forget_block is None
-    expected = f"False with config.model.gate={gate!r}, which has no forget block"
-    yield none, "model.unit_forget_bias", expected
     nowhere = values["model.inject_groups"] and values["model.groups"] == 1
     expected = "False with config.model.groups=1, which the input enters anyway"
     yield nowhere, "model.inject_groups", expected

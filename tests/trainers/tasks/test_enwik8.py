@@ -73,14 +73,16 @@ def test_files_that_are_not_there(tmp_path, content, message):
 def test_it_trains_and_is_told_in_bits(folder, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
-    sizes = ("units=6", "output_units=4", "embedding_units=4", "depth=2")
+    sizes = ("units=6", "output_units=4", "embedding_units=4")
     flags = [f"--config.model.{size}" for size in sizes]
     flags += [
         "--config.data.batch_size=4",
         "--config.data.window=60",
         "--config.training.epochs=1",
+        "--config.training.steps=3",
+        "--config.training.jit_compile=False",
+        "--config.evaluation.batch_size=2",
     ]
-    flags += ["--config.evaluation.batch_size=2", "--config.schedule.epochs=()"]
     flags += [
         f"--data_dir={folder}",
         f"--workdir={folder}/run",

@@ -318,11 +318,6 @@ def test_the_ends_of_the_ranges_are_in_them():
         ),
         (
             ("text", "small"),
-            {"model.unit_forget_bias": True, "model.gate": "gru"},
-            "`config.model.unit_forget_bias` must be False with config.model.gate='gru'",
-        ),
-        (
-            ("text", "small"),
             {"model.inject_groups": True},
             "`config.model.inject_groups` must be False with config.model.groups=1",
         ),
