@@ -100,7 +100,7 @@ def small() -> dict:
     config["data"].update(batch_size=32, window=40)
     config["optimizer"].update(learning_rate=9e-3, clip_norm=1.0, weight_decay=0.0)
     config["schedule"].update(factor=0.25, epochs=())
-    # The rate falls along a cosine over the steps, which are 1.2 passes over the text.
+    # The rate falls along a cosine over the steps, which are 1.1 passes over the text.
     config["training"] = dict(epochs=6, steps=4500, jit_compile=True)
     return config
 

@@ -3,7 +3,7 @@
 Every value is ours, chosen so that a run takes a few minutes of a CPU core.
 """
 
-from configs import text
+from configs import ptb, text
 
 
 def small() -> dict:
@@ -17,19 +17,14 @@ def small() -> dict:
 
 
 def small_lstm() -> dict:
-    """Two layers of Keras's LSTM, of as many parameters as `small`, for as long a time."""
+    """Two layers of Keras's LSTM: the network of `ptb`, with a full softmax in float32.
+
+    They have as many parameters as `small`; 1,360 steps take nearly as long as its 1,900.
+    """
     config = small()
-    config["model"] = dict(
-        layer="lstm",
-        units=283,
-        layers=2,
-        embedding_units=200,
-        embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
-        embedding_dropout=0.1,
-        dropout=0.3,
-        layer_dropout=0.2,
-        output_dropout=0.4,
-    )
+    config["model"] = ptb.small_lstm()["model"]
+    for name in ("dtype", "head", "adaptive"):
+        del config["model"][name]
     config["optimizer"].update(learning_rate=4e-3)
     config["training"] = dict(epochs=7, steps=1360)
     return config
