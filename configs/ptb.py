@@ -21,10 +21,10 @@ ABLATIONS: dict[str, dict[str, dict]] = {
     "mixed_group_convolution": dict(model=dict(groups=2, units=2462)),
     **{f"inject_every_{n}": dict(model=dict(inject_every=n)) for n in (2, 5, 10, 20)},
 }
-# Those of `small`, with its own sizes; see there for what it has nothing of.
-SMALL_ABLATIONS: dict[str, dict[str, dict]] = {
+# Those of `small_levels`, with its own sizes; see there for what it has nothing of.
+LEVELS_ABLATIONS: dict[str, dict[str, dict]] = {
     "no_hidden_dropout": ABLATIONS["no_hidden_dropout"],
-    # ours: `small` has no long sequences, so this is their ablation turned round; as many scored
+    # ours: it has no long sequences, so this is their ablation turned round; as many scored
     # targets a batch, each with its exact history
     "long_sequences": dict(
         data=dict(batch_size=8, window=80, horizon=16, history="zero")
@@ -104,48 +104,41 @@ def paper_larger() -> dict:
 
 
 def small() -> dict:
-    """A small network for an hour of a CPU; every value ours.
+    """Infinite depth in two groups, for half an hour of a CPU; every value ours.
 
-    With dilation 1 a level's cell moves by one word. So 16 levels are an LSTM's chain over the last
-    17 words, in products of whole windows. One dilation also means one product of the input for
-    all levels. A run begins with 4 levels, which see more text in the same time, and goes on with
-    8. The adaptive softmax is faster than a full one. So are products in bfloat16, on a processor
-    that has instructions for them.
-
-    docs/choosing.md has the trials. It has no weight dropout and no auxiliary loss, so that these
-    ablations have no preset.
+    Its levels settle step by step: it is two recurrent layers that both read the input, at an
+    LSTM's cost. docs/choosing.md has the trials.
     """
     config = released()
-    # Keras's own initializers: N(0, 0.01^2) is slow to start. An auxiliary output costs a softmax.
+    # Keras's own initializers: N(0, 0.01^2) is slow to start.
     config["model"] = dict(
-        dtype="mixed_bfloat16",
-        units=256,
-        depth=16,
+        layer="equilibrium",
+        units=440,  # 2,944,962 parameters
+        groups=2,
+        inject_groups=True,
+        unit_forget_bias=True,
         output_units=200,
         embedding_units=200,
-        dilation_rate=(1,),
         # Vectors in [-0.1, 0.1] are slow to start too.
         embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
-        embedding_dropout=0.05,
-        dropout=0.25,
-        recurrent_dropout=0.1,
-        output_dropout=0.3,
-        auxiliary_every=6,
+        embedding_dropout=0.1,
+        dropout=0.3,
+        recurrent_dropout=0.15,
+        output_dropout=0.4,
         head="adaptive",
         adaptive=dict(cutoffs=(1000, 4000)),
     )
-    # The carried history costs nothing, and all outputs are scored. In windows no longer than the
-    # network is deep it reaches all of them.
-    config["data"].update(batch_size=64, window=8, horizon=0, history="carried")
-    config["optimizer"].update(name="adam", learning_rate=4e-3, clip_norm=0.25)
+    # The carried history costs nothing, and all outputs are scored.
+    config["data"].update(batch_size=32, window=40, horizon=0, history="carried")
+    config["optimizer"].update(name="adam", learning_rate=6e-3, clip_norm=0.25)
     config["schedule"].update(factor=0.5, patience=None, minimum=1e-5, epochs=())
-    # The rate falls along a cosine over the steps, which are eighteen passes over the text.
-    config["training"].update(epochs=12, steps=33000, depths=(4, 8))
+    # The rate falls along a cosine over the steps, which are ten passes over the text.
+    config["training"] = dict(epochs=10, steps=7260)
     return config
 
 
 def small_lstm() -> dict:
-    """A Keras LSTM of as many parameters as `small`, for as long a time; ours.
+    """A Keras LSTM of as many parameters as `small`, for as many steps; ours.
 
     Two layers, the last as wide as the embedding; the state is carried from window to window, as
     LSTM language models are trained. The values are the best of nine trials (docs/choosing.md).
@@ -154,8 +147,7 @@ def small_lstm() -> dict:
     config = small()
     config["model"] = dict(
         layer="lstm",
-        dtype="mixed_bfloat16",
-        units=283,  # 2,945,490 parameters; `small` has 2,945,314
+        units=283,  # 2,945,490 parameters; `small` has 2,944,962
         layers=2,
         embedding_units=200,
         embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
@@ -166,37 +158,45 @@ def small_lstm() -> dict:
         head="adaptive",
         adaptive=dict(cutoffs=(1000, 4000)),
     )
-    config["data"].update(batch_size=32, window=40)
-    config["training"] = dict(epochs=12, steps=27000)
+    config["optimizer"].update(learning_rate=4e-3)
     return config
 
 
-def small_groups() -> dict:
-    """Infinite depth in two groups, of as many parameters as `small`; ours.
+def small_levels() -> dict:
+    """A small network of levels for an hour of a CPU; every value ours.
 
-    Its levels settle step by step: it is two recurrent layers that both read the input, at an
-    LSTM's cost.
+    With dilation 1 a level's cell moves by one word. So 16 levels are an LSTM's chain over the last
+    17 words, in products of whole windows. One dilation also means one product of the input for
+    all levels. A run begins with 4 levels, which see more text in the same time, and goes on with
+    8. The adaptive softmax is faster than a full one. So are products in bfloat16, on a processor
+    that has instructions for them.
+
+    docs/choosing.md has the trials. It has no weight dropout and no auxiliary loss, so that these
+    ablations have no preset.
     """
     config = small()
+    # An auxiliary output costs a softmax.
     config["model"] = dict(
-        layer="equilibrium",
-        units=440,  # 2,944,962 parameters; `small` has 2,945,314
-        groups=2,
-        inject_groups=True,
-        unit_forget_bias=True,
+        dtype="mixed_bfloat16",
+        units=256,
+        depth=16,
         output_units=200,
         embedding_units=200,
+        dilation_rate=(1,),
         embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
-        embedding_dropout=0.1,
-        dropout=0.3,
-        recurrent_dropout=0.15,
-        output_dropout=0.4,
+        embedding_dropout=0.05,
+        dropout=0.25,
+        recurrent_dropout=0.1,
+        output_dropout=0.3,
+        auxiliary_every=6,
         head="adaptive",
         adaptive=dict(cutoffs=(1000, 4000)),
     )
-    config["data"].update(batch_size=32, window=40)
-    config["optimizer"].update(learning_rate=6e-3)
-    config["training"] = dict(epochs=10, steps=7260)
+    # In windows no longer than the network is deep the carried history reaches all of them.
+    config["data"].update(batch_size=64, window=8)
+    config["optimizer"].update(learning_rate=4e-3)
+    # The rate falls along a cosine over the steps, which are eighteen passes over the text.
+    config["training"] = dict(epochs=12, steps=33000, depths=(4, 8))
     return config
 
 
@@ -207,7 +207,7 @@ def _changed(base: Callable[[], dict], change: dict[str, dict]) -> dict:
     return config
 
 
-_WHOLE = (paper, paper_larger, released, small, small_lstm, small_groups)
+_WHOLE = (paper, paper_larger, released, small, small_lstm, small_levels)
 PRESETS: dict[str, Callable[[], dict]] = {
     **{preset.__name__: preset for preset in _WHOLE},
     **{
@@ -215,8 +215,10 @@ PRESETS: dict[str, Callable[[], dict]] = {
         for name in ABLATIONS
     },
     **{
-        f"small_{name}": functools.partial(_changed, small, SMALL_ABLATIONS[name])
-        for name in SMALL_ABLATIONS
+        f"small_levels_{name}": functools.partial(
+            _changed, small_levels, LEVELS_ABLATIONS[name]
+        )
+        for name in LEVELS_ABLATIONS
     },
     **ptb_recurrent.PRESETS,
 }

@@ -146,7 +146,7 @@ def _small(layer: str) -> dict:
 
 
 def _small_trellis(gate: str) -> dict:
-    """A trellis network by the same recipe, with the sizes of the task's preset `small`.
+    """A trellis network by the same recipe, with the sizes of a former preset `small`.
 
     Its two gates have as many parameters.
     """
@@ -159,7 +159,7 @@ def _small_trellis(gate: str) -> dict:
 
 PRESETS: dict[str, Callable[[], dict]] = {
     **{name: functools.partial(_row, name) for name in _ROWS},
-    # `small_lstm` has the parameters of `small`.
+    # `small_lstm` of configs/ptb.py has the parameters of `small`.
     "small_lstm_200": functools.partial(_small, "lstm"),
     **{f"small_{layer}": functools.partial(_small, layer) for layer in _SMALL},
     "small_trellis_lstm": functools.partial(_small_trellis, "lstm"),

@@ -7,8 +7,8 @@ from configs import ptb, text
 
 
 def small() -> dict:
-    """The network of `small_groups` of `text`; docs/language_models.md has the trials."""
-    config = text.small_groups()
+    """The network of `small` of `text`; docs/language_models.md has the trials."""
+    config = text.small()
     config["model"].update(recurrent_dropout=0.15)
     # The rate falls along a cosine over the steps, which are twenty passes over the text.
     config["schedule"].update(epochs=())
@@ -23,7 +23,7 @@ def small_lstm() -> dict:
     """
     config = small()
     config["model"] = ptb.small_lstm()["model"]
-    for name in ("dtype", "head", "adaptive"):
+    for name in ("head", "adaptive"):
         del config["model"][name]
     config["optimizer"].update(learning_rate=4e-3)
     config["training"] = dict(epochs=7, steps=1360)
@@ -32,7 +32,7 @@ def small_lstm() -> dict:
 
 def small_levels() -> dict:
     """A trellis network of twelve levels, of as many parameters."""
-    config = text.small()
+    config = text.small_levels()
     config["model"].update(
         depth=12, embedding_dropout=0.1, dropout=0.3, output_dropout=0.4
     )

@@ -7,27 +7,12 @@ from configs import ptb
 
 
 def small() -> dict:
-    """Ten epochs of a text of any size.
-
-    It is `small` of the Penn Treebank with 8 levels throughout, a full softmax and products in
-    float32, for any processor. To begin with fewer levels, a run needs a number of steps, and an
-    adaptive softmax needs many words. The rate halves after each epoch of the second half.
-    """
-    config = ptb.small()
-    config["model"].update(depth=8)
-    for name in ("dtype", "head", "adaptive"):
-        del config["model"][name]
-    config["schedule"].update(epochs=(5, 6, 7, 8, 9))
-    config["training"] = dict(epochs=10)
-    return config
-
-
-def small_groups() -> dict:
     """Infinite depth in two groups: two recurrent layers that both read the input.
 
-    It costs what an LSTM costs, and is the better small model of text (docs/choosing.md).
+    It costs what an LSTM costs, and is the better small model of text (docs/choosing.md). The rate
+    halves after each epoch of the second half.
     """
-    config = ptb.small_groups()
+    config = ptb.small()
     for name in ("head", "adaptive"):
         del config["model"][name]
     config["model"].update(
@@ -40,9 +25,25 @@ def small_groups() -> dict:
     return config
 
 
+def small_levels() -> dict:
+    """Ten epochs of a text of any size.
+
+    It is that of the Penn Treebank with 8 levels throughout and a full softmax, in float32 for any
+    processor. To begin with fewer levels, a run needs a number of steps, and an adaptive softmax
+    needs many words. The rate halves after each epoch of the second half.
+    """
+    config = ptb.small_levels()
+    config["model"].update(depth=8)
+    for name in ("dtype", "head", "adaptive"):
+        del config["model"][name]
+    config["schedule"].update(epochs=(5, 6, 7, 8, 9))
+    config["training"] = dict(epochs=10)
+    return config
+
+
 PRESETS = {
     "small": small,
-    "small_groups": small_groups,
+    "small_levels": small_levels,
     "paper": ptb.paper,
     "released": ptb.released,
 }

@@ -76,7 +76,7 @@ def small() -> dict:
     """The task at its real size on two CPU cores; every value ours.
 
     An epoch would take days there: it is for looking at some hundreds of steps, and `wikitext2` for
-    runs to their end. The network is that of the small Penn Treebank model.
+    runs to their end. The network is that of a former small Penn Treebank model.
     """
     config = paper()
     # Keras's own initializers: N(0, 0.01^2) is slow to start. An auxiliary output costs a softmax.

@@ -182,7 +182,7 @@ def _add_strays(run):
 
 
 _TRAINING = (*quick.flags(), f"--workdir={{folder}}/{RUN}")
-_TEXT_FLAGS = ("--task=text", "--preset=small", f"--data_dir={{folder}}/{TEXT}")
+_TEXT_FLAGS = ("--task=text", "--preset=small_levels", f"--data_dir={{folder}}/{TEXT}")
 _TEXT_RUN = (
     *_TEXT_FLAGS,
     f"--workdir={{folder}}/{RUN}",

@@ -1,61 +1,57 @@
-"""Trains an LSTM on as a trellis network, for docs/choosing.md.
+"""Trains an LSTM on as a trellis network of infinite depth, for docs/choosing.md.
 
-    python -m docs.studies.from_lstm LSTM_RUN DATA_DIR NEW_RUN --steps=24 --epochs=1 --rate=5e-4
+    python -m docs.studies.from_lstm LSTM_RUN DATA_DIR FOLDER --epochs=2 --rate=1e-3
 
-LSTM_RUN is a finished run of `trainers.lm` with `config.model.layer=lstm`. By Theorem 1 its layers,
-truncated to `--steps` steps, are a trellis network with a group of channels for each. The command
-scores both, trains the network on with the recipe of the LSTM's run, and scores it again. It goes
-on where it was stopped.
+LSTM_RUN is a finished run of `trainers.lm` with `config.model.layer=lstm`. By Theorem 1 its layers
+are a trellis network with a group of channels for each. Without truncation it has infinite depth.
+Here the input also enters the groups above the first, with a kernel that begins with zeros. So the
+two models begin as equals.
+
+The command scores both and trains both on, each in a run in FOLDER, with the same steps and
+the dropouts of the LSTM. A run ends with the scores of its best weights. The command goes on where
+it was stopped.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
+import keras
+import numpy as np
 from absl import app, flags
 from etils import epath
 from ml_collections import ConfigDict
 
-from keras_trellis import TrellisLayer, TrellisLM, convert
+from keras_trellis import EquilibriumTrellisLayer, TrellisLM, convert
 from trainers.language import evaluation
 from trainers.language import experiment as language_runs
 from trainers.tasks import registry
 from trainers.training import runs
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("steps", 24, "How many steps back the network reaches.", 1)
-flags.DEFINE_integer("epochs", 1, "How long it is trained on.", 1)
-flags.DEFINE_float("rate", 5e-4, "Adam's rate at first; it falls by a cosine.", 0)
-_OF_TRAINING = ("recurrent_dropout", "dropout")
+flags.DEFINE_integer("epochs", 2, "How long both are trained on.", 1)
+flags.DEFINE_float("rate", 1e-3, "Adam's rate at first; it falls by a cosine.", 0)
+flags.DEFINE_float("hidden", 0.15, "The trellis network's hidden dropout.", 0, 1)
+flags.DEFINE_integer("seed", 1, "That of dropout.", 0)
 
 
-class FromLSTM(language_runs.LanguageExperiment):
-    """The experiment of a language model that begins as an LSTM."""
+class TrainedOn(language_runs.LanguageExperiment):
+    """The experiment of a language model that begins with given weights."""
 
-    def __init__(self, config: ConfigDict, data_dir: str, lstm: TrellisLM) -> None:
+    def __init__(
+        self, config: ConfigDict, data_dir: str, made: Callable[[], TrellisLM]
+    ) -> None:
         super().__init__(config, data_dir)
-        self._lstm = lstm
+        self._made = made
 
     def build(self) -> TrellisLM:
-        """Returns the model with the LSTM's weights."""
-        converted = convert.layer_from_rnn(self._lstm.trellis.layers, FLAGS.steps)
-        rates = {name: self._config.model[name] for name in _OF_TRAINING}
-        arguments = converted.get_config() | rates | {"seed": self._config.seed}
-        config = self._lstm.get_config() | {
-            "trellis": TrellisLayer.from_config(arguments)
-        }
-        model = TrellisLM(**config)
-        for own, given in (
-            (model.trellis, converted),
-            (model.embedding, self._lstm.embedding),
-            (model.head, self._lstm.head),
-        ):
-            own.set_weights(given.get_weights())
-        return model
+        """Returns the model."""
+        return self._made()
 
-    def told(self, name: str, model: TrellisLM) -> str:
-        """Returns a line with the exact scores of a model on validation and test data."""
+    def told(self, name: str) -> str:
+        """Returns a line with the model's exact scores on validation and test data."""
         config = self._config
         measure = registry.language(config.task).measure
-        evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
+        evaluator = evaluation.Evaluator(self.build(), config.data, config.evaluation)
         scores = []
         for split in runs.SPLITS:
             found = {"exact": evaluator.exact(getattr(self._corpus, split))}
@@ -63,27 +59,80 @@ class FromLSTM(language_runs.LanguageExperiment):
         return f"{name}: {'; '.join(scores)}"
 
 
+def layer_of(
+    lstms: Sequence[keras.layers.Layer], **training: float | int
+) -> EquilibriumTrellisLayer:
+    """Returns the LSTMs as one layer whose groups all read the input."""
+    finite = convert.layer_from_rnn(lstms, steps=1)
+    given = EquilibriumTrellisLayer.from_layer(finite)
+    layer = EquilibriumTrellisLayer.from_config(
+        given.get_config() | training | {"inject_groups": True}
+    )
+    layer.build_from_config(given.get_build_config())
+    for variable, values in zip(layer.weights, given.get_weights(), strict=True):
+        if variable.name == "kernel":
+            taps, inputs, channels = values.shape
+            # A block of a gate has the channels of all groups side by side, the first in front.
+            blocks = values.reshape(taps, inputs, -1, layer.units // layer.groups)
+            more = np.zeros_like(blocks)
+            others = [more] * (layer.groups - 1)
+            values = np.concatenate([blocks, *others], axis=-1).reshape(
+                taps, inputs, channels * layer.groups
+            )
+        variable.assign(values)
+    return layer
+
+
+def with_layer(lstm: TrellisLM, layer: keras.layers.Layer) -> TrellisLM:
+    """Returns a model of this layer, with copies of the LSTM's other weights."""
+    model = TrellisLM(**lstm.get_config() | {"trellis": layer})
+    model.embedding.set_weights(lstm.embedding.get_weights())
+    model.head.set_weights(lstm.head.get_weights())
+    return model
+
+
 def main(argv: Sequence[str]) -> None:
     """Scores, trains on, and scores again."""
-    _, before, data_dir, after = argv
+    _, before, data_dir, folder = argv
     lstm, _, config = language_runs.load_trained(epath.Path(before))
-    layers = lstm.trellis.layers
-    config.model.update(
-        layer="trellis",
-        units=len(layers) * max(layer.units for layer in layers),
-        groups=len(layers),
-        depth=FLAGS.steps + len(layers) - 1,
-        dilation_rate=(1,),
-        output_units=layers[-1].units,
-    )
-    config.optimizer.learning_rate = FLAGS.rate
-    config.training.epochs = FLAGS.epochs
-    experiment = FromLSTM(config, data_dir, lstm)
-    task = experiment.task(lstm)
-    config.training.steps = FLAGS.epochs * task.steps_per_epoch
-    print(experiment.told("LSTM", lstm), flush=True)
-    print(experiment.told("as a trellis network", experiment.build()), flush=True)
-    runs.train(lambda: experiment, config, epath.Path(after), "none")
+    stack = lstm.trellis
+    with config.unlocked():
+        config.seed = FLAGS.seed
+        config.optimizer.learning_rate = FLAGS.rate
+        config.training.epochs = FLAGS.epochs
+    of_trellis = config.copy_and_resolve_references()
+    with of_trellis.unlocked():
+        of_trellis.model.update(
+            layer="equilibrium",
+            units=len(stack.layers) * max(each.units for each in stack.layers),
+            groups=len(stack.layers),
+            inject_groups=True,
+            output_units=stack.layers[-1].units,
+            recurrent_dropout=FLAGS.hidden,
+        )
+
+    def trellis() -> TrellisLM:
+        training = dict(
+            dropout=of_trellis.model.dropout, recurrent_dropout=FLAGS.hidden
+        )
+        return with_layer(lstm, layer_of(stack.layers, **training, seed=FLAGS.seed))
+
+    def itself() -> TrellisLM:
+        model = TrellisLM.from_config(lstm.get_config())
+        model.build((None, None))
+        model.set_weights(lstm.get_weights())
+        return model
+
+    for name, values, made in (
+        ("trellis", of_trellis, trellis),
+        ("lstm", config, itself),
+    ):
+        load = functools.partial(TrainedOn, values, data_dir, made)
+        experiment = load()
+        steps = experiment.task(lstm).steps_per_epoch
+        values.training.steps = FLAGS.epochs * steps
+        print(experiment.told(f"{name} at first"), flush=True)
+        runs.train(load, values, epath.Path(folder) / name, "none")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@ r"""Measures training steps with and without XLA and bfloat16, for docs/choosing
     python -m docs.studies.step_time --task=ptb --layers=lstm,gru --data_dir=DIR
     python -m docs.studies.step_time --task=permuted_mnist --data_dir=DIR model.units=64
 
-The trellis network is that of the preset `small`, with the given fields changed. The other layers
-have as many parameters, and the settings of `configs/baselines.py`. A step is that of the trainers,
-on one thread. The milliseconds are those of the processor, the median of three measurements. They
-go to docs/studies/step_time.csv.
+The trellis network is that of a preset, by default `small`, with the given fields changed. The
+other layers have as many parameters, and the settings of `configs/baselines.py`. A step is that of
+the trainers, on one thread. The milliseconds are those of the processor, the median of three
+measurements. They go to docs/studies/step_time.csv.
 """
 
 import pathlib
@@ -22,6 +22,7 @@ from trainers.tasks import config as configs
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("task", None, "The task.", required=True)
+flags.DEFINE_string("preset", "small", "The trellis network's preset.")
 flags.DEFINE_list("layers", [], "Layers beside the trellis network.")
 flags.DEFINE_string("data_dir", None, "The folder of the task's data files.")
 
@@ -35,7 +36,8 @@ FORMS: dict[str, dict] = {
 
 def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]:
     """Returns the layers' configs, of one number of parameters."""
-    task, first = FLAGS.task, search.apply(configs.load(FLAGS.task, "small"), changes)
+    task = FLAGS.task
+    first = search.apply(configs.load(task, FLAGS.preset), changes)
     names = [comparison.FIRST, *FLAGS.layers]
     comparison.check_names("--layers", names, comparison.MODELS)
     settings = comparison.Settings(
@@ -43,7 +45,7 @@ def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]
         names,
         seeds=1,
         seconds=[0.0],
-        preset="small",
+        preset=FLAGS.preset,
         parameters=None,
         trials=0,
         validations=1,

@@ -39,7 +39,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config():
-    values = configs.load("text")
+    values = configs.load("text", "small_levels")
     values.update(seed=3)
     values.model.update(units=6, depth=3, embedding_units=4, output_units=4)
     values.model.update(
@@ -256,7 +256,7 @@ def test_a_task_whose_data_cannot_be_written_is_refused(forks):
     [
         ("irc_gru", [], "--config.data.lengths must be 'equal': all windows"),
         (
-            "small",
+            "small_levels",
             ["--config.training.steps=100", "--config.training.depths=4"],
             "--config.training.depths must be (): all steps",
         ),

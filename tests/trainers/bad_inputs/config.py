@@ -6,7 +6,7 @@
 
 from tests.trainers.bad_inputs.row import Row, texts
 
-LM = "--task=text --data_dir=text"
+LM = "--task=text --preset=small_levels --data_dir=text"
 TEXT = texts()
 
 
@@ -197,7 +197,7 @@ ROWS = (
     lm("training.steps=9 schedule.epochs=1,2",
         "--config.schedule.epochs has no use with config.training.steps=9, over which the rate falls along a cosine; --config.training.steps=0 trains with the schedule"),
     lm("training.epochs=2",
-        "--config.training.epochs=2 would change the number of validations, not the length of the run, which is config.training.steps=33000; give --config.training.steps too, where 0 trains for so many epochs",
+        "--config.training.epochs=2 would change the number of validations, not the length of the run, which is config.training.steps=7260; give --config.training.steps too, where 0 trains for so many epochs",
         task="--task=ptb --preset=small --data_dir=text"),
     lm("model.layer=sru",
         "`config.model.units` must be config.model.embedding_units, as the inputs of 'sru' must have as many channels as its outputs. Received: config.model.units=256, config.model.embedding_units=200"),
@@ -245,11 +245,11 @@ ROWS = (
     lm("model.layers=0",
         "`config.model.layers` must be an integer of at least 1 and below 2**31. Received: config.model.layers=0", task="--task=ptb --preset=small_lstm"),
     lm("model.groups=3",
-        "`config.model.groups` must be a divisor of config.model.units=494. Received: config.model.groups=3", task="--task=ptb --preset=small_mixed_group_convolution"),
+        "`config.model.groups` must be a divisor of config.model.units=494. Received: config.model.groups=3", task="--task=ptb --preset=small_levels_mixed_group_convolution"),
     lm("model.inject_groups=True",
-        "`config.model.inject_groups` must be False with config.model.groups=1, which the input enters anyway. Received: config.model.inject_groups=True", task="--task=ptb --preset=small"),
+        "`config.model.inject_groups` must be False with config.model.groups=1, which the input enters anyway. Received: config.model.inject_groups=True", task="--task=ptb --preset=small_levels"),
     lm("model.inject_every=0",
-        "`config.model.inject_every` must be an integer of at least 1 and below 2**31. Received: config.model.inject_every=0", task="--task=ptb --preset=small_inject_every_2"),
+        "`config.model.inject_every` must be an integer of at least 1 and below 2**31. Received: config.model.inject_every=0", task="--task=ptb --preset=small_levels_inject_every_2"),
     pixels("data.steps=0",
         "`config.data.steps` must be an integer of at least 2 and below 2**31. Received: config.data.steps=0"),
     pixels("data.steps=1",

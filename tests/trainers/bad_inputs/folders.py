@@ -98,7 +98,7 @@ ROWS = (
     Row("lm", f"{TRAIN} --workdir=" + 300 * "r",
         "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr: File name too long", texts()),
     Row("lm", f"{TRAIN} --config.model.units=300 --workdir=run",
-        "run belongs to another run, whose config differs (model.units: 256 there, 300 here); go on with that run's values, or choose another folder", texts() | run()),
+        "run belongs to another run, whose config differs (model.units: 440 there, 300 here); go on with that run's values, or choose another folder", texts() | run()),
     Row("lm", f"{TRAIN} --preset=paper --workdir=run",
         "run belongs to another run, whose config differs ({any}); go on with that run's values, or choose another folder", texts() | run()),
     Row("pixels", "--task=adding --preset=small --workdir=run",

@@ -14,7 +14,7 @@ VOCABULARY = 19
 
 
 def built(layer, **fields):
-    config = configs.load("text", "small")
+    config = configs.load("text", "small_levels")
     config.model.update(
         layer=layer, units=8, depth=3, layers=2, output_units=5, embedding_units=5
     )
@@ -46,7 +46,8 @@ def test_the_presets_have_the_parameters_they_had():
     """As release 0.1 printed them, of models that it built."""
     assert models.parameters(configs.load("ptb", "small_lstm"), 10_000) == 2_945_490
     assert (
-        runs.parameters(models.build(configs.load("ptb", "small"), 10_000)) == 2_945_314
+        runs.parameters(models.build(configs.load("ptb", "small_levels"), 10_000))
+        == 2_945_314
     )
 
 
@@ -123,7 +124,7 @@ def test_words_that_the_vocabulary_lacks_are_told(fields, message):
 
 def test_dropout_between_layers_may_differ_from_that_of_the_inputs():
     for layer in ("lstm", "irc_gru"):
-        config = configs.load("text", "small")
+        config = configs.load("text", "small_levels")
         config.model.update(layer=layer, units=6, layers=3, output_units=5)
         config.model.update(embedding_units=5, dropout=0.4)
         stack = models.build(config, VOCABULARY).trellis.layers

@@ -34,7 +34,7 @@ class Draws:
 
 @pytest.fixture
 def config():
-    return configs.load("text", "small")
+    return configs.load("text", "small_levels")
 
 
 @pytest.mark.parametrize("task", registry.TASKS)
@@ -52,7 +52,8 @@ def test_all_that_a_task_searches_is_valid(task):
 
 def test_a_layer_is_searched_only_for_what_it_has():
     trellis, lstm = (
-        search.space(configs.load("ptb", name)) for name in ("small", "small_lstm")
+        search.space(configs.load("ptb", name))
+        for name in ("small_levels", "small_lstm")
     )
     assert {"model.depth", "model.dilation_rate", "model.weight_dropout"} <= set(
         trellis
@@ -100,7 +101,7 @@ def test_a_group_draws_its_fields_together(config):
         (
             {"optimizer.learning_rate": Uniform(1e-5, 1e-3, log=True)},
             "`config.optimizer.learning_rate` must be from 1e-05 to 0.001, its range .*"
-            "Received: config.optimizer.learning_rate=0.004 of --preset=small",
+            "Received: config.optimizer.learning_rate=0.004 of --preset=small_levels",
         ),
     ],
 )
@@ -115,7 +116,7 @@ def count(config):
 
 
 @pytest.mark.parametrize(
-    "preset", ["small", "small_lstm", "small_mixed_group_convolution"]
+    "preset", ["small", "small_lstm", "small_levels_mixed_group_convolution"]
 )
 @pytest.mark.parametrize("parameters", [1_000_000, 5_000_000])
 def test_a_model_is_made_as_large(preset, parameters):

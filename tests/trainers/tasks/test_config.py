@@ -46,7 +46,8 @@ def test_the_authors_presets_alone_leave_the_last_word_s_input_vector_untrained(
 
 
 @pytest.mark.parametrize(
-    ("base", "changes"), [("paper", ptb.ABLATIONS), ("small", ptb.SMALL_ABLATIONS)]
+    ("base", "changes"),
+    [("paper", ptb.ABLATIONS), ("small_levels", ptb.LEVELS_ABLATIONS)],
 )
 def test_an_ablation_is_its_preset_with_one_group_changed(base, changes):
     expected = flatten(config.load("ptb", base))
@@ -63,7 +64,7 @@ def test_an_ablation_is_its_preset_with_one_group_changed(base, changes):
         assert set(expected) <= set(found)
 
 
-@pytest.mark.parametrize("base", ["paper", "small"])
+@pytest.mark.parametrize("base", ["paper", "small_levels"])
 def test_mixed_group_convolution_has_the_parameters_of_the_dense_one(base):
     """Counted by formula: kernels, bias and the tied softmax."""
 

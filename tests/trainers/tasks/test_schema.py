@@ -204,7 +204,7 @@ def test_a_value_out_of_its_range_is_refused_with_its_field(field, data):
 def test_the_ends_of_the_ranges_are_in_them():
     schema.check(
         values_of(
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {
                 "seed": 2**32 - 1,
                 "model.dropout": 0,
@@ -229,34 +229,34 @@ def test_the_ends_of_the_ranges_are_in_them():
     ("preset", "changed", "message"),
     [
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"data.window": 16, "data.horizon": 16, "data.history": "zero"},
             "`config.data.horizon` must be below .*window=16",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"data.horizon": 16},
             "`config.data.horizon` must be 0 with config.data.history='carried'.*horizon=16",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"schedule.average": True},
             "`config.schedule.average` must be False unless config.optimizer.name is 'sgd'"
             ".*config.schedule.average=True, config.optimizer.name='adam'",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"training.steps": 9},
             "`config.training.steps` must be 0, or at least config.training.epochs.*"
             "config.training.steps=9, config.training.epochs=12",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"training.jit_compile": True, "data.lengths": "drawn"},
             "`config.training.jit_compile` must be False with config.data.lengths='drawn'",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"training.depths": (2,), "training.steps": 0},
             r"`config.training.depths` must be \(\) without config.training.steps.*"
             r"config.training.depths=\(2,\), config.training.steps=0",
@@ -267,7 +267,7 @@ def test_the_ends_of_the_ranges_are_in_them():
             r"`config.training.depths` must be \(\) with config.model.layer='lstm'",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {
                 "training.depths": (6, 2),
                 "training.steps": 100,
@@ -296,12 +296,12 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.schedule.average` must be False with config.training.steps",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"model.units": 100},
             "`config.model.output_units` must be at most config.model.units=100.*output_units=200",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"model.output_units": 100},
             "`config.model.output_units` must be config.model.embedding_units.*"
             "output_units=100, config.model.embedding_units=200",
@@ -312,17 +312,17 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.model.output_units` must be config.model.embedding_units",
         ),
         (
-            ("ptb", "small_mixed_group_convolution"),
+            ("ptb", "small_levels_mixed_group_convolution"),
             {"model.groups": 3},
             "`config.model.groups` must be a divisor of config.model.units=494.*groups=3",
         ),
         (
-            ("text", "small"),
+            ("text", "small_levels"),
             {"model.inject_groups": True},
             "`config.model.inject_groups` must be False with config.model.groups=1",
         ),
         (
-            ("text", "small"),
+            ("text", "small_levels"),
             {"model.auxiliary_weight": 0.1, "model.auxiliary_every": 13},
             "`config.model.auxiliary_every` must be at most config.model.depth=8.*every=13",
         ),
@@ -347,7 +347,7 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.data.batch_size` must be at most .*batch_size=32, config.data.train=31",
         ),
         (
-            ("text", "small"),
+            ("text", "small_levels"),
             {
                 "model.layer": "tensorized",
                 "model.tensorized.cell": "rnn",
@@ -356,7 +356,7 @@ def test_the_ends_of_the_ranges_are_in_them():
             "channel_normalization` must be False with config.model.tensorized.cell='rnn'",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"model.unit": 3},
             "unknown config field 'model.unit'; did you mean",
         ),
@@ -377,13 +377,17 @@ def test_the_ends_of_the_ranges_are_in_them():
             "must be 'tied' for --task=seq_mnist",
         ),
         (
-            ("ptb", "small"),
+            ("ptb", "small_levels"),
             {"model.embedding_units": None},
             "`config.model.embedding_units` must be an integer of at least 1.*=None",
         ),
-        (("ptb", "small"), {"model.head.kind": "mixture"}, "unknown config field"),
-        (("ptb", "small"), {"model": 3}, "unknown config field 'model'"),
-        (("ptb", "small"), {"task": 3}, "unknown config.task '3'"),
+        (
+            ("ptb", "small_levels"),
+            {"model.head.kind": "mixture"},
+            "unknown config field",
+        ),
+        (("ptb", "small_levels"), {"model": 3}, "unknown config field 'model'"),
+        (("ptb", "small_levels"), {"task": 3}, "unknown config.task '3'"),
     ],
 )
 def test_fields_that_do_not_go_together_are_refused(preset, changed, message):
@@ -393,11 +397,11 @@ def test_fields_that_do_not_go_together_are_refused(preset, changed, message):
 
 
 def test_a_loss_that_is_off_may_be_of_any_level():
-    schema.check(values_of(("ptb", "small"), {"model.auxiliary_every": 99}))
+    schema.check(values_of(("ptb", "small_levels"), {"model.auxiliary_every": 99}))
 
 
 def test_what_a_run_that_goes_on_may_change():
-    allowed = set(schema.may_change(configs.load("ptb", "small")))
+    allowed = set(schema.may_change(configs.load("ptb", "small_levels")))
     assert {
         "optimizer.learning_rate",
         "optimizer.clip_norm",
@@ -417,7 +421,7 @@ def test_what_a_run_that_goes_on_may_change():
 
 
 def test_the_parts_of_a_run_of_steps_stay():
-    config = configs.load("text", "small")
+    config = configs.load("text", "small_levels")
     assert "training.epochs" in schema.may_change(config)
     config.training.steps = 100
     assert "training.epochs" not in schema.may_change(config)

@@ -46,7 +46,7 @@ def corpus(tmp_path):
 
 
 def small_config():
-    loaded = configs.load("text", "small")
+    loaded = configs.load("text", "small_levels")
     loaded.model.update(SIZES)
     loaded.data.update(batch_size=2, window=10, horizon=2, history="zero")
     loaded.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)

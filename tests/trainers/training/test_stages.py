@@ -78,7 +78,7 @@ def test_the_parts_are_equal_and_a_call_ends_with_its_part(stages, length):
 
 
 def language_trainer(depth, depths):
-    config = configs.load("text", "small")
+    config = configs.load("text", "small_levels")
     config.model.update(
         units=6,
         depth=depth,
