@@ -113,13 +113,13 @@ def _of_text(
 WORDS = _of_text(
     window=64,
     compiled=False,
-    rate=4e-3,
+    rate=6e-3,
     outputs={},
-    embedding_dropout=0.1,
-    dropout=0.3,
+    embedding_dropout=0.05,
+    dropout=0.2,
     recurrent_dropout=0.0,
-    layer_dropout=0.2,
-    output_dropout=0.4,
+    layer_dropout=0.15,
+    output_dropout=0.3,
 )
 # The dropouts of words cost an LSTM 0.3 bits a character in 200 seconds. Its rate is that of
 # `small_lstm` of configs/ptb_char.py.

@@ -121,16 +121,16 @@ def small() -> dict:
         embedding_units=200,
         # Vectors in [-0.1, 0.1] are slow to start too.
         embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
-        embedding_dropout=0.1,
-        dropout=0.3,
-        recurrent_dropout=0.15,
-        output_dropout=0.4,
+        embedding_dropout=0.05,
+        dropout=0.2,
+        recurrent_dropout=0.1,
+        output_dropout=0.3,
         head="adaptive",
         adaptive=dict(cutoffs=(1000, 4000)),
     )
     # The carried history costs nothing, and all outputs are scored.
     config["data"].update(batch_size=32, window=40, horizon=0, history="carried")
-    config["optimizer"].update(name="adam", learning_rate=6e-3, clip_norm=0.25)
+    config["optimizer"].update(name="adam", learning_rate=8e-3, clip_norm=0.25)
     config["schedule"].update(factor=0.5, patience=None, minimum=1e-5, epochs=())
     # The rate falls along a cosine over the steps, which are ten passes over the text.
     config["training"] = dict(epochs=10, steps=7260)
@@ -141,7 +141,7 @@ def small_lstm() -> dict:
     """A Keras LSTM of as many parameters as `small`, for as many steps; ours.
 
     Two layers, the last as wide as the embedding; the state is carried from window to window, as
-    LSTM language models are trained. The values are the best of nine trials (docs/choosing.md).
+    LSTM language models are trained. docs/choosing.md has the trials.
     Dropout of the recurrent state is off: it hurt, and Keras's loop takes twice as long with it.
     """
     config = small()
@@ -151,14 +151,14 @@ def small_lstm() -> dict:
         layers=2,
         embedding_units=200,
         embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
-        embedding_dropout=0.1,
-        dropout=0.3,
-        layer_dropout=0.2,
-        output_dropout=0.4,
+        embedding_dropout=0.05,
+        dropout=0.2,
+        layer_dropout=0.15,
+        output_dropout=0.3,
         head="adaptive",
         adaptive=dict(cutoffs=(1000, 4000)),
     )
-    config["optimizer"].update(learning_rate=4e-3)
+    config["optimizer"].update(learning_rate=6e-3)
     return config
 
 

@@ -8,7 +8,7 @@ from configs import ptb
 
 
 def small() -> dict:
-    """Less than an hour of a CPU; ours.
+    """An hour of a CPU; ours. Not run to its end.
 
     The small Penn Treebank model. Its steps are five passes over the text.
     """
