@@ -6,6 +6,8 @@ values are ours, unless a source stands beside them. The learning rates of `ADDI
 XLA compiles a layer for a task where that is faster on a CPU, by docs/choosing.md.
 """
 
+from configs import ptb
+
 # Keras's own initializers, and nothing that a trellis network alone has
 _OWN = dict(
     initial_deviation=0.0,
@@ -110,16 +112,16 @@ def _of_text(
 
 # Over the adaptive softmax XLA makes a GRU slow: 610 ms a step, 515 without, by
 # `python -m docs.studies.step_time --task=ptb --layers=gru --data_dir=DIR` beside other work.
+_PTB = ptb.small_lstm()
 WORDS = _of_text(
     window=64,
     compiled=False,
-    rate=6e-3,
+    rate=_PTB["optimizer"]["learning_rate"],
     outputs={},
-    embedding_dropout=0.05,
-    dropout=0.2,
     recurrent_dropout=0.0,
-    layer_dropout=0.15,
-    output_dropout=0.3,
+    **{
+        name: value for name, value in _PTB["model"].items() if name.endswith("dropout")
+    },
 )
 # The dropouts of words cost an LSTM 0.3 bits a character in 200 seconds. Its rate is that of
 # `small_lstm` of configs/ptb_char.py.

@@ -265,7 +265,11 @@ def drawn(
     seed: int,
     count: int | None = None,
 ) -> Iterator[str]:
-    """Yields the cases of a seed, by the shares of kinds and programs, none of them twice."""
+    """Yields the cases of a seed, none of them twice.
+
+    One of each kind comes first, so that a short run leaves no kind out; the others follow the
+    shares of kinds and programs.
+    """
     generator = random.Random(seed)
     left = {}
     for kind in kinds:
@@ -274,12 +278,15 @@ def drawn(
             generator.shuffle(cases)
             if cases:
                 left[kind, name] = cases
+    untried = {kind for kind, _ in left}
     given = 0
     while left and (count is None or given < count):
-        weights = [KINDS[kind] * PROGRAMS[name].share for kind, name in left]
-        (chosen,) = generator.choices(list(left), weights)
+        among = [each for each in left if each[0] in untried] or list(left)
+        weights = [KINDS[kind] * PROGRAMS[name].share for kind, name in among]
+        (chosen,) = generator.choices(among, weights)
         yield left[chosen].pop()
         given += 1
+        untried.discard(chosen[0])
         if not left[chosen]:
             del left[chosen]
 

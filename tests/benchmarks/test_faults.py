@@ -301,6 +301,12 @@ def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     assert not [case for case in errors if "ENOSPC" in case and ":read:" in case]
 
 
+def test_every_seed_begins_with_a_case_of_each_kind(profile):
+    for seed in range(20):
+        first = cases.drawn({"train": profile}, USUAL, seed, len(USUAL))
+        assert sorted(case.partition(":")[0] for case in first) == sorted(USUAL)
+
+
 def test_a_name_says_what_goes_wrong():
     fault = cases.disturbance("ENOSPC-lasting", ["write", "run/a", "2"]).fault
     assert fault == Fault(Action.LASTING, NO_SPACE, "write", "run/a", 2, cases.FITS)
