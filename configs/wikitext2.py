@@ -8,7 +8,7 @@ from configs import ptb
 
 
 def small() -> dict:
-    """An hour of a CPU; ours. Not run to its end.
+    """An hour of a CPU; ours.
 
     The small Penn Treebank model. Its steps are five passes over the text.
     """
