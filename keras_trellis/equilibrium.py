@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_trellis import arguments
-from keras_trellis.engine import equilibrium
+from keras_trellis.engine import equilibrium, stack
 from keras_trellis.trellis_base import TrellisBase
 
 _OF_A_DEPTH = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
@@ -111,6 +111,10 @@ class EquilibriumTrellisLayer(TrellisBase):
     def receptive_field(self) -> None:
         """None: an output depends on all time steps before it."""
         return None
+
+    @property
+    def _by_group(self):
+        return stack.is_stack(self._network)
 
     def _solver(self, training: bool) -> equilibrium.Solver:
         return equilibrium.Solver(self.tolerance, self.max_iterations, training)

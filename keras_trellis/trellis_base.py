@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_trellis import arguments, received
 from keras_trellis.base import SequenceLayer
 from keras_trellis.core import gates, kernels
+from keras_trellis.core.convolution import rows
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches
@@ -227,6 +228,11 @@ class TrellisBase(SequenceLayer):
         return (self.units,) * self.gate.states
 
     @property
+    def _by_group(self) -> bool:
+        """Whether the network reads the kernels of groups as the variables have them."""
+        return False
+
+    @property
     def _network(self) -> Network:
         return Network(
             units=self.units,
@@ -247,23 +253,35 @@ class TrellisBase(SequenceLayer):
         drops = any((self.dropout, self.recurrent_dropout, self.weight_dropout))
         seed = next_seed(self.seed_generator) if training and drops else None
         kernel = self._finished("kernel", tf.convert_to_tensor(self.kernel), seed)
-        if self.groups > 1 and not self.inject_groups:
+        dense = self.groups > 1 and not self._by_group
+        if dense and not self.inject_groups:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
-        rows = tf.shape(sequences)[0]
+        batch = tf.shape(sequences)[0]
         dtype = sequences.dtype
-        input_shape = (rows, 1, self.input_units)
-        state_shape = (rows, 1, self.units)
+        input_shape = (batch, 1, self.input_units)
+        state_shape = (batch, 1, self.units)
         return Weights(
             kernel=tf.cast(kernel, dtype),
-            recurrent_kernel=self._finished(
-                "recurrent", self._hidden_direction(), seed
-            ),
+            recurrent_kernel=self._finished_hidden(seed),
             bias=tf.cast(self.bias, dtype) if self.use_bias else None,
             input_mask=stream_mask(seed, "inputs", self.dropout, input_shape, dtype),
             state_mask=stream_mask(
                 seed, "states", self.recurrent_dropout, state_shape, dtype
             ),
         )
+
+    def _finished_hidden(self, seed: tf.Tensor | None) -> tf.Tensor:
+        """Returns the hidden kernel in the form that the network reads."""
+        drops = seed is not None and self.weight_dropout
+        if self._by_group and not drops and not self.weight_normalization:
+            # A dense kernel would cost a streamed step more than its products.
+            return tf.convert_to_tensor(self.recurrent_kernel)
+        kernel = self._finished("recurrent", self._hidden_direction(), seed)
+        if not self._by_group:
+            return kernel
+        shape = tuple(self.recurrent_kernel.shape)
+        form = kernels.MatrixForm(shape, self.gate.blocks, self.groups)
+        return form.kernel(rows(kernel))
 
     def _finished(
         self, prefix: str, kernel: tf.Tensor, seed: tf.Tensor | None

@@ -61,7 +61,9 @@ def run(
 
     Args:
         network: the network's shape; `is_stack` is true of it.
-        weights: its weights.
+        weights: its weights, but for the kernels, which have only what the groups read: of the
+            input [1, p, blocks * u], or [1, p, blocks * units] if it enters all groups; of the
+            state [2 * groups - 1, u, blocks * u], each group's of itself, then of the one before.
         sequences: [B, T, p], packed.
         initial: the state before the first step, each [B, units].
         plan: how the sequences are packed.
@@ -107,14 +109,13 @@ def _valid(sequences: tf.Tensor, time: Number, plan: Packing | None) -> tf.Tenso
 
 
 def _groups(network: Network, weights: Weights) -> list[_Group]:
-    """Cuts the weights of the groups out of the dense ones."""
+    """Returns the weights of each group."""
     blocks, groups = network.gate.blocks, network.groups
     units = network.units // groups
     dtype = weights.kernel.dtype
+    hidden = tf.unstack(tf.cast(weights.recurrent_kernel, dtype))
     # The channels of a block are those of all groups.
-    hidden = tf.cast(weights.recurrent_kernel, dtype)
-    hidden = tf.reshape(hidden, [2, groups, units, blocks, groups, units])
-    kernel = tf.reshape(weights.kernel, [-1, blocks, groups, units])
+    kernel = tf.reshape(weights.kernel, [-1, blocks, network.injected_groups, units])
     bias = weights.bias
     if bias is not None:
         bias = tf.reshape(bias, [blocks, groups, units])
@@ -126,12 +127,12 @@ def _groups(network: Network, weights: Weights) -> list[_Group]:
     for group in range(groups):
         kernels = []
         if group:
-            kernels.append(tf.reshape(hidden[1, group - 1, :, :, group], shape))
+            kernels.append(hidden[groups + group - 1])
         if group < network.injected_groups:
             kernels.append(tf.reshape(kernel[:, :, group], shape))
         one = _Group(
             tuple(kernels),
-            tf.reshape(hidden[0, group, :, :, group], shape),
+            hidden[group],
             None if bias is None else tf.reshape(bias[:, group], [-1]),
             None if mask is None else mask[group],
         )
