@@ -2,11 +2,12 @@
 
     python -m trainers.tune --task=text --data_dir=DIR --hours=2 --study=FOLDER
 
-Each trial is a run of equal processor time, with settings drawn from the task's search space; trial
-0 is the preset itself. A trial whose validation curve is worse than those of half of the others
-ends early. The same command goes on with a study that was stopped or killed, and several processes
-may work on one. The best settings are in FOLDER/best.json, for `python -m trainers.lm
---config_file=FOLDER/best.json`; FOLDER/study.md has all trials.
+Each trial is a run of equal processor time. Trial 0 is the preset itself. Each other one has the
+settings of the best so far, but for up to three entries of the task's search space. A trial whose
+validation curve is worse than those of half of the others ends early. The same command goes on with
+a study that was stopped or killed, and several processes may work on one. The best settings are in
+FOLDER/best.json, for `python -m trainers.lm --config_file=FOLDER/best.json`; FOLDER/study.md has
+all trials.
 
 A field that `--config.FIELD=VALUE` sets is not searched.
 """

@@ -67,8 +67,11 @@ def line(trials: Sequence[Any], number: int, task: str) -> str:
     told += "" if loss is None else f", validation {_measured(loss, task)}"
     if ranked and ranked[0].number == number:
         told += ", the best so far"
+    preset = trials[0].params
     values = [
-        f"{_title(name)}: {_value(value)}" for name, value in trial.params.items()
+        f"{_title(name)}: {_value(value)}"
+        for name, value in trial.params.items()
+        if value != preset.get(name)
     ]
     return f"{told} ({'; '.join(values) or 'the preset'})"
 
@@ -173,18 +176,16 @@ def _text(
     shown = "\n".join(f"![{name.partition('.')[0]}]({name})" for name in pictures)
     return (
         f"# A study of {config.task}, preset {config.preset}\n\n{_counts(trials)}. "
-        f"All cost the same processor time, but for those that were pruned. The settings of the "
-        f"first row are in {BEST}:\n\n```\n{_command(place, config.task)}\n```\n\n"
+        f"All cost the same processor time, but for those that were pruned. Trial 0 is the "
+        f"preset. The settings of the first row are in {BEST}:\n\n"
+        f"```\n{_command(place, config.task)}\n```\n\n"
         f"{table}\n\n{shown}\n"
     )
 
 
 def _cells(trial: Any, task: str, names: Sequence[str]) -> list[str]:
     own = [str(trial.user_attrs.get(name, "")) for name in ("steps", "units")]
-    drawn = [
-        _value(trial.params.get(name, "preset" if trial.number == 0 else ""))
-        for name in names
-    ]
+    drawn = [_value(trial.params.get(name, "")) for name in names]
     loss = _loss(trial)
     measured = "" if loss is None else _measured(loss, task)
     return [str(trial.number), _state(trial), measured, *own, *drawn]

@@ -3,6 +3,8 @@
 The draws come from anything with the methods of an Optuna trial, so that nothing here needs Optuna.
 """
 
+import math
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -16,6 +18,10 @@ from trainers.tasks.search import Choice, Integers, Search, Space, Uniform
 
 Values = Mapping[str, Any]
 """Values of fields by their dotted names."""
+
+_MOST_CHANGES = 3  # entries that a trial has unlike the best one
+_STEP = 0.2  # standard deviation of a change, as a share of a range
+_TRIES = 100  # to find values that no trial has had
 
 
 class Draws(Protocol):
@@ -36,6 +42,8 @@ def space(
 ) -> dict[str, Search]:
     """Returns the search space of a config's task, without what the config's layer ignores.
 
+    Each choice has the config's own value, too.
+
     Args:
         config: The config.
         fixed: Fields whose values stay, by their dotted names.
@@ -46,7 +54,7 @@ def space(
     ignored -= {f"model.{field}" for field in LAYERS[config.model.layer].own}
     whole = registry.get(config.task).search
     return {
-        name: each
+        name: _with_own(config, name, each)
         for name, each in whole.items()
         if not set(_fields(name, each)) <= ignored
         and not set(_fields(name, each)) & set(fixed)
@@ -105,6 +113,39 @@ def single(space: Space) -> Iterator[Values]:
     """Yields each value alone: all of a choice, and both ends of a range."""
     for name, each in space.items():
         yield from (_of_fields(name, value) for value in each.ends)
+
+
+def own(config: ml_collections.ConfigDict, space: Space) -> dict[str, Any]:
+    """Returns a config's own value of each entry, as `Draws` has it: a choice is a string."""
+    return {
+        name: _stored(each, _own(config, name, each)) for name, each in space.items()
+    }
+
+
+def near(
+    space: Space, values: Values, earlier: Collection[Values], generator: random.Random
+) -> dict[str, Any]:
+    """Returns values of all entries that differ from others in one, two or three entries.
+
+    A few changes at a time to the best so far is how one searches by hand. A few trials come
+    further so than by values for all entries at once, most of which are bad.
+
+    Args:
+        space: The search space.
+        values: A value of each entry, as `Draws` has it.
+        earlier: Values of other trials. They are not returned again, unless the space has hardly
+            any more.
+        generator: What decides.
+    """
+    for _ in range(_TRIES):
+        count = min(generator.randint(1, _MOST_CHANGES), len(space))
+        names = generator.sample(list(space), count)
+        changed = {
+            name: _neighbour(space[name], values[name], generator) for name in names
+        }
+        if (found := {**values, **changed}) not in earlier:
+            break
+    return found
 
 
 def draw(space: Space, draws: Draws) -> dict[str, Any]:
@@ -177,13 +218,51 @@ def _with_units(
     return changed
 
 
+def _with_own(config: ml_collections.ConfigDict, name: str, each: Search) -> Search:
+    """Returns an entry; a choice has the config's own value, too."""
+    if (
+        not isinstance(each, Choice)
+        or (value := _own(config, name, each)) in each.values
+    ):
+        return each
+    return Choice((value, *each.values))
+
+
+def _own(config: ml_collections.ConfigDict, name: str, each: Search) -> Any:
+    """Returns a config's own value of an entry; a mapping if the entry names a group."""
+    values = flatten(config.to_dict())
+    fields = _fields(name, each)
+    if fields == [name]:
+        return values[name]
+    return {field.removeprefix(f"{name}."): values[field] for field in fields}
+
+
+def _stored(each: Search, value: Any) -> Any:
+    # A database of trials holds strings, but neither tuples nor mappings.
+    return told(value) if isinstance(each, Choice) else value
+
+
+def _neighbour(each: Search, value: Any, generator: random.Random) -> Any:
+    """Returns another value of an entry: of a range one nearby, of a choice any."""
+    if isinstance(each, Choice):
+        return generator.choice([own for own in map(told, each.values) if own != value])
+    scale, back = (math.log, math.exp) if each.log else (float, float)
+    low, high = scale(each.low), scale(each.high)
+    while True:
+        drawn = generator.gauss(scale(value), _STEP * (high - low))
+        if not low <= drawn <= high:
+            continue
+        found = round(back(drawn)) if isinstance(each, Integers) else back(drawn)
+        if found != value:
+            return min(max(found, each.low), each.high)  # `back` may round
+
+
 def _drawn(name: str, each: Search, draws: Draws) -> Any:
     if isinstance(each, Uniform):
         return draws.suggest_float(name, each.low, each.high, log=each.log)
     if isinstance(each, Integers):
         return draws.suggest_int(name, each.low, each.high, log=each.log)
-    # A database of trials holds strings, but neither tuples nor mappings.
-    values = {told(value): value for value in each.values}
+    values = {_stored(each, value): value for value in each.values}
     return values[draws.suggest_categorical(name, list(values))]
 
 

@@ -4,11 +4,14 @@ The folder has the trials in a SQLite database, which survives a killed process 
 It has a run's folder for each trial, the record of what all trials share, and the outcome.
 
 A trial takes a number of processor seconds. So all trials cost the same, and their curves compare
-at the same share of the cost. Trial 0 is the preset itself. What another trial draws is a function
-of the seed, its number and the trials that had ended. Its run is a function of its config.
+at the same share of the cost. Trial 0 is the preset itself. Each other trial has the values of the
+best one that has ended, but for one to three entries of the search space. Which, and what they
+become, is a function of the seed, its number and the trials before. Its run is a function of its
+config.
 """
 
 import contextlib
+import random
 import shutil
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -23,7 +26,7 @@ from keras_trellis.export import cards
 from trainers.data import files
 from trainers.studies import budget, experiments, outcome, search
 from trainers.studies.places import Clock, Place
-from trainers.studies.trials import Draws, Trials, import_optuna
+from trainers.studies.trials import Trials, import_optuna
 from trainers.tasks import config as configs
 from trainers.tasks import schema
 from trainers.tasks.names import flatten
@@ -249,7 +252,7 @@ class _Process:
         self._clock.beat()
         while not self._is_late():
             with self._place.locked():
-                claimed = self._trials.claim(self._limits.trials)
+                claimed = self._trials.claim(self._limits.trials, self._values)
             if claimed is None:
                 return
             trial, lock = claimed
@@ -311,17 +314,27 @@ class _Process:
                 return _Ended("FAIL", why=str(error).partition("\n")[0])
 
     def _config(self, trial: Any, path: epath.Path) -> ml_collections.ConfigDict:
-        """Returns a trial's config: the one it was begun with, or what Optuna draws."""
+        """Returns a trial's config: the one it was begun with, or a new one of its values."""
         if files.exists(path / CONFIG):
             return runs.load_config(path)
         plan = self._plan
-        draws = Draws(self._optuna, trial, plan.config.seed)
-        values = search.draw(plan.space, draws) if trial.number else {}
-        config = search.apply(plan.config, values)
+        config = search.apply(plan.config, search.draw(plan.space, trial))
         count = experiments.load(config, plan.data_dir, path).parameters
         config = search.sized(config, plan.parameters, count)
         experiment = experiments.load(config, plan.data_dir, path)
         return budget.with_budget(experiment, config, plan.seconds)
+
+    def _values(self, trials: Sequence[Any]) -> search.Values:
+        """Returns the values of a new trial: the preset's, or some near those of the best."""
+        plan, number = self._plan, len(trials)
+        own = search.own(plan.config, plan.space)
+        if not number:
+            return own
+        done = [trial for trial in trials if trial.state.name == "COMPLETE"]
+        best = min(done, key=lambda trial: trial.value).params if done else {}
+        earlier = [trial.params for trial in trials]
+        generator = random.Random(f"{plan.config.seed} {number}")
+        return search.near(plan.space, own | best, earlier, generator)
 
     def _observe(self, trial: Any, losses: Sequence[float], epochs: int) -> None:
         """Tells Optuna a trial's losses; raises an error if the trial has to stop."""

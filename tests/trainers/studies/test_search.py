@@ -1,7 +1,11 @@
 """Draws from search spaces, and the configs that they make."""
 
+import random
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainers.language import models as language_models
 from trainers.studies import search
@@ -32,6 +36,22 @@ class Draws:
         return choices[self.generator.integers(len(choices))]
 
 
+class Given:
+    """Stands for a trial that has its values."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def suggest_float(self, name, low, high, *, log):
+        return self.values[name]
+
+    suggest_int = suggest_float
+
+    def suggest_categorical(self, name, choices):
+        assert self.values[name] in choices
+        return self.values[name]
+
+
 @pytest.fixture
 def config():
     return configs.load("text", "small_levels")
@@ -48,6 +68,68 @@ def test_all_that_a_task_searches_is_valid(task):
         assert {name: applied[name] for name in values} == values
         others = set(applied) - set(values)
         assert all(applied[name] == flatten(config.to_dict())[name] for name in others)
+
+
+def small_presets():
+    presets = (each for task in registry.TASKS for each in configs.presets(task))
+    return [each for each in presets if each.preset.startswith("small")]
+
+
+@pytest.mark.parametrize(
+    "config", small_presets(), ids=lambda each: f"{each.task}-{each.preset}"
+)
+def test_a_config_is_a_point_of_its_space(config):
+    """So the first trial has values, as the others have."""
+    space = search.space(config)
+    values = search.draw(space, Given(search.own(config, space)))
+    assert search.apply(config, values).to_dict() == config.to_dict()
+
+
+SPACE = {
+    "rate": Uniform(1e-3, 1e-1, log=True),
+    "dropout": Uniform(0.0, 0.5),
+    "depth": Integers(1, 4),
+    "shape": Choice(((1,), (1, 2), (3,))),
+    "vectors": VECTORS,
+}
+
+
+@given(seed=st.integers(0, 2**32), rate=st.floats(1e-3, 1e-1), depth=st.integers(1, 4))
+def test_near_values_change_one_to_three_entries(seed, rate, depth):
+    values = {"rate": rate, "dropout": 0.0, "depth": depth, "shape": "1,2"}
+    values["vectors"] = search.told(VECTORS.values[0])
+    found = search.near(SPACE, values, [values], random.Random(seed))
+    assert list(found) == list(SPACE)
+    assert 1 <= sum(found[name] != value for name, value in values.items()) <= 3
+    assert 1e-3 <= found["rate"] <= 1e-1 and 0 <= found["dropout"] <= 0.5
+    assert found["depth"] in range(1, 5)
+    assert set(search.draw(SPACE, Given(found))["shape"]) <= {1, 2, 3}
+    assert found == search.near(SPACE, values, [values], random.Random(seed))
+
+
+def test_no_values_come_twice():
+    space = {"depth": Integers(1, 5), "layers": Choice((1, 2))}
+    best, earlier = {"depth": 3, "layers": "1"}, []
+    for seed in range(6):
+        earlier.append(search.near(space, best, [best, *earlier], random.Random(seed)))
+    assert len({tuple(each.values()) for each in earlier}) == 6
+
+
+def test_a_space_without_other_values_gives_some_again():
+    space = {"layers": Choice((1, 2))}
+    one, two = {"layers": "1"}, {"layers": "2"}
+    assert search.near(space, one, [one, two], random.Random(0)) == two
+
+
+def test_a_change_of_a_number_is_small():
+    """Four in five are less than a quarter of the range away, on its scale."""
+    space = {"rate": Uniform(1e-3, 1e-1, log=True)}
+    generator = random.Random(0)
+    rates = [
+        search.near(space, {"rate": 1e-2}, [], generator)["rate"] for _ in range(500)
+    ]
+    shares = np.abs(np.log(rates) - np.log(1e-2)) / np.log(100)
+    assert 0.7 < np.mean(shares < 0.25) < 0.9
 
 
 def test_a_layer_is_searched_only_for_what_it_has():

@@ -12,7 +12,7 @@ from etils import epath
 
 from tests.trainers.studies import tiny
 from trainers.data import files
-from trainers.studies import outcome, places, study
+from trainers.studies import outcome, places, search, study
 from trainers.tasks import config as configs
 from trainers.training import loop
 from trainers.training.workdir import CONFIG, WorkdirError, open_workdir
@@ -97,8 +97,8 @@ def test_a_study_ends_with_the_best_settings_and_its_tables(training, tmp_path, 
     tune(whole)
     trials = tiny.trials(whole)
     assert [number for number, *_ in trials] == list(range(TRIALS))
-    assert trials[0][2] == {}  # the preset itself
-    assert all(set(params) == set(tiny.SPACE) for _, _, params, *_ in trials[1:])
+    assert trials[0][2] == search.own(tiny.config(), tiny.SPACE)  # the preset itself
+    assert all(set(params) == set(tiny.SPACE) for _, _, params, *_ in trials)
     done = {
         number: value for number, state, _, value, _ in trials if state == "COMPLETE"
     }
@@ -129,6 +129,43 @@ def test_a_study_ends_with_the_best_settings_and_its_tables(training, tmp_path, 
     assert f"the best is trial {best}: " in lines[-2]
     assert lines[-1] == f"python -m trainers.pixels --config_file={whole}/best.json"
     assert not list(whole.glob("trials/*/checkpoints"))
+
+
+def test_a_trial_changes_a_few_values_of_the_best_before_it(
+    training, tmp_path, monkeypatch
+):
+    changes = []
+
+    def near(space, values, earlier, generator):
+        changes.append((dict(values), [dict(each) for each in earlier]))
+        return search_near(space, values, earlier, generator)
+
+    search_near = search.near
+    monkeypatch.setattr(search, "near", near)
+    tune(tmp_path)
+    trials = tiny.trials(tmp_path)
+    for number, (base, earlier) in enumerate(changes, 1):
+        done = [trial for trial in trials[:number] if trial[1] == "COMPLETE"]
+        assert base == min(done, key=lambda trial: trial[3])[2]
+        assert earlier == [params for _, _, params, *_ in trials[:number]]
+    assert len(changes) == TRIALS - 1
+
+
+def test_a_trial_whose_process_was_killed_before_it_began_is_made(
+    training, tmp_path, whole, monkeypatch
+):
+    from optuna.study import Study
+
+    def ask(study):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Study, "ask", ask)
+        with pytest.raises(Killed):
+            tune(tmp_path)
+    assert [state for _, state, *_ in tiny.trials(tmp_path)] == ["WAITING"]
+    tune(tmp_path)
+    assert tiny.trials(tmp_path) == whole
 
 
 def test_the_pictures_show_all_trials(training, tmp_path, monkeypatch):
