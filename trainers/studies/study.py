@@ -11,9 +11,10 @@ config.
 """
 
 import contextlib
+import logging
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -120,7 +121,8 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
         if was is None:
             place.begin(record)
         trials = Trials(optuna, place)
-    _Process(optuna, place, trials, plan, limits).to_the_end()
+    with _without_warnings():
+        _Process(optuna, place, trials, plan, limits).to_the_end()
     print(outcome.summary(place, trials.all(), plan.config.task), flush=True)
 
 
@@ -376,6 +378,21 @@ class _Process:
         if any(trial.state.is_finished() for trial in self._trials.all()):
             names = list(self._plan.space)
             outcome.write(self._place, self._trials.study, self._plan.config, names)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keeps TensorFlow from warning that functions are traced again: each trial traces its own."""
+    logger = tf.get_logger()
+    logger.addFilter(_is_no_retracing)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_no_retracing)
+
+
+def _is_no_retracing(record: logging.LogRecord) -> bool:
+    return "tf.function retracing" not in record.getMessage()
 
 
 def _loss(path: epath.Path) -> float:

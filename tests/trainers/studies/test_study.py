@@ -2,12 +2,14 @@
 
 import csv
 import json
+import logging
 import os
 import signal
 import sys
 
 import keras
 import pytest
+import tensorflow as tf
 from etils import epath
 
 from tests.trainers.studies import tiny
@@ -166,6 +168,25 @@ def test_a_trial_whose_process_was_killed_before_it_began_is_made(
     assert [state for _, state, *_ in tiny.trials(tmp_path)] == ["WAITING"]
     tune(tmp_path)
     assert tiny.trials(tmp_path) == whole
+
+
+def test_nothing_is_said_of_functions_that_each_trial_traces(training, tmp_path):
+    """TensorFlow warns of the fifth network in one process, as if the first were called again."""
+    loss, said, handler = training.loss, [], logging.Handler()
+    handler.emit = said.append
+
+    def traced(config, epoch):
+        tf.function(lambda: tf.constant(epoch) + 1)()
+        return loss(config, epoch)
+
+    training.loss = traced
+    logger = tf.get_logger()
+    logger.addHandler(handler)
+    try:
+        tune(tmp_path)
+    finally:
+        logger.removeHandler(handler)
+    assert not said and not logger.filters
 
 
 def test_the_pictures_show_all_trials(training, tmp_path, monkeypatch):
