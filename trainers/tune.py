@@ -9,7 +9,8 @@ a study that was stopped or killed, and several processes may work on one. The b
 FOLDER/best.json, for `python -m trainers.lm --config_file=FOLDER/best.json`; FOLDER/study.md has
 all trials.
 
-A field that `--config.FIELD=VALUE` sets is not searched.
+A field that `--config.FIELD=VALUE` sets is not searched. `--config_file` begins with the values of
+a file, such as another study's best.json, in place of a preset's.
 """
 
 import math
@@ -17,13 +18,14 @@ import math
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, run_flags
+from trainers.cli import command, config_file, run_flags
 from trainers.data import files
 from trainers.studies import budget, study
 from trainers.tasks import names, schema
 
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(run_flags)
+flags.adopt_module_key_flags(config_file)
 flags.DEFINE_string("study", None, "The folder of the study.")
 flags.DEFINE_float(
     "hours", None, "Wall time of the whole study, of all commands together."

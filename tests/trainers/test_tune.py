@@ -1,11 +1,14 @@
 """The command that makes a study."""
 
+import json
+
 import pytest
 from absl import flags
 
 from tests.trainers.test_bad_inputs import fresh_flags
 from trainers import tune
 from trainers.studies import budget, study
+from trainers.tasks import config as configs
 
 
 @pytest.fixture
@@ -39,6 +42,23 @@ def test_the_flags_say_what_the_trials_share_and_when_the_study_ends(made):
     assert settings.config.model.depth == 60
     assert settings[1:] == ("d", 60.0, 1000, 2, ("model.depth",))
     assert threads == 2
+
+
+def test_a_study_begins_with_what_another_ended_with(monkeypatch, tmp_path):
+    config = configs.load("pydoc", "small")
+    config.optimizer.learning_rate = 0.0123
+    file = tmp_path / "best.json"
+    file.write_text(json.dumps({**config.to_dict(), "preset": "tuned"}))
+    calls = []
+    monkeypatch.setattr(study, "tune", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(budget, "fix_threads", lambda _: None)
+    with fresh_flags(tune):
+        line = ["tune", f"--config_file={file}", "--study=s", "--hours=1"]
+        assert tune.main(tune.parse_flags(line)) == 0
+    ((_, settings, _),) = calls
+    assert (settings.config.task, settings.config.preset) == ("pydoc", "tuned")
+    assert settings.config.optimizer.learning_rate == 0.0123
+    assert settings.fixed == ()
 
 
 def test_most_flags_have_defaults(made):

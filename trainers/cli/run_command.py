@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, config_flags, run_flags
+from trainers.cli import command, config_file, config_flags, run_flags
 from trainers.data import files
 from trainers.tasks import names, registry, schema
 from trainers.training import cluster, runs, workers
@@ -34,13 +34,9 @@ _BROKEN = (
 _ABOVE = 1000  # from a worker's port for TensorFlow to the chief's for the others
 
 flags.adopt_module_key_flags(run_flags)
+flags.adopt_module_key_flags(config_file)
 flags.DEFINE_string(
     "mode", "train", "What to do. All modes but `train` take a run as it is."
-)
-flags.DEFINE_string(
-    "config_file",
-    None,
-    "A JSON file of config values, such as trainers.tune's best.json, for --task and --preset.",
 )
 flags.DEFINE_enum(
     "distribute",

@@ -38,6 +38,8 @@ ROWS = (
     tune(f"{TUNE} --trials=1 --data_dir=d", "--data_dir has no use for --task=adding, which is drawn from the seed. Received: --data_dir=d"),
     tune("--task=text --study=s --hours=1", "--data_dir must be a folder of train.txt, valid.txt, test.txt (or --task=pydoc, which needs none). Received: no --data_dir"),
     tune(f"{TUNE} --trials=1 --study=gs://b/s", "--study must be a folder on a disk of this machine, without ? and { } in its name. Received: --study=gs://b/s"),
+    tune("--config_file=none.json --study=s --hours=1", "none.json: No such file or directory"),
+    tune("--config_file=c.json --preset=small --study=s --hours=1", "--preset=small has no use with --config_file, which has all values", {"c.json": json.dumps(GOOD)}),
     # the search space and the size
     tune("--task=ptb --study=s --hours=1", "`config.optimizer.learning_rate` must be from 0.001 to 0.02, its range in the search space of --task=ptb, or be set by --config.optimizer.learning_rate=..., which is not searched then. Received: config.optimizer.learning_rate=20.0 of --preset=paper"),
     tune(f"{TUNE} --trials=1 --parameters=9", "the model cannot be made as small as 9 parameters: config.model.units=1 comes nearest, with {any}"),

@@ -1,5 +1,6 @@
 """Draws from search spaces, and the configs that they make."""
 
+import pathlib
 import random
 
 import numpy as np
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 from trainers.language import models as language_models
 from trainers.studies import search
 from trainers.tasks import config as configs
-from trainers.tasks import registry
+from trainers.tasks import registry, schema
 from trainers.tasks.names import flatten
 from trainers.tasks.search import Choice, Integers, Uniform
 
+ROOT = pathlib.Path(__file__).parents[3]
 VECTORS = Choice(({"minval": -0.1, "maxval": 0.1}, {"minval": -1.0, "maxval": 1.0}))
 
 
@@ -68,6 +70,14 @@ def test_all_that_a_task_searches_is_valid(task):
         assert {name: applied[name] for name in values} == values
         others = set(applied) - set(values)
         assert all(applied[name] == flatten(config.to_dict())[name] for name in others)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs/studies").glob("*.json")))
+def test_the_studies_of_the_page_can_be_repeated(file):
+    config = configs.read(file)
+    schema.check(config)
+    search.check(config, search.space(config))
+    assert file.stem == f"{config.task}_{config.preset}"
 
 
 def small_presets():
