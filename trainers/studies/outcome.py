@@ -27,6 +27,7 @@ _SHOWN = {
     "PRUNED": "pruned",
     "FAIL": "failed",
     "RUNNING": "not ended",
+    "WAITING": "not begun",
 }
 _LEAST = 10  # finished trials for importances
 

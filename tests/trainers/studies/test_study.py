@@ -153,19 +153,24 @@ def test_a_trial_changes_a_few_values_of_the_best_before_it(
     assert len(changes) == TRIALS - 1
 
 
+@pytest.mark.parametrize("number", [0, 3])
 def test_a_trial_whose_process_was_killed_before_it_began_is_made(
-    training, tmp_path, whole, monkeypatch
+    training, tmp_path, whole, monkeypatch, number
 ):
     from optuna.study import Study
 
     def ask(study):
-        raise Killed
+        if len(study.trials) > number:
+            raise Killed
+        return study_ask(study)
 
+    study_ask = Study.ask
     with monkeypatch.context() as patch:
         patch.setattr(Study, "ask", ask)
         with pytest.raises(Killed):
             tune(tmp_path)
-    assert [state for _, state, *_ in tiny.trials(tmp_path)] == ["WAITING"]
+    states = [state for _, state, *_ in tiny.trials(tmp_path)]
+    assert states == ["COMPLETE"] * number + ["WAITING"]
     tune(tmp_path)
     assert tiny.trials(tmp_path) == whole
 
