@@ -20,7 +20,7 @@ def made(monkeypatch):
 
     def made(*arguments):
         with fresh_flags(tune):
-            assert tune.main(tune.parse_flags(["tune", "--task=text", *arguments])) == 0
+            assert tune.main(tune.parse_flags(["tune", *arguments])) == 0
             assert not flags.FLAGS.workdir
         return calls
 
@@ -29,7 +29,14 @@ def made(monkeypatch):
 
 def test_the_flags_say_what_the_trials_share_and_when_the_study_ends(made):
     threads, (path, settings, limits) = made(
-        *("--study=s", "--hours=2", "--trials=9", "--data_dir=d", "--trial_seconds=60"),
+        *(
+            "--task=text",
+            "--study=s",
+            "--hours=2",
+            "--trials=9",
+            "--data_dir=d",
+            "--trial_seconds=60",
+        ),
         *(
             "--threads=2",
             "--parameters=1000",
@@ -44,25 +51,19 @@ def test_the_flags_say_what_the_trials_share_and_when_the_study_ends(made):
     assert threads == 2
 
 
-def test_a_study_begins_with_what_another_ended_with(monkeypatch, tmp_path):
+def test_a_study_begins_with_what_another_ended_with(made, tmp_path):
     config = configs.load("pydoc", "small")
     config.optimizer.learning_rate = 0.0123
     file = tmp_path / "best.json"
     file.write_text(json.dumps({**config.to_dict(), "preset": "tuned"}))
-    calls = []
-    monkeypatch.setattr(study, "tune", lambda *arguments: calls.append(arguments))
-    monkeypatch.setattr(budget, "fix_threads", lambda _: None)
-    with fresh_flags(tune):
-        line = ["tune", f"--config_file={file}", "--study=s", "--hours=1"]
-        assert tune.main(tune.parse_flags(line)) == 0
-    ((_, settings, _),) = calls
+    _, (_, settings, _) = made(f"--config_file={file}", "--study=s", "--hours=1")
     assert (settings.config.task, settings.config.preset) == ("pydoc", "tuned")
     assert settings.config.optimizer.learning_rate == 0.0123
     assert settings.fixed == ()
 
 
 def test_most_flags_have_defaults(made):
-    threads, (_, settings, limits) = made("--study=s", "--hours=0.5")
+    threads, (_, settings, limits) = made("--task=text", "--study=s", "--hours=0.5")
     assert settings.config.preset == "small"
     assert (settings[1:], limits) == (
         (None, None, None, 1, ()),

@@ -45,7 +45,7 @@ def write(
     """
     trials = study.get_trials(deepcopy=False)
     folder = epath.Path(place.path)
-    ranked = _ranked(trials)
+    ranked = best_first(trials)
     if ranked:
         values = runs.load_config(place.trial(ranked[0].number)).to_dict() | {
             "preset": PRESET
@@ -63,7 +63,7 @@ def write(
 def line(trials: Sequence[Any], number: int, task: str) -> str:
     """Returns a line about a trial that has ended."""
     trial = trials[number]
-    loss, ranked = _loss(trial), _ranked(trials)
+    loss, ranked = _loss(trial), best_first(trials)
     told = f"trial {number}: {_state(trial)}"
     told += "" if loss is None else f", validation {_measured(loss, task)}"
     if ranked and ranked[0].number == number:
@@ -80,7 +80,7 @@ def line(trials: Sequence[Any], number: int, task: str) -> str:
 def summary(place: Place, trials: Sequence[Any], task: str) -> str:
     """Returns lines about a study: its best trial, and the command with that trial's settings."""
     counts = _counts(trials)
-    ranked = _ranked(trials)
+    ranked = best_first(trials)
     if not ranked:
         return f"{counts}; none is done yet"
     best, preset = ranked[0], trials[0]
@@ -103,7 +103,7 @@ def _counts(trials: Sequence[Any]) -> str:
     return f"{len(trials)} trial{'s' * (len(trials) > 1)}: {', '.join(told)}"
 
 
-def _ranked(trials: Sequence[Any]) -> list[Any]:
+def best_first(trials: Sequence[Any]) -> list[Any]:
     """Returns the finished trials, the best first."""
     return sorted(
         (trial for trial in trials if trial.state.name == "COMPLETE"),
@@ -164,7 +164,7 @@ def _text(
 ) -> str:
     """Returns the study in Markdown: the best settings first, what was not finished last."""
     titles = ["trial", "state", "validation", "steps", "units", *map(_title, names)]
-    ended = _ranked(trials)
+    ended = best_first(trials)
     others = sorted(
         (trial for trial in trials if trial.state.name in ("PRUNED", "FAIL")),
         key=lambda each: (-max(each.intermediate_values, default=0), each.number),
@@ -200,7 +200,7 @@ def _curves(trials: Sequence[Any], config: ml_collections.ConfigDict) -> figure.
     """Draws the validation loss of each trial against the share of its processor time."""
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
-    best = next((trial.number for trial in _ranked(trials)), None)
+    best = next((trial.number for trial in best_first(trials)), None)
     drawn: list[float] = []
     for trial in trials:
         points = sorted(trial.intermediate_values.items())

@@ -1,6 +1,6 @@
-"""Draws from a search space, and configs with what was drawn.
+"""Values of a search space: a config's own, others near them, and configs that have them.
 
-The draws come from anything with the methods of an Optuna trial, so that nothing here needs Optuna.
+Anything with the methods of an Optuna trial holds the values, so that nothing here needs Optuna.
 """
 
 import math
@@ -125,17 +125,17 @@ def own(config: ml_collections.ConfigDict, space: Space) -> dict[str, Any]:
 def near(
     space: Space, values: Values, earlier: Collection[Values], generator: random.Random
 ) -> dict[str, Any]:
-    """Returns values of all entries that differ from others in one, two or three entries.
+    """Returns values with one, two or three entries changed.
 
-    A few changes at a time to the best so far is how one searches by hand. A few trials come
-    further so than by values for all entries at once, most of which are bad.
+    So one searches by hand. If all entries change at once, most trials are bad: docs/tuning.md has
+    a table of both.
 
     Args:
         space: The search space.
         values: A value of each entry, as `Draws` has it.
-        earlier: Values of other trials. They are not returned again, unless the space has hardly
-            any more.
-        generator: What decides.
+        earlier: The values of earlier trials. None of them comes again, as long as other values are
+            found in a hundred tries.
+        generator: What decides which entries change, and to what.
     """
     for _ in range(_TRIES):
         count = min(generator.randint(1, _MOST_CHANGES), len(space))
@@ -245,16 +245,14 @@ def _stored(each: Search, value: Any) -> Any:
 def _neighbour(each: Search, value: Any, generator: random.Random) -> Any:
     """Returns another value of an entry: of a range one nearby, of a choice any."""
     if isinstance(each, Choice):
-        return generator.choice([own for own in map(told, each.values) if own != value])
+        return generator.choice([it for it in map(told, each.values) if it != value])
     scale, back = (math.log, math.exp) if each.log else (float, float)
-    low, high = scale(each.low), scale(each.high)
+    deviation = _STEP * (scale(each.high) - scale(each.low))
     while True:
-        drawn = generator.gauss(scale(value), _STEP * (high - low))
-        if not low <= drawn <= high:
-            continue
-        found = round(back(drawn)) if isinstance(each, Integers) else back(drawn)
-        if found != value:
-            return min(max(found, each.low), each.high)  # `back` may round
+        drawn = back(generator.gauss(scale(value), deviation))
+        found = round(drawn) if isinstance(each, Integers) else drawn
+        if each.low <= drawn <= each.high and found != value:
+            return found
 
 
 def _drawn(name: str, each: Search, draws: Draws) -> Any:

@@ -5,9 +5,9 @@ It has a run's folder for each trial, the record of what all trials share, and t
 
 A trial takes a number of processor seconds. So all trials cost the same, and their curves compare
 at the same share of the cost. Trial 0 is the preset itself. Each other trial has the values of the
-best one that has ended, but for one to three entries of the search space. Which, and what they
-become, is a function of the seed, its number and the trials before. Its run is a function of its
-config.
+best one that has ended, but for one to three entries of the search space. The seed, the trial's
+number and the trials before it decide which entries change, and to what. A trial's run is a
+function of its config.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
         if was is None:
             place.begin(record)
         trials = Trials(optuna, place)
-    with _without_warnings():
+    with _without_retracing_warnings():
         _Process(optuna, place, trials, plan, limits).to_the_end()
     print(outcome.summary(place, trials.all(), plan.config.task), flush=True)
 
@@ -332,11 +332,12 @@ class _Process:
         own = search.own(plan.config, plan.space)
         if not number:
             return own
-        done = [trial for trial in trials if trial.state.name == "COMPLETE"]
-        best = min(done, key=lambda trial: trial.value).params if done else {}
+        done = outcome.best_first(trials)
+        # Trial 0 of a study that an earlier version began has no values.
+        best = own | done[0].params if done else own
         earlier = [trial.params for trial in trials]
         generator = random.Random(f"{plan.config.seed} {number}")
-        return search.near(plan.space, own | best, earlier, generator)
+        return search.near(plan.space, best, earlier, generator)
 
     def _observe(self, trial: Any, losses: Sequence[float], epochs: int) -> None:
         """Tells Optuna a trial's losses; raises an error if the trial has to stop."""
@@ -381,17 +382,17 @@ class _Process:
 
 
 @contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
+def _without_retracing_warnings() -> Iterator[None]:
     """Keeps TensorFlow from warning that functions are traced again: each trial traces its own."""
     logger = tf.get_logger()
-    logger.addFilter(_is_no_retracing)
+    logger.addFilter(_is_no_retracing_warning)
     try:
         yield
     finally:
-        logger.removeFilter(_is_no_retracing)
+        logger.removeFilter(_is_no_retracing_warning)
 
 
-def _is_no_retracing(record: logging.LogRecord) -> bool:
+def _is_no_retracing_warning(record: logging.LogRecord) -> bool:
     return "tf.function retracing" not in record.getMessage()
 
 

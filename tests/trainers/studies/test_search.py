@@ -38,7 +38,7 @@ class Draws:
         return choices[self.generator.integers(len(choices))]
 
 
-class Given:
+class Stored:
     """Stands for a trial that has its values."""
 
     def __init__(self, values):
@@ -91,7 +91,7 @@ def small_presets():
 def test_a_config_is_a_point_of_its_space(config):
     """So the first trial has values, as the others have."""
     space = search.space(config)
-    values = search.draw(space, Given(search.own(config, space)))
+    values = search.draw(space, Stored(search.own(config, space)))
     assert search.apply(config, values).to_dict() == config.to_dict()
 
 
@@ -113,7 +113,7 @@ def test_near_values_change_one_to_three_entries(seed, rate, depth):
     assert 1 <= sum(found[name] != value for name, value in values.items()) <= 3
     assert 1e-3 <= found["rate"] <= 1e-1 and 0 <= found["dropout"] <= 0.5
     assert found["depth"] in range(1, 5)
-    assert set(search.draw(SPACE, Given(found))["shape"]) <= {1, 2, 3}
+    assert set(search.draw(SPACE, Stored(found))["shape"]) <= {1, 2, 3}
     assert found == search.near(SPACE, values, [values], random.Random(seed))
 
 

@@ -153,6 +153,16 @@ def test_a_trial_changes_a_few_values_of_the_best_before_it(
     assert len(changes) == TRIALS - 1
 
 
+def test_a_study_that_an_earlier_version_began_goes_on(training, tmp_path, monkeypatch):
+    """Its trial 0 has no values."""
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "draw", lambda space, trial: {})
+        tune(tmp_path, trials=1)
+    tune(tmp_path, trials=2)
+    first, second = (params for _, _, params, *_ in tiny.trials(tmp_path))
+    assert first == {} and set(second) == set(tiny.SPACE)
+
+
 @pytest.mark.parametrize("number", [0, 3])
 def test_a_trial_whose_process_was_killed_before_it_began_is_made(
     training, tmp_path, whole, monkeypatch, number
