@@ -29,6 +29,7 @@ def trellis(sizes: Sizes, *, recompute: bool = False) -> Contender:
     layer = keras_trellis.TrellisLayer(
         sizes.units,
         sizes.depth,
+        kernel_size=sizes.kernel_size,
         dilation_rate=sizes.dilation_rate,
         return_sequences=True,
         recompute=recompute,
@@ -80,8 +81,18 @@ def as_large(sizes: Sizes) -> Contender:
     """Keras's LSTM with about as many parameters as a tensorized LSTM, whatever its size."""
     blocks = 4 * sizes.units + 3
     wanted = (sizes.input_units + 1) * sizes.units + (3 * sizes.units + 1) * blocks
+    return stacked(1, lstm_sizes(sizes, wanted))
+
+
+def lstm_sizes(sizes: Sizes, wanted: int) -> Sizes:
+    """Returns sizes whose units give one LSTM layer about so many parameters."""
     units = nearest_units(lambda n: 4 * n * (sizes.input_units + n + 1), wanted)
-    return stacked(1, dataclasses.replace(sizes, units=units))
+    return dataclasses.replace(sizes, units=units)
+
+
+def equal_lstm(sizes: Sizes) -> Contender:
+    """Keras's LSTM with about as many parameters as the trellis network."""
+    return recurrent("LSTM", lstm_sizes(sizes, sizes.parameters))
 
 
 def tcn(sizes: Sizes) -> Contender:
@@ -181,7 +192,7 @@ def authors(sizes: Sizes) -> Contender:
         0,
         sizes.units,
         nlevels=sizes.depth,
-        kernel_size=2,
+        kernel_size=sizes.kernel_size,
         wnorm=False,
         dilation=list(sizes.dilation_rate),
     )
@@ -231,6 +242,7 @@ CONTENDERS: Contenders = {
         functools.partial(trellis, recompute=True),
     ),
     "lstm": ("keras.layers.LSTM", functools.partial(recurrent, "LSTM")),
+    "equal_lstm": ("keras.layers.LSTM, equal parameters", equal_lstm),
     "gru": ("keras.layers.GRU", functools.partial(recurrent, "GRU")),
     "tcn": ("keras-tcn", tcn),
     "authors": ("the authors' code", authors),

@@ -24,15 +24,17 @@ def nearest_units(count: Callable[[int], int], wanted: int) -> int:
     return min(below, above, key=lambda units: abs(count(units) - wanted))
 
 
-def receptive_field(depth: int, dilation_rate: tuple[int, ...]) -> int:
-    """Returns `keras_trellis.receptive_field` for two taps, in processes without TensorFlow."""
+def receptive_field(
+    depth: int, dilation_rate: tuple[int, ...], kernel_size: int = 2
+) -> int:
+    """Returns `keras_trellis.receptive_field`, in processes without TensorFlow."""
     dilations = itertools.cycle(dilation_rate)
-    return 1 + sum(itertools.islice(dilations, depth))
+    return 1 + (kernel_size - 1) * sum(itertools.islice(dilations, depth))
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """An input [B, T, p] and the trellis network of two taps on it; Python and NumPy alone.
+    """An input [B, T, p] and the trellis network on it; Python and NumPy alone.
 
     Attributes:
         discard: how many of the first outputs are context only: not in the loss.
@@ -51,6 +53,7 @@ class Sizes:
     discard: int = 0
     mode: str = "train"
     dtype: str = "float32"
+    kernel_size: int = 2
 
     def input(self) -> Any:
         """Returns the input, a float32 array [B, T, p]."""
@@ -62,4 +65,10 @@ class Sizes:
     @property
     def receptive_field(self) -> int:
         """How many time steps an output of the trellis network depends on."""
-        return receptive_field(self.depth, self.dilation_rate)
+        return receptive_field(self.depth, self.dilation_rate, self.kernel_size)
+
+    @property
+    def parameters(self) -> int:
+        """The number of the trellis network's parameters."""
+        read = self.kernel_size * (self.input_units + self.units)
+        return 4 * self.units * (read + 1)

@@ -46,6 +46,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_integer("units", 512, "Hidden channels, q.", lower_bound=1)
     flags.DEFINE_integer("depth", 20, "Levels, L.", lower_bound=1)
+    flags.DEFINE_integer("kernel_size", 2, "Taps, k.", lower_bound=2)
     flags.DEFINE_list("dilation_rate", ["1"], "The cycle of dilations: 1,2,4,8.")
     flags.DEFINE_integer("discard", 0, "Outputs at the start that the loss leaves out.")
     flags.DEFINE_enum("mode", "train", MODES, "A training step, or forward alone.")

@@ -93,6 +93,18 @@ def test_tcn_dilations(steps, dilations):
     assert contenders.tcn_dilations(steps) == dilations
 
 
+@pytest.mark.parametrize("kernel_size", [2, 4])
+def test_sizes_of_the_trellis_network_and_of_an_equal_lstm(kernel_size):
+    sizes = Sizes(2, 5, 3, 40, 3, (1, 4), kernel_size=kernel_size)
+    facts = contenders.trellis(sizes).facts
+    assert facts == {
+        "receptive_field": 1 + (kernel_size - 1) * (1 + 4 + 1),
+        "parameters": sizes.parameters,
+    }
+    equal = contenders.equal_lstm(sizes).facts["parameters"]
+    assert abs(equal / sizes.parameters - 1) < 0.03
+
+
 @pytest.mark.parametrize("name", ["trellis", "lstm", "gru"])
 @pytest.mark.parametrize("mode", ["train", "forward"])
 def test_contenders_take_steps_in_bfloat16(name, mode):
