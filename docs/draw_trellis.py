@@ -147,7 +147,7 @@ def draw(path: Path) -> None:
                 step,
                 height(level),
                 f"$h_{step}^{{({level})}}$",
-                CELLS[level - 1],
+                CELLS[1],
                 PRESENT,
             )
             if level > 1:
