@@ -75,11 +75,10 @@ def paper() -> dict:
 
 
 def small() -> dict:
-    """Infinite depth in two groups, for ten minutes of a CPU core; every value ours.
+    """Two stacked LSTMs that both read the input, for ten minutes of a CPU core; every value ours.
 
-    Its levels settle step by step: it is two recurrent layers that both read the input, at an
-    LSTM's cost. Finite depth costs a level for each character that counts, and was far behind an
-    LSTM (docs/choosing.md).
+    A trellis network needs a level for each character of context, and was far behind an LSTM
+    (docs/choosing.md).
     """
     config = paper()
     # Keras's own initializers: N(0, 0.01^2) is slow to start.

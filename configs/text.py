@@ -7,10 +7,10 @@ from configs import ptb
 
 
 def small() -> dict:
-    """Infinite depth in two groups: two recurrent layers that both read the input.
+    """Two stacked LSTMs that both read the input.
 
-    It costs what an LSTM costs, and is the better small model of text (docs/choosing.md). The rate
-    halves after each epoch of the second half.
+    For a small model of text they are better than levels (docs/choosing.md). The rate halves after
+    each epoch of the second half.
     """
     config = ptb.small()
     for name in ("head", "adaptive"):
@@ -26,7 +26,7 @@ def small() -> dict:
 
 
 def small_levels() -> dict:
-    """Ten epochs of a text of any size.
+    """A trellis network, for ten epochs of a text of any size.
 
     It is that of the Penn Treebank with 8 levels throughout and a full softmax, in float32 for any
     processor. To begin with fewer levels, a run needs a number of steps, and an adaptive softmax

@@ -111,15 +111,15 @@ def start_of(settings: Settings, task: str, model: str) -> ml_collections.Config
     """Returns the config that a model begins with, before its size and its time are set.
 
     Raises:
-        ValueError: The preset is unknown, or its layer is not a trellis network.
+        ValueError: The preset is unknown, or its layer is not in `TRELLIS`.
     """
     if given := settings.given.get((task, model)):
         return given
     config = configs.load(task, settings.preset)
     if config.model.layer not in TRELLIS:
         raise ValueError(
-            f"--preset must be one of a trellis network. Received: --preset={settings.preset}, "
-            f"whose layer is {config.model.layer!r}"
+            "--preset must have the layer 'trellis' or 'equilibrium'. "
+            f"Received: --preset={settings.preset}, whose layer is {config.model.layer!r}"
         )
     changes = {} if model == FIRST else flatten(BASELINES[task][model])
     return search.apply(config, changes)

@@ -35,7 +35,7 @@ ROWS = (
     compare(f"{BOTH} --seeds=0", "--seeds must be {any}. Received: --seeds=0"),
     compare(f"{BOTH} --preset=smal", "unknown --preset 'smal'; did you mean 'small'? (of --task=adding)"),
     compare("--tasks=ptb --output=c --preset=small_lstm",
-        "--preset must be one of a trellis network. Received: --preset=small_lstm, whose layer is 'lstm'"),
+        "--preset must have the layer 'trellis' or 'equilibrium'. Received: --preset=small_lstm, whose layer is 'lstm'"),
     compare(f"{BOTH} --parameters=9",
         "trellis of --task=adding: the model cannot be made as small as 9 parameters: config.model.units=1 comes nearest, with 54"),
     compare(f"{BOTH} --models=trellis,tcn --parameters=10000",
