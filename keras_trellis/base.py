@@ -122,8 +122,16 @@ class SequenceLayer(keras.layers.Layer):
         """Returns the cache before the first time step, with this state as left context."""
         raise NotImplementedError
 
-    def _stops(self, auxiliary_every: int | None) -> Sequence[int]:
-        """Returns after how many levels auxiliary outputs are collected."""
+    def _stops(self, depth: int | None, auxiliary_every: int | None) -> Sequence[int]:
+        """Returns after how many levels outputs are collected, the auxiliary ones first.
+
+        A layer without levels returns none.
+        """
+        if depth is not None:
+            raise ValueError(
+                f"`depth` must be None: {type(self).__name__} has no number of levels to choose. "
+                f"Received: depth={depth!r}"
+            )
         if auxiliary_every is not None:
             raise ValueError(
                 f"`auxiliary_every` must be None: {type(self).__name__} has no inner levels to "
@@ -154,6 +162,7 @@ class SequenceLayer(keras.layers.Layer):
         training: bool = False,
         auxiliary_every: int | None = None,
         discard: int = 0,
+        depth: int | None = None,
     ) -> Any:
         """Runs the network, as `keras.layers.LSTM` does.
 
@@ -171,6 +180,9 @@ class SequenceLayer(keras.layers.Layer):
             discard: how many of the first outputs to leave out, 0 to T. Needs `return_sequences`.
                 Keras attaches the mask of all T steps to the outputs: pass `mask[:, discard:]`
                 to the layers that follow.
+            depth: how many levels to run, 1 to the layer's `depth`; None: all. The result is that
+                of a layer of this depth with the same weights. Needs a layer that has levels, and
+                does not go with `stateful`.
 
         Returns:
             The outputs [B, T - discard, output_units], or [B, output_units] of the last step
@@ -181,8 +193,8 @@ class SequenceLayer(keras.layers.Layer):
         Raises:
             ValueError: if an argument does not fit the layer or the sequences.
         """
-        received.check_auxiliary(self, auxiliary_every, discard)
-        stops = self._stops(auxiliary_every)
+        received.check_options(self, depth, auxiliary_every, discard)
+        stops = self._stops(depth, auxiliary_every)
         sequences, mask = received.dense(self, sequences, mask)
         sequences, initial, mask = received.tensors(
             self, sequences, initial_state, mask
@@ -203,7 +215,7 @@ class SequenceLayer(keras.layers.Layer):
                 sequences, initial, mask, training, stops, kept
             )
         valid = None if mask is None else last_steps(mask, kept)
-        auxiliary = further if stops else None
+        auxiliary = None if auxiliary_every is None else further
         return returned.results(self, outputs, states, auxiliary, valid)
 
     def compute_output_shape(
@@ -212,11 +224,13 @@ class SequenceLayer(keras.layers.Layer):
         initial_state_shape: Any = None,
         auxiliary_every: int | None = None,
         discard: int = 0,
+        depth: int | None = None,
     ) -> Any:
         """Returns the shape of what `call` returns."""
-        received.check_auxiliary(self, auxiliary_every, discard)
-        stops = self._stops(auxiliary_every)
-        return returned.shapes(self, sequences_shape, len(stops), discard)
+        received.check_options(self, depth, auxiliary_every, discard)
+        stops = self._stops(depth, auxiliary_every)
+        auxiliary = 0 if auxiliary_every is None else len(stops) - 1
+        return returned.shapes(self, sequences_shape, auxiliary, discard)
 
     def compute_output_spec(
         self,
@@ -226,11 +240,12 @@ class SequenceLayer(keras.layers.Layer):
         training: bool = False,
         auxiliary_every: int | None = None,
         discard: int = 0,
+        depth: int | None = None,
     ) -> Any:
         """Returns the symbolic results of `call` in a functional model."""
         tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
         shapes = self.compute_output_shape(
-            sequences.shape, None, auxiliary_every, discard
+            sequences.shape, None, auxiliary_every, discard, depth
         )
         return (
             tuple(map(tensor, shapes))
@@ -268,6 +283,7 @@ class SequenceLayer(keras.layers.Layer):
         training: bool = False,
         auxiliary_every: int | None = None,
         discard: int = 0,
+        depth: int | None = None,
     ) -> tuple[tf.Tensor, State, Any]:
         """Runs the network over whole sequences and returns all results.
 
@@ -281,6 +297,7 @@ class SequenceLayer(keras.layers.Layer):
             training: as for `call`.
             auxiliary_every: as for `call`.
             discard: how many of the first outputs to leave out, 0 to T.
+            depth: as for `call`.
 
         Returns:
             The outputs [B, T - discard, output_units]; the states at the last valid step, each
@@ -291,7 +308,7 @@ class SequenceLayer(keras.layers.Layer):
         Raises:
             ValueError: if an argument does not fit the layer or the sequences.
         """
-        stops = self._stops(auxiliary_every)
+        stops = self._stops(depth, auxiliary_every)
         sequences, initial, mask = received.tensors(
             self, sequences, initial_state, mask
         )

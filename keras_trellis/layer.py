@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -142,30 +143,31 @@ class TrellisLayer(TrellisBase):
             self.depth, kernel_size=self.kernel_size, dilation_rate=self.dilation_rate
         )
 
-    def _stops(self, auxiliary_every: int | None) -> Sequence[int]:
+    def _stops(self, depth: int | None, auxiliary_every: int | None) -> Sequence[int]:
+        """Returns after how many levels outputs are collected: the last ones after all."""
+        depth = arguments.at_most("depth", depth, "layer.depth", self.depth)
         if auxiliary_every is None:
-            return []
-        every = arguments.at_most(
-            "auxiliary_every", auxiliary_every, "depth", self.depth
-        )
-        return range(every, self.depth + 1, every)
+            return [depth]
+        every = arguments.at_most("auxiliary_every", auxiliary_every, "depth", depth)
+        return [*range(every, depth + 1, every), depth]
 
     def _whole(self, sequences, initial, mask, training, stops, kept):
+        *inner, depth = stops
         collected, state = whole.run(
-            self._network,
+            dataclasses.replace(self._network, depth=depth),
             self._weights(sequences, training),
             sequences,
             initial,
             mask,
-            stops=[*stops, self.depth],
+            stops=stops,
             kept=kept,
             training=training,
             recompute=self.recompute,
         )
         collected = [self._outputs(hidden) for hidden in collected]
         auxiliary = None
-        if stops:
-            auxiliary = tf.stack(collected[: len(stops)], axis=1)
+        if inner:
+            auxiliary = tf.stack(collected[: len(inner)], axis=1)
         return collected[-1], state, auxiliary
 
     def _stream(self, sequences, cache, mask, training):

@@ -27,7 +27,9 @@ def check_shape(layer: Any, shape: Sequence[int | None]) -> None:
         )
 
 
-def check_auxiliary(layer: Any, auxiliary_every: int | None, discard: int) -> None:
+def check_options(
+    layer: Any, depth: int | None, auxiliary_every: int | None, discard: int
+) -> None:
     """Refuses what a call cannot return."""
     if not layer.return_sequences and (auxiliary_every is not None or discard):
         raise ValueError(
@@ -38,6 +40,11 @@ def check_auxiliary(layer: Any, auxiliary_every: int | None, discard: int) -> No
         raise ValueError(
             "`auxiliary_every` must be None with `stateful=True`. "
             f"Received: auxiliary_every={auxiliary_every!r}"
+        )
+    if layer.stateful and depth is not None:
+        raise ValueError(
+            "`depth` must be None with `stateful=True`, whose cache has all levels. "
+            f"Received: depth={depth!r}"
         )
 
 

@@ -96,8 +96,10 @@ class TextRecipe:
         windows = streams.Windows(rows.shape[1], data.window, data.horizon)
         state = model.get_initial_state(len(rows))
 
+        how = evaluation.epsilon_of("trellisnet", model)
+
         def window(ids, targets, scored, *state):
-            nll, carried = model.score(ids, targets, initial_state=state)
+            nll, carried = model.score(ids, targets, initial_state=state, **how)
             return sums(scored, nll), *(carried if data.history == "carried" else state)
 
         pieces = _windows(rows, windows, data)
@@ -106,10 +108,11 @@ class TextRecipe:
 
 def _chunk(model: Any, like: Any) -> Callable:
     """Returns the function that scores a chunk with a flat cache of the structure `like`."""
+    how = evaluation.epsilon_of("exact", model)
 
     def chunk(ids, targets, scored, *flat):
         cache = tf.nest.pack_sequence_as(like, flat)
-        nll, cache = model.score(ids, targets, cache=cache)
+        nll, cache = model.score(ids, targets, cache=cache, **how)
         return sums(scored, nll), *tf.nest.flatten(cache)
 
     return chunk

@@ -35,8 +35,9 @@ class MixtureOfSoftmaxes(Head):
     distribution in memory: `add_blockwise_nll` computes it, with the K latent vectors of every
     position as rows.
 
-    You may set `epsilon` at any time; graphs traced from then on use it. The released code sets it
-    to 1e-8, which keeps the logarithm finite. The probabilities then sum to 1 + V epsilon.
+    The released code sets `epsilon` to 1e-8, which keeps the logarithm finite. The probabilities
+    then sum to 1 + V epsilon. `log_probs` and `nll` take another value for one call. You may set
+    the attribute too; a graph keeps the value that it was traced with.
 
     Variables: `prior_kernel [E, K]`, `prior_bias [K]`, `latent_kernel [E, K E']`, `latent_bias [K
     E']`, initially uniform in ±1 / sqrt(E), torch's default and so the released code's; and `bias
@@ -95,9 +96,20 @@ class MixtureOfSoftmaxes(Head):
         self.bias = self._add_bias(words)
 
     def log_probs(
-        self, features: tf.Tensor, table: Any, training: bool = False
+        self,
+        features: tf.Tensor,
+        table: Any,
+        training: bool = False,
+        epsilon: float | None = None,
     ) -> tf.Tensor:
-        """Returns log-probabilities `[..., V]` in at least float32."""
+        """Returns log-probabilities `[..., V]` in at least float32.
+
+        Args:
+            features: `[..., E]`.
+            table: `[V, E']`.
+            training: whether to drop latents.
+            epsilon: added to each probability; None: the head's own.
+        """
         latents = tf.unstack(self._latents(features, training), axis=-2)
         priors = tf.split(self._log_priors(features), self.experts, axis=-1)
         total = None
@@ -106,7 +118,7 @@ class MixtureOfSoftmaxes(Head):
             logits = dense_logits(latent, table, self.bias)
             part = prior + tf.nn.log_softmax(logits)
             total = part if total is None else log_add_exp(total, part)
-        return self._plus_epsilon(total)
+        return self._plus_epsilon(total, epsilon)
 
     def nll(
         self,
@@ -115,8 +127,12 @@ class MixtureOfSoftmaxes(Head):
         table: Any,
         training: bool = False,
         plain: bool = False,
+        epsilon: float | None = None,
     ) -> tf.Tensor:
-        """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
+        """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`.
+
+        `epsilon` is added to each probability; None: the head's own.
+        """
         targets = tf.cast(broadcast_targets(targets, features), tf.int32)
         latents = self._latents(features, training)
         shape = tf.shape(latents)[:-1]
@@ -129,7 +145,7 @@ class MixtureOfSoftmaxes(Head):
             plain,
         )
         joint = self._log_priors(features) - tf.reshape(nll, tf.shape(targets))
-        return -self._plus_epsilon(tf.reduce_logsumexp(joint, axis=-1))
+        return -self._plus_epsilon(tf.reduce_logsumexp(joint, axis=-1), epsilon)
 
     plain_nll = functools.partialmethod(nll, plain=True)
 
@@ -150,12 +166,13 @@ class MixtureOfSoftmaxes(Head):
         units = latents.shape[-1] // self.experts
         return tf.reshape(tf.tanh(latents), [*rows, steps, self.experts, units])
 
-    def _plus_epsilon(self, log_probs: tf.Tensor) -> tf.Tensor:
-        if not self.epsilon:
+    def _plus_epsilon(self, log_probs: tf.Tensor, epsilon: float | None) -> tf.Tensor:
+        if epsilon is None:
+            epsilon = self.epsilon
+        epsilon = arguments.rate("epsilon", epsilon)
+        if not epsilon:
             return log_probs
-        return log_add_exp(
-            log_probs, tf.constant(math.log(self.epsilon), log_probs.dtype)
-        )
+        return log_add_exp(log_probs, tf.constant(math.log(epsilon), log_probs.dtype))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

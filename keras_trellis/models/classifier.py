@@ -141,6 +141,7 @@ class TrellisClassifier(keras.Model):
         sequences: tf.Tensor,
         mask: Any = None,
         training: bool = False,
+        depth: int | None = None,
     ) -> tf.Tensor:
         """Returns the logits of each sequence's label.
 
@@ -148,6 +149,7 @@ class TrellisClassifier(keras.Model):
             sequences: `[B, T, p]`; a ragged tensor counts as right padding.
             mask: None, or booleans `[B, T]`: False is skipped, as in `keras.layers.LSTM`.
             training: whether to drop.
+            depth: how many levels of a trellis network to run; None: all. See `TrellisLayer.call`.
 
         Returns:
             `[B, classes]`, in at least float32.
@@ -161,7 +163,8 @@ class TrellisClassifier(keras.Model):
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
         sequences = _drop("elements", sequences, self.dropout, seed)
-        outputs = self.trellis(sequences, mask=mask, training=training)
+        how = sequence_layer.of_depth(self.trellis, depth)
+        outputs = self.trellis(sequences, mask=mask, training=training, **how)
         logits = heads.at_least_float32(self.dense(outputs))
         return _drop("logits", logits, self.output_dropout, seed)
 

@@ -201,6 +201,7 @@ class TrellisLM(Streaming, OwnLoss):
         sample_weight: Any = None,
         training: bool = False,
         discard: int = 0,
+        depth: int | None = None,
     ) -> tuple[LossTerms, Any]:
         """Returns the terms of the paper's loss and the new state.
 
@@ -214,6 +215,7 @@ class TrellisLM(Streaming, OwnLoss):
                 means.
             training: whether to drop.
             discard: how many positions at the start are context only, not scored.
+            depth: how many levels of a trellis network to run; None: all. See `TrellisLayer.call`.
 
         Returns:
             `LossTerms`, whose sum is the loss, and the state after the last step.
@@ -229,8 +231,14 @@ class TrellisLM(Streaming, OwnLoss):
                 f"Received: discard={discard}"
             )
         targets, weights = inputs.scored(self, targets, ids, mask, sample_weight)
-        how = {"initial_state": initial_state, "mask": mask, "discard": discard}
-        found = self._features(ids, training, **how)
+        found = self._features(
+            ids,
+            training,
+            initial_state=initial_state,
+            mask=mask,
+            discard=discard,
+            depth=depth,
+        )
         targets = targets[:, discard:]
         weights = weights[:, discard:]
         terms, totals = losses.sums(self, found, targets, weights, training)
@@ -244,6 +252,7 @@ class TrellisLM(Streaming, OwnLoss):
         initial_state: Any = None,
         cache: Any = None,
         mask: Any = None,
+        epsilon: float | None = None,
     ) -> tuple[tf.Tensor, Any]:
         """Returns the negative log-likelihood of each target in nats, and what to continue with.
 
@@ -253,6 +262,7 @@ class TrellisLM(Streaming, OwnLoss):
             initial_state: the paper's history, small and lossy; None: zeros.
             cache: the exact past instead: a text scored in chunks is scored as in one pass.
             mask: None, or booleans `[B, T]`; masked steps are skipped, and have nll 0.
+            epsilon: what a mixture of softmaxes adds to each probability; None: its own `epsilon`.
 
         Returns:
             nll `[B, T]` in at least float32, and the new cache where one was given, else the new
@@ -260,8 +270,10 @@ class TrellisLM(Streaming, OwnLoss):
 
         Raises:
             ValueError: both a state and a cache are given, ids or targets are not tokens of the
-                vocabulary, or the shape of `targets` or `mask` is not that of `ids`.
+                vocabulary, the shape of `targets` or `mask` is not that of `ids`, or `epsilon` is
+                given for another head.
         """
+        of_head = _of_mixture(self.head, epsilon)
         if cache is not None and initial_state is not None:
             raise ValueError(
                 "`score` takes `initial_state` or `cache`, not both. Received: both of them"
@@ -277,7 +289,7 @@ class TrellisLM(Streaming, OwnLoss):
             found = passes.features(self, ids, initial_state=initial_state, mask=mask)
             outputs = found.raw
             after = found.state
-        nll = passes.nll(self, outputs, targets)
+        nll = passes.nll(self, outputs, targets, **of_head)
         return inputs.where_valid(mask, nll), after
 
     def own_loss(
@@ -355,6 +367,18 @@ def _token(
             f"Received: {name}={value!r}"
         )
     return int(value) % vocabulary_size
+
+
+def _of_mixture(head: heads.Head, epsilon: float | None) -> dict[str, float]:
+    """Returns the argument `epsilon` of a mixture's `nll`; no other head has it."""
+    if epsilon is None:
+        return {}
+    if not isinstance(head, heads.MixtureOfSoftmaxes):
+        raise ValueError(
+            "`epsilon` must be None unless the head is a keras_trellis.heads.MixtureOfSoftmaxes. "
+            f"Received: epsilon={epsilon!r}, head={head!r}"
+        )
+    return {"epsilon": epsilon}
 
 
 def _weight(name: str, value: Any) -> float:

@@ -66,7 +66,8 @@ def features(
         model: the model.
         ids: the ids.
         training: whether to drop.
-        **how: `initial_state`, `mask`, `auxiliary_every` and `discard`; see `sequence_layer.run`.
+        **how: `initial_state`, `mask`, `auxiliary_every`, `discard` and `depth`; see
+            `sequence_layer.run`.
     """
     words = embed(model, ids, training)
     raw, state, auxiliary = sequence_layer.run(
@@ -127,10 +128,11 @@ def nll(
     outputs: tf.Tensor,
     targets: tf.Tensor,
     training: bool = False,
+    **of_head: Any,
 ) -> tf.Tensor:
-    """Returns the negative log-likelihood of each target, in nats; see `Head.nll`."""
+    """Returns the negative log-likelihood of each target, in nats; see the head's `nll`."""
     return model.head.nll(
-        outputs, targets, model.embedding.embeddings, training=training
+        outputs, targets, model.embedding.embeddings, training=training, **of_head
     )
 
 

@@ -33,9 +33,9 @@ class ModelLayer(Protocol):
     `TrellisLayer`, `EquilibriumTrellisLayer` and `RecurrentLayer` are such layers. Keras runs the
     call, so that regularizers, masks and dtype policies mean what they mean everywhere.
 
-    `call` may take two more arguments. With `discard` it leaves out the first outputs; a model
-    slices the outputs of a layer without it. With `auxiliary_every` it returns the outputs of inner
-    levels last; only a model with `auxiliary_weight` needs it.
+    `call` may take more arguments. With `discard` it leaves out the first outputs; a model slices
+    the outputs of a layer without it. With `auxiliary_every` it returns the outputs of inner levels
+    last; only a model with `auxiliary_weight` needs it. With `depth` it runs so many levels.
 
     Attributes:
         output_units: the number of channels of the outputs.
@@ -130,6 +130,7 @@ def run(
     *,
     auxiliary_every: int | None = None,
     discard: int = 0,
+    depth: int | None = None,
     **how: Any,
 ) -> tuple[tf.Tensor, State, tf.Tensor | None]:
     """Runs a layer over whole sequences.
@@ -139,6 +140,7 @@ def run(
         sequences: `[B, T, p]`.
         auxiliary_every: see `TrellisLayer.call`.
         discard: how many of the first outputs to leave out.
+        depth: how many levels to run; None: all.
         **how: `initial_state`, `mask` and `training` of the call.
 
     Returns:
@@ -147,12 +149,29 @@ def run(
     """
     if auxiliary_every is not None:
         how["auxiliary_every"] = auxiliary_every
+    how |= of_depth(layer, depth)
     if discard and _takes(layer, "discard"):
         how["discard"] = discard
         discard = 0
     outputs, *state = layer(sequences, **how)
     auxiliary = None if auxiliary_every is None else state.pop()
     return outputs[:, discard:], tuple(state), auxiliary
+
+
+def of_depth(layer: Any, depth: int | None) -> dict[str, int]:
+    """Returns the argument of a layer's call by which it runs so many levels.
+
+    Raises:
+        ValueError: the layer's call has no such argument.
+    """
+    if depth is None:
+        return {}
+    if not _takes(layer, "depth"):
+        raise ValueError(
+            "`depth` must be None unless the layer can run fewer levels, as "
+            f"keras_trellis.TrellisLayer. Received: depth={depth!r}, trellis={layer!r}"
+        )
+    return {"depth": depth}
 
 
 def auxiliary_levels(

@@ -448,6 +448,8 @@ def test_bad_arguments_of_a_call():
         ValueError, match="`auxiliary_every` must be None.*auxiliary_every=2"
     ):
         layer.propagate(x, auxiliary_every=2)
+    with pytest.raises(ValueError, match="`depth` must be None.*depth=1"):
+        layer(x, depth=1)
     with pytest.raises(ValueError, match="`discard` must be at most"):
         layer.propagate(x, discard=STEPS + 1)
     with pytest.raises(ValueError, match="`initial_state` must be 2"):

@@ -1,5 +1,6 @@
 """TrellisLayer against a NumPy network, `keras.layers.LSTM`'s conventions, and itself."""
 
+import dataclasses
 import itertools
 from typing import NamedTuple
 
@@ -80,14 +81,15 @@ def reference(
     initial_state=None,
     auxiliary_every=None,
     discard=0,
+    depth=None,
     training=False,
 ):
     """What the plain network gives for the layer's weights."""
-    depth = layer.depth
+    depth = depth or layer.depth
     every = auxiliary_every or depth + 1
     initial = None if initial_state is None else tuple(map(tf.constant, initial_state))
     collected, states = trellis(
-        layer._network,
+        dataclasses.replace(layer._network, depth=depth),
         layer._weights(tf.constant(sequences), training),
         tf.constant(sequences),
         initial,
@@ -149,17 +151,22 @@ def weighted_sum(values, seed):
     carried=st.booleans(),
     auxiliary_every=st.sampled_from([None, 1, 2]),
     discard=st.integers(0, 2),
+    left_out=st.integers(0, 4),
 )
-def test_equations(arguments, batch, steps, carried, auxiliary_every, discard):
+def test_equations(
+    arguments, batch, steps, carried, auxiliary_every, discard, left_out
+):
     layer = make(**arguments)
     x = draw_inputs(batch, steps)
     state = draw_state(arguments["gate"], batch) if carried else None
+    depth = max(arguments["depth"] - left_out, 1)
     if auxiliary_every:
-        auxiliary_every = min(auxiliary_every, arguments["depth"])
+        auxiliary_every = min(auxiliary_every, depth)
     call = dict(
         initial_state=state,
         auxiliary_every=auxiliary_every,
         discard=min(discard, steps),
+        depth=depth if left_out else None,
     )
     outputs, states, auxiliary = layer.propagate(x, **call)
     expected = reference(layer, x, **call)
@@ -266,15 +273,28 @@ def test_a_call_returns_what_propagate_does(masked):
     assert_close(alone(x, **call | {"auxiliary_every": None}), outputs)
 
 
-def test_auxiliary_outputs_and_discarded_ones_in_a_functional_model():
-    layer = make(return_state=True, output_units=4)
+def test_what_a_call_leaves_out_and_adds_in_a_functional_model():
+    layer = make(return_state=True, output_units=4, depth=5)
     inputs = keras.Input([5, P])
-    results = layer(inputs, auxiliary_every=2, discard=3)
-    model = keras.Model(inputs, results)
-    x = draw_inputs()
-    got = model(x)
-    assert [each.shape for each in results] == [(None, *each.shape[1:]) for each in got]
-    assert_close(got, layer(x, auxiliary_every=2, discard=3))
+    for how in (dict(auxiliary_every=2, discard=3), dict(auxiliary_every=1, depth=3)):
+        results = layer(inputs, **how)
+        model = keras.Model(inputs, results)
+        x = draw_inputs()
+        got = model(x)
+        assert [each.shape for each in results] == [
+            (None, *each.shape[1:]) for each in got
+        ]
+        assert_close(got, layer(x, **how))
+
+
+def test_a_graph_has_the_depth_that_it_is_called_with():
+    """A call with fewer levels is a layer of this depth, to the last bit."""
+    arguments = dict(dilation_rate=(1, 2), inject_every=2)
+    layer, x = make(depth=3, **arguments), tf.constant(draw_inputs())
+    run = tf.function(lambda depth: layer(x, depth=depth))
+    for depth in (2, None, 2):
+        alone = make(depth=depth or 3, **arguments)
+        np.testing.assert_array_equal(run(depth), tf.function(alone)(x))
 
 
 @pytest.mark.parametrize(
@@ -292,6 +312,7 @@ def test_auxiliary_outputs_and_discarded_ones_in_a_functional_model():
             "must be None with `stateful=True`",
         ),
         ({"stateful": True}, {"discard": 6}, "at most the number of steps, 5"),
+        ({"stateful": True}, {"depth": 2}, "`depth` must be None with `stateful=True`"),
     ],
 )
 def test_a_call_refuses_what_the_layer_cannot_return(arguments, call, message):
@@ -1401,6 +1422,10 @@ def test_bad_calls():
         layer.propagate(tf.RaggedTensor.from_tensor(x, [5, 3]))
     with pytest.raises(ValueError, match="auxiliary_every.*0"):
         layer.propagate(x, auxiliary_every=0)
+    with pytest.raises(ValueError, match="`depth` must be.*depth=4, layer.depth=3"):
+        layer(x, depth=4)
+    with pytest.raises(ValueError, match="at most `depth`.*every=3, depth=2"):
+        layer.propagate(x, depth=2, auxiliary_every=3)
     with pytest.raises(ValueError, match="discard.*-1"):
         layer.propagate(x, discard=-1)
     with pytest.raises(ValueError, match="discard=6"):

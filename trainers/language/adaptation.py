@@ -251,8 +251,8 @@ def _forward(
 ) -> tuple:
     """Returns the nll [B, n] and features [B, n, E] of a segment, and the cache after it."""
     features, cache = model.stream(ids, cache)
-    with epsilon_of("exact", model):
-        nll = model.head.nll(features, targets, model.embedding.embeddings)
+    table, how = model.embedding.embeddings, epsilon_of("exact", model)
+    nll = model.head.nll(features, targets, table, **how)
     return nll, features, cache
 
 

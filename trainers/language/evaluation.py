@@ -6,7 +6,6 @@ discarded targets, and 1e-8 added to the probabilities of a mixture of softmaxes
 with the paper's.
 """
 
-import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from trainers.tasks.measures import WORDS, TokenMeasure
 
 PROTOCOLS = ("exact", "trellisnet")
 # The number that a protocol adds to the probabilities of a mixture of softmaxes.
-_EPSILON = {"exact": 0.0, "trellisnet": 1e-8}
+EPSILON = {"exact": 0.0, "trellisnet": 1e-8}
 
 
 class Score(NamedTuple):
@@ -67,9 +66,9 @@ class Evaluator:
         rows, chunks = cut(ids, batch_size, self._model.receptive_field, chunk)
         cache = self._model.get_initial_cache(rows)
         total, tokens = 0.0, 0
+        how = epsilon_of("exact", self._model)
         for inputs, targets, scored in chunks:
-            with epsilon_of("exact", self._model):
-                nll, cache = self._call(inputs, targets, scored, cache=cache)
+            nll, cache = self._call(inputs, targets, scored, cache=cache, **how)
             total += float(nll)
             tokens += int(scored.sum())
         return Score(total, tokens)
@@ -80,22 +79,24 @@ class Evaluator:
         windows = streams.Windows(rows.shape[1], self._data.window, self._data.horizon)
         # A tuple, like the state that is carried: TensorFlow would trace again for a list.
         state = tuple(self._model.get_initial_state(len(rows)))
+        how = epsilon_of("trellisnet", self._model)
         total, tokens = 0.0, 0
         for index in range(windows.count):
             inputs, targets = windows.of(rows, index)
-            with epsilon_of("trellisnet", self._model):
-                scored = np.arange(targets.shape[1]) >= windows.discard
-                nll, carried = self._call(inputs, targets, scored, initial_state=state)
+            scored = np.arange(targets.shape[1]) >= windows.discard
+            nll, carried = self._call(
+                inputs, targets, scored, initial_state=state, **how
+            )
             state = carried if self._data.history == "carried" else state
             total += float(nll)
             tokens += len(rows) * (targets.shape[1] - windows.discard)
         return Score(total, tokens)
 
     def _score(
-        self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, **past: Any
+        self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, **how: Any
     ) -> tuple[tf.Tensor, Any]:
         """Returns the nll of the scored targets, and the past of the next ones."""
-        nll, past = self._model.score(ids, targets, **past)
+        nll, past = self._model.score(ids, targets, **how)
         # A corpus has more tokens than float32 counts.
         return tf.reduce_sum(tf.cast(tf.where(scored, nll, 0), tf.float64)), past
 
@@ -178,15 +179,8 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
         )
 
 
-@contextlib.contextmanager
-def epsilon_of(protocol: str, model: keras.Model) -> Iterator[None]:
-    """Gives a mixture of softmaxes a protocol's epsilon, in functions traced in this context."""
-    head = model.head
-    if not isinstance(head, MixtureOfSoftmaxes):
-        yield
-        return
-    before, head.epsilon = head.epsilon, _EPSILON[protocol]
-    try:
-        yield
-    finally:
-        head.epsilon = before
+def epsilon_of(protocol: str, model: keras.Model) -> dict[str, float]:
+    """Returns the argument `epsilon` of `score` under a protocol; only a mixture has one."""
+    if not isinstance(model.head, MixtureOfSoftmaxes):
+        return {}
+    return {"epsilon": EPSILON[protocol]}

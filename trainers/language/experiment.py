@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
 from keras_trellis.export import export_language_model, inference_model
+from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.data import files
 from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
@@ -212,6 +213,9 @@ def export(
         ValueError, OSError, WorkdirError: The run, the folder or the corpus cannot be used.
     """
     model, vocabulary, config = load_trained(path)
+    if isinstance(model.head, MixtureOfSoftmaxes):
+        # Probabilities that are served sum to 1, whatever training added to them.
+        model.head.epsilon = evaluation.EPSILON["exact"]
     task, kept = registry.language(config.task), _kept_corpus(path)
     facts = runs.facts(path, config)
     facts |= provenance.of_data(config.task, kept.get("sha256", {}))
@@ -224,15 +228,14 @@ def export(
             nats = evaluator.exact(corpus.validation).mean
             texts.append(task.measure.text(task.measure.of(nats)))
         facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
-    with evaluation.epsilon_of("exact", model):
-        return export_language_model(
-            model,
-            vocabulary.tokens,
-            output,
-            standardize=task.standardize,
-            precision=precision,
-            facts=facts,
-        )
+    return export_language_model(
+        model,
+        vocabulary.tokens,
+        output,
+        standardize=task.standardize,
+        precision=precision,
+        facts=facts,
+    )
 
 
 def load_corpus(config: ConfigDict, data_dir: str | None) -> corpora.Corpus:

@@ -64,17 +64,25 @@ class LanguageModeling:
             return ()
         return self.model.get_initial_state(self._config.data.batch_size)
 
-    def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
+    def loss(
+        self, batch: tuple, state: Any, depth: int | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
         """Returns the loss summed over the scored targets, their number, the state, the terms.
 
         Args:
             batch: This replica's rows of (ids, targets).
             state: This replica's rows of the carried state, or ().
+            depth: How many levels train; None: all.
         """
         ids, targets = batch
         horizon = self._config.data.horizon
         terms, carried = self.model.loss_terms(
-            ids, targets, initial_state=state or None, training=True, discard=horizon
+            ids,
+            targets,
+            initial_state=state or None,
+            training=True,
+            discard=horizon,
+            depth=depth,
         )
         total = tf.add_n(list(terms))
         scored = tf.cast(tf.size(targets[:, horizon:]), total.dtype)

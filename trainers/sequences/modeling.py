@@ -62,10 +62,18 @@ class SequenceModeling(ShuffledExamples):
         self.unit = self._measure.counted
         self._outputs = tf.function(self._run, reduce_retracing=True)
 
-    def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
-        """Returns the loss summed over the targets, their number, (), and the right ones."""
+    def loss(
+        self, batch: tuple, state: Any, **stage: Any
+    ) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
+        """Returns the loss summed over the targets, their number, (), and the right ones.
+
+        Args:
+            batch: This replica's rows of (inputs, targets).
+            state: ().
+            **stage: `depth` where fewer levels train.
+        """
         inputs, targets = batch
-        losses, hits = self.scores_of(inputs, targets, training=True)
+        losses, hits = self.scores_of(inputs, targets, training=True, **stage)
         right = {}
         count = tf.cast(tf.size(targets), losses.dtype)
         if hits is not None:
@@ -108,17 +116,22 @@ class SequenceModeling(ShuffledExamples):
         return score._replace(right_answers=float(np.mean(hits.all(-1))))
 
     def scores_of(
-        self, inputs: tf.Tensor, targets: tf.Tensor, *, training: bool = False
+        self,
+        inputs: tf.Tensor,
+        targets: tf.Tensor,
+        *,
+        training: bool = False,
+        **stage: Any,
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the loss of each target, and 1 where it is right, else 0; None for values."""
-        outputs = self._run(inputs, training=training)
+        outputs = self._run(inputs, training=training, **stage)
         losses = _losses(targets, outputs)
         if not targets.dtype.is_integer:
             return losses, None
         return losses, tf.cast(_predicted(outputs) == targets, losses.dtype)
 
-    def _run(self, inputs: tf.Tensor, training: bool) -> tf.Tensor:
-        return self.model(self._data.normalise(inputs), training=training)
+    def _run(self, inputs: tf.Tensor, **how: Any) -> tf.Tensor:
+        return self.model(self._data.normalise(inputs), **how)
 
 
 def _losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier
+from keras_trellis.models.sequence_layer import of_depth
 from trainers.data.sequences import SequenceData
 from trainers.tasks import layers
 from trainers.tasks.layers import LAYERS
@@ -24,7 +26,7 @@ def build(config: ConfigDict, data: SequenceData) -> keras.Model:
         return classifier(config, shape, len(data.classes), data.permutation)
     layer = layers.build(config.model, _units(config), seed=config.seed)
     layer.return_sequences = data.train.targets.ndim == 2
-    return with_layer(layer, data)
+    return WithDense(layer, data)
 
 
 def classifier(
@@ -57,14 +59,40 @@ def classifier(
     return model
 
 
-def with_layer(layer: keras.layers.Layer, data: SequenceData) -> keras.Model:
-    """Returns a model of a sequence layer and a dense layer to the outputs."""
-    inputs = keras.Input(data.train.inputs.shape[1:])
-    features = layer(inputs)
-    if data.answer:
-        features = features[:, slice(*data.answer)]
-    outputs = keras.layers.Dense(data.outputs, dtype="float32")(features)
-    return keras.Model(inputs, outputs)
+class WithDense(keras.Model):
+    """A sequence layer, and a dense layer to the outputs.
+
+    Args:
+        layer: The sequence layer.
+        data: What it is for.
+    """
+
+    def __init__(self, layer: keras.layers.Layer, data: SequenceData) -> None:
+        super().__init__()
+        self.layer = layer
+        self.answer = slice(*data.answer) if data.answer else None
+        self.dense = keras.layers.Dense(data.outputs, dtype="float32", name="dense")
+        self.build((None, *data.train.inputs.shape[1:]))
+
+    def build(self, shape: Sequence[int | None]) -> None:
+        """Creates the variables for sequences of the shape [B, T, p]."""
+        self.layer.build(shape)
+        self.dense.build(self.layer.compute_output_shape(shape))
+
+    def call(
+        self, sequences: tf.Tensor, training: bool = False, depth: int | None = None
+    ) -> tf.Tensor:
+        """Returns the outputs of each sequence, or of each time step of the answer.
+
+        Args:
+            sequences: [B, T, p].
+            training: Whether to drop; the layer has it of Keras.
+            depth: How many levels of a trellis network to run; None: all.
+        """
+        features = self.layer(sequences, **of_depth(self.layer, depth))
+        if self.answer:
+            features = features[:, self.answer]
+        return self.dense(features)
 
 
 def layer_of(model: keras.Model) -> Any:

@@ -1,8 +1,8 @@
 """Optimizers with torch's formulas, as the paper's recipes need.
 
 Keras's own differ: its Adam scales epsilon, its weight decay is decoupled from the gradient, its
-clipping lacks the 1e-6. `variables` holds everything that changes during a run, so a checkpoint of
-them is the whole optimizer.
+clipping lacks the 1e-6. `variables` holds everything that one step hands on to the next, so a
+checkpoint of them is the whole optimizer.
 """
 
 import contextlib
@@ -64,7 +64,13 @@ class Optimizer(keras.optimizers.Optimizer):
         # Not named `weight_decay`: Keras would apply that, decoupled.
         self.coupled_weight_decay = weight_decay
         self.steps = steps
-        self._factor: Any = 1.0
+        # TensorFlow's, so that it is none of `variables`: each step sets it anew.
+        self._factor = tf.Variable(
+            1.0,
+            dtype="float64",
+            trainable=False,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
 
     @property
     def learning_rate(self) -> keras.Variable:
@@ -83,14 +89,9 @@ class Optimizer(keras.optimizers.Optimizer):
         done = tf.cast(self.iterations, "float64") / self.steps
         return rate * (1.0 + tf.cos(math.pi * tf.minimum(done, 1.0))) / 2.0
 
-    @contextlib.contextmanager
-    def scaled_rate(self, factor: tf.Tensor) -> Iterator[None]:
-        """Multiplies the learning rate by a float64 scalar in what is traced within."""
-        self._factor = factor
-        try:
-            yield
-        finally:
-            self._factor = 1.0
+    def scale_rate(self, factor: tf.Tensor) -> None:
+        """Multiplies the learning rate of the steps that follow by a float64 scalar."""
+        self._factor.assign(factor)
 
     @property
     def averaging(self) -> bool:
@@ -134,8 +135,8 @@ class SGD(Optimizer):
         weight_decay: the coefficient of the variable in the gradient.
         averages: whether to create the variables that `start_averaging` needs.
         steps: as for `Optimizer`.
-        lags: whether an averaged step takes the factor of `scaled_rate` of the step before, as
-            with torch's ASGD, which computes its rate at the end of a step.
+        lags: whether an averaged step takes the factor of the step before, as with torch's ASGD,
+            which computes its rate at the end of a step.
     """
 
     def __init__(
@@ -191,18 +192,15 @@ class SGD(Optimizer):
                 lambda: None,
             )
 
-    @contextlib.contextmanager
-    def scaled_rate(self, factor: tf.Tensor) -> Iterator[None]:
-        """Multiplies the learning rate by a float64 scalar in what is traced within."""
+    def scale_rate(self, factor: tf.Tensor) -> None:
+        """Multiplies the learning rate of the next step by a float64 scalar."""
         used = factor
         if self.last_factor is not None:
             begun = tf.cast(self.averaged_from, "int64")
             goes_on = (begun >= 0) & (tf.cast(self.iterations, "int64") > begun)
             used = tf.where(goes_on, self.last_factor, factor)
-        with super().scaled_rate(used):
-            yield
-        if self.last_factor is not None:
             self.last_factor.assign(factor)
+        super().scale_rate(used)
 
     def _update_average(self, average: keras.Variable, variable: tf.Variable) -> None:
         # `iterations` counts the earlier steps, so this is n - 1.

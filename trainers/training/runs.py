@@ -230,7 +230,7 @@ def trainer_of(
         usual_steps=config.data.window if _draws_lengths(config) else None,
         team=team,
         jit_compile=config.training.jit_compile,
-        stages=stages.of_depths(task.model, config.training.depths),
+        stages=stages.of_depths(config),
     )
 
 

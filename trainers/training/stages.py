@@ -4,37 +4,20 @@ All levels share their weights. So a network can train few levels at first, whic
 the same time, and all of them at last.
 """
 
-import contextlib
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping
+from typing import Any
 
-import keras
+from ml_collections import ConfigDict
 
-from keras_trellis import TrellisLayer
-
-Stage = Callable[[], contextlib.AbstractContextManager]
-"""Returns the context in which the steps of a part of the run are compiled."""
+Stage = Mapping[str, Any]
+"""The arguments that the task's loss has in a part of the run, by name."""
 
 
-def of_depths(model: keras.Model, depths: Sequence[int]) -> list[Stage]:
+def of_depths(config: ConfigDict) -> list[Stage]:
     """Returns the equal parts of a run; the last one trains the whole model.
 
     Args:
-        model: A model with a `TrellisLayer`, if there are `depths`.
-        depths: The most levels that train in each part but the last.
+        config: The run's config, with the most levels that train in each part but the last.
     """
-    parts: list[Stage] = []
-    if depths:
-        layer = next(each for each in model.layers if isinstance(each, TrellisLayer))
-        parts = [functools.partial(_at_most, depth, layer) for depth in depths]
-    return [*parts, contextlib.nullcontext]
-
-
-@contextlib.contextmanager
-def _at_most(depth: int, layer: TrellisLayer) -> Iterator[None]:
-    whole = layer.depth
-    layer.depth = min(depth, whole)
-    try:
-        yield
-    finally:
-        layer.depth = whole
+    depths = config.training.depths
+    return [*({"depth": min(depth, config.model.depth)} for depth in depths), {}]

@@ -4,7 +4,6 @@ A task gives batches, a loss sum with its weight, a carried state, and an evalua
 or in the loop asks which task it is.
 """
 
-import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -46,9 +45,11 @@ class Task(Protocol):
         """Returns the state at the start of an epoch: [global batch, ...] tensors, or ()."""
 
     def loss(
-        self, batch: Nest, state: Nest
+        self, batch: Nest, state: Nest, /
     ) -> tuple[tf.Tensor, tf.Tensor, Nest, dict[str, tf.Tensor]]:
         """Computes the training loss of a replica's share of a batch.
+
+        A task that is trained in stages takes their arguments too, by name.
 
         Returns:
             The sum of the losses; their number (the weight); the state for the next batch; further
@@ -79,8 +80,8 @@ class Trainer:
             al. 2018). Default: the learning rate is the same for all batches.
         team: the workers over which the strategy spreads batches. Default: this process alone.
         jit_compile: whether XLA compiles the loss and its gradient, once for each shape of a batch.
-        stages: the contexts in which the steps of equal parts of a run are compiled. Default: a
-            part that trains the model as it is.
+        stages: the arguments that the task's loss has in each of the equal parts of a run. Default:
+            none, in one part.
 
     Attributes:
         allow_replicas_change: whether a run goes on that had another number of replicas, and so
@@ -97,7 +98,7 @@ class Trainer:
         usual_steps: int | None = None,
         team: workers.Alone = workers.ALONE,
         jit_compile: bool = False,
-        stages: Sequence[Stage] = (contextlib.nullcontext,),
+        stages: Sequence[Stage] = ({},),
     ):
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(
@@ -112,7 +113,9 @@ class Trainer:
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
         self.stages = stages
-        self._compiled_steps = [self._compiled(jit_compile) for _ in stages]
+        self._compiled_steps = [
+            self._compiled(stage, jit_compile) for stage in stages
+        ]
         with self.strategy.scope():
             optimizer.build(task.model.trainable_variables)
 
@@ -201,12 +204,11 @@ class Trainer:
         return self._take(first, batches, state, count, stage)
 
     def _take(self, first, rest, state, count, stage=-1):
-        with self.stages[stage]():
-            return self._compiled_steps[stage](first, rest, tf.constant(count), state)
+        return self._compiled_steps[stage](first, rest, tf.constant(count), state)
 
-    def _compiled(self, jit_compile: bool) -> Any:
-        """Returns the steps of a stage, to be compiled in its context."""
-        gradients = self._differentiated
+    def _compiled(self, stage: Stage, jit_compile: bool) -> Any:
+        """Returns the steps of a stage, to be compiled."""
+        gradients: Any = functools.partial(self._differentiated, stage)
         if jit_compile:
             gradients = tf.function(gradients, autograph=False, jit_compile=True)
         return tf.function(functools.partial(self._steps, gradients), autograph=False)
@@ -251,11 +253,11 @@ class Trainer:
         columns = tf.unstack(rows.stack(), num=len(names), axis=1)
         return dict(zip(names, columns, strict=True)), state
 
-    def _differentiated(self, batch, state):
+    def _differentiated(self, stage, batch, state):
         """Returns the gradient of a replica's loss sum, and what the loss came with."""
         trained = self.task.model.trainable_variables
         with tf.GradientTape() as tape:
-            loss, weight, state, metrics = self.task.loss(batch, state)
+            loss, weight, state, metrics = self.task.loss(batch, state, **stage)
         gradients = tape.gradient(
             loss,
             [v.value for v in trained],
@@ -277,8 +279,8 @@ class Trainer:
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
         if self.replicas > 1:  # `apply` sums over the replicas again
             gradients = [gradient / self.replicas for gradient in gradients]
-        with self.optimizer.scaled_rate(self._rate_factor(batch)):
-            self.optimizer.apply(gradients)
+        self.optimizer.scale_rate(self._rate_factor(batch))
+        self.optimizer.apply(gradients)
         means = {
             name: value / tf.cast(weight, value.dtype) for name, value in sums.items()
         }

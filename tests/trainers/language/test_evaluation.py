@@ -172,13 +172,32 @@ def test_trellisnet_traces_once_for_whole_windows_and_once_for_the_last(
     assert len(traces) == 2
 
 
+def mixture_of_rare_words(**arguments):
+    """A model whose mixture gives half of the words e^-30, far less than 1e-8."""
+    head = heads.MixtureOfSoftmaxes(2, dtype="float64", **arguments)
+    model = TrellisLM(VOCABULARY, 6, 3, embedding_units=5, head=head, dtype="float64")
+    head.bias.assign(np.where(np.arange(VOCABULARY) % 2, -30.0, 0.0))
+    return model
+
+
+@pytest.mark.parametrize("epsilons", [(0.0, 1e-8), (1e-8, 0.0)])
+def test_a_score_is_its_protocols_whatever_was_scored_before(
+    ids, monkeypatch, epsilons
+):
+    """What a protocol adds to a mixture is no property of a graph that another one traced."""
+    model = mixture_of_rare_words(epsilon=0.1)
+    shared = evaluator(model)
+    for epsilon in epsilons:
+        monkeypatch.setitem(evaluation.EPSILON, "exact", epsilon)
+        alone = evaluator(model).exact(ids)
+        np.testing.assert_allclose(shared.exact(ids).nll, alone.nll, rtol=1e-12)
+
+
 @pytest.mark.parametrize("trained_with", [0.0, 1e-8])
 def test_protocols_differ_in_what_they_add_to_a_mixture(ids, trained_with):
     """1e-8 under `trellisnet`, nothing under `exact`, and the model stays as it was."""
-    head = heads.MixtureOfSoftmaxes(2, epsilon=trained_with, dtype="float64")
-    model = TrellisLM(VOCABULARY, 6, 3, embedding_units=5, head=head, dtype="float64")
-    # Half of the words have probabilities of e^-30, far less than 1e-8.
-    head.bias.assign(np.where(np.arange(VOCABULARY) % 2, -30.0, 0.0))
+    model = mixture_of_rare_words(epsilon=trained_with)
+    head = model.head
     score = evaluator(model, horizon=0, history="carried").trellisnet(ids[:134])
     exact = evaluator(model).exact(ids)
     exact_again = evaluator(model, rows=3, chunk=16).exact(ids)

@@ -139,8 +139,8 @@ def test_only_the_answer_is_asked_for():
     """The dense layer reads the features of the answer's steps alone."""
     sequences = data_of(symbols)
     data = dataclasses.replace(sequences, answer=(1, 3))
-    whole = models.with_layer(keras.layers.ReLU(), sequences)
-    part = models.with_layer(keras.layers.ReLU(), data)
+    whole = models.WithDense(keras.layers.ReLU(), sequences)
+    part = models.WithDense(keras.layers.ReLU(), data)
     part.set_weights(whole.get_weights())
     inputs = sequences.test.inputs.astype("float32")
     np.testing.assert_array_equal(part(inputs), whole(inputs)[:, 1:3])
@@ -202,6 +202,21 @@ def test_batches_that_replicas_cannot_share_are_refused():
     ):
         check_replicas(5, 4, replicas=2, what="sequences")
     check_replicas(6, 4, replicas=2, what="sequences")
+
+
+@pytest.mark.parametrize(("targets", "classes"), [(labels, "abc"), (symbols, "")])
+def test_fewer_levels_train_as_a_network_of_so_many(targets, classes):
+    data = dataclasses.replace(data_of(targets), classes=tuple(classes))
+    tasks = {}
+    for depth in (2, 3):
+        config = configs.load("seq_mnist", "small")
+        config.model.update(layer="trellis", depth=depth, units=6, output_units=4)
+        tasks[depth] = SequenceModeling(models.build(config, data), config, data)
+    tasks[2].model.set_weights(tasks[3].model.get_weights())
+    batch = tuple(map(tf.constant, data.train))
+    expected = tasks[2].loss(batch, ())[0]
+    assert float(tasks[3].loss(batch, (), depth=2)[0]) == float(expected)
+    assert float(tasks[3].loss(batch, ())[0]) != float(expected)
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,27 @@ def test_a_scaled_rate_lags_a_step_once_averages_go_on(lags):
     for step, factor in enumerate(factors):
         if step == 2:
             optimizer.start_averaging()
-        with optimizer.scaled_rate(tf.constant(factor, "float64")):
-            optimizer.apply([tf.constant(-1.0, "float64")])
+        optimizer.scale_rate(tf.constant(factor, "float64"))
+        optimizer.apply([tf.constant(-1.0, "float64")])
     used = [1.0, 2.0, 3.0, 3.0, 5.0, 7.0] if lags else factors
     np.testing.assert_allclose(variable.numpy(), 0.1 * sum(used))
-    assert float(optimizer.annealed(optimizer.learning_rate)) == 0.1
+    assert float(optimizer.learning_rate.numpy()) == 0.1
+
+
+@pytest.mark.parametrize("kind", [optimizers.SGD, optimizers.Adam])
+def test_a_scaled_rate_counts_in_a_graph_that_was_traced_before(kind):
+    """The factor is a variable, and none of those that a checkpoint holds."""
+    steps = {}
+    for factor in (1.0, 0.5):
+        variable = tf.Variable(0.0, dtype="float64")
+        optimizer = kind(0.1)
+        optimizer.build([variable])
+        held = {each.name for each in optimizer.variables}
+        apply = tf.function(lambda gradient, of=optimizer: of.apply([gradient]))
+        apply.get_concrete_function(tf.TensorSpec([], "float64"))
+        optimizer.scale_rate(tf.constant(factor, "float64"))
+        apply(tf.constant(-1.0, "float64"))
+        steps[factor] = variable.numpy()
+        assert {each.name for each in optimizer.variables} == held
+        assert "factor" not in held
+    np.testing.assert_allclose(steps[0.5], 0.5 * steps[1.0], rtol=1e-12)

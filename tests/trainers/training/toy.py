@@ -76,7 +76,6 @@ class Task:
         self.steps_per_epoch = steps_per_epoch
         self.batch_size = batch_size
         self.bad_step = bad_step
-        self.penalty = 0.1
         self.traces = 0
         length = steps_per_epoch * WINDOW
         generator = np.random.default_rng(1)
@@ -105,22 +104,15 @@ class Task:
     def initial_state(self):
         return (tf.zeros([self.batch_size, WIDTH], "float64"),)
 
-    def loss(self, batch, state):
+    def loss(self, batch, state, penalty=0.1):
         self.traces += 1
         ids, targets, weights = batch
         logits, state = self.model(ids, state[0], training=True)
         nll = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits) * weights
         prediction = tf.reduce_sum(nll)
-        penalty = self.penalty * tf.reduce_sum(tf.square(logits))
+        penalty *= tf.reduce_sum(tf.square(logits))
         metrics = {"prediction": prediction, "penalty": penalty}
         return prediction + penalty, tf.size(targets), (state,), metrics
-
-    @contextlib.contextmanager
-    def punished(self, penalty):
-        """A stage in which the penalty differs."""
-        before, self.penalty = self.penalty, penalty
-        yield
-        self.penalty = before
 
     def evaluate(self):
         logits, _ = self.model(
