@@ -30,7 +30,7 @@ from keras_trellis.types import State
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class LSTMGate(Gate):
-    """The paper's gate (Bai et al. 2019, equations 4 and 5), with blocks i, f, c, o as in Keras.
+    """The paper's gate (Bai et al. 2019, equations 11 and 12), with blocks i, f, c, o as in Keras.
 
     c' = sigmoid(f) c_{t-d} + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
     """
