@@ -25,6 +25,7 @@ def released() -> dict:
             weight_dropout=0.26,  # released
             output_dropout=0.1,  # both
             auxiliary_every=80,  # released
+            auxiliary_from="bottom",  # released
             auxiliary_weight=0.3,  # both
             # released: torch's padding_idx=-1, no gradient to the last symbol's vector through
             # the input
@@ -69,6 +70,7 @@ def paper() -> dict:
         recurrent_dropout=0.3,  # Table 5
         weight_dropout=0.25,  # Table 5
         auxiliary_every=70,  # Table 5
+        auxiliary_from="top",  # appendix B.2
     )
     config["optimizer"].update(weight_decay=1e-6)  # Table 5
     return config

@@ -24,6 +24,7 @@ def released() -> dict:
             recurrent_dropout=0.1,  # both
             output_dropout=0.1,  # both
             auxiliary_every=25,  # both
+            auxiliary_from="bottom",  # released
             auxiliary_weight=0.1,  # released
             # released: torch's padding_idx=-1, no gradient to the last word's vector through
             # the input
@@ -66,6 +67,7 @@ def paper() -> dict:
         units=2000,  # Table 5: hidden 2000; its 180M parameters say that the output is in them
         depth=70,  # Table 5
         weight_dropout=0.1,  # Table 5
+        auxiliary_from="top",  # appendix B.2
         auxiliary_weight=0.08,  # Table 5
     )
     config["optimizer"].update(clip_norm=0.1)  # Table 5

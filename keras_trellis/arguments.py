@@ -138,6 +138,46 @@ def at_most(name: str, value: Any, bound_name: str, bound: int) -> int:
     return number
 
 
+def bottom_or_top(name: str, value: Any) -> str:
+    """Returns `value`, or raises ValueError if it is neither."""
+    if value not in ("bottom", "top"):
+        raise ValueError(
+            f"`{name}` must be 'bottom' or 'top'. Received: {name}={value!r}"
+        )
+    return value
+
+
+def inner_levels(every: Any, counted_from: Any, depth: int) -> range:
+    """Returns after how many levels auxiliary outputs are collected, the lowest first.
+
+    Args:
+        every: how many levels apart they are.
+        counted_from: "bottom": after every, 2 every, ... levels, as in the code that Bai et al.
+            (2019) released; "top": after depth - every, depth - 2 every, ... levels, as in the text
+            of their appendix B.2.
+        depth: the number of levels.
+
+    Raises:
+        ValueError: `counted_from` is neither, or there is no such level.
+    """
+    every = positive("auxiliary_every", every)
+    bottom_or_top("auxiliary_from", counted_from)
+    if counted_from == "bottom":
+        levels, bound = range(every, depth + 1, every), "at most `depth`"
+    else:
+        lowest = depth % every or every
+        levels, bound = (
+            range(lowest, depth, every),
+            "below `depth`, counted from the top",
+        )
+    if not levels:
+        raise ValueError(
+            f"`auxiliary_every` must be {bound}. "
+            f"Received: auxiliary_every={every}, depth={depth}"
+        )
+    return levels
+
+
 def divisor(name: str, value: Any, whole_name: str, whole: int) -> int:
     """Returns `value`, or raises ValueError unless it divides `whole`."""
     number = positive(name, value)

@@ -122,7 +122,9 @@ class SequenceLayer(keras.layers.Layer):
         """Returns the cache before the first time step, with this state as left context."""
         raise NotImplementedError
 
-    def _stops(self, depth: int | None, auxiliary_every: int | None) -> Sequence[int]:
+    def _stops(
+        self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str
+    ) -> Sequence[int]:
         """Returns after how many levels outputs are collected, the auxiliary ones first.
 
         A layer without levels returns none.
@@ -163,6 +165,7 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_every: int | None = None,
         discard: int = 0,
         depth: int | None = None,
+        auxiliary_from: str = "bottom",
     ) -> Any:
         """Runs the network, as `keras.layers.LSTM` does.
 
@@ -175,14 +178,17 @@ class SequenceLayer(keras.layers.Layer):
             training: whether dropout is applied, and XLA may compile parts of a large network. A
                 training loop of your own has to pass it, as for every Keras layer; `fit` does.
                 Gradients are right without it too, but take more memory.
-            auxiliary_every: n returns the outputs after the levels i with i % n == n - 1 too,
-                for deep supervision. Needs `return_sequences`, and a layer that has levels.
+            auxiliary_every: n returns the outputs of every n-th level too, for deep supervision.
+                Needs `return_sequences`, and a layer that has levels.
             discard: how many of the first outputs to leave out, 0 to T. Needs `return_sequences`.
                 Keras attaches the mask of all T steps to the outputs: pass `mask[:, discard:]`
                 to the layers that follow.
             depth: how many levels to run, 1 to the layer's `depth`; None: all. The result is that
                 of a layer of this depth with the same weights. Needs a layer that has levels, and
                 does not go with `stateful`.
+            auxiliary_from: where `auxiliary_every` counts from. "bottom", as the released code:
+                after n, 2n, ... levels, the last one included if n divides the depth. "top", as
+                the paper's text: after depth - n, depth - 2n, ... levels. The lowest comes first.
 
         Returns:
             The outputs [B, T - discard, output_units], or [B, output_units] of the last step
@@ -194,7 +200,7 @@ class SequenceLayer(keras.layers.Layer):
             ValueError: if an argument does not fit the layer or the sequences.
         """
         received.check_options(self, depth, auxiliary_every, discard)
-        stops = self._stops(depth, auxiliary_every)
+        stops = self._stops(depth, auxiliary_every, auxiliary_from)
         sequences, mask = received.dense(self, sequences, mask)
         sequences, initial, mask = received.tensors(
             self, sequences, initial_state, mask
@@ -225,10 +231,11 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_every: int | None = None,
         discard: int = 0,
         depth: int | None = None,
+        auxiliary_from: str = "bottom",
     ) -> Any:
         """Returns the shape of what `call` returns."""
         received.check_options(self, depth, auxiliary_every, discard)
-        stops = self._stops(depth, auxiliary_every)
+        stops = self._stops(depth, auxiliary_every, auxiliary_from)
         auxiliary = 0 if auxiliary_every is None else len(stops) - 1
         return returned.shapes(self, sequences_shape, auxiliary, discard)
 
@@ -241,11 +248,17 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_every: int | None = None,
         discard: int = 0,
         depth: int | None = None,
+        auxiliary_from: str = "bottom",
     ) -> Any:
         """Returns the symbolic results of `call` in a functional model."""
         tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
         shapes = self.compute_output_shape(
-            sequences.shape, None, auxiliary_every, discard, depth
+            sequences.shape,
+            None,
+            auxiliary_every,
+            discard,
+            depth,
+            auxiliary_from,
         )
         return (
             tuple(map(tensor, shapes))
@@ -284,6 +297,7 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_every: int | None = None,
         discard: int = 0,
         depth: int | None = None,
+        auxiliary_from: str = "bottom",
     ) -> tuple[tf.Tensor, State, Any]:
         """Runs the network over whole sequences and returns all results.
 
@@ -298,17 +312,18 @@ class SequenceLayer(keras.layers.Layer):
             auxiliary_every: as for `call`.
             discard: how many of the first outputs to leave out, 0 to T.
             depth: as for `call`.
+            auxiliary_from: as for `call`.
 
         Returns:
             The outputs [B, T - discard, output_units]; the states at the last valid step, each
             [B, units]; and one more result of the layer. For a `TrellisLayer` it is the auxiliary
-            outputs [B, M, T - discard, output_units], M = depth // auxiliary_every, or None; for an
-            `EquilibriumTrellisLayer` the `Convergence`.
+            outputs [B, M, T - discard, output_units] or None; for an `EquilibriumTrellisLayer` the
+            `Convergence`.
 
         Raises:
             ValueError: if an argument does not fit the layer or the sequences.
         """
-        stops = self._stops(depth, auxiliary_every)
+        stops = self._stops(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = received.tensors(
             self, sequences, initial_state, mask
         )

@@ -143,13 +143,15 @@ class TrellisLayer(TrellisBase):
             self.depth, kernel_size=self.kernel_size, dilation_rate=self.dilation_rate
         )
 
-    def _stops(self, depth: int | None, auxiliary_every: int | None) -> Sequence[int]:
+    def _stops(
+        self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str
+    ) -> Sequence[int]:
         """Returns after how many levels outputs are collected: the last ones after all."""
         depth = arguments.at_most("depth", depth, "layer.depth", self.depth)
         if auxiliary_every is None:
             return [depth]
-        every = arguments.at_most("auxiliary_every", auxiliary_every, "depth", depth)
-        return [*range(every, depth + 1, every), depth]
+        inner = arguments.inner_levels(auxiliary_every, auxiliary_from, depth)
+        return [*inner, depth]
 
     def _whole(self, sequences, initial, mask, training, stops, kept):
         *inner, depth = stops

@@ -51,6 +51,7 @@ _THEIRS = frozenset(
         "initial_deviation",
         "embeddings_initializer",
         "auxiliary_every",
+        "auxiliary_from",
         "auxiliary_weight",
         "activation_weight",
         "temporal_weight",
@@ -115,9 +116,9 @@ def _largest(values: np.ndarray) -> float:
 def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     """Returns a config without dropout, for so many steps, that the authors' code can match.
 
-    Whatever the preset, it computes in float64, and follows their code in two details: the last
-    word's embedding gets no gradient from the input, and a mixture of softmaxes adds 1e-8 to each
-    probability.
+    Whatever the preset, it computes in float64, and follows their code in three details: the last
+    word's embedding gets no gradient from the input, a mixture of softmaxes adds 1e-8 to each
+    probability, and auxiliary levels are counted from the bottom.
 
     Raises:
         ValueError: A field has a value that their code lacks.
@@ -138,6 +139,7 @@ def comparable(config: ConfigDict, steps: int) -> ConfigDict:
                 f"nothing else. Received: config.model.{field.name}={value!r}"
             )
     model.untrained_input_id = -1
+    model.auxiliary_from = "bottom"
     model.dtype = "float64"  # the weights are compared to the last digits
     config.training.epochs = steps  # each epoch has at least one step
     return config

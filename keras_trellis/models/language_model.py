@@ -57,8 +57,10 @@ class TrellisLM(Streaming, OwnLoss):
         head: `"tied"`, or a `keras_trellis.heads.Head` that belongs to this model alone.
         embedding_dropout: fraction of the vocabulary to drop from the embedding table.
         output_dropout: fraction of the output channels to drop.
-        auxiliary_every: f: the outputs after level i join the loss where i mod f = f - 1,
-            counting from 0. Needs a layer with inner levels, as `TrellisLayer`.
+        auxiliary_every: f: the outputs of every f-th level join the loss. Needs a layer with inner
+            levels, as `TrellisLayer`.
+        auxiliary_from: where f counts from. "bottom", as in the released code: after f, 2f, ...
+            levels. "top", as in the paper's text: after L - f, L - 2f, ... of L levels.
         auxiliary_weight: weight of each of them (paper: lambda).
         activation_weight: weight of the activation term (AR: alpha).
         temporal_weight: weight of the temporal term (TAR: beta).
@@ -73,8 +75,8 @@ class TrellisLM(Streaming, OwnLoss):
     Raises:
         ValueError: an argument out of range, or one of the layer that has no meaning here.
 
-    Source: Bai et al. (2019), sections 4.3 (auxiliary losses, dropout) and 5; AR and TAR: Merity
-    et al. (2017), "Revisiting activation regularization for language RNNs".
+    Source: Bai et al. (2019), section 5 and appendix B (dropout, auxiliary losses); AR and TAR:
+    Merity et al. (2017), "Revisiting activation regularization for language RNNs".
     """
 
     embedding_dropout: Any = dropout.Rate()
@@ -91,6 +93,7 @@ class TrellisLM(Streaming, OwnLoss):
         embedding_dropout: float = 0.0,
         output_dropout: float = 0.0,
         auxiliary_every: int | None = None,
+        auxiliary_from: str = "bottom",
         auxiliary_weight: float = 0.0,
         activation_weight: float = 0.0,
         temporal_weight: float = 0.0,
@@ -104,6 +107,7 @@ class TrellisLM(Streaming, OwnLoss):
         self.embedding_units = arguments.positive("embedding_units", embedding_units)
         self.embedding_dropout = embedding_dropout
         self.output_dropout = output_dropout
+        self.auxiliary_from = arguments.bottom_or_top("auxiliary_from", auxiliary_from)
         self.auxiliary_weight = _weight("auxiliary_weight", auxiliary_weight)
         self.activation_weight = _weight("activation_weight", activation_weight)
         self.temporal_weight = _weight("temporal_weight", temporal_weight)
@@ -130,7 +134,7 @@ class TrellisLM(Streaming, OwnLoss):
             trellis, "a language model", returns_all=True
         )
         self.auxiliary_every = sequence_layer.auxiliary_levels(
-            self.trellis, auxiliary_every, self.auxiliary_weight
+            self.trellis, auxiliary_every, self.auxiliary_from, self.auxiliary_weight
         )
         self.head = heads.get(head, dtype=self.dtype_policy, name="head")
         # Built here, so that no method has to ask whether it is the first one.
@@ -317,10 +321,10 @@ class TrellisLM(Streaming, OwnLoss):
         **how: Any,
     ) -> passes.Features:
         """Returns what the loss is made of; of inner levels, only if their loss is on."""
-        every = self.auxiliary_every if self.auxiliary_weight else None
-        return passes.features(
-            self, ids, training=training, auxiliary_every=every, **how
-        )
+        if self.auxiliary_weight:
+            how["auxiliary_every"] = self.auxiliary_every
+            how["auxiliary_from"] = self.auxiliary_from
+        return passes.features(self, ids, training=training, **how)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -336,6 +340,7 @@ class TrellisLM(Streaming, OwnLoss):
             "embedding_dropout": self.embedding_dropout,
             "output_dropout": self.output_dropout,
             "auxiliary_every": self.auxiliary_every,
+            "auxiliary_from": self.auxiliary_from,
             "auxiliary_weight": self.auxiliary_weight,
             "activation_weight": self.activation_weight,
             "temporal_weight": self.temporal_weight,
@@ -369,7 +374,7 @@ def _token(
     return int(value) % vocabulary_size
 
 
-def _of_mixture(head: heads.Head, epsilon: float | None) -> dict[str, float]:
+def _of_mixture(head: heads.Head, epsilon: float | None) -> dict[str, Any]:
     """Returns the argument `epsilon` of a mixture's `nll`; no other head has it."""
     if epsilon is None:
         return {}

@@ -66,8 +66,7 @@ def features(
         model: the model.
         ids: the ids.
         training: whether to drop.
-        **how: `initial_state`, `mask`, `auxiliary_every`, `discard` and `depth`; see
-            `sequence_layer.run`.
+        **how: `initial_state`, `mask` and the arguments of `sequence_layer.run`.
     """
     words = embed(model, ids, training)
     raw, state, auxiliary = sequence_layer.run(

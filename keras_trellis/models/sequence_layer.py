@@ -35,7 +35,8 @@ class ModelLayer(Protocol):
 
     `call` may take more arguments. With `discard` it leaves out the first outputs; a model slices
     the outputs of a layer without it. With `auxiliary_every` it returns the outputs of inner levels
-    last; only a model with `auxiliary_weight` needs it. With `depth` it runs so many levels.
+    last, and `auxiliary_from` says where it counts from; only a model with `auxiliary_weight` needs
+    them. With `depth` it runs so many levels.
 
     Attributes:
         output_units: the number of channels of the outputs.
@@ -129,6 +130,7 @@ def run(
     sequences: tf.Tensor,
     *,
     auxiliary_every: int | None = None,
+    auxiliary_from: str = "bottom",
     discard: int = 0,
     depth: int | None = None,
     **how: Any,
@@ -139,6 +141,7 @@ def run(
         layer: a layer that returns all outputs and its state.
         sequences: `[B, T, p]`.
         auxiliary_every: see `TrellisLayer.call`.
+        auxiliary_from: see `TrellisLayer.call`.
         discard: how many of the first outputs to leave out.
         depth: how many levels to run; None: all.
         **how: `initial_state`, `mask` and `training` of the call.
@@ -149,6 +152,8 @@ def run(
     """
     if auxiliary_every is not None:
         how["auxiliary_every"] = auxiliary_every
+        if auxiliary_from != "bottom":  # a layer need not have the argument
+            how["auxiliary_from"] = auxiliary_from
     how |= of_depth(layer, depth)
     if discard and _takes(layer, "discard"):
         how["discard"] = discard
@@ -177,9 +182,10 @@ def of_depth(layer: Any, depth: int | None) -> dict[str, int]:
 def auxiliary_levels(
     layer: Any,
     every: int | None,
+    counted_from: str,
     weight: float,
 ) -> int | None:
-    """Returns `auxiliary_every` of a model.
+    """Returns `auxiliary_every` of a model; `counted_from` is its `auxiliary_from`.
 
     Raises:
         ValueError: it does not fit the layer, or the layer has no outputs of inner levels.
@@ -198,9 +204,14 @@ def auxiliary_levels(
             "`auxiliary_weight` needs a layer that returns the outputs of inner levels, such as "
             f"keras_trellis.TrellisLayer. Received: auxiliary_weight={weight!r}, trellis={layer!r}"
         )
-    # A layer without levels refuses it when it is called.
-    depth = getattr(layer, "depth", every)
-    return arguments.at_most("auxiliary_every", every, "depth", depth)
+    if counted_from != "bottom" and not _takes(layer, "auxiliary_from"):
+        raise ValueError(
+            "`auxiliary_from` must be 'bottom' unless the layer's call takes it, as that of "
+            "keras_trellis.TrellisLayer. "
+            f"Received: auxiliary_from={counted_from!r}, trellis={layer!r}"
+        )
+    # A layer refuses what does not fit its levels when it is called.
+    return arguments.positive("auxiliary_every", every)
 
 
 def _takes(layer: Any, argument: str) -> bool:

@@ -82,11 +82,17 @@ def reference(
     auxiliary_every=None,
     discard=0,
     depth=None,
+    auxiliary_from="bottom",
     training=False,
 ):
     """What the plain network gives for the layer's weights."""
     depth = depth or layer.depth
-    every = auxiliary_every or depth + 1
+    inner = []
+    if auxiliary_every:
+        count = range(auxiliary_every, depth + 1, auxiliary_every)
+        inner = [*count]
+        if auxiliary_from == "top":
+            inner = sorted(depth - each for each in count if each < depth)
     initial = None if initial_state is None else tuple(map(tf.constant, initial_state))
     collected, states = trellis(
         dataclasses.replace(layer._network, depth=depth),
@@ -94,14 +100,12 @@ def reference(
         tf.constant(sequences),
         initial,
         mask,
-        stops=[*range(every, depth, every), depth],
+        stops=[*inner, depth],
     )
     collected = [each[:, discard:, UNITS - layer.output_units :] for each in collected]
     auxiliary = None
     if auxiliary_every:
-        auxiliary = tf.stack(
-            collected if depth % every == 0 else collected[:-1], axis=1
-        )
+        auxiliary = tf.stack(collected[: len(inner)], axis=1)
     return Result(collected[-1].numpy(), states, auxiliary)
 
 
@@ -152,21 +156,25 @@ def weighted_sum(values, seed):
     auxiliary_every=st.sampled_from([None, 1, 2]),
     discard=st.integers(0, 2),
     left_out=st.integers(0, 4),
+    auxiliary_from=st.sampled_from(["bottom", "top"]),
 )
 def test_equations(
-    arguments, batch, steps, carried, auxiliary_every, discard, left_out
+    arguments, batch, steps, carried, auxiliary_every, discard, left_out, auxiliary_from
 ):
     layer = make(**arguments)
     x = draw_inputs(batch, steps)
     state = draw_state(arguments["gate"], batch) if carried else None
     depth = max(arguments["depth"] - left_out, 1)
     if auxiliary_every:
-        auxiliary_every = min(auxiliary_every, depth)
+        # Counted from the top, the last level has no auxiliary output.
+        highest = depth - 1 if auxiliary_from == "top" else depth
+        auxiliary_every = min(auxiliary_every, highest) or None
     call = dict(
         initial_state=state,
         auxiliary_every=auxiliary_every,
         discard=min(discard, steps),
         depth=depth if left_out else None,
+        auxiliary_from=auxiliary_from,
     )
     outputs, states, auxiliary = layer.propagate(x, **call)
     expected = reference(layer, x, **call)
@@ -276,7 +284,8 @@ def test_a_call_returns_what_propagate_does(masked):
 def test_what_a_call_leaves_out_and_adds_in_a_functional_model():
     layer = make(return_state=True, output_units=4, depth=5)
     inputs = keras.Input([5, P])
-    for how in (dict(auxiliary_every=2, discard=3), dict(auxiliary_every=1, depth=3)):
+    levels = dict(auxiliary_every=2, auxiliary_from="top", depth=3)
+    for how in (dict(auxiliary_every=2, discard=3), levels):
         results = layer(inputs, **how)
         model = keras.Model(inputs, results)
         x = draw_inputs()
@@ -285,6 +294,19 @@ def test_what_a_call_leaves_out_and_adds_in_a_functional_model():
             (None, *each.shape[1:]) for each in got
         ]
         assert_close(got, layer(x, **how))
+
+
+@pytest.mark.parametrize(
+    ("counted_from", "levels"),
+    [("top", (7, 23, 39)), ("bottom", (16, 32, 48))],
+)
+def test_auxiliary_levels_of_the_paper_and_of_its_code(counted_from, levels):
+    """Of 55 levels every 16th: the text counts from the top, the released code from the bottom."""
+    layer, x = make(2, 55), draw_inputs(1, 3)
+    how = dict(auxiliary_every=16, auxiliary_from=counted_from)
+    outputs, auxiliary = layer(x, **how)
+    alone = [layer(x, depth=level) for level in levels]
+    assert_close((auxiliary, outputs), (np.stack(alone, axis=1), layer(x)))
 
 
 def test_a_graph_has_the_depth_that_it_is_called_with():
@@ -1426,6 +1448,12 @@ def test_bad_calls():
         layer(x, depth=4)
     with pytest.raises(ValueError, match="at most `depth`.*every=3, depth=2"):
         layer.propagate(x, depth=2, auxiliary_every=3)
+    with pytest.raises(
+        ValueError, match="below `depth`, counted from the top.*every=3"
+    ):
+        layer.propagate(x, auxiliary_every=3, auxiliary_from="top")
+    with pytest.raises(ValueError, match="'bottom' or 'top'.*auxiliary_from='left'"):
+        layer.propagate(x, auxiliary_every=1, auxiliary_from="left")
     with pytest.raises(ValueError, match="discard.*-1"):
         layer.propagate(x, discard=-1)
     with pytest.raises(ValueError, match="discard=6"):

@@ -203,7 +203,7 @@ def test_a_comparison_drops_nothing_and_leaves_the_config_as_it_is():
 )
 def test_each_task_is_compared_as_their_code_is(task, preset):
     model = verify.comparable(configs.load(task, preset), 1).model
-    assert model.untrained_input_id == -1
+    assert model.untrained_input_id == -1 and model.auxiliary_from == "bottom"
     if task == "ptb_mos":
         assert model.mixture.epsilon == 1e-8 and model.mixture.latent_dropout == 0.0
 

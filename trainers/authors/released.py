@@ -124,7 +124,8 @@ def with_told_sizes(
         )
     config = config.copy_and_resolve_references()
     config.model.update(told)
-    beyond = config.model.auxiliary_every > config.model.depth
+    from_top = config.model.auxiliary_from == "top"
+    beyond = config.model.auxiliary_every > config.model.depth - from_top
     if beyond and not given & set(_AUXILIARY):
         config.model.auxiliary_weight = 0.0
     schema.check(config)

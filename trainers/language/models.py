@@ -4,6 +4,7 @@ import keras
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
+from keras_trellis.arguments import inner_levels
 from trainers.tasks import layers
 from trainers.tasks.heads import HEADS
 from trainers.tasks.layers import LAYERS
@@ -29,6 +30,7 @@ def build(config: ConfigDict, vocabulary_size: int) -> TrellisLM:
         embedding_dropout=model.embedding_dropout,
         output_dropout=model.output_dropout,
         auxiliary_every=model.auxiliary_every,
+        auxiliary_from=model.auxiliary_from,
         auxiliary_weight=model.auxiliary_weight,
         activation_weight=model.activation_weight,
         temporal_weight=model.temporal_weight,
@@ -63,7 +65,11 @@ def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:
     model, data = config.model, config.data
     layer, head = LAYERS[model.layer], HEADS[model.head]
     scored = data.batch_size * (data.window - data.horizon)
-    scores = 1 + (model.depth // model.auxiliary_every if model.auxiliary_weight else 0)
+    scores = 1
+    if model.auxiliary_weight:
+        scores += len(
+            inner_levels(model.auxiliary_every, model.auxiliary_from, model.depth)
+        )
     least = (
         scored * layer.activations(model)
         + head.kept(model, scored, vocabulary_size) // 3

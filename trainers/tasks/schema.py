@@ -138,6 +138,9 @@ class Model:
         inject_groups: Whether the input enters all `groups` of a trellis network.
         output_units: None: the size of a word vector, or all units for tasks without words.
         embedding_units: The size of a word vector.
+        auxiliary_every: How many levels apart those are that have an auxiliary loss.
+        auxiliary_from: Where `auxiliary_every` counts from: the "bottom", as the authors' code, or
+            the "top", as the paper's text.
         unit_forget_bias: Whether the bias of a gate's forget block starts at 1, if it has one.
         dtype: Keras's dtype policy of all layers. With "mixed_bfloat16" they compute in bfloat16;
             their variables and the loss are float32.
@@ -168,6 +171,7 @@ class Model:
     weight_dropout: Annotated[float, RATE] = 0.0
     output_dropout: Annotated[float, RATE] = 0.0
     auxiliary_every: Annotated[int, COUNT] = 1
+    auxiliary_from: Annotated[str, one_of("bottom", "top")] = "bottom"
     auxiliary_weight: Annotated[float, FROM_ZERO] = 0.0
     activation_weight: Annotated[float, FROM_ZERO] = 0.0
     temporal_weight: Annotated[float, FROM_ZERO] = 0.0
@@ -433,10 +437,15 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
     if values["model.auxiliary_weight"]:
         expected = f"0 with config.model.layer={layer!r}, which has no levels"
         yield layer not in OF_LEVELS, "model.auxiliary_weight", expected, "model.layer"
+        # Counted from the top, the last level itself has none.
+        from_top = values["model.auxiliary_from"] == "top"
+        bound = "below" if from_top else "at most"
         expected = (
-            f"at most config.model.depth={depth} (or config.model.auxiliary_weight 0)"
+            f"{bound} config.model.depth={depth} (or config.model.auxiliary_weight 0)"
         )
-        yield values["model.auxiliary_every"] > depth, "model.auxiliary_every", expected
+        told = ["model.auxiliary_from"] if from_top else []
+        beyond = values["model.auxiliary_every"] > depth - from_top
+        yield beyond, "model.auxiliary_every", expected, *told
     yield from _of_depths(values)
     if not LAYERS[layer].gated:
         own = f"config.model.layer={layer!r}, which has a gate of its own"
@@ -475,11 +484,13 @@ def _of_depths(values: Values) -> Iterator[_Rule]:
     layer, every = values["model.layer"], values["model.auxiliary_every"]
     expected = f"() with config.model.layer={layer!r}, whose levels cannot be fewer"
     yield layer not in OF_LEVELS, "training.depths", expected, "model.layer"
+    from_top = values["model.auxiliary_from"] == "top"
+    bound = "above" if from_top else "at least"
     expected = (
-        f"at least config.model.auxiliary_every={every} each "
+        f"{bound} config.model.auxiliary_every={every} each "
         "(or config.model.auxiliary_weight 0)"
     )
-    few = values["model.auxiliary_weight"] and min(depths) < every
+    few = values["model.auxiliary_weight"] and min(depths) - from_top < every
     yield few, "training.depths", expected
 
 

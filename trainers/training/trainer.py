@@ -113,9 +113,7 @@ class Trainer:
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
         self.stages = stages
-        self._compiled_steps = [
-            self._compiled(stage, jit_compile) for stage in stages
-        ]
+        self._compiled_steps = [self._compiled(stage, jit_compile) for stage in stages]
         with self.strategy.scope():
             optimizer.build(task.model.trainable_variables)
 

@@ -181,5 +181,8 @@ def test_bad_layers(model, layer, message):
 def test_a_layer_without_inner_levels_has_no_auxiliary_loss(layer, message):
     with pytest.raises(ValueError, match=message):
         TrellisLM(V, layer, embedding_units=E, auxiliary_every=1, auxiliary_weight=0.1)
+    how = dict(embedding_units=E, auxiliary_every=1, auxiliary_weight=0.1)
+    with pytest.raises(ValueError, match=message):
+        TrellisLM(V, layer, **how, auxiliary_from="top")
     with pytest.raises(ValueError, match=r"`depth` must be None.*depth=1"):
         TrellisLM(V, layer, embedding_units=E).loss_terms(IDS, IDS, depth=1)

@@ -91,21 +91,24 @@ def nll_of(logits, targets):
 # The loss
 
 
-@pytest.mark.parametrize("discard", [0, 3])
-def test_loss_terms_against_numpy(discard):
+@pytest.mark.parametrize(
+    ("discard", "counted_from", "levels"), [(0, "bottom", (2, 4)), (3, "top", (2,))]
+)
+def test_loss_terms_against_numpy(discard, counted_from, levels):
     """Loss = nll + lambda sum_levels nll + alpha mean(h^2) + beta mean((h_{t+1} - h_t)^2)."""
-    model = make(**WHOLE_LOSS)
-    outputs, states, auxiliary = model.trellis.propagate(
-        model.embedding(IDS), auxiliary_every=2, discard=discard
-    )
+    model = make(**WHOLE_LOSS, auxiliary_from=counted_from)
+    words = model.embedding(IDS)
+    outputs, states, _ = model.trellis.propagate(words, discard=discard)
+    inner = [
+        model.trellis.propagate(words, discard=discard, depth=level)[0]
+        for level in levels
+    ]
     table, bias = model.embedding.embeddings.numpy(), model.head.bias.numpy()
     targets = TARGETS[:, discard:]
     expected = keras_trellis.models.language_model.LossTerms(
         prediction=nll_of(outputs @ table.T + bias, targets).mean(),
         auxiliary=0.3
-        * sum(
-            nll_of(auxiliary[:, i] @ table.T + bias, targets).mean() for i in range(2)
-        ),
+        * sum(nll_of(each @ table.T + bias, targets).mean() for each in inner),
         activation=2.0 * np.mean(np.square(outputs)),
         temporal=1.0 * np.mean(np.square(np.diff(outputs, axis=1))),
     )
@@ -763,6 +766,15 @@ def test_receptive_field():
             {"auxiliary_every": DEPTH + 1, "auxiliary_weight": 0.1},
             "`auxiliary_every`.*5",
         ),
+        (
+            {
+                "auxiliary_every": DEPTH,
+                "auxiliary_weight": 0.1,
+                "auxiliary_from": "top",
+            },
+            "`auxiliary_every`.*below `depth`.*4",
+        ),
+        ({"auxiliary_from": "left"}, "`auxiliary_from`.*left"),
         ({"auxiliary_weight": 0.1}, "`auxiliary_every`.*None"),
         ({"auxiliary_weight": -0.1, "auxiliary_every": 2}, "`auxiliary_weight`.*-0.1"),
         ({"activation_weight": -1}, "`activation_weight`.*-1"),

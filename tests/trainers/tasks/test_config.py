@@ -45,6 +45,13 @@ def test_the_authors_presets_alone_leave_the_last_word_s_input_vector_untrained(
         assert config.load(task, preset).model.untrained_input_id is None
 
 
+@pytest.mark.parametrize("task", ["ptb", "ptb_mos", "ptb_char", "wikitext103"])
+def test_auxiliary_levels_are_counted_as_in_the_text_and_as_in_the_code(task):
+    counted = {"paper": "top", "released": "bottom"}
+    for preset, end in counted.items():
+        assert config.load(task, preset).model.auxiliary_from == end
+
+
 @pytest.mark.parametrize(
     ("base", "changes"),
     [("paper", ptb.ABLATIONS), ("small_levels", ptb.LEVELS_ABLATIONS)],
@@ -304,6 +311,7 @@ def test_a_config_of_release_0_1_means_what_it_meant(task):
     heads = {"ptb_mos": "mixture", "wikitext103": "adaptive"}
     assert model.head == heads.get(task, "tied")
     assert (model.units, model.groups, model.output_dropout) == (7, 1, 0.0)
+    assert model.auxiliary_from == "bottom"
     assert task != "ptb_mos" or (
         model.mixture.experts,
         model.mixture.latent_dropout,

@@ -98,6 +98,7 @@ BAD = {
     "model.weight_dropout": NO_RATE,
     "model.output_dropout": NO_RATE,
     "model.auxiliary_every": NO_COUNT,
+    "model.auxiliary_from": NO_NAME,
     "model.auxiliary_weight": NOT_FROM_ZERO,
     "model.activation_weight": NOT_FROM_ZERO,
     "model.temporal_weight": NOT_FROM_ZERO,
@@ -274,6 +275,21 @@ def test_the_ends_of_the_ranges_are_in_them():
                 "model.auxiliary_weight": 0.1,
             },
             "`config.training.depths` must be at least config.model.auxiliary_every=6 each",
+        ),
+        (
+            ("ptb", "small_levels"),
+            {
+                "training.depths": (6, 8),
+                "training.steps": 100,
+                "model.auxiliary_weight": 0.1,
+                "model.auxiliary_from": "top",
+            },
+            "`config.training.depths` must be above config.model.auxiliary_every=6 each",
+        ),
+        (
+            ("ptb", "paper"),
+            {"model.auxiliary_every": 55},
+            "every` must be below config.model.depth=55 .*every=55, .*auxiliary_from='top'",
         ),
         (
             ("mnist", "small"),
