@@ -1,4 +1,4 @@
-"""The released code's own numbers: every file of the folder of golden vectors.
+"""The released code's own numbers: the files of the folder of golden vectors.
 
 The folder is `TRELLIS_GOLDEN`, by default `../shared/golden` beside the repository. Each file is
 one small run of the released code in float64; what it holds goes by the `kind` in its config.
@@ -12,9 +12,15 @@ import tensorflow as tf
 
 from keras_trellis import convert
 from tests.golden import FOLDER, TOLERANCE, assert_equal, part
+from tests.golden_dropped import check_dropped_step
+from tests.golden_pixels import check_pixel_run
 from tests.golden_training import check_training_run
 
-FILES = sorted(FOLDER.glob("*.npz"))
+FILES = [
+    path
+    for folder in (FOLDER, FOLDER / "masked", FOLDER / "pixel")
+    for path in sorted(folder.glob("*.npz"))
+]
 
 if not FILES:
     pytest.skip(
@@ -180,6 +186,8 @@ def check_in_both_precisions(check):
 
 
 CHECKS = {
+    "dropped": check_dropped_step,
+    "pixel": check_pixel_run,
     "core": check_in_both_precisions(check_core),
     "lm": check_in_both_precisions(check_language_model),
     "split_softmax": check_in_both_precisions(check_split_softmax),
