@@ -136,11 +136,18 @@ def test_latent_dropout_may_be_set_at_any_time():
         head.latent_dropout = 1
 
 
-def test_epsilon_may_be_set_at_any_time():
+def test_epsilon_may_be_set_at_any_time_and_for_one_call():
     head, features = make(), tf.constant(draw(5, UNITS))
     before = head.log_probs(features, TABLE)
     np.testing.assert_allclose(np.exp(before).sum(-1), 1)
+    once = head.log_probs(features, TABLE, epsilon=1e-3)
+    nll = head.nll(features, tf.range(5), TABLE, epsilon=1e-3)
+    np.testing.assert_allclose(nll, -np.diag(once))
     head.epsilon = 1e-3
+    np.testing.assert_array_equal(head.log_probs(features, TABLE), once)
+    np.testing.assert_array_equal(head.log_probs(features, TABLE, epsilon=0.0), before)
+    with pytest.raises(ValueError, match="`epsilon` must be.*-1"):
+        head.log_probs(features, TABLE, epsilon=-1.0)
     np.testing.assert_allclose(
         np.exp(head.log_probs(features, TABLE)).sum(-1), 1 + V * 1e-3
     )

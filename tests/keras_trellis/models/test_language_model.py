@@ -795,6 +795,8 @@ def test_bad_inputs():
     model = make()
     with pytest.raises(ValueError, match="`ids` must be integers.*float32"):
         model.score(IDS.astype("float32"), TARGETS)
+    with pytest.raises(ValueError, match="`epsilon` must be None unless.*epsilon=0.1"):
+        model.score(IDS, TARGETS, epsilon=0.1)
     with pytest.raises(ValueError, match="`targets` must be integers.*float64"):
         model.loss_terms(IDS, TARGETS.astype("float64"))
     with pytest.raises(ValueError, match=f"`discard`.*{T}"):
