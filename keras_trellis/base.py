@@ -251,6 +251,7 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_from: str = "bottom",
     ) -> Any:
         """Returns the symbolic results of `call` in a functional model."""
+        received.check_symbols(self, sequences, initial_state)
         tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
         shapes = self.compute_output_shape(
             sequences.shape,

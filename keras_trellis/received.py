@@ -27,6 +27,37 @@ def check_shape(layer: Any, shape: Sequence[int | None]) -> None:
         )
 
 
+def check_real(name: str, dtype: Any, target: str) -> None:
+    """Refuses tensors of a dtype that is no real number, complex ones for instance.
+
+    Args:
+        name: the argument.
+        dtype: the dtype received.
+        target: the dtype that real numbers and booleans are cast to.
+    """
+    found = tf.as_dtype(dtype)
+    if not (found.is_floating or found.is_integer or found.is_bool):
+        raise ValueError(
+            f"`{name}` must be real numbers, which are cast to {target}. "
+            f"Received: {name} of dtype {found.name}"
+        )
+
+
+def check_symbols(layer: Any, sequences: Any, initial_state: Any) -> None:
+    """Refuses the symbolic tensors of a functional model that are no real numbers."""
+    check_real("sequences", sequences.dtype, layer.compute_dtype)
+    for each in tf.nest.flatten(initial_state):
+        if each is not None:
+            check_real("initial_state", each.dtype, layer.compute_dtype)
+
+
+def real(name: str, value: Any, dtype: str) -> tf.Tensor:
+    """Returns real numbers, integers or booleans in a dtype of real numbers."""
+    value = tf.convert_to_tensor(value)
+    check_real(name, value.dtype, dtype)
+    return tf.cast(value, dtype)
+
+
 def check_options(
     layer: Any, depth: int | None, auxiliary_every: int | None, discard: int
 ) -> None:
@@ -98,7 +129,7 @@ def tensors(
             "`tf.sequence_mask(sequences.row_lengths())`: only a call of the layer takes "
             "ragged ones. Received: a RaggedTensor"
         )
-    sequences = tf.convert_to_tensor(sequences)
+    sequences = real("sequences", sequences, layer.compute_dtype)
     shape = sequences.shape
     if not layer.built:
         layer.build(shape)
@@ -108,13 +139,14 @@ def tensors(
             f"Received: sequences of shape {tuple(shape)}"
         )
     if mask is not None:
-        mask = _mask(mask, shape[:2])
+        mask = fitting_mask(mask, shape[:2])
     if initial_state is not None:
         initial_state = _state(layer, initial_state, sequences)
-    return tf.cast(sequences, layer.compute_dtype), initial_state, mask
+    return sequences, initial_state, mask
 
 
-def _mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
+def fitting_mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
+    """Returns a mask as booleans [B, T]; refuses one of another shape than the sequences."""
     mask = masks.flat(mask)
     if mask.shape.rank != 2 or not mask.shape.is_compatible_with(shape):
         raise ValueError(
@@ -128,7 +160,8 @@ def _state(layer: Any, initial_state: Any, sequences: tf.Tensor) -> State:
     """Returns the initial state in the compute dtype, each [B, units]."""
     if not isinstance(initial_state, (list, tuple)):
         initial_state = [initial_state]
-    states = [tf.cast(each, layer.compute_dtype) for each in initial_state]
+    dtype = layer.compute_dtype
+    states = [real("initial_state", each, dtype) for each in initial_state]
     batch_size = sequences.shape[0]
     expected = [[batch_size, units] for units in layer.state_units]
     if len(states) != len(expected) or not all(map(_fits, states, expected)):

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, heads
+from keras_trellis import arguments, heads, received
 from keras_trellis.core import dropout, inputs, masks
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
@@ -155,10 +155,12 @@ class TrellisClassifier(keras.Model):
             `[B, classes]`, in at least float32.
 
         Raises:
-            ValueError: T is not the length of the permutation.
+            ValueError: the sequences are no real numbers, or T is not the length of the
+                permutation.
         """
         sequences, mask = masks.dense(sequences, mask)
-        sequences = self._ordered(tf.cast(sequences, self.compute_dtype))
+        sequences = received.real("sequences", sequences, self.compute_dtype)
+        sequences = self._ordered(sequences)
         mask = None if mask is None else self._ordered(tf.convert_to_tensor(mask))
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments
+from keras_trellis import arguments, received
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.engine.recurrence import Recurrent, plain_reads
 from keras_trellis.types import Number, State
@@ -181,6 +181,7 @@ class GatedCell(keras.layers.Layer):
                 f"{type(self).__name__.removesuffix('Cell')}. Received: "
                 + ", ".join(f"{name}={getattr(self, name)}" for name in _RATES)
             )
+        inputs = received.real("inputs", inputs, self.compute_dtype)
         weights = self.weights_of_call(None)
         reads = plain_reads(self.recurrent(weights))
         state = tuple(states)

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from keras_trellis import received
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import masked
+from keras_trellis.core.convolution import masked, zero_rows
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.engine.recurrence import Recurrent, recur
 from keras_trellis.engine.recurrence_blocks import recur_recomputing
-from keras_trellis.recurrent import cells
+from keras_trellis.recurrent import cells, no_steps
 from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.steps import skipping
 from keras_trellis.types import State
@@ -125,7 +126,7 @@ class GatedRNN(keras.layers.RNN):
         """Runs the layer, as `keras.layers.LSTM` does.
 
         Args:
-            sequences: [B, T, p].
+            sequences: [B, T, p], of any real numbers; without a step the states stay.
             initial_state: the states, each [B, channels]; None for zeros, or with
                 `stateful` for those after the last call.
             mask: bool [B, T], true at the valid steps. A masked step is skipped.
@@ -134,11 +135,69 @@ class GatedRNN(keras.layers.RNN):
         Returns:
             The outputs [B, T, units], or [B, units] of the last step without
             `return_sequences`; with `return_state` a tuple of them and of the states.
+
+        Raises:
+            ValueError: an argument does not fit the layer or the sequences.
         """
+        sequences = received.real("sequences", sequences, self.compute_dtype)
+        shape = sequences.shape
+        if self.unroll and shape[1] is None:
+            raise ValueError(
+                "`sequences` must have a known number of steps with `unroll=True`. "
+                f"Received: sequences of shape {tuple(shape)}"
+            )
+        if mask is not None:
+            mask = received.fitting_mask(tf.nest.flatten(mask)[0], shape[:2])
+        state = self._first_state(sequences, initial_state)
+
+        def run(sequences: tf.Tensor, state: State, mask: Any) -> Any:
+            _, outputs, after = self.inner_loop(sequences, state, mask, training)
+            return outputs, after
+
+        outputs, after = no_steps.run(run, sequences, state, mask)
+        if self.stateful:
+            for variable, value in zip(self.states, after, strict=True):
+                variable.assign(value)
+        if not self.return_sequences:  # zeros where there is no step
+            nothing = zero_rows(outputs, self.units)
+            (outputs,) = masks.last_valid((outputs,), None, (nothing,))
+        return (outputs, *after) if self.return_state else outputs
+
+    def compute_output_spec(
+        self,
+        sequences: keras.KerasTensor,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool = False,
+    ) -> Any:
+        """Returns the symbolic results of `call` in a functional model."""
+        received.check_symbols(self, sequences, initial_state)
+        return super().compute_output_spec(sequences, initial_state, mask, training)
+
+    def _first_state(self, sequences: tf.Tensor, initial_state: Any) -> State:
+        """Returns the state that a call begins from, each [B, channels]."""
+        rows = sequences.shape[0]
+        if self.stateful:
+            expected = self.states[0].shape[0]
+            if rows not in (None, expected):
+                raise ValueError(
+                    f"`sequences` must be of shape [{expected}, T, p], since with `stateful=True` "
+                    "each batch continues the one before it. "
+                    f"Received: sequences of shape {tuple(sequences.shape)}"
+                )
         if initial_state is not None:
-            shapes = [each.shape for each in tf.nest.flatten(initial_state)]
+            initial_state = tf.nest.flatten(initial_state)
+            shapes = [each.shape for each in initial_state]
             check_state(shapes, self.cell.state_size)
-        return super().call(sequences, initial_state, mask, training)
+        elif self.stateful:
+            initial_state = self.states
+        else:
+            rows = tf.shape(sequences)[0] if rows is None else rows
+            initial_state = self.get_initial_state(rows)
+        dtype = self.compute_dtype
+        return tuple(
+            received.real("initial_state", each, dtype) for each in initial_state
+        )
 
     def inner_loop(
         self,
@@ -147,7 +206,7 @@ class GatedRNN(keras.layers.RNN):
         mask: Any,
         training: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        """Returns the last output, all outputs and the last states: a hook of Keras."""
+        """Returns the last output, all outputs and the last states, of one step or more."""
         cell = self.cell
         state = list(initial_state)
         seed = cell.seed_of_call(training)
