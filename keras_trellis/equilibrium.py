@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
 from keras_trellis import arguments
+from keras_trellis.constructors import constructor
 from keras_trellis.engine import equilibrium, stack
 from keras_trellis.trellis_base import TrellisBase
 
 _OF_A_DEPTH = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
+_INFINITE = "The depth is infinite; `max_iterations` bounds the work."
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -62,6 +64,16 @@ class EquilibriumTrellisLayer(TrellisBase):
         ValueError: if an argument is out of its range.
     """
 
+    _instead: ClassVar[dict[str, str]] = {
+        **TrellisBase._instead,
+        **dict.fromkeys(_OF_A_DEPTH, _INFINITE),
+        "unroll": (
+            "Leave it out: its loop, over iterations or in a stack of groups over time, is never "
+            "unrolled."
+        ),
+    }
+
+    @constructor
     def __init__(
         self,
         units: int,
@@ -70,12 +82,6 @@ class EquilibriumTrellisLayer(TrellisBase):
         max_iterations: int = 100,
         **kwargs: Any,
     ) -> None:
-        for name in _OF_A_DEPTH:
-            if name in kwargs:
-                raise ValueError(
-                    f"`{name}` has no meaning for a layer of infinite depth; `max_iterations` "
-                    f"bounds its work. Received: {name}={kwargs[name]!r}"
-                )
         cycle = arguments.dilation_cycle(kwargs.get("dilation_rate", 1))
         every = arguments.positive("inject_every", kwargs.get("inject_every", 1))
         super().__init__(units, math.lcm(len(cycle), every), **kwargs)  # one turn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -63,7 +63,8 @@ class TrellisLayer(TrellisBase):
 
     Args:
         units: the number of hidden channels, q.
-        depth: the number of levels, L. The variables do not depend on it.
+        depth: the number of levels, L. The variables do not depend on it. `depth_for` says how many
+            see a number of steps. Above 1000 levels the layer warns what they cost.
         kernel_size: the number of taps of the convolution, k.
         dilation_rate: the distance between taps in steps; an integer, or a sequence: level i uses
             entry i % len.
@@ -126,8 +127,20 @@ class TrellisLayer(TrellisBase):
         bias: [blocks * units].
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: if an argument is out of its range or unknown.
+        TypeError: if `units` or `depth` is missing.
     """
+
+    _instead: ClassVar[dict[str, str]] = TrellisBase._instead | {
+        "depth": (
+            "For outputs that see 100 steps, write `TrellisLayer(64, "
+            "depth=keras_trellis.depth_for(100, dilation_rate=[1, 2, 4, 8]), "
+            "dilation_rate=[1, 2, 4, 8])`."
+        ),
+        "unroll": (
+            "Leave it out: there is no loop over time, and that over levels is never unrolled."
+        ),
+    }
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
 from keras_trellis import arguments, received
 from keras_trellis.base import SequenceLayer
+from keras_trellis.constructors import constructor
 from keras_trellis.core import gates, kernels
 from keras_trellis.core.convolution import rows
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
@@ -36,10 +38,10 @@ _OF_AN_LSTM = {
     "recurrent_activation": (
         "It belongs to the gate: `gate=keras_trellis.LSTMGate(recurrent_activation=...)`."
     ),
-    "implementation": "Leave it out: there is one implementation.",
-    "unroll": "Leave it out: there is no loop over time.",
-    "use_cudnn": "Leave it out: there is none in cuDNN.",
+    "implementation": "Leave it out: there is nothing to choose.",
+    "use_cudnn": "Leave it out: cuDNN does not run this layer.",
 }
+_MANY_LEVELS = 1000
 
 
 class TrellisBase(SequenceLayer):
@@ -48,7 +50,9 @@ class TrellisBase(SequenceLayer):
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
     weight_dropout: Any = Rate()
+    _instead: ClassVar[dict[str, str]] = _OF_AN_LSTM
 
+    @constructor
     def __init__(
         self,
         units: int,
@@ -86,7 +90,7 @@ class TrellisBase(SequenceLayer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        _refuse_arguments_of_an_lstm(depth, kwargs)
+        _refuse_an_activation(depth)
         super().__init__(
             return_sequences=return_sequences,
             return_state=return_state,
@@ -128,6 +132,26 @@ class TrellisBase(SequenceLayer):
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.seed_generator = generator_for(
             seed, self.dropout, self.recurrent_dropout, self.weight_dropout
+        )
+        if self.depth > _MANY_LEVELS:
+            warnings.warn(
+                self._cost_of_levels(), UserWarning, stacklevel=3
+            )  # through `constructor`
+
+    def _cost_of_levels(self) -> str:
+        """Says what so many levels cost."""
+        channels = self.gate.blocks * self.units
+        products = self.depth * self.kernel_size * self.units * channels
+        kept = self.depth * (channels + self.gate.states * self.units)
+        size = tf.as_dtype(self.compute_dtype).size
+        doubling = self.depth.bit_length()
+        return (
+            "`depth` is the number of levels, not of time steps, and a call computes them all. "
+            f"One time step of one row takes {products:,} multiplications, and in training keeps "
+            f"up to {kept * size / 1e6:,.1f} MB (less with `recompute`). To see {self.depth:,} "
+            "steps, few levels are enough if their dilation doubles: "
+            f"`depth={doubling}, dilation_rate=[2**i for i in range({doubling})]`. "
+            f"Received: depth={self.depth}"
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -330,13 +354,7 @@ def _forget_bias(unit_forget_bias: bool, gate: gates.Gate) -> bool:
     return bool(unit_forget_bias)
 
 
-def _refuse_arguments_of_an_lstm(depth: Any, kwargs: Mapping[str, Any]) -> None:
-    for name, instead in _OF_AN_LSTM.items():
-        if name in kwargs:
-            raise ValueError(
-                f"`{name}` is an argument of keras.layers.LSTM that TrellisLayer does not take. "
-                f"{instead} Received: {name}={kwargs[name]!r}"
-            )
+def _refuse_an_activation(depth: Any) -> None:
     if isinstance(depth, str) or callable(depth):
         raise ValueError(
             "`depth` must be a positive integer, the number of levels. An activation belongs to "

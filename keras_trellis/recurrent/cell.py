@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments, received
+from keras_trellis.constructors import constructor
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.engine.recurrence import Recurrent, plain_reads
 from keras_trellis.types import Number, State
@@ -70,6 +71,7 @@ class GatedCell(keras.layers.Layer):
     recurrent_dropout: Any = Rate()
     recurrent_weight_dropout: Any = Rate()
 
+    @constructor
     def __init__(
         self,
         units: int,
@@ -94,7 +96,7 @@ class GatedCell(keras.layers.Layer):
         self.units = self.output_size = arguments.positive("units", units)
         if variant not in self.biases:
             raise ValueError(
-                f"`variant` of {type(self).__name__} must be one of {[*self.biases]}. "
+                f"`variant` of {self._kind} must be one of {[*self.biases]}. "
                 f"Received: variant={variant!r}"
             )
         self.variant = variant
@@ -164,7 +166,7 @@ class GatedCell(keras.layers.Layer):
         if inputs is None or self.square and inputs != self.units:
             expected = f"p = units = {self.units}" if self.square else "p known"
             raise ValueError(
-                f"The inputs of {type(self).__name__} must be of shape [B, T, p] with "
+                f"The inputs of {self._kind} must be of shape [B, T, p] with "
                 f"{expected}. Received: units={self.units}, p={inputs}"
             )
         self.input_units = inputs
@@ -177,8 +179,8 @@ class GatedCell(keras.layers.Layer):
         """Returns the output [B, units] and the next states of inputs [B, p]."""
         if training and any(self._rates):
             raise ValueError(
-                f"A cell drops nothing by itself: use keras_trellis.recurrent."
-                f"{type(self).__name__.removesuffix('Cell')}. Received: "
+                "A cell drops nothing by itself: use keras_trellis.recurrent."
+                f"{self._kind}. Received: "
                 + ", ".join(f"{name}={getattr(self, name)}" for name in _RATES)
             )
         inputs = received.real("inputs", inputs, self.compute_dtype)
@@ -220,6 +222,11 @@ class GatedCell(keras.layers.Layer):
                 value = value if mask is None else value * mask
             weights[name] = value
         return weights
+
+    @property
+    def _kind(self) -> str:
+        """The name that a cell shares with its layer."""
+        return type(self).__name__.removesuffix("Cell")
 
     @property
     def _rates(self) -> list[float]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from keras_trellis.constructors import constructor
 from keras_trellis.core.convolution import multiply
 from keras_trellis.engine.recurrence import Recurrent, Step
 from keras_trellis.recurrent import steps
@@ -91,6 +92,7 @@ class IHCLSTMCell(ResidualCell):
     state_names = ("h", "c")
     gates = 3
 
+    @constructor
     def __init__(self, units: int, *, projected: bool = False, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
         self.projected = bool(projected)
@@ -280,6 +282,7 @@ class FastGRNNCell(GatedCell):
     biases = {"paper": (0.0, 0.0), "released": (1.0, 0.0)}
     step = staticmethod(steps.fast_grnn)
 
+    @constructor
     def __init__(self, units: int, *, scaled: bool = True, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
         self.scaled = bool(scaled)

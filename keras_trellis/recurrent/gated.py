@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import received
+from keras_trellis.constructors import constructor
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import masked, zero_rows
 from keras_trellis.core.dropout import stream_mask
@@ -51,6 +52,7 @@ class GatedRNN(keras.layers.RNN):
     cell_class: ClassVar[type[GatedCell]]
     recompute = False
 
+    @constructor
     def __init__(
         self,
         units: int,

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_trellis import received
 from keras_trellis.base import SequenceLayer
+from keras_trellis.constructors import constructor
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import last_steps, time_steps, zero_rows, zeros
 from keras_trellis.engine.depth_loop import with_shape_of
@@ -54,6 +55,7 @@ class RecurrentLayer(SequenceLayer):
 
     receptive_field = None
 
+    @constructor
     def __init__(
         self,
         layers: keras.layers.RNN | Sequence[keras.layers.RNN],

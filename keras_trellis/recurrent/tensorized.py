@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
+from keras_trellis.constructors import constructor
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import multiply
 from keras_trellis.engine.recurrence import Recurrent, recur
@@ -66,6 +67,7 @@ class TensorizedLSTMCell(GatedCell):
 
     biases = {"paper": ()}
 
+    @constructor
     def __init__(
         self,
         channels: int,
@@ -212,6 +214,7 @@ class TensorizedLSTM(GatedRNN):
 
     cell_class = TensorizedLSTMCell
 
+    @constructor
     def __init__(
         self,
         channels: int,

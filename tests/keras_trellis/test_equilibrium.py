@@ -420,9 +420,15 @@ def test_it_learns_in_a_model():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"depth": 3}, "`depth` has no meaning .* Received: depth=3"),
-        ({"recompute": True}, "`recompute` has no meaning .* Received: recompute=True"),
-        ({"staggered": True}, "`staggered` has no meaning .* Received: staggered=True"),
+        ({"depth": 3}, "no argument `depth`. The depth is.* Received: depth=3"),
+        (
+            {"recompute": True},
+            "no argument `recompute`. The depth is.* Received: recompute=True",
+        ),
+        (
+            {"staggered": True},
+            "no argument `staggered`. The depth is.* Received: staggered=True",
+        ),
         (
             {"tolerance": 0},
             "`tolerance` must be a number between 0 and 1. .* tolerance=0",

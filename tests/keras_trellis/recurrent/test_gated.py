@@ -374,11 +374,11 @@ BAD = [
     (lambda: IRCGRU(0), "`units` must be a positive integer. Received: units=0"),
     (
         lambda: IRCGRU(3, variant="printed"),
-        r"`variant` of IRCGRUCell must be one of \['paper', 'released'\].*'printed'",
+        r"`variant` of IRCGRU must be one of \['paper', 'released'\].*'printed'",
     ),
     (
         lambda: TLSTM(3, variant="released"),
-        r"`variant` of TLSTMCell must be one of \['paper'\]. Received: variant='rel",
+        r"`variant` of TLSTM must be one of \['paper'\]. Received: variant='rel",
     ),
     (
         lambda: IHCLSTM(3, projected=True, variant="released"),
@@ -392,11 +392,11 @@ BAD = [
     ),
     (
         lambda: SRU(4)(np.ones((2, 5, 3), "float32")),
-        r"inputs of SRUCell must be.*p = units = 4. Received: units=4, p=3",
+        r"inputs of SRU must be.*p = units = 4. Received: units=4, p=3",
     ),
     (
         lambda: IRCSRU(4)(np.ones((2, 5, 3), "float32")),
-        "inputs of IRCSRUCell must be.*Received: units=4, p=3",
+        "inputs of IRCSRU must be.*Received: units=4, p=3",
     ),
     (
         lambda: IRCGRU(4)(keras.Input((5, None))),

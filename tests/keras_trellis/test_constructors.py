@@ -1,0 +1,150 @@
+"""Errors of constructors name the class that was called, and say what to write."""
+
+import inspect
+import re
+import warnings
+
+import keras
+import pytest
+
+import keras_trellis
+from keras_trellis import (
+    EquilibriumTrellisLayer,
+    RecurrentLayer,
+    TensorizedLSTM,
+    TrellisLayer,
+    recurrent,
+)
+from keras_trellis.recurrent import IHCLSTM, IRCGRU, IHCLSTMCell, TensorizedLSTMCell
+
+CLASSES = [TrellisLayer, EquilibriumTrellisLayer, RecurrentLayer]
+CLASSES += [getattr(recurrent, name) for name in recurrent.__all__]
+INNER = ("TrellisBase", "GatedRNN", "GatedCell", "SequenceLayer", "__init__")
+
+
+def required(cls):
+    """The arguments without a default: they have none in the signature, as users see it."""
+    parameters = inspect.signature(cls).parameters.values()
+    positional = [
+        each for each in parameters if each.kind == each.POSITIONAL_OR_KEYWORD
+    ]
+    assert all(each.default is each.empty for each in positional)
+    return [each.name for each in positional]
+
+
+def values(cls):
+    layers = [keras.layers.LSTM(2)]
+    return [layers if name == "layers" else 3 for name in required(cls)]
+
+
+def message(error_class, call):
+    with pytest.raises(error_class) as error:
+        call()
+    return str(error.value)
+
+
+@pytest.fixture(params=CLASSES, ids=lambda cls: cls.__name__)
+def cls(request):
+    return request.param
+
+
+def test_every_class_names_itself(cls):
+    own = cls.__name__
+    names = required(cls)
+    *others, last = values(cls)
+    missing = message(TypeError, cls)
+    assert missing.startswith(f"{own} is missing ")
+    assert all(f"`{name}`" in missing for name in names)
+    assert f"{own} is missing `{names[-1]}`." in message(
+        TypeError, lambda: cls(*others)
+    )
+    too_many = message(TypeError, lambda: cls(*others, last, "relu"))
+    assert (
+        too_many.startswith(f"{own} takes {len(names)} argument")
+        and "'relu'" in too_many
+    )
+    twice = message(TypeError, lambda: cls(*others, last, **{names[0]: 5}))
+    assert (
+        twice.startswith(f"{own} has `{names[0]}` twice.") and f"{names[0]}=5" in twice
+    )
+    unknown = message(ValueError, lambda: cls(*others, last, nmae="a"))
+    assert unknown.startswith(f"{own} has no argument `nmae`. Did you mean `name`?")
+    assert unknown.endswith("Received: nmae='a'")
+    for said in (missing, too_many, twice, unknown):
+        assert not [name for name in INNER if name in said]
+        assert own.endswith("Cell") or "Cell" not in said
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        # Of the cell that the layer makes, of a class that it inherits from, and of another.
+        (lambda: IHCLSTM(3, projectd=True), "IHCLSTM has .*Did you mean `projected`"),
+        (lambda: IRCGRU(3, projected=True), "IRCGRU has no argument `projected`. It takes"),
+        (lambda: IHCLSTMCell(3, unroll=True), "IHCLSTMCell has no argument `unroll`"),
+        (lambda: TensorizedLSTM(3, 2, units=4), "TensorizedLSTM has no argument `units`"),
+        (lambda: TensorizedLSTMCell(3, 2, units=4), "TensorizedLSTMCell .* `units`"),
+        (lambda: TrellisLayer(3, 2, dilation=2), "Did you mean `dilation_rate`"),
+        (lambda: IRCGRU(3, variant="a"), "`variant` of IRCGRU must be"),
+        (
+            lambda: EquilibriumTrellisLayer(4, groups=2, unroll=True),
+            "EquilibriumTrellisLayer has no argument `unroll`.*in a stack of groups over time",
+        ),
+        (lambda: EquilibriumTrellisLayer(4, activation="tanh"), "^Equil.*LSTMGate"),
+    ],
+)  # fmt: skip
+def test_what_a_class_does_not_take(call, said):
+    with pytest.raises(ValueError, match=said) as error:
+        call()
+    assert "TrellisLayer that" not in str(error.value)
+
+
+def test_a_missing_depth_comes_with_a_line_to_copy():
+    said = message(TypeError, lambda: TrellisLayer(64))
+    assert said.endswith("Received: TrellisLayer(64)")
+    line = re.search(r"`(TrellisLayer\(64, .*?)`\.", said)[1]
+    layer = eval(line, {"TrellisLayer": TrellisLayer, "keras_trellis": keras_trellis})
+    assert layer.receptive_field >= 100 and layer.dilation_rate == (1, 2, 4, 8)
+
+
+def test_the_constructor_of_a_subclass_may_take_more():
+    class Mine(TrellisLayer):
+        def __init__(self, *args, **kwargs):
+            self.extra = kwargs.pop("extra")
+            super().__init__(*args, **kwargs)
+
+    assert Mine(3, 2, extra=4).extra == 4
+    assert message(TypeError, lambda: Mine(64, extra=4)).startswith(
+        "Mine is missing `depth`"
+    )
+    unknown = message(ValueError, lambda: Mine(3, 2, extra=4, units_=1))
+    assert unknown.startswith("Mine has no argument `units_`. Did you mean `units`?")
+
+
+def test_what_every_layer_of_keras_takes(cls):
+    layer = cls(*values(cls), name="mine", dtype="float64", trainable=False)
+    assert (layer.name, layer.compute_dtype, layer.trainable) == (
+        "mine",
+        "float64",
+        False,
+    )
+
+
+def test_so_deep_a_network_is_told_what_it_costs():
+    with pytest.warns(UserWarning) as warned:
+        TrellisLayer(64, 10**6)
+    (said,) = warned
+    # 2 taps, 64 channels of h to 4 blocks of 64; of each level the blocks, h and c are kept.
+    assert re.match(
+        "`depth` is the number of levels, .*"
+        "One time step of one row takes 32,768,000,000 multiplications, .* 1,536.0 MB.*"
+        r"Received: depth=1000000",
+        str(said.message),
+    )
+    assert said.filename == __file__
+    line = re.search(r"`(depth=.*?)`", str(said.message).partition("few levels")[2])[1]
+    layer = eval(f"TrellisLayer(64, {line})")
+    assert layer.receptive_field >= 10**6 and layer.depth < 30
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TrellisLayer(64, 1000)
