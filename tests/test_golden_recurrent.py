@@ -16,6 +16,7 @@ import keras_trellis
 from keras_trellis import recurrent
 from tests import golden
 from trainers.language import modeling
+from trainers.tasks.layers import LAYERS as KINDS
 from trainers.training import runs
 
 FILES: dict = {"cell": {}, "training": {}}
@@ -192,14 +193,22 @@ LAYERS = {
 
 
 def layer_for(config, place, dtype):
-    """Keras's own layer for GRU and LSTM, else ours."""
+    """Keras's own LSTM, the trainers' two kinds of Keras's GRU, else ours."""
     name, form = config["cell"], config["form"]
     flags = {"return_sequences": True, "return_state": True, "dtype": dtype}
     units = config["units"][place]
     if name == "lstm":
         return keras.layers.LSTM(units, **flags)
     if name == "gru":
-        return keras.layers.GRU(units, reset_after=form == "released", **flags)
+        kind = {"paper": "gru_reset_before", "released": "gru"}[form]
+        one = {
+            "layers": 1,
+            "units": units,
+            "recurrent_dropout": 0,
+            "layer_dropout": None,
+        }
+        stack = KINDS[kind].build(ml_collections.ConfigDict(one), units, dtype=dtype)
+        return stack.layers[0]
     more = {"projected": True} if name == "ihc_lstm_projected" else {}
     if name == "fastgrnn" and form == "released":
         more = {"scaled": place == 0}

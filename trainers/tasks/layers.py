@@ -22,7 +22,7 @@ TRELLIS = ("trellis", "equilibrium")
 # The layers with outputs of inner levels, which an auxiliary loss can be of.
 OF_LEVELS = ("trellis",)
 # Those whose loop over time is Keras's own.
-OF_KERAS = ("lstm", "gru")
+OF_KERAS = ("lstm", "gru", "gru_reset_before")
 # The fields of `config.model` that are arguments of both trellis layers.
 _OF_BOTH = (
     "units",
@@ -408,7 +408,12 @@ LAYERS: dict[str, Kind] = {
     "trellis": Trellis(),
     "equilibrium": Equilibrium(),
     "lstm": Recurrent(keras.layers.LSTM, blocks=4, biases=1),
+    # Keras's default: the reset gate acts on the product, as in cuDNN and PyTorch.
     "gru": Recurrent(keras.layers.GRU, blocks=3, biases=2),
+    # It acts on the state before the product: Cho et al. 2014, and equation (2) of Kuo et al. 2020.
+    "gru_reset_before": Recurrent(
+        functools.partial(keras.layers.GRU, reset_after=False), blocks=3, biases=1
+    ),
     "irc_gru": Gated(recurrent.IRCGRU, blocks=3),
     "irc_lstm": Gated(recurrent.IRCLSTM, blocks=4),
     "ihc_lstm": Gated(recurrent.IHCLSTM, blocks=4),
