@@ -306,7 +306,9 @@ REGISTRY = {
         )
     ),
     "EquilibriumTrellisLayer, groups": _sequence_layer(
-        _equilibrium(groups=2, inject_groups=True)
+        _equilibrium(
+            groups=2, inject_groups=True, unit_forget_bias=True, output_units=3
+        )
     ),
     "RecurrentLayer of an LSTM": _with_rows(_sequence_layer(_recurrent(LSTM))),
     "RecurrentLayer of cells": _with_rows(_sequence_layer(_recurrent(GRU, _cells))),

@@ -3,6 +3,8 @@
     python -m tests.contract.saved
 
 writes those of a release into `testdata`, where they stay: every later release has to load them.
+`before_stacked_lstm-...` was written in the same way between two releases, of the entry
+"EquilibriumTrellisLayer, groups", with its weights alone besides.
 """
 
 import importlib.metadata

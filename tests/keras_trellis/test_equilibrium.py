@@ -11,6 +11,8 @@ from numpy.linalg import norm
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, convert
 from keras_trellis.engine.fixed_point import solve
 from tests import numpy_reference
+from tests.contract import saved
+from tests.contract.registry import REGISTRY
 
 P, UNITS = 3, 6
 BATCH, STEPS = 2, 7
@@ -370,6 +372,15 @@ def test_second_derivatives_are_refused():
 
 
 # A warm start.
+
+
+def test_the_weights_of_groups_that_an_earlier_version_wrote_fit():
+    entry = REGISTRY["EquilibriumTrellisLayer, groups"]
+    model = entry.as_model(entry.make("float32"))
+    stem = saved.RELEASED / "before_stacked_lstm-equilibriumtrellislayer-groups"
+    model.load_weights(f"{stem}.weights.h5")
+    with np.load(f"{stem}.npz") as file:
+        assert_close(model(file["inputs"]), file["outputs"], 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
 from trainers.language import experiment
 from trainers.tasks import config as configs
@@ -400,6 +401,23 @@ def test_a_run_in_bfloat16_with_a_head_goes_on_as_if_it_had_never_stopped(
     assert resumed == summary and actual.keys() == expected.keys()
     for name in expected.keys() - {"cost/seconds", "cost/peak_bytes"}:
         np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+
+
+def test_a_run_that_an_earlier_version_left_goes_on_as_if_it_had_never_stopped(
+    tmp_path, monkeypatch, capsys
+):
+    shutil.copytree(stopped_run.FOLDER, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
+    stopped_run.train(tmp_path / stopped_run.RUN, tmp_path / stopped_run.CORPUS)
+    assert "epoch 1/3" not in capsys.readouterr().out
+    actual = stopped_run.arrays(tmp_path / stopped_run.RUN)
+    with np.load(tmp_path / stopped_run.EXPECTED) as expected:
+        assert sorted(actual) == sorted(expected.files)
+        for name in actual:
+            np.testing.assert_allclose(
+                actual[name], expected[name], rtol=1e-4, atol=1e-6, err_msg=name
+            )
 
 
 @pytest.fixture
