@@ -107,7 +107,7 @@ def settle(
     sequences = masks.pack(sequences, plan)
     before = initial or network.no_history(sequences)
     if stack.is_stack(network):
-        hidden, last = stack.run(
+        hidden, last = stack.run_groups(
             network, weights, sequences, before, plan, training=solver.training
         )
         outputs = last_steps(masks.unpack(hidden, plan), kept)
@@ -144,7 +144,7 @@ def stream(
     sequences = masks.pack(sequences, plan)
     if stack.is_stack(network):
         before = tuple(each[:, -1] for each in cache.levels)
-        hidden, last = stack.run(
+        hidden, last = stack.run_groups(
             network, weights, sequences, before, plan, training=solver.training
         )
         levels = tuple(each[:, None] for each in last)

@@ -1,13 +1,15 @@
-"""Groups of infinite depth: a stack of recurrent layers, computed step by step.
+"""A stack of recurrent layers that may all read the input, computed layer by layer, step by step.
 
-With two taps and dilation 1, a group of a mixed group convolution reads itself at the step before
-and the group before it at its own step. Both have settled by then, so that infinitely many levels
-need no iteration: group g is the g-th layer of a stack. This is Theorem 1 of Bai et al. 2019
-without its truncation.
+`StackedLSTM` is such a stack, and so are the groups of a network of infinite depth. With two taps
+and dilation 1, a group of a mixed group convolution reads itself at the step before and the group
+before it at its own step. Both have settled by then, so that infinitely many levels need no
+iteration: group g is the g-th layer of a stack. This is Theorem 1 of Bai et al. 2019 without its
+truncation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -22,7 +24,7 @@ from keras_trellis.types import Number, State
 
 
 def is_stack(network: Network) -> bool:
-    """Returns whether infinitely many levels are a stack of recurrent layers."""
+    """Returns whether infinitely many levels of a network are a stack of recurrent layers."""
     return (
         network.groups > 1
         and network.kernel_size == 2
@@ -31,24 +33,73 @@ def is_stack(network: Network) -> bool:
     )
 
 
-class _Group(NamedTuple):
-    """What one group computes with; it has u channels.
+class Layer(NamedTuple):
+    """What one recurrent layer of a stack computes with; it has u channels.
 
     Attributes:
-        kernels: those of what it reads at its own step: of the group before it [u, blocks * u], if
-            there is one, then of the input [p, blocks * u], if it enters.
+        kernels: of what it reads at its own step: of the layer below [u, blocks * u], if there is
+            one, then of the input [p, blocks * u], if it reads it.
         recurrent_kernel: [u, blocks * u].
         bias: [blocks * u], or None.
-        mask: the dropout mask of its own h, [B, u], or None.
+        masks: the dropout masks of what the kernels read, each [B, channels] or None.
+        recurrent_mask: the dropout mask of its own h, [B, u], or None.
     """
 
     kernels: State
     recurrent_kernel: tf.Tensor
     bias: tf.Tensor | None
-    mask: tf.Tensor | None
+    masks: tuple[tf.Tensor | None, ...]
+    recurrent_mask: tf.Tensor | None
 
 
 def run(
+    gate: Gate,
+    layers: Sequence[Layer],
+    sequences: tf.Tensor,
+    before: Sequence[State],
+    plan: Packing | None = None,
+    *,
+    training: bool,
+) -> tuple[list[tf.Tensor], list[State]]:
+    """Runs the layers over whole sequences, one after the other.
+
+    Args:
+        gate: the gate of each layer.
+        layers: the layers, from the lowest up.
+        sequences: [B, T, p], packed.
+        before: the state of each layer before the first step, each [B, u].
+        plan: how the sequences are packed.
+        training: as for `recurrence.recur`.
+
+    Returns:
+        h of each layer, [T, B, u]; the state of each layer at the last valid step.
+    """
+    step = _step(gate)
+    time = time_steps(sequences)
+    further = []
+    may_be_empty = not sequences.shape[1]
+    if may_be_empty:  # the loop needs a time step; this one is skipped
+        one = zeros(sequences, 1, sequences.shape[-1])
+        sequences = tf.concat([sequences, one], axis=1)
+    if may_be_empty or plan is not None:
+        step = _skipping(step)
+        further = [_valid(sequences, time, plan)]
+    inputs = swapped(sequences)
+    read: State = (inputs,)
+    outputs = []
+    states = []
+    for layer, state in zip(layers, before, strict=True):
+        now = (_entering(layer, read), *further)
+        recurrent = Recurrent((layer.recurrent_kernel,), mask=layer.recurrent_mask)
+        units = layer.recurrent_kernel.shape[0]
+        hidden, state = recur(step, recurrent, now, state, units, training=training)
+        read = (hidden, inputs)
+        outputs.append(hidden[:time] if may_be_empty else hidden)
+        states.append(state)
+    return outputs, states
+
+
+def run_groups(
     network: Network,
     weights: Weights,
     sequences: tf.Tensor,
@@ -57,7 +108,7 @@ def run(
     *,
     training: bool,
 ) -> tuple[tf.Tensor, State]:
-    """Runs the groups over whole sequences, one after the other.
+    """Runs the groups of a network over whole sequences.
 
     Args:
         network: the network's shape; `is_stack` is true of it.
@@ -72,32 +123,15 @@ def run(
     Returns:
         h [B, T, units]; the state at the last valid step, each [B, units].
     """
-    step = _step(network.gate)
-    time = time_steps(sequences)
-    further = []
-    may_be_empty = not sequences.shape[1]
-    if may_be_empty:  # the loop needs a time step; this one is skipped
-        one = zeros(sequences, 1, sequences.shape[-1])
-        sequences = tf.concat([sequences, one], axis=1)
-    if may_be_empty or plan is not None:
-        step = _skipping(step)
-        further = [_valid(sequences, time, plan)]
-    inputs = _swapped(masked(sequences, weights.input_mask))
+    layers = _groups(network, weights)
     by_state = [tf.split(each, network.groups, axis=-1) for each in initial]
-    befores = zip(*by_state, strict=True)
-    units = network.units // network.groups
-    read: State = (inputs,)
-    outputs = []
-    states = []
-    for group, before in zip(_groups(network, weights), befores, strict=True):
-        now = (_entering(group, read), *further)
-        recurrent = Recurrent((group.recurrent_kernel,), mask=group.mask)
-        hidden, state = recur(step, recurrent, now, before, units, training=training)
-        outputs.append(hidden)
-        states.append(state)
-        read = (masked(hidden, group.mask), inputs)
+    before = list(zip(*by_state, strict=True))
+    sequences = masked(sequences, weights.input_mask)  # one mask for all groups
+    outputs, states = run(
+        network.gate, layers, sequences, before, plan, training=training
+    )
     last = tuple(tf.concat(each, axis=-1) for each in zip(*states, strict=True))
-    return _swapped(tf.concat(outputs, axis=-1)[:time]), last
+    return swapped(tf.concat(outputs, axis=-1)), last
 
 
 def _valid(sequences: tf.Tensor, time: Number, plan: Packing | None) -> tf.Tensor:
@@ -108,8 +142,8 @@ def _valid(sequences: tf.Tensor, time: Number, plan: Packing | None) -> tf.Tenso
     return tf.expand_dims(tf.transpose(valid), -1)
 
 
-def _groups(network: Network, weights: Weights) -> list[_Group]:
-    """Returns the weights of each group."""
+def _groups(network: Network, weights: Weights) -> list[Layer]:
+    """Returns each group as a layer."""
     blocks, groups = network.gate.blocks, network.groups
     units = network.units // groups
     dtype = weights.kernel.dtype
@@ -126,36 +160,43 @@ def _groups(network: Network, weights: Weights) -> list[_Group]:
     found = []
     for group in range(groups):
         kernels = []
+        masks = []
         if group:
             kernels.append(hidden[groups + group - 1])
+            masks.append(None if mask is None else mask[group - 1])
         if group < network.injected_groups:
             kernels.append(tf.reshape(kernel[:, :, group], shape))
-        one = _Group(
+            masks.append(None)
+        one = Layer(
             tuple(kernels),
             hidden[group],
             None if bias is None else tf.reshape(bias[:, group], [-1]),
+            tuple(masks),
             None if mask is None else mask[group],
         )
         found.append(one)
     return found
 
 
-def _entering(group: _Group, read: State) -> tf.Tensor:
-    """Returns what does not depend on the group's own past, [T, B, blocks * u].
+def _entering(layer: Layer, read: State) -> tf.Tensor:
+    """Returns what does not depend on the layer's own past, [T, B, blocks * u].
 
     Args:
-        group: the group.
+        layer: the layer.
         read: what its kernels read, each [T, B, channels]; without a kernel, it is left out.
     """
-    pairs = zip(read, group.kernels, strict=False)
-    total = tf.add_n([multiply(each, kernel) for each, kernel in pairs])
-    if group.bias is None:
+    products = []
+    # A layer that does not read the input has a kernel less.
+    for each, kernel, mask in zip(read, layer.kernels, layer.masks, strict=False):
+        products.append(multiply(masked(each, mask), kernel))
+    total = tf.add_n(products)
+    if layer.bias is None:
         return total
-    return total + group.bias
+    return total + layer.bias
 
 
 def _step(gate: Gate) -> Step:
-    """Returns a time step of a group: its own h, dropped out, times its kernel; then the gate."""
+    """Returns a time step of a layer: its own h, dropped out, times its kernel; then the gate."""
 
     def step(reads: Reads, now: State, state: State) -> tuple[tf.Tensor, State]:
         total = reads.multiply(0, masked(state[0], reads.mask)) + now[0]
@@ -177,6 +218,6 @@ def _skipping(step: Step) -> Step:
     return skip
 
 
-def _swapped(sequences: tf.Tensor) -> tf.Tensor:
+def swapped(sequences: tf.Tensor) -> tf.Tensor:
     """Returns [B, T, C] as [T, B, C], or the other way round."""
     return tf.transpose(sequences, [1, 0, 2])
