@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_trellis import received, returned
 from keras_trellis.core.convolution import last_steps
-from keras_trellis.stateful import CacheVariables, StateVariable
+from keras_trellis.stateful import CacheVariables, StateVariable, state_of
 from keras_trellis.types import Cache, Number, State
 
 _ARGUMENTS = (
@@ -372,7 +372,7 @@ class SequenceLayer(keras.layers.Layer):
 
     def _restart(self) -> None:
         """Drops the cache, except the state."""
-        self._past.write(self._cache_of_state(self._past.read().state))
+        self._past.write(self._cache_of_state(state_of(self._past.read())))
 
     def reset_state(self) -> None:
         """Resets the cache of a stateful layer."""

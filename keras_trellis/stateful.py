@@ -11,6 +11,11 @@ import tensorflow as tf
 from keras_trellis.types import State
 
 
+def state_of(cache: Any) -> tuple[Any, ...]:
+    """Returns the state in a cache. That of a recurrent layer has no name: it is the cache."""
+    return getattr(cache, "state", cache)
+
+
 class CacheVariables(tf.Module):
     """The variables that hold a stateful layer's cache.
 
@@ -35,7 +40,7 @@ class CacheVariables(tf.Module):
     @property
     def state(self) -> tuple[tf.Variable, ...]:
         """The variables of the cache's state."""
-        return self._cache.state
+        return state_of(self._cache)
 
     def advance(
         self,
@@ -66,7 +71,7 @@ class CacheVariables(tf.Module):
         cache = self.read() if begin is None else begin
         outputs, cache = stream(sequences, cache, mask, training)
         self.write(cache)
-        return outputs, cache.state
+        return outputs, state_of(cache)
 
     def read(self) -> Any:
         """Returns the variables' values."""

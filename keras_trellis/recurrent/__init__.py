@@ -1,4 +1,4 @@
-"""Gated and tensorized recurrent layers, their cells, and Keras's as sequence layers."""
+"""Stacked LSTMs that read the input, gated and tensorized recurrent layers, and cells."""
 
 from keras_trellis.recurrent.cells import (
     FastGRNNCell,
@@ -22,6 +22,7 @@ from keras_trellis.recurrent.gated import (
     FastGRNN,
     IRCFastGRNN,
 )
+from keras_trellis.recurrent.stacked import StackedLSTM
 from keras_trellis.recurrent.tensorized import TensorizedLSTM, TensorizedLSTMCell
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "IRCTLSTMCell",
     "SRU",
     "SRUCell",
+    "StackedLSTM",
     "TLSTM",
     "TLSTMCell",
     "TensorizedLSTM",

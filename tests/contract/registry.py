@@ -183,6 +183,30 @@ def _tensorized(**arguments: Any) -> Entry:
     return dataclasses.replace(entry, holds=recurrent.TensorizedLSTM, streams="TLSTM")
 
 
+def _stacked(**arguments: Any) -> Entry:
+    """An entry of stacked LSTMs that read the input; plainly they are layers of Keras."""
+
+    def plain(layer: recurrent.StackedLSTM, x: Any, mask: Any) -> Outputs:
+        values = iter(layer.get_weights())
+        read, states = x, []
+        for _ in range(layer.layers):
+            lstm = keras.layers.LSTM(
+                layer.units,
+                return_sequences=True,
+                return_state=True,
+                dtype=layer.dtype_policy,
+            )
+            lstm.build(read.shape)
+            lstm.set_weights([next(values) for _ in lstm.weights])
+            hidden, *state = lstm(read, mask=mask)
+            states += state
+            read = tf.concat([hidden, x], axis=-1) if layer.skip_input else hidden
+        return Outputs([hidden], states)
+
+    make = functools.partial(recurrent.StackedLSTM, 4, **arguments)
+    return dataclasses.replace(_sequence_layer(make), plain=plain)
+
+
 LSTM = functools.partial(keras.layers.LSTM, 4)
 GRU = functools.partial(keras.layers.GRU, 4)
 
@@ -310,6 +334,10 @@ REGISTRY = {
             groups=2, inject_groups=True, unit_forget_bias=True, output_units=3
         )
     ),
+    "StackedLSTM": _stacked(),
+    "StackedLSTM, three layers of one input": _as(
+        _stacked(layers=3, skip_input=False), "StackedLSTM"
+    ),
     "RecurrentLayer of an LSTM": _with_rows(_sequence_layer(_recurrent(LSTM))),
     "RecurrentLayer of cells": _with_rows(_sequence_layer(_recurrent(GRU, _cells))),
     "IRCGRU": _gated("IRCGRU"),
@@ -361,6 +389,11 @@ REGISTRY = {
         _language_model(_equilibrium(output_units=4)),
         "TrellisLM",
         "EquilibriumTrellisLayer gru, dilated, weight normalisation",
+    ),
+    "TrellisLM over stacked LSTMs": _as(
+        _language_model(functools.partial(recurrent.StackedLSTM, 4)),
+        "TrellisLM",
+        "StackedLSTM",
     ),
     "TrellisClassifier": _classifier(
         _trellis(

@@ -19,6 +19,7 @@ from keras_trellis import (
     TrellisClassifier,
     TrellisLayer,
 )
+from keras_trellis.recurrent import StackedLSTM
 
 KINDS = {
     "LSTM": keras.layers.LSTM,
@@ -29,8 +30,10 @@ KINDS = {
     "EquilibriumTrellisLayer": lambda units, **arguments: EquilibriumTrellisLayer(
         units, tolerance=1e-6, **arguments
     ),
+    # With more layers it has more states.
+    "StackedLSTM": lambda units, **arguments: StackedLSTM(units, layers=1, **arguments),
 }
-OURS = {name: make for name, make in KINDS.items() if name != "LSTM"}
+OURS = {name: make for name, make in KINDS.items() if "Trellis" in name}
 MASK = np.array(
     [[1, 1, 1, 1, 1, 0], [1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]],
     bool,
@@ -587,7 +590,7 @@ def test_the_config_has_what_was_given():
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_unit_forget_bias(make, groups, dtype):
-    arguments = {} if make is keras.layers.LSTM else {"groups": groups}
+    arguments = {"groups": groups} if make in OURS.values() else {}
     layer = make(
         4, unit_forget_bias=True, bias_initializer=keras.initializers.Constant(0.5), dtype=dtype,
         **arguments,

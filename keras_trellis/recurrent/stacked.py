@@ -1,0 +1,449 @@
+"""`StackedLSTM`: LSTM layers, one above the other, that all read the input."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_trellis import arguments, received
+from keras_trellis.base import SequenceLayer
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import last_steps
+from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
+from keras_trellis.core.gates import LSTMGate
+from keras_trellis.engine import stack
+from keras_trellis.equilibrium import EquilibriumTrellisLayer
+from keras_trellis.types import State
+
+_GATE = LSTMGate()
+_PLAIN = (
+    "units",
+    "layers",
+    "skip_input",
+    "use_bias",
+    "unit_forget_bias",
+    "dropout",
+    "recurrent_dropout",
+)
+_OTHER_LAYERS = "Stack keras.layers.LSTM layers where you need another."
+_OF_AN_LSTM = {
+    "activation": f"It is tanh. {_OTHER_LAYERS}",
+    "recurrent_activation": f"It is the logistic function. {_OTHER_LAYERS}",
+    "implementation": "Leave it out: there is one implementation.",
+    "unroll": "Leave it out: a single time step is computed without a loop.",
+    "use_cudnn": "Leave it out: there is none in cuDNN.",
+}
+# What the groups of an `EquilibriumTrellisLayer` need to be LSTM layers.
+_OF_A_STACK = {
+    "kernel_size": 2,
+    "dilation_rate": (1,),
+    "inject_every": 1,
+    "weight_normalization": False,
+}
+_OF_BOTH = (
+    "name",
+    "dtype",
+    "trainable",
+    "return_sequences",
+    "return_state",
+    "stateful",
+    "go_backwards",
+    "zero_output_for_mask",
+    "use_bias",
+    "unit_forget_bias",
+    "seed",
+)
+_OF_TRAINING = (
+    "dropout",
+    "recurrent_dropout",
+    "weight_dropout",
+    "activity_regularizer",
+    *(
+        f"{variable}_{kind}"
+        for kind in ("regularizer", "constraint")
+        for variable in ("kernel", "recurrent", "bias")
+    ),
+)
+
+
+@keras.saving.register_keras_serializable("keras_trellis")
+class StackedLSTM(SequenceLayer):
+    """LSTM layers, one above the other; each one above the first reads the input too.
+
+        layer = keras_trellis.recurrent.StackedLSTM(220, return_sequences=True)
+
+    computes what these layers of Keras compute, faster on a CPU:
+
+        h = keras.layers.LSTM(220, return_sequences=True)(x)
+        y = keras.layers.LSTM(220, return_sequences=True)(Concatenate()([h, x]))
+
+    The output is h of the last layer, [B, T, units]. The states are h and c of each layer, from the
+    lowest up, each [B, units]: h_1, c_1, h_2, c_2. They are all that the layer needs of its past.
+    So cache and state are one thing, a flat tuple, and a sequence that goes on from a returned
+    state goes on exactly.
+
+    Variables have the names, shapes and order of this list, layer by layer; i counts from 0:
+
+    - `kernel_i`: [p, 4 units] in the first layer, above it [units + p, 4 units], h of the layer
+      below first; without `skip_input` [units, 4 units].
+    - `recurrent_kernel_i`: [units, 4 units].
+    - `bias_i`: [4 units]; none without `use_bias`.
+
+    The blocks of channels are Keras's: i, f, c, o. So `stacked.set_weights(first.get_weights() +
+    second.get_weights())` copies the layers of Keras, and `second.set_weights(stacked.get_weights()
+    [3:])` goes the other way.
+
+    Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it is.
+
+    Args:
+        units: the number of channels of h and c in each layer.
+        layers: the number of layers.
+        skip_input: whether the layers above the first read the input too.
+        return_sequences: whether to return the output of every step or of the last one.
+        return_state: whether to return the states too.
+        stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
+            static batch size.
+        go_backwards: whether to process the sequence backwards and return it reversed.
+        zero_output_for_mask: whether the output at a masked step is zero.
+        use_bias: whether there are biases.
+        unit_forget_bias: whether the biases of the forget gates start at 1.
+        kernel_initializer: initializer of the kernels.
+        recurrent_initializer: initializer of the recurrent kernels.
+        bias_initializer: initializer of the biases.
+        kernel_regularizer: regularizer of each kernel.
+        recurrent_regularizer: regularizer of each recurrent kernel.
+        bias_regularizer: regularizer of each bias.
+        kernel_constraint: constraint on each kernel.
+        recurrent_constraint: constraint on each recurrent kernel.
+        bias_constraint: constraint on each bias.
+        dropout: the rate at which channels are dropped that a layer reads. Each layer has a mask of
+            its own, [B, p] or [B, units + p], which holds for all time steps of a call.
+        recurrent_dropout: the same for a layer's own h before its recurrent kernel, [B, units].
+            With it Keras's LSTM draws both masks anew for each of the four gates.
+        seed: seed of the dropout masks.
+        **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
+
+    Attributes:
+        kernels: the kernels, from the lowest layer up.
+        recurrent_kernels: the recurrent kernels.
+        biases: the biases; empty without `use_bias`.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+    """
+
+    receptive_field = None
+    dropout: Any = Rate()
+    recurrent_dropout: Any = Rate()
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        layers: int = 2,
+        skip_input: bool = True,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        stateful: bool = False,
+        go_backwards: bool = False,
+        zero_output_for_mask: bool = False,
+        use_bias: bool = True,
+        unit_forget_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        _refuse_arguments_of_an_lstm(kwargs)
+        super().__init__(
+            return_sequences=return_sequences,
+            return_state=return_state,
+            stateful=stateful,
+            go_backwards=go_backwards,
+            zero_output_for_mask=zero_output_for_mask,
+            seed=seed,
+            **kwargs,
+        )
+        self.units = self.output_units = arguments.positive("units", units)
+        self.layers = arguments.positive("layers", layers)
+        self.skip_input = bool(skip_input)
+        self.use_bias = bool(use_bias)
+        self.unit_forget_bias = bool(unit_forget_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.recurrent_regularizer = keras.regularizers.get(recurrent_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.dropout = dropout
+        self.recurrent_dropout = recurrent_dropout
+        self.seed_generator = generator_for(seed, self.dropout, self.recurrent_dropout)
+
+    @classmethod
+    def from_layer(cls, layer: EquilibriumTrellisLayer, **changes: Any) -> StackedLSTM:
+        """Makes the stack that the groups of an `EquilibriumTrellisLayer` are, with its weights.
+
+        The output is h of the last group, whatever `output_units` of that layer is. Its state has
+        the groups side by side, [B, units] for h and for c; here each group has its own.
+
+        Args:
+            layer: has several groups, two taps, dilation 1 and the LSTM's gate. If it is built, it
+                gives its weights too.
+            **changes: arguments to use besides or instead. Dropouts, regularizers and constraints
+                mean something else here; a warning names those that are not taken over.
+
+        Raises:
+            ValueError: if the groups are no LSTM layers.
+        """
+        _check_stack(layer)
+        left_out = [
+            name
+            for name in _OF_TRAINING
+            if getattr(layer, name) and name not in changes
+        ]
+        if left_out:
+            warnings.warn(
+                f"StackedLSTM.from_layer takes over no {', '.join(left_out)}: it means something "
+                "else here; give it as an argument.",
+                stacklevel=2,
+            )
+        config = layer.get_config()
+        taken = {name: config[name] for name in _OF_BOTH}
+        taken["units"] = layer.units // layer.groups
+        taken["layers"] = layer.groups
+        taken["skip_input"] = layer.inject_groups
+        stacked = cls.from_config(taken | changes)
+        if layer.built:
+            stacked.build_from_config(layer.get_build_config())
+            stacked.set_weights(_weights_of_groups(layer))
+        return stacked
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        for name in _PLAIN:
+            config[name] = getattr(self, name)
+        return config | arguments.serialized(self)
+
+    @property
+    def state_units(self) -> tuple[int, ...]:
+        """The number of channels of each tensor of the state."""
+        return (self.units,) * _GATE.states * self.layers
+
+    # Variables
+
+    def _add_variables(self, inputs: int) -> None:
+        channels = _GATE.blocks * self.units
+        kernels = []
+        recurrent_kernels = []
+        biases = []
+        for index in range(self.layers):
+            read = sum(self._channels_read(index))
+            kernels.append(self._add("kernel", index, (read, channels)))
+            shape = (self.units, channels)
+            recurrent_kernels.append(self._add("recurrent", index, shape))
+            if self.use_bias:
+                biases.append(self._add("bias", index, (channels,)))
+        self.kernels = tuple(kernels)
+        self.recurrent_kernels = tuple(recurrent_kernels)
+        self.biases = tuple(biases)
+
+    def _channels_read(self, index: int) -> list[int]:
+        """Returns of how many channels is what a layer reads: the layer below, the input."""
+        if index == 0:
+            return [self.input_units]
+        if self.skip_input:
+            return [self.units, self.input_units]
+        return [self.units]
+
+    def _add(self, kind: str, index: int, shape: tuple[int, ...]) -> keras.Variable:
+        """Adds the variable of a layer; `kind` is that of its initializer."""
+        initializer = _own(getattr(self, f"{kind}_initializer"))
+        if kind == "bias" and self.unit_forget_bias:
+            initializer = _forgetting_later(initializer)
+        prefix = "recurrent_kernel" if kind == "recurrent" else kind
+        return self.add_weight(
+            name=f"{prefix}_{index}",
+            shape=shape,
+            initializer=initializer,
+            regularizer=getattr(self, f"{kind}_regularizer"),
+            constraint=getattr(self, f"{kind}_constraint"),
+        )
+
+    # The network
+
+    def _whole(self, sequences, initial, mask, training, stops, kept):
+        if initial is None:
+            initial = tuple(self.get_initial_state(tf.shape(sequences)[0]))
+        outputs, state = self._run(sequences, initial, None, mask, training)
+        return last_steps(outputs, kept), state, None
+
+    def _stream(self, sequences, cache, mask, training):
+        state = self._checked_cache(cache, sequences.shape[0])
+        before = state[-_GATE.states]  # h of the last layer
+        return self._run(sequences, state, before, mask, training)
+
+    def _cache_of_state(self, state: State) -> State:
+        return tuple(state)
+
+    def _checked_cache(self, cache: Any, rows: int | None) -> State:
+        """Returns the tensors of a cache in the compute dtype."""
+        cache = tuple(tf.nest.flatten(cache))
+        shapes = [tf.TensorShape([rows, units]) for units in self.state_units]
+        received.check_cache(cache, tuple(shapes))
+        return tuple(tf.cast(each, self.compute_dtype) for each in cache)
+
+    def _run(
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        before: tf.Tensor | None,
+        mask: tf.Tensor | None,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        """Runs the layers; a masked step has the output before it, first of all `before`."""
+        plan = masks.packing(mask)
+        packed = masks.pack(sequences, plan)
+        size = _GATE.states
+        by_layer = [state[i : i + size] for i in range(0, len(state), size)]
+        outputs, states = stack.run(
+            _GATE,
+            self._layers_of_call(packed, training),
+            packed,
+            by_layer,
+            plan,
+            training=bool(training),
+        )
+        last = stack.swapped(outputs[-1])
+        return masks.unpack(last, plan, before), tuple(tf.nest.flatten(states))
+
+    def _layers_of_call(
+        self, sequences: tf.Tensor, training: bool
+    ) -> list[stack.Layer]:
+        """Returns what each layer computes with, and draws the masks of a call."""
+        drops = self.dropout or self.recurrent_dropout
+        seed = next_seed(self.seed_generator) if training and drops else None
+        rows = tf.shape(sequences)[0]
+        dtype = sequences.dtype
+        found = []
+        for index in range(self.layers):
+            sizes = self._channels_read(index)
+            shape = (rows, sum(sizes))
+            mask = stream_mask(seed, f"inputs_{index}", self.dropout, shape, dtype)
+            recurrent_mask = stream_mask(
+                seed,
+                f"states_{index}",
+                self.recurrent_dropout,
+                (rows, self.units),
+                dtype,
+            )
+            kernel = tf.cast(self.kernels[index], dtype)
+            layer = stack.Layer(
+                kernels=tuple(tf.split(kernel, sizes)),
+                recurrent_kernel=tf.cast(self.recurrent_kernels[index], dtype),
+                bias=tf.cast(self.biases[index], dtype) if self.use_bias else None,
+                masks=_split(mask, sizes),
+                recurrent_mask=recurrent_mask,
+            )
+            found.append(layer)
+        return found
+
+
+def _split(
+    mask: tf.Tensor | None, sizes: Sequence[int]
+) -> tuple[tf.Tensor | None, ...]:
+    if mask is None:
+        return (None,) * len(sizes)
+    return tuple(tf.split(mask, sizes, axis=-1))
+
+
+def _own(initializer: Any) -> Any:
+    """Returns an initializer for one variable alone.
+
+    One of Keras's draws its seed when it is made: it would give all layers the same numbers.
+    """
+    if isinstance(initializer, keras.initializers.Initializer):
+        return initializer.clone()
+    return initializer
+
+
+def _forgetting_later(initializer: Any) -> Any:
+    """Returns an initializer of a bias with ones for the forget gate."""
+
+    def initialize(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+        blocks = tf.split(initializer(shape, dtype=dtype), _GATE.blocks)
+        blocks[_GATE.forget_block] = tf.ones_like(blocks[_GATE.forget_block])
+        return tf.concat(blocks, axis=0)
+
+    return initialize
+
+
+def _weights_of_groups(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
+    """Returns the weights of groups as those of a stack."""
+    groups = layer.groups
+    units = layer.units // groups
+    injected = groups if layer.inject_groups else 1
+    kernel = np.asarray(layer.kernel).reshape(-1, _GATE.blocks, injected, units)
+    hidden = np.asarray(layer.recurrent_kernel)
+    found = []
+    for group in range(groups):
+        read = []
+        if group:
+            read.append(hidden[groups + group - 1])
+        if group < injected:
+            read.append(kernel[:, :, group].reshape(-1, _GATE.blocks * units))
+        found += [np.concatenate(read), hidden[group]]
+        if layer.use_bias:
+            bias = np.asarray(layer.bias).reshape(_GATE.blocks, groups, units)
+            found.append(bias[:, group].ravel())
+    return found
+
+
+def _check_stack(layer: Any) -> None:
+    if not isinstance(layer, EquilibriumTrellisLayer):
+        raise ValueError(
+            f"`layer` must be an EquilibriumTrellisLayer. Received: layer={layer!r}"
+        )
+    if layer.groups == 1:
+        raise ValueError(
+            f"`layer` must have groups, as many as the stack has layers. Received: "
+            f"groups=1 of {layer!r}"
+        )
+    for name, expected in _OF_A_STACK.items():
+        value = getattr(layer, name)
+        if value != expected:
+            raise ValueError(
+                f"`layer` must have {name}={expected}: else its groups are no LSTM layers. "
+                f"Received: {name}={value!r} of {layer!r}"
+            )
+    if type(layer.gate) is not LSTMGate or vars(layer.gate) != vars(_GATE):
+        raise ValueError(
+            "`layer` must have the gate of an LSTM with its own activations. "
+            f"Received: gate={layer.gate.name!r} of {layer!r}"
+        )
+
+
+def _refuse_arguments_of_an_lstm(kwargs: Mapping[str, Any]) -> None:
+    for name, instead in _OF_AN_LSTM.items():
+        if name in kwargs:
+            raise ValueError(
+                f"`{name}` is an argument of keras.layers.LSTM that StackedLSTM does not take. "
+                f"{instead} Received: {name}={kwargs[name]!r}"
+            )
