@@ -331,21 +331,30 @@ class SequenceLayer(keras.layers.Layer):
         kept = received.kept(sequences, discard)
         return self._whole(sequences, initial, mask, training, stops, kept)
 
-    def get_initial_cache(self, batch_size: Number) -> Cache:
-        """Returns the cache before the first time step."""
-        if self.input_units is None:
-            raise ValueError(
-                "The layer must be built before its cache is known: call it once, or "
-                "`layer.build([None, None, p])`."
-            )
-        return self._cache_of_state(tuple(self.get_initial_state(batch_size)))
+    def get_initial_cache(
+        self, batch_size: Number, initial_state: Sequence[tf.Tensor] | None = None
+    ) -> Cache:
+        """Returns the cache before the first time step.
+
+        Args:
+            batch_size: B.
+            initial_state: the states to begin from, such as an encoder's: each [B, units], or
+                [1, units] for all rows; None for those of no history. From their cache `stream`
+                computes what one call with this `initial_state` does.
+
+        Raises:
+            ValueError: the layer is not built, or the states do not fit it.
+        """
+        state = received.first_state(self, batch_size, initial_state)
+        return self._cache_of_state(state)
 
     def stream(
         self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, Cache]:
         """Continues sequences whose past is in `cache`; chunks equal one long pass.
 
-        If the graph knows that n is 1, it reads the hidden kernel about half as often.
+        A chunk of one time step is how to generate: `stream` with one step is the step. If the
+        graph knows that n is 1, it reads the hidden kernel about half as often.
 
         Args:
             sequences: the next steps, [B, n, p].

@@ -141,8 +141,22 @@ def tensors(
     if mask is not None:
         mask = fitting_mask(mask, shape[:2])
     if initial_state is not None:
-        initial_state = _state(layer, initial_state, sequences)
+        initial_state = _state(layer, initial_state, shape[0], tf.shape(sequences)[0])
     return sequences, initial_state, mask
+
+
+def first_state(layer: Any, batch_size: Number, initial_state: Any) -> State:
+    """Returns the state that a cache begins with, each [B, units]; zeros for None."""
+    if layer.input_units is None:
+        raise ValueError(
+            "The layer must be built before its cache is known: call it once, or "
+            "`layer.build([None, None, p])`."
+        )
+    if initial_state is None:
+        return tuple(layer.get_initial_state(batch_size))
+    known = tf.get_static_value(batch_size)
+    known = None if known is None else int(known)
+    return _state(layer, initial_state, known, batch_size)
 
 
 def fitting_mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
@@ -156,23 +170,30 @@ def fitting_mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
     return mask
 
 
-def _state(layer: Any, initial_state: Any, sequences: tf.Tensor) -> State:
-    """Returns the initial state in the compute dtype, each [B, units]."""
+def _state(
+    layer: Any, initial_state: Any, batch_size: int | None, rows: Number
+) -> State:
+    """Returns the initial state in the compute dtype, each [B, units].
+
+    Args:
+        layer: the layer.
+        initial_state: the states; one row stands for all.
+        batch_size: B, if it is known.
+        rows: B.
+    """
     if not isinstance(initial_state, (list, tuple)):
         initial_state = [initial_state]
     dtype = layer.compute_dtype
     states = [real("initial_state", each, dtype) for each in initial_state]
-    batch_size = sequences.shape[0]
     expected = [[batch_size, units] for units in layer.state_units]
     if len(states) != len(expected) or not all(map(_fits, states, expected)):
         raise ValueError(
             f"`initial_state` must be {len(expected)} tensor(s) of the shapes {expected}. "
             f"Received: initial_state of shapes {[each.shape.as_list() for each in states]}"
         )
-    rows = tf.shape(sequences)[0]
-    for place, state in enumerate(states):
-        if state.shape[0] == 1:
-            states[place] = tf.broadcast_to(state, [rows, state.shape[1]])
+    for place, each in enumerate(states):
+        if each.shape[0] == 1:
+            states[place] = tf.broadcast_to(each, [rows, each.shape[1]])
     return tuple(states)
 
 

@@ -30,8 +30,14 @@ _NEEDED = (
 class ModelLayer(Protocol):
     """A Keras layer that maps whole sequences to whole sequences.
 
-    `TrellisLayer`, `EquilibriumTrellisLayer` and `RecurrentLayer` are such layers. Keras runs the
-    call, so that regularizers, masks and dtype policies mean what they mean everywhere.
+    `TrellisLayer`, `EquilibriumTrellisLayer`, `RecurrentLayer` and those of
+    `keras_trellis.recurrent` are such layers. Keras runs the call, so that regularizers, masks and
+    dtype policies mean what they mean everywhere.
+
+    A state and a cache are what a layer has of its past. A cache is exact: `stream` takes one and
+    returns the next, and `stream` with one time step is the step. A state is what `initial_state`
+    takes. It may be less; a cache that begins from it (`get_initial_cache`) says what a call that
+    begins from it does.
 
     `call` may take more arguments. With `discard` it leaves out the first outputs; a model slices
     the outputs of a layer without it. With `auxiliary_every` it returns the outputs of inner levels
@@ -72,8 +78,12 @@ class ModelLayer(Protocol):
     def get_initial_state(self, batch_size: Any) -> Sequence[tf.Tensor]:
         """Returns the state of no history, as `initial_state` takes it."""
 
-    def get_initial_cache(self, batch_size: Any) -> Any:
-        """Returns the cache of no history: a nest of tensors `[B, ...]`."""
+    def get_initial_cache(self, batch_size: Any, initial_state: Any = None) -> Any:
+        """Returns the cache before the first time step: a nest of tensors `[B, ...]`.
+
+        From the cache of an `initial_state` `stream` computes what a call with it does. A layer
+        that takes none works in every model, but for `TrellisLM.get_initial_cache` with a state.
+        """
 
     def stream(
         self,

@@ -27,9 +27,16 @@ class Streaming:
         """Returns the state of no history: a list of zeros `[B, units]`."""
         return self.trellis.get_initial_state(batch_size)
 
-    def get_initial_cache(self, batch_size: int) -> Any:
-        """Returns the cache of no history, for `score`, `prefill` and `step`."""
-        return self.trellis.get_initial_cache(batch_size)
+    def get_initial_cache(self, batch_size: int, initial_state: Any = None) -> Any:
+        """Returns the cache of no history, for `score`, `prefill` and `step`.
+
+        Args:
+            batch_size: B.
+            initial_state: None, or a state to begin from instead, each tensor `[B, units]`.
+        """
+        if initial_state is None:  # a layer of a user's own may not take one
+            return self.trellis.get_initial_cache(batch_size)
+        return self.trellis.get_initial_cache(batch_size, initial_state)
 
     def stream(
         self,

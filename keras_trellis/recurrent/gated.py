@@ -15,10 +15,10 @@ from keras_trellis.core.convolution import masked, zero_rows
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.engine.recurrence import Recurrent, recur
 from keras_trellis.engine.recurrence_blocks import recur_recomputing
-from keras_trellis.recurrent import cells, no_steps
+from keras_trellis.recurrent import cells, no_steps, past
 from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.steps import skipping
-from keras_trellis.types import State
+from keras_trellis.types import Number, State
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 _OF_LAYERS = ("name", "dtype", "trainable")
@@ -29,6 +29,9 @@ class GatedRNN(keras.layers.RNN):
 
     Its arguments are those of its cell and these of `keras.layers.RNN`; unlike there,
     all but `units` are keyword arguments.
+
+    `stream` goes on from a cache, as for every sequence layer of this package. The cache is
+    the state, with the last output at its end where that is no state.
 
     Args:
         units: n, the number of channels of the output.
@@ -90,6 +93,25 @@ class GatedRNN(keras.layers.RNN):
     def units(self) -> int:
         """The number of channels of the output."""
         return self.cell.units
+
+    @property
+    def output_units(self) -> int:
+        """The number of channels of the output."""
+        return self.units
+
+    @property
+    def input_units(self) -> int | None:
+        """The number of input channels, p; None before the layer is built."""
+        return self.cell.input_units
+
+    @property
+    def state_units(self) -> tuple[int, ...]:
+        """The number of channels of each state."""
+        return tuple(self.cell.state_size)
+
+    @property
+    def receptive_field(self) -> None:
+        """None: an output depends on all inputs up to its step."""
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -209,29 +231,78 @@ class GatedRNN(keras.layers.RNN):
         training: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Returns the last output, all outputs and the last states, of one step or more."""
-        cell = self.cell
-        state = list(initial_state)
-        seed = cell.seed_of_call(training)
+        seed = self.cell.seed_of_call(training)
         sequences, valid = self._ready(sequences, mask, seed)
+        state = tuple(initial_state)
+        outputs, after = self._steps(sequences, state, valid, seed, bool(training))
+        if valid is not None and self.zero_output_for_mask:
+            outputs = masks.zero_masked(outputs, valid)
+        return outputs[:, -1], outputs, list(after)
+
+    def get_initial_cache(
+        self, batch_size: Number, initial_state: Sequence[tf.Tensor] | None = None
+    ) -> State:
+        """Returns the cache before the first time step.
+
+        Args:
+            batch_size: B.
+            initial_state: the states to begin from, such as an encoder's: each [B, channels],
+                or [1, channels] for all rows; None for zeros. From their cache `stream`
+                computes what one call with this `initial_state` does.
+
+        Raises:
+            ValueError: the layer is not built, or the states do not fit it.
+        """
+        state = received.first_state(self, batch_size, initial_state)
+        return past.begin(state, self.cell, self.units)
+
+    def stream(
+        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, State]:
+        """Continues sequences whose past is in `cache`; chunks equal one long pass.
+
+        `stream` with one step is the step. It reads forwards and returns all outputs,
+        whatever the arguments of the layer are.
+
+        Args:
+            sequences: the next steps, [B, n, p].
+            cache: the result of the last call, or `get_initial_cache(B)`.
+            mask: bool [B, n]; a masked step leaves the cache of its row unchanged and
+                repeats the output before it.
+
+        Returns:
+            outputs [B, n, units] and the new cache.
+        """
+        sequences, _, mask = received.tensors(self, sequences, None, mask)
+        return past.stream(self, self.cell, self._steps, sequences, cache, mask)
+
+    def _steps(
+        self,
+        sequences: tf.Tensor,
+        state: State,
+        valid: tf.Tensor | None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> tuple[tf.Tensor, State]:
+        """Returns all outputs [B, T, units] and the last states."""
+        cell = self.cell
         shape = tf.shape(state[0])
         rate = cell.recurrent_dropout
         state_mask = stream_mask(seed, "states", rate, shape, sequences.dtype)
         before = None
-        kept = []
+        kept: State = ()
         if cell.keeps_input:
             filled = _last_inputs(sequences, valid, state[0])
-            first = state.pop(0)
+            first, *others = state
             before = tf.concat([first[:, None], filled[:, :-1]], axis=1)
             before = swapped(masked(before, _over_steps(state_mask)))
-            kept = [filled[:, -1]]
+            kept = (filled[:, -1],)
+            state = tuple(others)
         weights = cell.weights_of_call(seed)
         recurrent = cell.recurrent(weights)._replace(mask=state_mask)
         now = cell.project(weights, swapped(sequences), before)
-        outputs, after = self._run(recurrent, now, valid, tuple(state), bool(training))
-        outputs = swapped(outputs)
-        if valid is not None and self.zero_output_for_mask:
-            outputs = masks.zero_masked(outputs, valid)
-        return outputs[:, -1], outputs, [*kept, *after]
+        outputs, after = self._run(recurrent, now, valid, state, training)
+        return swapped(outputs), (*kept, *after)
 
     def _run(
         self,

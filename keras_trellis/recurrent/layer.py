@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_trellis import received
 from keras_trellis.base import SequenceLayer
 from keras_trellis.constructors import constructor
-from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps, time_steps, zero_rows, zeros
-from keras_trellis.engine.depth_loop import with_shape_of
-from keras_trellis.recurrent.cell import GatedCell
+from keras_trellis.core.convolution import last_steps
+from keras_trellis.recurrent import past
 from keras_trellis.types import Number, State
 
-_CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell)
 MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
 """Arguments of a layer that must be False: with one of them its outputs are no longer one for each
 time step, in order, from its own call."""
@@ -40,7 +37,9 @@ class RecurrentLayer(SequenceLayer):
     output.
 
     Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it is.
-    Valid steps are moved together first, so that cuDNN runs them too.
+    In `stream` a masked step before all valid ones repeats the last output that the cache holds,
+    where a call with an `initial_state` has zeros. Valid steps are moved together first, so that
+    cuDNN runs them too.
 
     Args:
         layers: a `keras.layers.LSTM`, `GRU`, `SimpleRNN` or `RNN`, or a list of them.
@@ -102,73 +101,30 @@ class RecurrentLayer(SequenceLayer):
     def _whole(self, sequences, initial, mask, training, stops, kept):
         if initial is None:
             initial = tuple(self.get_initial_state(tf.shape(sequences)[0]))
-        outputs, state = self._run(sequences, initial, None, mask, training)
+        run = self._runner(training)
+        outputs, state = past.run_valid(run, sequences, initial, mask)
         return last_steps(outputs, kept), state, None
 
     def _stream(self, sequences, cache, mask, training):
-        state = self._checked_cache(cache, tf.shape(sequences)[0])
-        place = self._output_place
-        before = state[-1 if place is None else place]
-        if place is None:
-            state = state[:-1]
-        outputs, state = self._run(sequences, state, before, mask, training)
-        if place is None:
-            state += masks.last_valid((outputs,), None, (before,))
-        return outputs, state
+        run = self._runner(training)
+        return past.stream(self, self._last_cell, run, sequences, cache, mask)
 
     def _cache_of_state(self, state: State) -> State:
-        if self._output_place is not None:
-            return state
-        return (*state, zero_rows(state[0], self.output_units))
+        return past.begin(state, self._last_cell, self.output_units)
 
     @property
-    def _output_place(self) -> int | None:
-        """Which tensor of the state is the output; None where none is known to be."""
-        cell = _cells(self.layers[-1])[-1]
-        if isinstance(cell, GatedCell):
-            known = cell.state_names[0] == "h"
-        else:
-            known = type(cell) in _CELLS
-        if not known:
-            return None
-        return -len(tf.nest.flatten(cell.state_size))
+    def _last_cell(self) -> Any:
+        return _cells(self.layers[-1])[-1]
 
-    def _run(
-        self,
-        sequences: tf.Tensor,
-        state: Sequence[tf.Tensor],
-        before: tf.Tensor | None,
-        mask: tf.Tensor | None,
-        training: bool,
-    ) -> tuple[tf.Tensor, State]:
-        """Runs the layers; a masked step has the output before it, first of all `before`."""
-        plan = masks.packing(mask)
-        packed = masks.pack(sequences, plan)
-        time = time_steps(packed)
-        # Keras's layers need a time step. Where there is none, give them one and forget it.
-        may_be_empty = not packed.shape[1]
-        is_empty = tf.equal(time, 0)
-        if may_be_empty:
-            missing = tf.cast(is_empty, tf.int32)
-            more = zeros(packed, missing, packed.shape[-1])
-            packed = tf.concat([packed, more], axis=1)
-        valid = None
-        if plan is not None:
-            valid = tf.sequence_mask(plan.count, time_steps(packed))
-        outputs, after = self._run_layers(packed, state, valid, training)
-        if may_be_empty:
-            outputs = outputs[:, :time]
-            pairs = zip(state, after, strict=True)
-            after = tuple(tf.where(is_empty, old, new) for old, new in pairs)
-        # A loop over steps needs states of unchanging static shape.
-        after = tuple(map(with_shape_of, after, state))
-        return masks.unpack(outputs, plan, before), after
+    def _runner(self, training: bool) -> past.Run:
+        return functools.partial(self._run_layers, training=training)
 
     def _run_layers(
         self,
         outputs: tf.Tensor,
         state: Sequence[tf.Tensor],
         mask: tf.Tensor | None,
+        *,
         training: bool,
     ) -> tuple[tf.Tensor, State]:
         ahead = list(state)
@@ -183,13 +139,6 @@ class RecurrentLayer(SequenceLayer):
             )
             after += tf.nest.flatten(own)
         return outputs, tuple(after)
-
-    def _checked_cache(self, cache: Any, rows: tf.Tensor) -> State:
-        """Returns the tensors of a cache in the compute dtype."""
-        cache = tuple(tf.nest.flatten(cache))
-        begin: Any = self.get_initial_cache(rows)
-        received.check_cache(cache, tuple(each.shape for each in begin))
-        return tuple(tf.cast(each, self.compute_dtype) for each in cache)
 
 
 def is_recurrent(value: Any) -> bool:

@@ -238,10 +238,6 @@ class TensorizedLSTM(GatedRNN):
         """L - 1: how many steps an input is under way before the output shows it."""
         return self.cell.delay
 
-    @property
-    def receptive_field(self) -> None:
-        """None: an output depends on all inputs up to its step."""
-
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {"delayed": self.delayed, "recompute": self.recompute}

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_trellis
-from keras_trellis import RecurrentLayer, TensorizedLSTM
+from keras_trellis import TensorizedLSTM
 from keras_trellis.engine import time_loop
 from keras_trellis.recurrent import TensorizedLSTMCell
 from tests.keras_trellis import litert
@@ -239,8 +239,6 @@ def test_it_is_a_stack_of_lstms_skewed_in_time(size):
 
 def streamed(layer, chunks):
     """The outputs of chunks through a cache, and the last cache."""
-    layer = RecurrentLayer(layer)
-    layer.build((None, None, P))
     cache, pieces = layer.get_initial_cache(B), []
     for chunk in chunks:
         piece, cache = layer.stream(chunk, cache)
