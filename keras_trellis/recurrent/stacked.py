@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_trellis import arguments, received
 from keras_trellis.base import SequenceLayer
+from keras_trellis.constructors import constructor
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
@@ -34,9 +35,9 @@ _OTHER_LAYERS = "Stack keras.layers.LSTM layers where you need another."
 _OF_AN_LSTM = {
     "activation": f"It is tanh. {_OTHER_LAYERS}",
     "recurrent_activation": f"It is the logistic function. {_OTHER_LAYERS}",
-    "implementation": "Leave it out: there is one implementation.",
+    "implementation": "Leave it out: there is nothing to choose.",
     "unroll": "Leave it out: a single time step is computed without a loop.",
-    "use_cudnn": "Leave it out: there is none in cuDNN.",
+    "use_cudnn": "Leave it out: cuDNN does not run this layer.",
 }
 # What the groups of an `EquilibriumTrellisLayer` need to be LSTM layers.
 _OF_A_STACK = {
@@ -140,7 +141,9 @@ class StackedLSTM(SequenceLayer):
     receptive_field = None
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
+    _instead: ClassVar[dict[str, str]] = _OF_AN_LSTM
 
+    @constructor
     def __init__(
         self,
         units: int,
@@ -168,7 +171,6 @@ class StackedLSTM(SequenceLayer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        _refuse_arguments_of_an_lstm(kwargs)
         super().__init__(
             return_sequences=return_sequences,
             return_state=return_state,
@@ -438,12 +440,3 @@ def _check_stack(layer: Any) -> None:
             "`layer` must have the gate of an LSTM with its own activations. "
             f"Received: gate={layer.gate.name!r} of {layer!r}"
         )
-
-
-def _refuse_arguments_of_an_lstm(kwargs: Mapping[str, Any]) -> None:
-    for name, instead in _OF_AN_LSTM.items():
-        if name in kwargs:
-            raise ValueError(
-                f"`{name}` is an argument of keras.layers.LSTM that StackedLSTM does not take. "
-                f"{instead} Received: {name}={kwargs[name]!r}"
-            )
