@@ -100,10 +100,8 @@ def trained(corpus, environment, tmp_path_factory, forks):
 
 def test_training_tells_its_size_and_its_result(trained):
     workdir, output = trained
-    assert re.search(
-        r"5,060 training tokens, 32 words; [\d,]+ parameters; .* of memory", output
-    )
-    assert "the end of epoch 2" in output
+    assert re.search(r"5,060 training tokens, 32 words; [\d,]+ parameters\n", output)
+    assert "to the end of the run, validations and scores included" in output
     # 550 validation tokens: all but the first; 2 streams of 275, all but the first of each.
     assert re.search(r"validation perplexity: exact [\d.]+ \(549 tokens\), ", output)
     assert re.search(r"trellisnet [\d.]+ \(548 tokens\); test perplexity", output)
@@ -134,6 +132,14 @@ def test_the_report_tells_what_a_run_took(trained, environment, tmp_path, forks)
     assert (epochs, tokens) == ("2", f"{2 * 4 * (5060 // 4 - 1):,}")
     assert re.fullmatch(r"0:0\d:\d\d", seconds) and re.fullmatch(r"\d\.\d GiB", memory)
     assert row in (tmp_path / "results.md").read_text()
+
+
+def test_the_memory_that_is_told_is_what_the_process_takes(trained):
+    workdir, output = trained
+    (told,) = re.findall(r"about ([\d.]+) GiB of memory in training", output)
+    peak = json.loads((workdir / "result.json").read_text())["cost"]["peak_bytes"]
+    # 30 % of what a process takes that is no fork, which has no pages of libraries of its own.
+    assert float(told) == pytest.approx(peak / 2**30, abs=0.3)
 
 
 def stop(process, workdir, number):

@@ -84,11 +84,9 @@ class LanguageExperiment:
 
     def introduction(self, model: keras.Model) -> str:
         """Returns a line on the text and the model."""
-        gibibytes = self.need(self._config).about / 2**30
         return (
             f"{len(self._corpus.train):,} training {self._measure.counted}, "
-            f"{self._words:,} {self._measure.types}; {runs.parameters(model):,} parameters; "
-            f"about {gibibytes:.1f} GiB of memory in training"
+            f"{self._words:,} {self._measure.types}; {runs.parameters(model):,} parameters"
         )
 
     def score(

@@ -48,6 +48,13 @@ class LanguageModeling:
         self._windows = _windows(config, self._streams.shape[1])
         self.steps_per_epoch = self._windows.count
         self._validation = validation
+        scored = config.data.batch_size * (config.data.window - config.data.horizon)
+        # Without a backward pass, which takes twice as long as the forward pass.
+        self.evaluation_steps = len(validation) / scored / 3
+        # The end scores two texts by two protocols. If the model sees all of the past, `exact`
+        # reads a text in one stream, which has as many steps in sequence as all streams together.
+        sees_all = model.receptive_field is None
+        self.scoring = 2.0 * (1 + (config.evaluation.batch_size if sees_all else 1))
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the batches (ids, targets), each [B, T], from a training step to the end."""

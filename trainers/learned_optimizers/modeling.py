@@ -57,6 +57,9 @@ class MetaTraining:
         data = config.data
         self._parts = data.steps // data.unroll
         self.steps_per_epoch = data.episodes * self._parts
+        # Without a backward pass, which takes twice as long as the forward pass.
+        self.evaluation_steps = self._parts * data.evaluated / draws(config) / 3
+        self.scoring = 2.0
         # Not by XLA, which takes three times as long on a CPU here.
         self._unrolled = tf.function(self._unroll, autograph=False)
         self._optimized = tf.function(self._optimize, autograph=False)

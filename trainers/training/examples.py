@@ -27,6 +27,10 @@ class ShuffledExamples:
         self._data = data
         size = config.data.batch_size
         self.steps_per_epoch = shuffling.steps_per_epoch(data.count, size)
+        validation, test = (len(each.inputs) for each in (data.validation, data.test))
+        # Without a backward pass, which takes twice as long as the forward pass.
+        self.evaluation_steps = validation / size / 3
+        self.scoring = (validation + test) / validation
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the batches (inputs, targets) from a training step to the run's end."""

@@ -122,6 +122,7 @@ def fit(
     steps: int = 0,
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
+    costs: Sequence[float] = (1.0,),
     signals: StopSignals | None = None,
     observe: Observe | None = None,
 ) -> Result:
@@ -137,6 +138,8 @@ def fit(
         log_every_steps: How often to print and record metrics.
         checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
             each epoch.
+        costs: How long a step of each equal part of the run takes, beside one of the last part;
+            for the estimate of the run's time.
         signals: Records signals. Default: the loop's own recorder.
         observe: Takes the losses when a run goes on, and after each epoch, which is saved then.
 
@@ -168,7 +171,7 @@ def fit(
         checkpoint_every_steps,
         len(trainer.stages),
     )
-    run = _Run(trainer, schedule, workdir, plan)
+    run = _Run(trainer, schedule, workdir, plan, costs)
     with (
         signals or StopSignals(shared=trainer.team.count > 1) as signals,
         contextlib.closing(run.progress),
@@ -187,6 +190,7 @@ class _Run:
         schedule: schedules.Schedule,
         workdir: Workdir,
         plan: Plan,
+        costs: Sequence[float],
     ):
         self.trainer = trainer
         self.team = trainer.team
@@ -218,6 +222,9 @@ class _Run:
                 epochs=plan.epochs,
                 length=plan.length,
                 step=self.state.step,
+                costs=costs,
+                evaluation_steps=self.task.evaluation_steps,
+                scoring=self.task.scoring,
                 changes=changes,
             )
         self.checkpoints.announce = self.progress.say

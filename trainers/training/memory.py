@@ -9,15 +9,18 @@ from typing import NamedTuple
 
 import ml_collections
 
-from trainers.training import available_memory
+from trainers.training import available_memory, costs
 from trainers.training.available_memory import Room
 
 _BYTES = 4  # float32
+# What tracing and TensorFlow's own buffers add once steps are taken: 0.1 to 0.35 GiB beside what a
+# step keeps, with the presets of pydoc.
+_GRAPHS = 2**28
 _SLOTS = {"sgd": 0, "adam": 2}  # the optimizer's variables for each parameter
 
 
 class Need(NamedTuple):
-    """The memory of training in bytes.
+    """The memory of training in bytes, beside what the process has before.
 
     Attributes:
         least: A lower bound.
@@ -31,7 +34,7 @@ class Need(NamedTuple):
 def training(
     config: ml_collections.ConfigDict, parameters: int, least: int, about: int
 ) -> Need:
-    """Returns the memory of training, without the program and the data.
+    """Returns the memory of training, without the imported program and the data.
 
     Args:
         config: The run's config.
@@ -42,7 +45,24 @@ def training(
     """
     copies = 2 + _SLOTS[config.optimizer.name] + config.schedule.average
     least, about = (_BYTES * (copies * parameters + kept) for kept in (least, about))
-    return Need(least, max(least, about))
+    return Need(least, max(least, about) + _GRAPHS)
+
+
+def told(need: Need, has_gpu: bool) -> str | None:
+    """Returns a line on the memory that this process will take; None if it cannot be known.
+
+    Args:
+        need: The memory of training.
+        has_gpu: Whether training takes a GPU's memory. Else it adds to what the process has now,
+            TensorFlow above all.
+    """
+    if has_gpu:
+        return f"about {_text(need.about)} of the GPU's memory in training"
+    now = costs.resident("VmRSS")
+    if now is None:
+        return None
+    total = _text(now + need.about)
+    return f"about {total} of memory in training, {_text(now)} of it taken already"
 
 
 def check_training(

@@ -46,6 +46,9 @@ class Progress:
         epochs: the length of the run.
         length: the same in training steps.
         step: the step that the run continues from.
+        costs: how long a step of each equal part of the run takes, beside one of the last part.
+        evaluation_steps: about how many training steps take as long as a validation.
+        scoring: about how many validations take as long as the scores at the end.
         changes: changes of the run's config, for the curves.
         out: shows a bar if it is a terminal, lines otherwise. Default: stdout.
     """
@@ -59,6 +62,9 @@ class Progress:
         epochs: int,
         length: int,
         step: int,
+        costs: Sequence[float] = (1.0,),
+        evaluation_steps: float = 0.0,
+        scoring: float = 0.0,
         changes: Sequence[Change] = (),
         out: Any = None,
     ):
@@ -70,9 +76,16 @@ class Progress:
         self.steps_per_epoch = length / epochs
         self.out = out or sys.stdout
         self.step = self._first_step = step
+        self.costs = costs
+        self.evaluation_steps = evaluation_steps
+        self.scoring = scoring
         self.changes = changes
-        # Without those of the first call, which traces and compiles.
+        # An epoch ends after step `epoch * length // epochs`.
+        self._validations = self._earlier = ((step + 1) * epochs - 1) // length
+        self._validation_seconds: float | None = None  # of the last one
+        # Without the first call and the first validation, which trace and compile.
         self._timed_steps = 0
+        self._timed_work = 0.0
         self._seconds = 0.0
         self._last_lap = (step, 0, 0.0)  # step, timed steps, seconds
         self._time_told = False
@@ -101,6 +114,7 @@ class Progress:
         """Counts steps and their time; after enough of them, prints how long the run will take."""
         if self.step > self._first_step:
             self._timed_steps += steps
+            self._timed_work += self._work(self.step, self.step + steps)
             self._seconds += seconds
         self.step += steps
         self._bar.update(steps)
@@ -109,10 +123,8 @@ class Progress:
         )
         if settled and not self._time_told:
             self._time_told = True
-            epoch, left = self._time_of(self.steps_per_epoch), self._time_left()
             self.say(
-                f"about {epoch} an epoch, {left} to the end of epoch {self.epochs}, "
-                "evaluation not counted"
+                f"about {self._time_left()} to the end of the run, validations and scores included"
             )
 
     def interval(self, metrics: Metrics, weight: float, learning_rate: float) -> None:
@@ -161,6 +173,9 @@ class Progress:
         mark = (
             " (best so far)" if kept else " (best so far, its weights not yet written)"
         )
+        if self._validations > self._earlier:
+            self._validation_seconds = seconds
+        self._validations += 1
         train_shown, validation_shown = self.display(train), self.display(validation)
         self.say(
             f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
@@ -214,11 +229,24 @@ class Progress:
         self._last_lap = now
         return weight / steps * timed / seconds if timed else 0.0
 
-    def _time_of(self, steps: float) -> str:
-        return _duration(steps * self._seconds / max(1, self._timed_steps))
+    def _work(self, start: int, stop: int) -> float:
+        """Returns the work of the steps from `start` to `stop`; one of the last part is 1."""
+        part = self.length / len(self.costs)
+        work = 0.0
+        for index, cost in enumerate(self.costs):
+            begin, end = index * part, (index + 1) * part
+            work += cost * max(0.0, min(stop, end) - max(start, begin))
+        return work
 
     def _time_left(self) -> str:
-        return self._time_of(self.length - self.step)
+        """Returns the time to the end of the run, as printed."""
+        pace = self._seconds / self._timed_work if self._timed_work else 0.0
+        training = pace * self._work(self.step, self.length)
+        validation = self._validation_seconds
+        if validation is None:
+            validation = pace * self.evaluation_steps
+        evaluations = self.epochs - self._validations + self.scoring
+        return _duration(training + validation * evaluations)
 
     def _record(self, kind: str, values: Metrics) -> None:
         epoch = round(self.step / self.steps_per_epoch, 4)

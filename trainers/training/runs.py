@@ -148,10 +148,10 @@ def train(
             if team.is_chief:
                 experiment.keep(path)
             if not team.agree(team.is_chief and _tell_finished(folder, config)):
-                introduction = experiment.introduction(trainer.task.model)
                 lines = [
                     f"{config.task}, preset {config.preset}, in {path}",
-                    introduction,
+                    experiment.introduction(trainer.task.model),
+                    *_memory_told(experiment.need(config)),
                     *_depths_told(config.training),
                     *advice,
                 ]
@@ -259,6 +259,7 @@ def _fit_and_score(
         steps=training.steps,
         log_every_steps=training.log_every_steps,
         checkpoint_every_steps=training.checkpoint_every_steps,
+        costs=_costs(config),
         signals=signals,
         observe=observe,
     )
@@ -379,6 +380,11 @@ def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
         )
 
 
+def _memory_told(need: memory.Need) -> list[str]:
+    line = memory.told(need, bool(tf.config.list_physical_devices("GPU")))
+    return [line] if line else []
+
+
 def _depths_told(training: ml_collections.ConfigDict) -> list[str]:
     if not (depths := training.depths):
         return []
@@ -386,6 +392,12 @@ def _depths_told(training: ml_collections.ConfigDict) -> list[str]:
     return [
         f"the run has {parts} equal parts: they train at most {most} levels, the last one all"
     ]
+
+
+def _costs(config: ml_collections.ConfigDict) -> list[float]:
+    """Returns about how long a step of each part of the run takes, beside one of the last."""
+    depths = config.training.depths
+    return [*(min(1.0, depth / config.model.depth) for depth in depths), 1.0]
 
 
 def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:

@@ -24,10 +24,15 @@ class Task(Protocol):
     Attributes:
         model: the built model, created in the strategy's scope.
         unit: what a batch's weight counts, in the plural, such as "tokens".
+        evaluation_steps: about how many training steps take as long as `evaluate`. This and the
+            next are for the estimate of a run's time.
+        scoring: about how many calls of `evaluate` take as long as the scores at the end.
     """
 
     model: keras.Model
     unit: str
+    evaluation_steps: float
+    scoring: float
 
     @property
     def steps_per_epoch(self) -> int:

@@ -25,7 +25,7 @@ def folder(tmp_path):
     return epath.Path(tmp_path)
 
 
-def begin(folder, out, step=0):
+def begin(folder, out, step=0, **times):
     return progress.Progress(
         folder,
         display=lambda metrics: {
@@ -37,6 +37,7 @@ def begin(folder, out, step=0):
         length=12,
         step=step,
         out=out,
+        **times,
     )
 
 
@@ -71,7 +72,50 @@ def test_lines_where_there_is_no_terminal(folder):
         "epoch 1/3: train perplexity 4.362, loss 2.125; validation perplexity"
         in out.getvalue()
     )
-    assert "an epoch, 0.0 s to the end of epoch 3" in out.getvalue()
+
+
+@pytest.mark.parametrize("step", [0, 4])
+def test_the_time_that_is_told_is_that_of_the_whole_run(folder, step):
+    """Steps of 10 s and validations of 100 s; the scores take as long as 3 of these."""
+    out = io.StringIO()
+    shown = begin(folder, out, step=step, evaluation_steps=9.0, scoring=3.0)
+    loss = {"loss": 1.0}
+    while shown.step < 12:
+        shown.advance(1, 70.0 if shown.step == step else 10.0)
+        shown.interval(loss, 64.0, 0.002)
+        if shown.step % 4 == 0:
+            first = shown.step == step + 4  # it traces, as the first step does
+            shown.epoch(loss, loss, best=True, seconds=130.0 if first else 100.0)
+    shown.close()
+    lines = out.getvalue().splitlines()
+    left = {
+        int(line.split("step ")[1].split("/")[0]): line.rsplit(", ", 1)[1]
+        for line in lines
+        if "lr" in line
+    }
+    told = lambda seconds: f"0:{seconds // 60:02}:{seconds % 60:02} left"  # noqa: E731
+    validations = 3 - step // 4
+    # A validation is taken to last as long as 9 steps until one is measured.
+    assert left[step + 2] == told(10 * (10 - step) + 90 * (validations + 3))
+    assert left[11] == told(10 + (90 if step else 100) * (1 + 3))
+    assert left[12] == told((90 if step else 100) * (1 + 3))
+    (line,) = [line for line in lines if "end of the run" in line]
+    expected = told(10 * (10 - step) + 90 * (validations + 3)).removesuffix(" left")
+    assert (
+        line
+        == f"about {expected} to the end of the run, validations and scores included"
+    )
+
+
+def test_the_time_counts_that_the_steps_of_later_parts_take_longer(folder):
+    out = io.StringIO()
+    shown = begin(folder, out, costs=(0.25, 0.5, 1.0))
+    for seconds in (9.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 4.0, 4.0):
+        shown.advance(1, seconds)
+        shown.interval({"loss": 1.0}, 64.0, 0.002)
+    left = [line.rsplit(", ", 1)[1] for line in out.getvalue().splitlines()]
+    assert left[1:4] == ["0:00:26 left", "0:00:25 left", "0:00:24 left"]
+    assert left[-1] == "8.0 s left"
 
 
 def test_a_bar_where_there_is_one(folder):
