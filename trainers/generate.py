@@ -3,6 +3,10 @@
 python -m trainers.generate --workdir=RUN --prompt="the company"
 """
 
+import shutil
+import sys
+import textwrap
+
 from absl import flags
 from etils import epath
 
@@ -19,7 +23,12 @@ flags.DEFINE_string(
     "prompt", "", "The text to continue. Default: the beginning of a line."
 )
 flags.DEFINE_integer(
-    "max_length", 200, "Length of the text in tokens, including the prompt.", 1, _MOST
+    "max_length",
+    200,
+    "Length of the text in tokens, including the prompt. Of characters, the last word is left out "
+    "if the length cuts it.",
+    1,
+    _MOST,
 )
 flags.DEFINE_float(
     "temperature",
@@ -79,7 +88,17 @@ def continuation(path: epath.Path) -> None:
     """Prints the prompt and its continuation by the language model of a run."""
     sampling = {name: FLAGS[name].value for name in _SAMPLING}
     with flag_errors.naming("prompt", "tokens"):
-        print(experiment.generate(path, FLAGS.prompt, FLAGS.max_length, **sampling))
+        text = experiment.generate(path, FLAGS.prompt, FLAGS.max_length, **sampling)
+    print(_wrapped(text) if sys.stdout.isatty() else text)
+
+
+def _wrapped(text: str) -> str:
+    """Returns a text in lines that a terminal does not break within a word."""
+    width = shutil.get_terminal_size().columns
+    wrapper = textwrap.TextWrapper(
+        width, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(map(wrapper.fill, text.split("\n")))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.language import adaptation, evaluation, modeling, models
 from trainers.tasks import corpora, provenance, registry
+from trainers.tasks.task import LanguageTask
 from trainers.training import checkpoints, memory, runs
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
@@ -147,6 +148,8 @@ def evaluate(
 def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:
     """Returns a prompt and its continuation by a run's best model, which never writes `<unk>`.
 
+    The text has the spaces of print, and ends with a whole word.
+
     Args:
         path: The run's folder.
         prompt: The text to begin with; it is standardized like the task's text. The function prints
@@ -158,7 +161,8 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
         ValueError, WorkdirError: An argument is out of range, or the folder cannot be used.
     """
     model, vocabulary, config = load_trained(path)
-    tokens = registry.language(config.task).tokens_of(prompt)
+    task = registry.language(config.task)
+    tokens = task.tokens_of(prompt)
     ids = vocabulary.encode(tokens or [EOS])
     if unknown := {*tokens}.difference(vocabulary.tokens):
         print(
@@ -167,7 +171,19 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
         )
     forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
     text = model.generate(ids[None], max_length, forbidden_ids=forbidden, **sampling)
-    return vocabulary.decode(np.asarray(text)[0]).strip()
+    return _printed(task, vocabulary, np.asarray(text)[0], len(ids))
+
+
+def _printed(
+    task: LanguageTask, vocabulary: Vocabulary, ids: np.ndarray, given: int
+) -> str:
+    """Returns tokens as a text in print, of whole words; the first `given` are a prompt."""
+    text = vocabulary.decode(ids)
+    if task.characters:
+        least = len(vocabulary.decode(ids[:given]))
+        end = max(text.rfind(blank, least) for blank in " \n")
+        text = text[:end] if end >= 0 else text  # its length has cut the last word
+    return task.in_print(text.strip())
 
 
 def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:

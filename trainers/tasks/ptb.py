@@ -8,7 +8,7 @@ from etils import epath
 
 from configs import ptb, ptb_mos, ptb_recurrent
 from keras_trellis.export.cards import NOT_STATED
-from trainers.data import penn_treebank, tokens
+from trainers.data import penn_treebank, printed, tokens
 from trainers.data.encoding import Source
 from trainers.tasks.task import LanguageTask, Published
 
@@ -51,6 +51,7 @@ PTB = LanguageTask(
     source=text_source,
     standardize=tokens.penn_treebank,
     made_ready=MADE_READY,
+    printed=printed.penn_treebank,
     data=DATA,
     licence=LICENCE,
     vocabulary_size=10_000,

@@ -5,7 +5,7 @@ from etils import epath
 
 from configs import ptb_char
 from keras_trellis.export.tokenizer import split_characters
-from trainers.data import tokens
+from trainers.data import printed, tokens
 from trainers.data.encoding import Source
 from trainers.tasks import ptb, search
 from trainers.tasks.fields import SWITCH, one_of
@@ -44,6 +44,7 @@ PTB_CHAR = LanguageTask(
     source=_source,
     standardize=tokens.penn_treebank_characters,
     made_ready=f"{ptb.MADE_READY}, single spaces",
+    printed=printed.penn_treebank,
     characters=True,
     measure=CHARACTERS,
     search=search.CHARACTERS,

@@ -6,7 +6,7 @@ import io
 from etils import epath
 
 from configs import pydoc as values
-from trainers.data import pydoc, tokens
+from trainers.data import printed, pydoc, tokens
 from trainers.data.encoding import Source
 from trainers.tasks.task import LanguageTask
 
@@ -41,6 +41,7 @@ PYDOC = LanguageTask(
     source=_source,
     standardize=tokens.pydoc,
     made_ready="lower case, numbers as `N`, punctuation split off",
+    printed=printed.pydoc,
     data="`pydoc_data.topics`, Python's own reference text",
     licence="Python Software Foundation License, as Python's documentation",
 )

@@ -88,6 +88,8 @@ class LanguageTask(Task):
             config's group `corpus`.
         standardize: Makes any text like the task's own, in the graph; None: texts stay as they are.
         made_ready: The same in words, for model cards.
+        printed: Writes a text of the task, whose words single spaces separate, with the spaces of
+            print; None: it has them.
         characters: Whether tokens are characters; else they are words.
         vocabulary_size: The published text's number of words, if there is such a text.
         lengths: Tokens of each split of the published text, if the files may be others.
@@ -100,6 +102,7 @@ class LanguageTask(Task):
     search: Space = dataclasses.field(default_factory=lambda: spaces.WORDS)
     standardize: Standardize | None = None
     made_ready: str | None = None
+    printed: Callable[[str], str] | None = None
     characters: bool = False
     vocabulary_size: int | None = None
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -112,6 +115,10 @@ class LanguageTask(Task):
     def tokens_of(self, text: str) -> list[str]:
         """Returns the tokens of one text."""
         return tokens.of_text(self.tokens, text)
+
+    def in_print(self, text: str) -> str:
+        """Returns a text of the task with the spaces of print."""
+        return self.printed(text) if self.printed else text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import dataclasses
 from etils import epath
 
 from configs import wikitext2, wikitext103
-from trainers.data import encoding, wikitext
+from trainers.data import encoding, printed, wikitext
 from trainers.data.encoding import Source
 from trainers.data.vocabulary import ORDERS
 from trainers.tasks.fields import one_of
@@ -28,6 +28,7 @@ WIKITEXT2 = LanguageTask(
     name="wikitext2",
     presets=wikitext2.PRESETS,
     source=_source,
+    printed=printed.wikitext,
     data="WikiText-2, good and featured articles of Wikipedia",
     licence="Creative Commons Attribution-ShareAlike, which is Wikipedia's",
     vocabulary_size=33_278,
