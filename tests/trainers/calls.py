@@ -3,6 +3,12 @@
 from absl.testing import flagsaver
 
 
+def summary(output):
+    """Returns the line of a run's scores, after which other lines come."""
+    (line,) = [line for line in output.splitlines() if line.startswith("best of epoch")]
+    return line
+
+
 def in_process(default, capsys):
     """Returns a function that runs a command line, of the program `default` or another.
 

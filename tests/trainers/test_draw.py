@@ -80,7 +80,7 @@ def test_a_run_tells_its_bound_and_draws(trained):
     score = result["scores"]["test"]["exact"]
     assert score["nats"] == score["reconstruction"] + score["kl"]
     assert score["images"] == 20 and result["parameters"] == 3747
-    assert f"test nats: {score['nats']:.2f} (20 images)" in output.splitlines()[-1]
+    assert f"test nats: {score['nats']:.2f} (20 images)" in calls.summary(output)
     names = sorted(path.name for path in (workdir / "drawings").iterdir())
     assert names == [f"epoch_{number:04d}.png" for number in range(1, 5)]
     for name in ("curves.png", *(f"drawings/{each}" for each in names)):
@@ -112,7 +112,7 @@ def test_evaluation_is_that_of_the_end(trained, folder, call):
     workdir, output = trained
     place = (f"--workdir={workdir}", f"--data_dir={folder}")
     lines = call("--mode=evaluate", *place).splitlines()
-    assert output.splitlines()[-1].split(": ", 1)[1] == "; ".join(lines)
+    assert calls.summary(output).split(": ", 1)[1] == "; ".join(lines)
     assert "holds a finished run" in call(*SMALL, *place)
     error = call(*place, status=2, program=evaluate)
     assert "which python -m trainers.draw --mode=evaluate scores" in error

@@ -107,9 +107,22 @@ def test_training_tells_its_size_and_its_result(trained):
     assert re.search(r"trellisnet [\d.]+ \(548 tokens\); test perplexity", output)
     result = json.loads((workdir / "result.json").read_text())
     assert result["scores"]["test"]["exact"]["tokens"] == 549
-    assert result["summary"] == output.splitlines()[-1]
+    assert result["summary"] == calls.summary(output)
     assert (workdir / "curves.png").exists()
     assert (workdir / "metrics.csv").exists()
+
+
+def test_training_ends_with_other_scores_and_what_to_do_next(trained, corpus, call):
+    workdir, output = trained
+    _, end = output.split("\ntest perplexity, exact:\n")
+    own, unigram, saved, *commands = end.splitlines()
+    exact = json.loads((workdir / "result.json").read_text())["scores"]["test"]["exact"]
+    assert own.split() == [f"{exact['perplexity']:.2f}", "this", "run"]
+    # 30 words, one in 11 tokens a line's end; `<unk>` never occurs.
+    assert 25 < float(unigram.split()[0]) < 32 and "a unigram model" in unigram
+    assert saved == f"the run is saved in {workdir}; next:" and len(commands) == 3
+    arguments = ("--task=text", f"--data_dir={corpus}", f"--workdir={workdir}", *SMALL)
+    assert call(*arguments).endswith(end)
 
 
 def test_the_report_tells_what_a_run_took(trained, environment, tmp_path, forks):
@@ -125,9 +138,8 @@ def test_the_report_tells_what_a_run_took(trained, environment, tmp_path, forks)
     parameters, exact, _, epochs, tokens, seconds, memory = row.strip("| ").split(
         " | "
     )[2:]
-    assert (
-        f"{parameters} parameters" in output
-        and f"exact {exact}" in output.splitlines()[-1]
+    assert f"{parameters} parameters" in output and f"exact {exact}" in calls.summary(
+        output
     )
     assert (epochs, tokens) == ("2", f"{2 * 4 * (5060 // 4 - 1):,}")
     assert re.fullmatch(r"0:0\d:\d\d", seconds) and re.fullmatch(r"\d\.\d GiB", memory)
@@ -313,7 +325,7 @@ def test_each_layer_is_trained_scored_adapted_sampled_from_and_exported(
     place = (f"--workdir={workdir}", f"--data_dir={corpus}")
     chosen = f"--config.model.layer={layer}"
     output = call("--task=text", *SMALL, chosen, *model, *short, *place)
-    assert "warning" not in output and "exact" in output.splitlines()[-1]
+    assert "warning" not in output and "exact" in calls.summary(output)
     adapted = call(
         "--mode=evaluate", *place, *ADAPTATIONS["dynamic"], *ADAPTATIONS["cache"]
     )
@@ -467,7 +479,7 @@ def test_a_finished_run_says_so_and_another_recipe_is_refused(trained, corpus, c
     arguments = ("--task=text", f"--data_dir={corpus}", f"--workdir={workdir}", *SMALL)
     again = call(*arguments)
     assert "holds a finished run" in again
-    assert output.splitlines()[-1] in again
+    assert calls.summary(output) in again
     refused = call(*arguments, "--config.model.depth=4", status=2)
     assert "model.depth: 3 there, 4 here" in refused
     assert "Traceback" not in refused

@@ -93,7 +93,7 @@ def test_a_run_tells_its_losses_and_writes_the_optimizer(trained, call):
     score = result["scores"]["test"]["exact"]
     assert score["optimizations"] == 5 and score["last_loss"] > 0
     told = f"test mean_loss: {score['mean_loss']:.4f} (5 optimizations), last"
-    assert told in output.splitlines()[-1]
+    assert told in calls.summary(output)
     network = RecurrentOptimizer.load(trained / "optimizer.npz").network
     assert result["parameters"] == runs.parameters(network)
     best = np.load(trained / "checkpoints/best.npz")

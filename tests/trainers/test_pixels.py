@@ -70,7 +70,7 @@ def test_training_tells_its_size_and_its_result(trained):
         r"epoch 1/20, step 2/60: accuracy [\d.]+, loss [\d.]+, lr 0.01", output
     )
     result = json.loads((workdir / "result.json").read_text())
-    summary = output.splitlines()[-1]
+    summary = calls.summary(output)
     assert result["summary"] == summary
     score = result["scores"]["test"]["exact"]
     assert re.match(
@@ -103,7 +103,7 @@ def test_evaluation_is_that_of_the_end_and_a_finished_run_is_told(
     workdir, output = trained
     place = (f"--workdir={workdir}", f"--data_dir={folder}")
     lines = call("--mode=evaluate", *place).splitlines()
-    assert output.splitlines()[-1].split(": ", 1)[1] == "; ".join(lines)
+    assert calls.summary(output).split(": ", 1)[1] == "; ".join(lines)
     assert call(*place, program=evaluate).splitlines() == lines
     assert "holds a finished run" in call("--task=permuted_mnist", *SMALL, *place)
 
@@ -216,7 +216,7 @@ def test_an_algorithm_is_learned_from_examples_that_are_new(call, tmp_path):
     output = call("--task=memorization", "--preset=small", *small, place)
     assert "160 new training sequences an epoch of 8 steps" in output
     assert re.search(r"step 5/10: accuracy [\d.]+, right_answers [\d.]+, loss", output)
-    summary = output.splitlines()[-1]
+    summary = calls.summary(output)
     assert re.search(
         r"validation accuracy: [\d.]+ % \(80 symbols\), [\d.]+% of the answers right; test",
         summary,

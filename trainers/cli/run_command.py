@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, config_file, config_flags, run_flags
+from trainers.cli import command, config_file, config_flags, ending, run_flags
 from trainers.data import files
 from trainers.tasks import names, registry, schema
 from trainers.training import cluster, runs, workers
@@ -235,7 +235,7 @@ def _train(
     kept = f"checkpoints from before it, if any, are kept in {path}"
     distribute = None if FLAGS.distribute == WORKERS else FLAGS.distribute
     try:
-        runs.train(
+        beside = runs.train(
             lambda: load(path),
             FLAGS.config,
             path,
@@ -250,6 +250,10 @@ def _train(
         return command.fail(
             f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED
         )
+    if team.is_chief:
+        task = registry.get(FLAGS.config.task)
+        lines = (*beside, *ending.lines(task, path, FLAGS.data_dir))
+        print("\n".join(lines), flush=True)
     return command.Status.DONE
 
 

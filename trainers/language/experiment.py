@@ -15,7 +15,7 @@ from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.data import files
 from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
-from trainers.language import adaptation, evaluation, modeling, models
+from trainers.language import adaptation, evaluation, modeling, models, unigram
 from trainers.tasks import corpora, provenance, registry
 from trainers.tasks.task import LanguageTask
 from trainers.training import checkpoints, memory, runs
@@ -108,7 +108,25 @@ class LanguageExperiment:
                 protocol: {**score._asdict(), measure.name: measure.of(score.mean)}
                 for protocol, score in scores.items()
             }
-        return runs.Scores("; ".join(described), values)
+        exact = values.get("test", {}).get("exact")
+        beside = self._beside(exact["tokens"], exact[measure.name]) if exact else ()
+        return runs.Scores("; ".join(described), values, beside=beside)
+
+    def _beside(self, tokens: int, value: float) -> tuple[str, ...]:
+        """Returns a table of the score on test data beside others on the same text."""
+        measure, corpus = self._measure, self._corpus
+        rows = [(measure.text(value), "this run")]
+        for each in registry.language(self._config.task).measured:
+            if each.is_of(corpus.checksums, tokens):
+                told = f"{measure.text(each.value)} ± {measure.text(each.deviation)}"
+                rows.append(
+                    (told, f"--preset={each.preset}, mean of {each.seeds} seeds")
+                )
+        nats = unigram.nats(corpus.train, corpus.test[1:], self._words)
+        rows.append((measure.text(measure.of(nats)), unigram.TOLD))
+        width = max(len(number) for number, _ in rows)
+        lines = (f"  {number:<{width}}  {name}" for number, name in rows)
+        return (f"test {measure.name}, exact:", *lines)
 
 
 def evaluate(

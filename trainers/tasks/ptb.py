@@ -10,7 +10,7 @@ from configs import ptb, ptb_mos, ptb_recurrent
 from keras_trellis.export.cards import NOT_STATED
 from trainers.data import penn_treebank, printed, tokens
 from trainers.data.encoding import Source
-from trainers.tasks.task import LanguageTask, Published
+from trainers.tasks.task import LanguageTask, Measured, Published
 
 DATA = "the Penn Treebank, Wall Street Journal of 1989, as Mikolov preprocessed it"
 LICENCE = (
@@ -76,6 +76,7 @@ PTB = LanguageTask(
         # Table II of Kuo et al. 2020
         **{name: f"{size} in its layer" for name, size in ptb_recurrent.SIZES.items()},
     },
+    measured=(Measured("small_lstm", 90.43, 0.19, seeds=3, tokens=82_429),),
 )
 
 PTB_MOS = dataclasses.replace(
@@ -87,4 +88,5 @@ PTB_MOS = dataclasses.replace(
         Published("larger", 34e6, 54.19),
     ),
     sizes={"paper": "25M", "paper_larger": "34M"},
+    measured=(),  # has no preset of an LSTM
 )

@@ -8,7 +8,7 @@ from etils import epath
 from configs import pydoc as values
 from trainers.data import printed, pydoc, tokens
 from trainers.data.encoding import Source
-from trainers.tasks.task import LanguageTask
+from trainers.tasks.task import LanguageTask, Measured
 
 # Of 62,000 words 3.5 % read <unk>, enough to learn what <unk> means.
 _MINIMUM_COUNT = 3
@@ -44,4 +44,18 @@ PYDOC = LanguageTask(
     printed=printed.pydoc,
     data="`pydoc_data.topics`, Python's own reference text",
     licence="Python Software Foundation License, as Python's documentation",
+    measured=(
+        Measured(
+            "small_lstm",
+            37.59,
+            0.61,
+            seeds=5,
+            tokens=8_278,
+            # The text of Python 3.11.7.
+            sha256={
+                "train": "00f545501b472844f4416e12ea1ddab2d9c4397337f0d96b11a169cc0717c3a2",
+                "test": "6aa110d1d7d824be5f855d1d2b29e4e13e32a9537acc4403c4370c5463f3ec71",
+            },
+        ),
+    ),
 )

@@ -34,6 +34,32 @@ class Published:
     value: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A result of this repository on test data, in the task's measure, by the protocol `exact`.
+
+    Attributes:
+        preset: The preset that was trained.
+        value: The mean over the seeds.
+        deviation: The standard deviation over the seeds.
+        seeds: The number of seeds.
+        tokens: The number of scored tokens.
+        sha256: The checksums of the splits' texts, where the task does not check them itself.
+    """
+
+    preset: str
+    value: float
+    deviation: float
+    seeds: int
+    tokens: int
+    sha256: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def is_of(self, checksums: Mapping[str, str], tokens: int) -> bool:
+        """Returns whether a text with these checksums and scored tokens is the measured one."""
+        same = all(checksums[split] == each for split, each in self.sha256.items())
+        return same and tokens == self.tokens
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
     """A task: data, a measure, published results and presets.
@@ -93,6 +119,7 @@ class LanguageTask(Task):
         characters: Whether tokens are characters; else they are words.
         vocabulary_size: The published text's number of words, if there is such a text.
         lengths: Tokens of each split of the published text, if the files may be others.
+        measured: Results of this repository to compare a run with.
     """
 
     program = "trainers.lm"
@@ -106,6 +133,7 @@ class LanguageTask(Task):
     characters: bool = False
     vocabulary_size: int | None = None
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    measured: tuple[Measured, ...] = ()
 
     def tokens(self, text: Any) -> Any:
         """Returns the tokens of texts `[B]`, in the graph."""

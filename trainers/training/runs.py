@@ -58,11 +58,13 @@ class Scores(NamedTuple):
         summary: the scores in words.
         values: numbers by split, protocol and name.
         pictures: figures by file name.
+        beside: lines that put the score on test data beside others, for a person.
     """
 
     summary: str
     values: dict[str, dict[str, dict[str, Any]]]
     pictures: Mapping[str, figure.Figure] = MappingProxyType({})
+    beside: tuple[str, ...] = ()
 
 
 class Experiment(Protocol):
@@ -111,7 +113,7 @@ def train(
     splits: Sequence[str] = SPLITS,
     team: workers.Alone = workers.ALONE,
     allow_replicas_change: bool = False,
-) -> None:
+) -> tuple[str, ...]:
     """Trains a run to its end or an interruption; continues where an earlier call stopped.
 
     At the end it scores the model with the best validation loss, and reads the test set once, if at
@@ -127,6 +129,9 @@ def train(
         team: The workers that train together; the chief alone prints and writes.
         allow_replicas_change: As for `Trainer`.
 
+    Returns:
+        `Scores.beside` of the run; () for other workers than the chief.
+
     Raises:
         workers.LostError: Another worker has ended.
         ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
@@ -139,6 +144,7 @@ def train(
         _check_folder(path, config)
     signals = stopping.StopSignals(shared=team.count > 1)
     team.watch(signals)
+    beside: tuple[str, ...] = ()
     with signals.output():
         experiment, trainer, advice = _prepare(
             load, config, distribute, signals.check, team
@@ -158,10 +164,13 @@ def train(
                 if team.is_chief:
                     print("\n".join(lines), flush=True)
                 signals.check()
-                _fit_and_score(
+                beside = _fit_and_score(
                     experiment, trainer, folder, config, signals, observe, splits
                 )
+            elif team.is_chief:
+                beside = _kept_beside(folder)
     signals.check()  # the output may have closed at the last line
+    return beside
 
 
 def _check_folder(path: epath.Path, config: ml_collections.ConfigDict) -> None:
@@ -246,7 +255,8 @@ def _fit_and_score(
     signals: stopping.StopSignals,
     observe: loop.Observe | None,
     splits: Sequence[str],
-) -> None:
+) -> tuple[str, ...]:
+    """Returns `Scores.beside`; () for other workers than the chief."""
     # With `training.steps` the optimizer lowers the rate at each step.
     rates = {} if config.training.steps else config.schedule.to_dict()
     schedule = schedules.Schedule(**rates)
@@ -266,11 +276,12 @@ def _fit_and_score(
     if not result.finished:
         raise signals.error()
     if not trainer.team.is_chief:
-        return
+        return ()
     model = trainer.task.model
     name = _take_best(folder.path, model, result)
     scores = experiment.score(trainer.task, signals.check, splits)
     _finish(folder, name, scores, result, model)
+    return scores.beside
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
@@ -360,6 +371,12 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     print(f"{folder.path} holds a finished run; {more}")
     print(result["summary"])
     return True
+
+
+def _kept_beside(folder: Workdir) -> tuple[str, ...]:
+    """Returns `Scores.beside` of a finished run; earlier versions kept none."""
+    lines = (folder.result() or {}).get("beside")
+    return tuple(map(str, lines)) if isinstance(lines, list) else ()
 
 
 def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
@@ -461,6 +478,7 @@ def _finish(
         },
         "summary": summary,
         "scores": scores.values,
+        "beside": scores.beside,
     }
     try:
         folder.finish(kept)
