@@ -41,9 +41,16 @@ class Optimizer(keras.optimizers.Optimizer):
         weight_decay: the coefficient of the variable in the gradient.
         steps: the length of a run, over which the rate falls to 0 along half a cosine; 0: the rate
             stays as it is set.
+        scales: whether to create the variable that `scale_rate` needs.
     """
 
-    def __init__(self, learning_rate: float, weight_decay: float = 0.0, steps: int = 0):
+    def __init__(
+        self,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        steps: int = 0,
+        scales: bool = False,
+    ):
         for argument, value in (
             ("learning_rate", learning_rate),
             ("weight_decay", weight_decay),
@@ -64,13 +71,15 @@ class Optimizer(keras.optimizers.Optimizer):
         # Not named `weight_decay`: Keras would apply that, decoupled.
         self.coupled_weight_decay = weight_decay
         self.steps = steps
-        # TensorFlow's, so that it is none of `variables`: each step sets it anew.
-        self._factor = tf.Variable(
-            1.0,
-            dtype="float64",
-            trainable=False,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
+        self._factor: Any = None
+        if scales:
+            # TensorFlow's, so that it is none of `variables`: each step sets it anew.
+            self._factor = tf.Variable(
+                1.0,
+                dtype="float64",
+                trainable=False,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
 
     @property
     def learning_rate(self) -> keras.Variable:
@@ -83,14 +92,25 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def annealed(self, rate: Any) -> tf.Tensor:
         """Returns the rate of the next step, for the learning rate that is set."""
-        rate = tf.cast(rate, "float64") * self._factor
+        rate = tf.cast(rate, "float64")
+        if self._factor is not None:
+            rate *= self._factor
         if not self.steps:
             return rate
         done = tf.cast(self.iterations, "float64") / self.steps
         return rate * (1.0 + tf.cos(math.pi * tf.minimum(done, 1.0))) / 2.0
 
     def scale_rate(self, factor: tf.Tensor) -> None:
-        """Multiplies the learning rate of the steps that follow by a float64 scalar."""
+        """Multiplies the learning rate of the steps that follow by a float64 scalar.
+
+        Raises:
+            ValueError: the optimizer was made without `scales=True`.
+        """
+        if self._factor is None:
+            raise ValueError(
+                "the optimizer must be made with scales=True to scale its rate. "
+                f"Received: {self.name}"
+            )
         self._factor.assign(factor)
 
     @property
@@ -135,6 +155,7 @@ class SGD(Optimizer):
         weight_decay: the coefficient of the variable in the gradient.
         averages: whether to create the variables that `start_averaging` needs.
         steps: as for `Optimizer`.
+        scales: as for `Optimizer`.
         lags: whether an averaged step takes the factor of the step before, as with torch's ASGD,
             which computes its rate at the end of a step.
     """
@@ -145,9 +166,10 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         averages: bool = False,
         steps: int = 0,
+        scales: bool = False,
         lags: bool = False,
     ):
-        super().__init__(learning_rate, weight_decay, steps)
+        super().__init__(learning_rate, weight_decay, steps, scales)
         self.averages: list = []
         self.keeps_averages = averages
         # The number of iterations before the first averaged one; -1 while not averaging.
@@ -246,6 +268,7 @@ class Adam(Optimizer):
         learning_rate: the learning rate.
         weight_decay: the coefficient of the variable in the gradient (not AdamW's).
         steps: as for `Optimizer`.
+        scales: as for `Optimizer`.
     """
 
     beta_1, beta_2, epsilon = 0.9, 0.999, 1e-8

@@ -339,6 +339,7 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
         "learning_rate": settings.learning_rate,
         "weight_decay": settings.weight_decay,
         "steps": config.training.steps,
+        "scales": _draws_lengths(config),
     }
     if settings.name == "sgd":
         averages = config.schedule.average or config.schedule.average_after is not None

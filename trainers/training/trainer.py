@@ -77,7 +77,8 @@ class Trainer:
 
     Args:
         task: what to train.
-        optimizer: created in the strategy's scope; built here.
+        optimizer: created in the strategy's scope, with `scales=True` for `usual_steps`; built
+            here.
         clip_norm: the largest global norm of the mean loss's gradient, or None.
         strategy: spreads batches over devices. Default: the current strategy.
         usual_steps: if given, batches [B, T, ...] differ in their number of time steps T. The
@@ -282,19 +283,16 @@ class Trainer:
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
         if self.replicas > 1:  # `apply` sums over the replicas again
             gradients = [gradient / self.replicas for gradient in gradients]
-        self.optimizer.scale_rate(self._rate_factor(batch))
+        if self.usual_steps is not None:
+            sequences, *_ = tf.nest.flatten(batch)
+            steps = tf.cast(tf.shape(sequences)[1], "float64")
+            self.optimizer.scale_rate(steps / self.usual_steps)
         self.optimizer.apply(gradients)
         means = {
             name: value / tf.cast(weight, value.dtype) for name, value in sums.items()
         }
         state = tf.nest.map_structure(tf.stop_gradient, state)
         return {**means, "gradient_norm": norm, "weight": weight}, state
-
-    def _rate_factor(self, batch: Nest) -> tf.Tensor:
-        if self.usual_steps is None:
-            return tf.constant(1.0, "float64")
-        sequences, *_ = tf.nest.flatten(batch)
-        return tf.cast(tf.shape(sequences)[1], "float64") / self.usual_steps
 
     def _split(self, *batch):
         local = self.replicas // self.team.count

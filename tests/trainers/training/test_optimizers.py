@@ -161,7 +161,7 @@ def test_the_rate_falls_along_half_a_cosine_to_the_end_of_the_run(
 @pytest.mark.parametrize("lags", [False, True])
 def test_a_scaled_rate_lags_a_step_once_averages_go_on(lags):
     """Torch's ASGD computes the rate of an averaged step at the end of the one before."""
-    optimizer = optimizers.SGD(0.1, averages=True, lags=lags)
+    optimizer = optimizers.SGD(0.1, averages=True, scales=True, lags=lags)
     variable = tf.Variable(0.0, dtype="float64")
     optimizer.build([variable])
     factors = [1.0, 2.0, 3.0, 5.0, 7.0, 11.0]
@@ -181,7 +181,7 @@ def test_a_scaled_rate_counts_in_a_graph_that_was_traced_before(kind):
     steps = {}
     for factor in (1.0, 0.5):
         variable = tf.Variable(0.0, dtype="float64")
-        optimizer = kind(0.1)
+        optimizer = kind(0.1, scales=True)
         optimizer.build([variable])
         held = {each.name for each in optimizer.variables}
         apply = tf.function(lambda gradient, of=optimizer: of.apply([gradient]))
@@ -192,3 +192,5 @@ def test_a_scaled_rate_counts_in_a_graph_that_was_traced_before(kind):
         assert {each.name for each in optimizer.variables} == held
         assert "factor" not in held
     np.testing.assert_allclose(steps[0.5], 0.5 * steps[1.0], rtol=1e-12)
+    with pytest.raises(ValueError, match="must be made with scales=True"):
+        kind(0.1).scale_rate(tf.constant(0.5, "float64"))
