@@ -37,7 +37,9 @@ class SequenceLayer(keras.layers.Layer):
 
     Args:
         return_sequences: whether to return the output of every step or of the last one.
-        return_state: whether to return the states too.
+        return_state: whether to return the states too, those after the last valid step. A decoder,
+            or the next window in training, can begin from them. A sequence continues from them as
+            if it had not been cut only where `state_is_exact`.
         stateful: whether a batch continues, exactly, where the one before it stopped. Needs a
             static batch size.
         go_backwards: whether to process the sequence backwards and return it reversed.
@@ -48,6 +50,9 @@ class SequenceLayer(keras.layers.Layer):
     Attributes:
         input_units: the number of input channels, p; None before the layer is built.
         output_units: the number of channels of the output.
+        warns_of_state: whether the layer warns where a state that is not exact is handed on step
+            by step. It does so once. A model sets it to False: it hands its states on as it was
+            trained, from window to window, and generates by `stream`.
     """
 
     built: bool
@@ -75,6 +80,7 @@ class SequenceLayer(keras.layers.Layer):
         self.input_units: Any = None
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.warns_of_state = True
         self._past = CacheVariables()
 
     # What a family of layers defines
@@ -83,6 +89,11 @@ class SequenceLayer(keras.layers.Layer):
     def state_units(self) -> tuple[int, ...]:
         """The number of channels of each tensor of the state."""
         raise NotImplementedError
+
+    @property
+    def state_is_exact(self) -> bool:
+        """Whether a sequence that is cut in two and continued from the state equals the whole."""
+        return True
 
     def _add_variables(self, inputs: int) -> None:
         """Creates the variables for sequences with this number of input channels."""
@@ -173,7 +184,9 @@ class SequenceLayer(keras.layers.Layer):
             sequences: [B, T, p]; a ragged tensor counts as right padding. XLA cannot make a
                 ragged tensor dense: `compile(..., jit_compile=False)` where Keras would use it.
             initial_state: the states, each [B, units], or [1, units] for all rows; None for zeros,
-                or with `stateful` for the states after the last call.
+                or with `stateful` for the states after the last call. Where they are not exact, do
+                not hand them on from step to step: generate by `stream`. One known step with an
+                `initial_state` warns so, once, unless `training`.
             mask: bool [B, T] or [B, T, 1], true at the valid steps.
             training: whether dropout is applied, and XLA may compile parts of a large network. A
                 training loop of your own has to pass it, as for every Keras layer; `fit` does.
@@ -205,6 +218,8 @@ class SequenceLayer(keras.layers.Layer):
         sequences, initial, mask = received.tensors(
             self, sequences, initial_state, mask
         )
+        if initial is not None and not (training or self.stateful):
+            received.warn_of_state(self, sequences)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])

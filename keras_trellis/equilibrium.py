@@ -122,6 +122,17 @@ class EquilibriumTrellisLayer(TrellisBase):
         return None
 
     @property
+    def state_is_exact(self) -> bool:
+        """Whether the levels read no more of the past than their own state one step before.
+
+        So it is in a stack of recurrent layers.
+        """
+        network = self._network
+        reads_input = network.input_taps > 1
+        own_step = network.kernel_size <= 2 and set(network.cycle) == {1}
+        return own_step and network.inject_every == 1 and not reads_input
+
+    @property
     def _by_group(self):
         return stack.is_stack(self._network)
 

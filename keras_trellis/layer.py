@@ -50,9 +50,10 @@ class TrellisLayer(TrellisBase):
 
     State and cache differ. The *state* is the paper's history: h and c of the top level's last time
     step. It is small and lossy: if you cut a sequence in two and carry the state over, the outputs
-    differ from those of the whole sequence. The *cache* (`get_initial_cache`, `stream`,
-    `stateful=True`) holds what every level needs of its past. It is exact: chunks equal one long
-    pass.
+    differ from those of the whole sequence; carried from step to step, as an LSTM's, they can be
+    useless. The *cache* (`get_initial_cache`, `stream`, `stateful=True`) holds what every level
+    needs of its past. It is exact: chunks equal one long pass. A decoder begins from an encoder's
+    state by `get_initial_cache(batch_size, initial_state=state)`, and writes by `stream`.
 
     Masks mean what they mean for `keras.layers.LSTM`: a masked step is skipped, wherever it is. Its
     output is the one before it; before the first valid step, or with `zero_output_for_mask`, it
@@ -95,7 +96,8 @@ class TrellisLayer(TrellisBase):
             the same.
         return_sequences: whether to return the output of every step or of the last one. For the
             last one, without a mask, a level computes only the steps that it depends on.
-        return_state: whether to return the states too.
+        return_state: whether to return the states too. A decoder, or the next window in training,
+            can begin from them. They do not continue a sequence exactly; the cache does.
         stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
             static batch size.
         go_backwards: whether to process the sequence backwards and return it reversed.
@@ -155,6 +157,11 @@ class TrellisLayer(TrellisBase):
         return receptive_field(
             self.depth, kernel_size=self.kernel_size, dilation_rate=self.dilation_rate
         )
+
+    @property
+    def state_is_exact(self) -> bool:
+        """False: the state is that of the top level; the other levels and the input have pasts."""
+        return False
 
     def _stops(
         self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str

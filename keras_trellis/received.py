@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,6 +102,33 @@ def kept(sequences: tf.Tensor, discard: int) -> Number | None:
     if left_out:
         return time_steps(sequences) - left_out
     return None
+
+
+def warn_of_state(layer: Any, sequences: tf.Tensor) -> None:
+    """Warns, once a layer, who hands its state on step by step as an LSTM's."""
+    if not layer.warns_of_state or layer.state_is_exact or sequences.shape[1] != 1:
+        return
+    layer.warns_of_state = False
+    kind = type(layer).__name__
+    warnings.warn(
+        f"{layer.name!r} was called on one time step with an `initial_state`. The state of this "
+        f"{kind} is not all of its past: outputs computed step by step from returned states are "
+        "not those of one pass over the sequence, and may be useless. Continue from a cache, "
+        "which is exact:\n"
+        "    cache = layer.get_initial_cache(batch_size, initial_state=states)\n"
+        "    outputs, cache = layer.stream(step, cache)  # for each step, [batch_size, 1, p]",
+        UserWarning,
+        stacklevel=_level_of_caller(inspect.currentframe()),
+    )
+
+
+def _level_of_caller(frame: Any) -> int:
+    """Returns the `stacklevel`, seen from a frame, of the first one outside of these packages."""
+    for level, (each, _) in enumerate(traceback.walk_stack(frame), start=1):
+        package, *_ = each.f_globals.get("__name__", "").split(".")
+        if package not in ("keras_trellis", "keras", "tensorflow"):
+            return level
+    return 1
 
 
 def dense(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
+from keras_trellis.base import SequenceLayer
 from keras_trellis.recurrent.layer import (
     MEANINGLESS,
     RecurrentLayer,
@@ -132,6 +133,8 @@ def prepared(
                 f"Received: {name}=True of {layer.name!r}"
             )
     layer.return_sequences = layer.return_state = returns_all
+    if isinstance(layer, SequenceLayer):
+        layer.warns_of_state = False
     return layer
 
 

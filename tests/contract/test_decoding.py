@@ -5,12 +5,14 @@ one character a call. What is trained is small; with random weights every public
 encoder and decoder at once.
 """
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis import TrellisLayer, TrellisLM
+from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, TrellisLM
 from keras_trellis.base import SequenceLayer
 from keras_trellis.recurrent import IRCGRU
 from tests.contract.registry import CHANNELS, REGISTRY
@@ -88,6 +90,107 @@ def test_one_state_stands_for_all_rows_of_a_cache(layer, states):
             layer.get_initial_cache(BATCH, bad)
 
 
+def test_a_state_handed_on_step_by_step_is_exact_or_warns_once(layer):
+    x = draw(2)
+    whole, *_ = layer(x)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        output, *states = layer(x[:, :1])
+        assert not caught
+        outputs = [output]
+        for time in range(1, STEPS):
+            output, *states = layer(x[:, time : time + 1], initial_state=states)
+            outputs.append(output)
+    error = np.abs(np.concatenate(outputs, axis=1) - whole).max()
+    if not caught:
+        assert error < 1e-5
+        return
+    if (
+        error < 1e-5
+    ):  # it warns in vain only where an output depends on its own step alone
+        assert_close(layer(x[:, 1:2])[0], whole[:, 1:2])
+        return
+    assert error > 1e-3
+    (warning,) = caught
+    assert warning.category is UserWarning and warning.filename == __file__
+    line = "cache = layer.get_initial_cache(batch_size, initial_state=states)"
+    assert line in str(warning.message) and "layer.stream(" in str(warning.message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_exact"),
+    [
+        ({}, False),
+        ({"kernel_size": 1}, True),
+        ({"kernel_size": 1, "dilation_rate": 2}, False),
+        ({"groups": 2}, True),
+        ({"groups": 2, "kernel_size": 3}, False),
+        ({"groups": 2, "inject_every": 2}, False),
+    ],
+    ids=str,
+)
+def test_the_state_of_an_equilibrium_is_exact_where_no_level_reads_more(
+    arguments, is_exact
+):
+    layer = EquilibriumTrellisLayer(4, tolerance=1e-7, dtype="float64", **arguments)
+    x = draw(1, 3)
+    whole, *_ = layer.propagate(x)
+    _, states, _ = layer.propagate(x[:, :2])
+    last, *_ = layer.propagate(x[:, 2:], initial_state=states)
+    assert (
+        (np.abs(last - whole[:, 2:]).max() < 1e-5) == layer.state_is_exact == is_exact
+    )
+
+
+# What warns, and what does not
+
+
+def decoder_of_one_step():
+    """The inference model of `lstm_seq2seq`: a character and states in, the same out."""
+    layer = TrellisLayer(4, 2, return_sequences=True, return_state=True)
+    states = [keras.Input([4]), keras.Input([4])]
+    inputs = keras.Input([None, CHANNELS])
+    return layer, keras.Model([inputs, *states], layer(inputs, initial_state=states))
+
+
+@pytest.mark.parametrize("how", ["called", "predicted", "traced"])
+def test_it_warns_wherever_one_known_step_is_computed(how):
+    layer, model = decoder_of_one_step()
+    state = np.zeros([BATCH, 4])
+    run = {
+        "called": model,
+        "predicted": lambda inputs: model.predict(inputs, verbose=0),
+        "traced": tf.function(model),
+    }[how]
+    with pytest.warns(UserWarning, match=f"'{layer.name}' was called on one time step"):
+        run([draw(1, 1), state, state])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run([draw(1, 1), state, state])
+
+
+def test_what_continues_nothing_step_by_step_does_not_warn():
+    """Training that carries history, longer windows, unknown lengths, statefulness, the models."""
+    layer, model = decoder_of_one_step()
+    state = np.zeros([BATCH, 4], "float32")
+    stateful = TrellisLayer(4, 2, stateful=True)
+    language_model = TrellisLM(8, TrellisLayer(4, 2), embedding_units=4)
+    ids = np.ones([BATCH, 1], "int32")
+    unknown = [tf.TensorSpec([None, None, CHANNELS]), *[tf.TensorSpec([None, 4])] * 2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model([draw(1, 1), state, state], training=True)
+        model([draw(1, 2), state, state])
+        tf.function(lambda *inputs: model(inputs), unknown)(
+            tf.zeros([BATCH, 1, CHANNELS]), state, state
+        )
+        stateful(draw(1, 1), initial_state=[state, state])
+        states = language_model.get_initial_state(BATCH)
+        for training in (False, True):
+            language_model.loss_terms(ids, ids, initial_state=states, training=training)
+        language_model.score(ids, ids, initial_state=states)
+
+
 def test_a_language_model_begins_from_a_state():
     model = TrellisLM(8, TrellisLayer(4, 3), embedding_units=4)
     ids = np.random.default_rng(0).integers(0, 8, [BATCH, STEPS])
@@ -133,9 +236,19 @@ def test_a_trained_text_generator_is_as_good_step_by_step(kind):
 
     whole, *_ = layer(read)
     streamed, cache = [], layer.get_initial_cache(50)
-    for time in range(LENGTH):
-        output, cache = layer.stream(read[:, time : time + 1], cache)
-        streamed.append(output)
-    streamed = np.concatenate(streamed, axis=1)
+    handed, states = [], None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if kind == "TrellisLayer" else "error")
+        for time in range(LENGTH):
+            step = read[:, time : time + 1]
+            output, cache = layer.stream(step, cache)
+            streamed.append(output)
+            output, *states = layer(step, initial_state=states)
+            handed.append(output)
+    streamed, handed = np.concatenate(streamed, 1), np.concatenate(handed, 1)
     assert_close(streamed, whole)
     assert accuracy(streamed) > 3 / LETTERS
+    if kind == "TrellisLayer":
+        assert accuracy(handed) < accuracy(streamed) / 2
+    else:
+        assert_close(handed, whole)

@@ -1,5 +1,7 @@
 """Both protocols against one pass over the stream, and against each other."""
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -133,6 +135,15 @@ def test_trellisnet_with_zero_history_discards_the_horizon(model, ids):
     score = evaluator(model).trellisnet(ids)
     assert score.tokens == tokens == 3 * (132 - 7)
     np.testing.assert_allclose(score.nll, total, rtol=1e-9)
+
+
+def test_trellisnet_may_end_with_a_window_of_one_token(model, ids):
+    """It carries the state on as training does: nobody is told to stream instead."""
+    carried = evaluator(model, horizon=0, history="carried")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score = carried.trellisnet(ids[: 3 * 42])
+    assert score.tokens == 3 * (20 + 20 + 1)
 
 
 @pytest.mark.parametrize("model", ["tied", "adaptive"], indirect=True)
