@@ -67,11 +67,11 @@ def stage_seconds(
 def _of_stage(trainer: Trainer, stage: int) -> float:
     # The last batch may have another shape.
     most = max(1, trainer.task.steps_per_epoch - 1)
-    _timed(trainer, 1, stage)
+    timed(trainer, 1, stage)
     count = 1
-    while (seconds := _timed(trainer, count, stage)) < _TIMED_SECONDS and count < most:
+    while (seconds := timed(trainer, count, stage)) < _TIMED_SECONDS and count < most:
         count = min(2 * count, most)
-    others = [_timed(trainer, count, stage) for _ in range(_MEASUREMENTS - 1)]
+    others = [timed(trainer, count, stage) for _ in range(_MEASUREMENTS - 1)]
     return statistics.median([seconds, *others]) / count
 
 
@@ -104,7 +104,7 @@ def with_steps(
     return apply(config, {"training.steps": steps})
 
 
-def _timed(trainer: Trainer, count: int, stage: int) -> float:
+def timed(trainer: Trainer, count: int, stage: int) -> float:
     """Returns the processor seconds of the first steps of an epoch."""
     batches = trainer.batches(0)
     state = trainer.spread(trainer.task.initial_state())
