@@ -395,7 +395,7 @@ def test_nothing_that_is_shown_is_obeyed(page):
     wait_until_written(page)
     written = page.locator("#added").text_content()
     assert models.SCRIPT in written and models.IMAGE in written  # two of eight words
-    assert page.title() == "A trellis network reads and writes"
+    assert page.title() == "A language model reads and writes"
     assert page.locator("main :is(img, script)").count() == 0
     assert page.problems == []
 
