@@ -1,0 +1,30 @@
+"""The program of README.md shows the layer ahead of the one that it replaces."""
+
+import re
+
+import pytest
+
+from tests import ROOT
+
+PAGE = (ROOT / "README.md").read_text()
+# As in `.ci/run`, which runs it beside the wheel alone.
+PROGRAM = re.search(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
+SETTINGS = "seed, seconds = 1, 15 "
+SCORE = re.compile(r"^(\w+?)(?:_layer)?, ([\d,]+) parameters: ([\d.]+)%$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_trellis_layer_is_ahead_of_the_lstm(seed, forks):
+    shorter = PROGRAM.replace(SETTINGS, f"seed, seconds = {seed}, 8 ")
+    done = forks.run("-c", shorter, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    scores = {name: float(score) for name, _, score in SCORE.findall(done.stdout)}
+    assert set(scores) == {"trellis", "lstm"}, done.stdout
+    assert scores["trellis"] > scores["lstm"] + 10
+    sizes = [int(size.replace(",", "")) for _, size, _ in SCORE.findall(done.stdout)]
+    assert max(sizes) < 1.1 * min(sizes)
+
+
+def test_the_study_measures_this_program():
+    series = PROGRAM[PROGRAM.index("def ") : PROGRAM.index(SETTINGS)]
+    assert series in (ROOT / "docs" / "studies" / "long_series.py").read_text()
