@@ -30,12 +30,13 @@ from trainers.studies.places import Clock, Place
 from trainers.studies.trials import Trials, import_optuna
 from trainers.tasks import config as configs
 from trainers.tasks import schema
-from trainers.tasks.names import flatten
+from trainers.tasks.names import flatten, nested
 from trainers.training import runs, stopping
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result
 
 TRIALS = 20  # unpruned, in the hours of a study that does not say how long a trial is
+_OF_CONFIG = "config."  # before the names of a config's fields in a study's record
 # What a trial's values may cause.
 _NOT_VALID = (ValueError, MemoryError, tf.errors.ResourceExhaustedError)
 
@@ -180,7 +181,7 @@ def _planned(
         except ValueError as error:
             raise ValueError(f"with {search.told(values)}, {error}") from error
     shared = {
-        f"config.{name}": value for name, value in flatten(config.to_dict()).items()
+        _OF_CONFIG + name: value for name, value in flatten(config.to_dict()).items()
     }
     shared |= {
         "trial_seconds": seconds,
@@ -213,7 +214,7 @@ def _refuse_other(
             f"{place.path} holds a study on other data ({', '.join(differing)}); "
             "give that study's data by --data_dir, or choose another --study"
         )
-    there, here = was["values"], files.json_value(record["values"])
+    there, here = _in_todays_form(was["values"]), files.json_value(record["values"])
     others = [
         f"{name}: {there.get(name, 'nothing')} there, {here.get(name, 'nothing')} here"
         for name in {**there, **here}
@@ -224,6 +225,17 @@ def _refuse_other(
             f"{place.path} holds a study with other values ({'; '.join(others)}); "
             "go on with that study's values, or choose another --study"
         )
+
+
+def _in_todays_form(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a study with the defaults of fields that it is older than."""
+    config = {
+        name.removeprefix(_OF_CONFIG): value
+        for name, value in values.items()
+        if name.startswith(_OF_CONFIG)
+    }
+    completed = files.json_value(flatten(configs.completed(nested(config))))
+    return {**values, **{_OF_CONFIG + name: completed[name] for name in completed}}
 
 
 class _Process:

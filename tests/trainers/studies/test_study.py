@@ -163,6 +163,16 @@ def test_a_study_that_an_earlier_version_began_goes_on(training, tmp_path, monke
     assert first == {} and set(second) == set(tiny.SPACE)
 
 
+def test_a_study_that_began_before_a_field_was_added_goes_on(training, tmp_path):
+    tune(tmp_path, trials=1)
+    place = places.Place(tmp_path)
+    record = place.record()
+    del record["values"]["config.model.auxiliary_from"]
+    place.begin(record)
+    tune(tmp_path, trials=2)
+    assert len(tiny.trials(tmp_path)) == 2
+
+
 @pytest.mark.parametrize("number", [0, 3])
 def test_a_trial_whose_process_was_killed_before_it_began_is_made(
     training, tmp_path, whole, monkeypatch, number
