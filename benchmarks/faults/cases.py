@@ -75,7 +75,7 @@ class Profile:
         operations: its file operations, in order.
         calls: the calls of Python functions.
         expected: what it leaves.
-        output: what it prints.
+        last_line: what it prints last; see `last_line`.
         files: the files that it begins with, and their sizes.
         seconds: of its processor time.
         requests: how many it sends to an object store.
@@ -84,7 +84,7 @@ class Profile:
     operations: list[Operation]
     calls: int
     expected: outcomes.Values
-    output: str
+    last_line: str
     files: dict[str, int]
     seconds: float
     requests: int = 0
@@ -118,7 +118,7 @@ def profile(
         list(operations(lines)),
         ended.calls,
         {**strays, **outcomes.read(folder)},
-        ended.output,
+        last_line(ended.output, folder),
         files,
         ended.seconds,
     )
@@ -133,8 +133,14 @@ def _in_store(program, runner, folder, log):
         stores.fetch(store, folder)
     if ended.status:
         raise programs.PreparationError(f"{program.name} fails undisturbed: {ended}")
-    expected = outcomes.read(folder)
-    return Profile([], ended.calls, expected, ended.output, {}, ended.seconds, requests)
+    expected, last = outcomes.read(folder), last_line(ended.output, folder)
+    return Profile([], ended.calls, expected, last, {}, ended.seconds, requests)
+
+
+def last_line(output: str, folder: Path) -> str:
+    """Returns the last line of an output, which may name the folder, without its place."""
+    lines = output.replace(str(folder), "FOLDER").splitlines()
+    return lines[-1] if lines else ""
 
 
 def operations(lines: Iterable[str]) -> Iterator[Operation]:

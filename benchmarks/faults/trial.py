@@ -236,12 +236,13 @@ class _Trial:
         if again.status:
             self.finding.wrong.append("the command does not go on")
         self.finding.different += self._found()
-        outputs = (self._profile.output, again.output)
-        ends = [output.splitlines()[-1:] for output in outputs]
-        if (
-            ends[0] != ends[1] and self._program is not EXPORT
-        ):  # that tells a version's number
-            self.finding.different.append(f"it says {ends[1]} instead of {ends[0]}")
+        before, after = (
+            self._profile.last_line,
+            cases.last_line(again.output, self._folder),
+        )
+        # The last line of an export tells a version's number.
+        if before != after and self._program is not EXPORT:
+            self.finding.different.append(f"it says {after!r} instead of {before!r}")
 
     def _note(self, ended):
         finding = self.finding

@@ -376,7 +376,7 @@ def test_a_run_of_release_0_1_goes_on(trained, corpus, call, tmp_path):
     assert call(*sampling, place[0]) == call(*sampling, f"--workdir={trained[0]}")
     assert "holds a finished run" in call("--task=text", *place, *SMALL)
     more = call("--task=text", *place, *SMALL, "--config.training.epochs=3")
-    assert "the end of epoch 3" in more
+    assert "epoch 3/3, " in more and "best of epoch" in more
     assert (
         json.loads((workdir / "config.json").read_text())["model"]["layer"] == "trellis"
     )
@@ -450,9 +450,9 @@ def test_files_of_others_in_a_runs_folder_change_nothing(
             [
                 call("--mode=evaluate", place, f"--data_dir={corpus}"),
                 call("--mode=generate", place, "--seed=1", "--max_length=9"),
-                call("--task=text", place, f"--data_dir={corpus}", *SMALL).splitlines()[
-                    1:
-                ],
+                calls.summary(
+                    call("--task=text", place, f"--data_dir={corpus}", *SMALL)
+                ),
                 report.read_run(each, "run"),
             ]
         )

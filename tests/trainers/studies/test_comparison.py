@@ -137,7 +137,8 @@ def test_a_model_that_cannot_be_made_as_large_is_refused():
 
 def test_a_preset_of_another_layer_is_refused():
     with pytest.raises(
-        ValueError, match="--preset must be one of a trellis network.*small_lstm"
+        ValueError,
+        match="--preset must have the layer 'trellis' or 'equilibrium'.*small_lstm",
     ):
         comparison.start_of(SETTINGS._replace(preset="small_lstm"), "ptb", "gru")
 

@@ -199,7 +199,7 @@ def test_a_model_that_cannot_fit_is_told_before_it_is_built(
     monkeypatch.setattr(available_memory, "room", lambda: room)
     monkeypatch.setattr(experiment.models, "build", None)
     with pytest.raises(
-        ValueError, match="takes about 0.2 GiB of memory, .* .cgroup limit.;"
+        ValueError, match="takes about 0.3 GiB of memory, .* .cgroup limit.;"
     ):
         train()
     assert not (tmp_path / "run").exists()
