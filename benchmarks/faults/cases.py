@@ -75,7 +75,7 @@ class Profile:
         operations: its file operations, in order.
         calls: the calls of Python functions.
         expected: what it leaves.
-        last_line: what it prints last; see `last_line`.
+        ending: what it prints last; see `ending`.
         files: the files that it begins with, and their sizes.
         seconds: of its processor time.
         requests: how many it sends to an object store.
@@ -84,7 +84,7 @@ class Profile:
     operations: list[Operation]
     calls: int
     expected: outcomes.Values
-    last_line: str
+    ending: list[str]
     files: dict[str, int]
     seconds: float
     requests: int = 0
@@ -118,7 +118,7 @@ def profile(
         list(operations(lines)),
         ended.calls,
         {**strays, **outcomes.read(folder)},
-        last_line(ended.output, folder),
+        ending(ended.output, folder),
         files,
         ended.seconds,
     )
@@ -133,14 +133,18 @@ def _in_store(program, runner, folder, log):
         stores.fetch(store, folder)
     if ended.status:
         raise programs.PreparationError(f"{program.name} fails undisturbed: {ended}")
-    expected, last = outcomes.read(folder), last_line(ended.output, folder)
+    expected, last = outcomes.read(folder), ending(ended.output, folder)
     return Profile([], ended.calls, expected, last, {}, ended.seconds, requests)
 
 
-def last_line(output: str, folder: Path) -> str:
-    """Returns the last line of an output, which may name the folder, without its place."""
+def ending(output: str, folder: Path) -> list[str]:
+    """Returns the words of an output from the line of a run's scores on, else of its last line.
+
+    The lines may name the folder, which is left out, and be aligned by the length of its name.
+    """
     lines = output.replace(str(folder), "FOLDER").splitlines()
-    return lines[-1] if lines else ""
+    scores = [index for index, line in enumerate(lines) if line.startswith("best of ")]
+    return " ".join(lines[scores[-1] if scores else -1 :]).split()
 
 
 def operations(lines: Iterable[str]) -> Iterator[Operation]:

@@ -236,13 +236,11 @@ class _Trial:
         if again.status:
             self.finding.wrong.append("the command does not go on")
         self.finding.different += self._found()
-        before, after = (
-            self._profile.last_line,
-            cases.last_line(again.output, self._folder),
-        )
-        # The last line of an export tells a version's number.
+        before, after = self._profile.ending, cases.ending(again.output, self._folder)
+        # That of an export tells a version's number.
         if before != after and self._program is not EXPORT:
-            self.finding.different.append(f"it says {after!r} instead of {before!r}")
+            told, expected = " ".join(after), " ".join(before)
+            self.finding.different.append(f"it says {told!r} instead of {expected!r}")
 
     def _note(self, ended):
         finding = self.finding

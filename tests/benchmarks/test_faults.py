@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -276,7 +277,7 @@ def profile():
         "read\trun/b\t0",
     ]
     return cases.Profile(
-        list(cases.operations(lines)), 1000, {}, "", {"run/b": 10}, 0.1, requests=50
+        list(cases.operations(lines)), 1000, {}, [], {"run/b": 10}, 0.1, requests=50
     )
 
 
@@ -372,6 +373,16 @@ class Scripted:
         return Ended(status, "the end\n", errors, 0.1, False, True, 0)
 
 
+def test_an_ending_has_the_scores_and_not_the_name_of_the_folder():
+    def ending(folder, score):
+        command = f"  evaluate --workdir={folder}"
+        end = f"best of epoch 2: {score}\nsaved in {folder}; next:\n{command:40}# scores\n"
+        return cases.ending(f"epoch 1\n{end}", Path(folder))
+
+    assert ending("/a", 3.5) == ending("/folder/b", 3.5) != ending("/a", 3.6)
+    assert cases.ending("1 file\n2 files\n", Path("/a")) == ["2", "files"]
+
+
 DONE = (0, "", "right")
 
 
@@ -409,7 +420,7 @@ def test_what_should_not_be_is_noticed(tmp_path, profile, calls, found):
     template.mkdir(parents=True)
     (template / "notes.txt").write_text("mine\n")
     expected = {"run/notes.txt": b"mine\n", "run/result.txt": b"right"}
-    profile = dataclasses.replace(profile, expected=expected, output="the end\n")
+    profile = dataclasses.replace(profile, expected=expected, ending=["the", "end"])
     how = "before:write:run/a:1" if calls[0][0] == 137 else "EIO-once:write:run/a:1"
     finding = trial.tried(
         f"errors:train:{how}",
