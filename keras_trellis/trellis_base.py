@@ -210,23 +210,17 @@ class TrellisBase(SequenceLayer):
         )
 
     def _add_bias(self, channels: int) -> keras.Variable:
+        initializer = self.bias_initializer
+        if self.unit_forget_bias:
+            initializer = gates.remembering(self.gate, initializer)
         return self.add_weight(
             name="bias",
             shape=(channels,),
-            initializer=self._first_bias,
+            initializer=initializer,
             regularizer=self.bias_regularizer,
             constraint=self.bias_constraint,
             autocast=False,
         )
-
-    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
-        bias = self.bias_initializer(shape, dtype=dtype)
-        if not self.unit_forget_bias:
-            return bias
-        blocks = tf.split(bias, self.gate.blocks)
-        ones = tf.ones([self.units], bias.dtype)
-        blocks[self.gate.forget_block] = ones
-        return tf.concat(blocks, axis=0)
 
     def _add_scale(
         self, name: str, channels: int, direction: Callable[[], tf.Tensor]

@@ -184,6 +184,17 @@ NAMES: dict[str, type[Gate]] = {
 """The gates by the names that `TrellisLayer` and `config.model.gate` accept."""
 
 
+def remembering(gate: Gate, initializer: Any) -> Any:
+    """Returns an initializer of biases as another one's, with ones for the gate's forget block."""
+
+    def initialize(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+        blocks = tf.split(initializer(shape, dtype=dtype), gate.blocks)
+        blocks[gate.forget_block] = tf.ones_like(blocks[gate.forget_block])
+        return tf.concat(blocks, axis=0)
+
+    return initialize
+
+
 def get(identifier: str | Gate | dict[str, Any]) -> Gate:
     """Returns the gate with this name or configuration, or the gate itself.
 

@@ -73,7 +73,7 @@ def stream(
     Returns:
         outputs [B, n, units] and the next cache.
     """
-    state = _checked(layer, cache, tf.shape(sequences)[0])
+    state = checked(layer, cache, tf.shape(sequences)[0])
     place = output_place(cell)
     before = state[-1 if place is None else place]
     if place is None:
@@ -116,7 +116,7 @@ def run_valid(
     return masks.unpack(outputs, plan, before), after
 
 
-def _checked(layer: Any, cache: Any, rows: tf.Tensor) -> State:
+def checked(layer: Any, cache: Any, rows: tf.Tensor) -> State:
     """Returns the tensors of a cache in the compute dtype."""
     cache = tuple(tf.nest.flatten(cache))
     begun: Any = layer.get_initial_cache(rows)

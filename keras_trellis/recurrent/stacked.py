@@ -10,15 +10,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis import arguments, received
+from keras_trellis import arguments
 from keras_trellis.base import SequenceLayer
 from keras_trellis.constructors import constructor
-from keras_trellis.core import masks
+from keras_trellis.core import gates, masks
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
 from keras_trellis.engine import stack
 from keras_trellis.equilibrium import EquilibriumTrellisLayer
+from keras_trellis.recurrent import past
 from keras_trellis.types import State
 
 _GATE = LSTMGate()
@@ -279,7 +280,7 @@ class StackedLSTM(SequenceLayer):
         """Adds the variable of a layer; `kind` is that of its initializer."""
         initializer = _own(getattr(self, f"{kind}_initializer"))
         if kind == "bias" and self.unit_forget_bias:
-            initializer = _forgetting_later(initializer)
+            initializer = gates.remembering(_GATE, initializer)
         prefix = "recurrent_kernel" if kind == "recurrent" else kind
         return self.add_weight(
             name=f"{prefix}_{index}",
@@ -298,19 +299,12 @@ class StackedLSTM(SequenceLayer):
         return last_steps(outputs, kept), state, None
 
     def _stream(self, sequences, cache, mask, training):
-        state = self._checked_cache(cache, sequences.shape[0])
+        state = past.checked(self, cache, tf.shape(sequences)[0])
         before = state[-_GATE.states]  # h of the last layer
         return self._run(sequences, state, before, mask, training)
 
     def _cache_of_state(self, state: State) -> State:
         return tuple(state)
-
-    def _checked_cache(self, cache: Any, rows: int | None) -> State:
-        """Returns the tensors of a cache in the compute dtype."""
-        cache = tuple(tf.nest.flatten(cache))
-        shapes = [tf.TensorShape([rows, units]) for units in self.state_units]
-        received.check_cache(cache, tuple(shapes))
-        return tuple(tf.cast(each, self.compute_dtype) for each in cache)
 
     def _run(
         self,
@@ -384,17 +378,6 @@ def _own(initializer: Any) -> Any:
     if isinstance(initializer, keras.initializers.Initializer):
         return initializer.clone()
     return initializer
-
-
-def _forgetting_later(initializer: Any) -> Any:
-    """Returns an initializer of a bias with ones for the forget gate."""
-
-    def initialize(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
-        blocks = tf.split(initializer(shape, dtype=dtype), _GATE.blocks)
-        blocks[_GATE.forget_block] = tf.ones_like(blocks[_GATE.forget_block])
-        return tf.concat(blocks, axis=0)
-
-    return initialize
 
 
 def _weights_of_groups(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
