@@ -15,10 +15,8 @@ import tensorflow as tf
 
 from keras_trellis import RecurrentLayer, TrellisLayer
 
-LETTERS, NOISE = (
-    8,
-    2,
-)  # the letters of words, and the characters of which the rest of a log is
+LETTERS = 8  # of which words are made
+NOISE = 2  # the other characters, of which the rest of a log is made
 START = LETTERS + NOISE  # what the decoder reads before the first letter
 WORD, LOG = 4, 60  # the characters of a word and of a log
 
@@ -102,16 +100,15 @@ def accuracy(model: EncoderDecoder, epochs: int) -> tuple[float, float]:
     model.fit((logs, before(words)), words, batch_size=64, epochs=epochs, verbose=0)
     logs, words = draw_logs(500, seed=1)
     written, logits = model.write(logs)
-    whole = model(
-        (logs, before(written))
-    )  # all at once, after the letters that it wrote
+    # All at once, each after the letters that it wrote.
+    whole = model((logs, before(written)))
     np.testing.assert_allclose(logits, whole, atol=1e-4)
     in_one_pass = np.mean(np.argmax(whole, axis=-1) == words)
     return float(in_one_pass), float(np.mean(written == words))
 
 
 def main() -> None:
-    """Trains both models for about as long, and lets them write."""
+    """Trains both models, the LSTM for more epochs, which are shorter; lets them write."""
     print(f"accuracy of letters; chance is {1 / LETTERS}")
     for name, make, epochs in (("TrellisLayer", trellis, 5), ("LSTM", lstm, 7)):
         keras.utils.set_random_seed(0)

@@ -163,13 +163,11 @@ def inner_levels(every: Any, counted_from: Any, depth: int) -> range:
     every = positive("auxiliary_every", every)
     bottom_or_top("auxiliary_from", counted_from)
     if counted_from == "bottom":
-        levels, bound = range(every, depth + 1, every), "at most `depth`"
+        levels = range(every, depth + 1, every)
+        bound = "at most `depth`"
     else:
-        lowest = depth % every or every
-        levels, bound = (
-            range(lowest, depth, every),
-            "below `depth`, counted from the top",
-        )
+        levels = range(depth % every or every, depth, every)
+        bound = "below `depth`, counted from the top"
     if not levels:
         raise ValueError(
             f"`auxiliary_every` must be {bound}. "

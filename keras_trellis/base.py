@@ -184,9 +184,9 @@ class SequenceLayer(keras.layers.Layer):
             sequences: [B, T, p]; a ragged tensor counts as right padding. XLA cannot make a
                 ragged tensor dense: `compile(..., jit_compile=False)` where Keras would use it.
             initial_state: the states, each [B, units], or [1, units] for all rows; None for zeros,
-                or with `stateful` for the states after the last call. Where they are not exact, do
-                not hand them on from step to step: generate by `stream`. One known step with an
-                `initial_state` warns so, once, unless `training`.
+                or with `stateful` for the states after the last call. Unless `state_is_exact`, do
+                not hand them on from step to step: generate by `stream`. A call over one known step
+                with an `initial_state` warns once, except in training.
             mask: bool [B, T] or [B, T, 1], true at the valid steps.
             training: whether dropout is applied, and XLA may compile parts of a large network. A
                 training loop of your own has to pass it, as for every Keras layer; `fit` does.

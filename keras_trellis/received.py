@@ -105,7 +105,7 @@ def kept(sequences: tf.Tensor, discard: int) -> Number | None:
 
 
 def warn_of_state(layer: Any, sequences: tf.Tensor) -> None:
-    """Warns, once a layer, who hands its state on step by step as an LSTM's."""
+    """Warns once for each layer whose inexact state is handed on step by step, as an LSTM's."""
     if not layer.warns_of_state or layer.state_is_exact or sequences.shape[1] != 1:
         return
     layer.warns_of_state = False

@@ -5,7 +5,7 @@ import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_trellis import convert
-from tests.golden import TOLERANCE, part
+from tests.golden import TOLERANCE, assert_equal, part
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
 from trainers.sequences.modeling import SequenceModeling
@@ -70,7 +70,4 @@ def _assert_all_close(values, expected):
 
 
 def _assert_close(actual, expected, what):
-    tolerance = TOLERANCE["float64"]
-    np.testing.assert_allclose(
-        actual, expected, rtol=tolerance, atol=tolerance, err_msg=what
-    )
+    assert_equal(actual, expected, TOLERANCE["float64"], what)

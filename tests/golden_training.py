@@ -4,6 +4,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from keras_trellis import convert
+from tests.golden import part
 from trainers.language.modeling import LanguageModeling
 from trainers.training import runs
 from trainers.training.trainer import Trainer
@@ -75,11 +76,7 @@ def _recipe(arrays, config):
 
 
 def _model(arrays, config, prefix):
-    state_dict = {
-        name.removeprefix(prefix): arrays[name]
-        for name in arrays
-        if name.startswith(prefix)
-    }
+    state_dict = part(arrays, prefix)
     # The tied decoder is named once in an average.
     state_dict.setdefault("decoder.weight", state_dict["encoder.weight"])
     return convert.language_model_from_torch(

@@ -35,10 +35,10 @@ class ModelLayer(Protocol):
     `keras_trellis.recurrent` are such layers. Keras runs the call, so that regularizers, masks and
     dtype policies mean what they mean everywhere.
 
-    A state and a cache are what a layer has of its past. A cache is exact: `stream` takes one and
+    A layer keeps its past as a state or as a cache. A cache is exact: `stream` takes one and
     returns the next, and `stream` with one time step is the step. A state is what `initial_state`
-    takes. It may be less; a cache that begins from it (`get_initial_cache`) says what a call that
-    begins from it does.
+    takes, and may hold less. `get_initial_cache` makes a cache from a state; `stream` then returns
+    what a call with that state as `initial_state` does.
 
     `call` may take more arguments. With `discard` it leaves out the first outputs; a model slices
     the outputs of a layer without it. With `auxiliary_every` it returns the outputs of inner levels
@@ -82,8 +82,7 @@ class ModelLayer(Protocol):
     def get_initial_cache(self, batch_size: Any, initial_state: Any = None) -> Any:
         """Returns the cache before the first time step: a nest of tensors `[B, ...]`.
 
-        From the cache of an `initial_state` `stream` computes what a call with it does. A layer
-        that takes none works in every model, but for `TrellisLM.get_initial_cache` with a state.
+        Only `TrellisLM.get_initial_cache` with an `initial_state` needs that argument.
         """
 
     def stream(

@@ -268,7 +268,7 @@ class GatedRNN(keras.layers.RNN):
             sequences: the next steps, [B, n, p].
             cache: the result of the last call, or `get_initial_cache(B)`.
             mask: bool [B, n]; a masked step leaves the cache of its row unchanged and
-                repeats the output before it, at the beginning the one that the cache holds.
+                repeats the output before it. The first one repeats the output in the cache.
 
         Returns:
             outputs [B, n, units] and the new cache.
