@@ -1,6 +1,7 @@
-"""What `trainers.compare` begins with for the layers beside a trellis network, by task.
+"""What `trainers.compare` begins with for the layers beside a trellis network.
 
-Each entry changes a task's preset. `model.units` is solved for, so that it has no value here. All
+A task has one of these groups as its `baselines` (trainers/tasks/task.py). Each entry changes the
+task's preset. `model.units` is solved for, so that it has no value here. All
 values are ours, unless a source stands beside them. The learning rates of `ADDING` and
 `COPY_MEMORY` are the better ones of two each (docs/comparisons.md). `--trials` tunes all further.
 XLA compiles a layer for a task where that is faster on a CPU, by docs/choosing.md.
@@ -133,14 +134,3 @@ CHARACTERS = _of_text(
     dropout=0.0,
     recurrent_dropout=0.0,
 )
-
-BASELINES = {
-    **dict.fromkeys(
-        ("ptb", "ptb_mos", "wikitext2", "wikitext103", "pydoc", "text"), WORDS
-    ),
-    **dict.fromkeys(("ptb_char", "enwik8"), CHARACTERS),
-    **dict.fromkeys(("seq_mnist", "permuted_mnist", "seq_cifar10"), IMAGES),
-    "adding": ADDING,
-    "copy_memory": COPY_MEMORY,
-    **dict.fromkeys(("addition", "memorization"), ALGORITHMS),
-}

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import ml_collections
 from etils import epath
 
-from configs.baselines import BASELINES
 from trainers.data import files
 from trainers.studies import budget, experiments, search, streaming, study
 from trainers.tasks import config as configs
@@ -111,7 +110,8 @@ def start_of(settings: Settings, task: str, model: str) -> ml_collections.Config
     """Returns the config that a model begins with, before its size and its time are set.
 
     Raises:
-        ValueError: The preset is unknown, or its layer is not in `TRELLIS`.
+        ValueError: The preset is unknown, or its layer is not in `TRELLIS`, or the task has no
+            settings for the model.
     """
     if given := settings.given.get((task, model)):
         return given
@@ -121,8 +121,15 @@ def start_of(settings: Settings, task: str, model: str) -> ml_collections.Config
             "--preset must have the layer 'trellis' or 'equilibrium'. "
             f"Received: --preset={settings.preset}, whose layer is {config.model.layer!r}"
         )
-    changes = {} if model == FIRST else flatten(BASELINES[task][model])
-    return search.apply(config, changes)
+    if model == FIRST:
+        return config
+    settings_of = registry.get(task).baselines
+    if model not in settings_of:
+        raise ValueError(
+            f"--models={model} has no settings to begin with on --task={task}, which has them for "
+            f"{', '.join(settings_of) or 'none'}; give a config of its own by --config_files"
+        )
+    return search.apply(config, flatten(settings_of[model]))
 
 
 def equal(

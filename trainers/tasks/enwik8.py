@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from etils import epath
 
-from configs import ptb_char
+from configs import baselines, ptb_char
 from trainers.data import tokens
 from trainers.data.encoding import SPLITS, Source
 from trainers.data.stores import to_path
@@ -85,6 +85,7 @@ ENWIK8 = LanguageTask(
     characters=True,
     measure=CHARACTERS,
     search=search.CHARACTERS,
+    baselines=baselines.CHARACTERS,
     data="enwik8, the first 10^8 bytes of an English Wikipedia of 2006",
     licence="GNU Free Documentation License, which was Wikipedia's",
 )

@@ -1,6 +1,6 @@
 """Tests of memory over many steps, drawn from the seed."""
 
-from configs import adding, copy_memory
+from configs import adding, baselines, copy_memory
 from trainers.data import long_memory
 from trainers.tasks.fields import COUNT, integer
 from trainers.tasks.measures import SQUARED_ERROR
@@ -11,6 +11,7 @@ COPY_MEMORY = GeneratedTask(
     presets=copy_memory.PRESETS,
     draw=long_memory.copy_memory,
     outputs=long_memory.CLASSES,
+    baselines=baselines.COPY_MEMORY,
     fields={"data.steps": COUNT},
 )
 
@@ -20,5 +21,6 @@ ADDING = GeneratedTask(
     draw=long_memory.adding,
     outputs=1,
     measure=SQUARED_ERROR,
+    baselines=baselines.ADDING,
     fields={"data.steps": integer(2)},  # two are marked
 )

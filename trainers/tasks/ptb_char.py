@@ -3,7 +3,7 @@
 import tensorflow as tf
 from etils import epath
 
-from configs import ptb_char
+from configs import baselines, ptb_char
 from keras_trellis.export.tokenizer import split_characters
 from trainers.data import printed, tokens
 from trainers.data.encoding import Source
@@ -48,6 +48,7 @@ PTB_CHAR = LanguageTask(
     characters=True,
     measure=CHARACTERS,
     search=search.CHARACTERS,
+    baselines=baselines.CHARACTERS,
     data=f"{ptb.DATA}, by characters",
     licence=ptb.LICENCE,
     vocabulary_size=50,

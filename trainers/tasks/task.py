@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from configs import baselines as settings
 from keras_trellis.export.cards import NOT_STATED
 from keras_trellis.export.tokenizer import Standardize, split_characters, split_words
 from trainers.data import tokens
@@ -75,6 +76,7 @@ class Task:
         sizes: The paper's number of parameters, by preset.
         fields: Fields of the config that this task alone has, by their dotted names.
         search: What `trainers.tune` searches.
+        baselines: The settings that `trainers.compare` begins with, by layer.
         program: The command that trains it.
     """
 
@@ -89,6 +91,7 @@ class Task:
     sizes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
     search: Space = dataclasses.field(default_factory=dict)
+    baselines: Mapping[str, dict] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,9 @@ class LanguageTask(Task):
     source: Callable[..., Source]
     measure: TokenMeasure = WORDS
     search: Space = dataclasses.field(default_factory=lambda: spaces.WORDS)
+    baselines: Mapping[str, dict] = dataclasses.field(
+        default_factory=lambda: settings.WORDS
+    )
     standardize: Standardize | None = None
     made_ready: str | None = None
     printed: Callable[[str], str] | None = None
@@ -163,6 +169,9 @@ class ImageTask(Task):
     images: ImageSource
     permuted: bool = False
     search: Space = dataclasses.field(default_factory=lambda: spaces.IMAGES)
+    baselines: Mapping[str, dict] = dataclasses.field(
+        default_factory=lambda: settings.IMAGES
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,3 +207,6 @@ class AlgorithmTask(DrawnTask):
 
     algorithm: Callable[[Any], Algorithm]
     measure: Measure = SYMBOLS
+    baselines: Mapping[str, dict] = dataclasses.field(
+        default_factory=lambda: settings.ALGORITHMS
+    )

@@ -1,6 +1,7 @@
 """A comparison: equal sizes, the order of the runs, what is refused, and that it goes on."""
 
 import csv
+import dataclasses
 import io
 import itertools
 import json
@@ -9,7 +10,6 @@ import math
 import pytest
 from etils import epath
 
-from configs.baselines import BASELINES
 from tests import ROOT
 from trainers.language import models as language_models
 from trainers.sequences import models as sequence_models
@@ -21,7 +21,7 @@ from trainers.tasks import registry, schema
 from trainers.tasks.layers import TRELLIS
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
 from trainers.tasks.search import CHARACTERS
-from trainers.tasks.task import LanguageTask
+from trainers.tasks.task import AlgorithmTask, ImageTask, LanguageTask
 from trainers.training import loop, strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
@@ -59,7 +59,50 @@ def test_every_model_has_settings_for_every_task(task, model):
     schema.check(config)
     search.check(config, search.space(config))
     layers = TRELLIS if model == comparison.FIRST else (model,)
-    assert config.model.layer in layers and set(BASELINES[task]) == set(MODELS[1:])
+    assert config.model.layer in layers
+    assert set(registry.get(task).baselines) == set(MODELS[1:])
+
+
+@pytest.mark.parametrize("kind", ["text", "ptb_char", "seq_mnist", "addition"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_new_task_has_the_settings_of_the_task_that_it_is_made_of(
+    monkeypatch, kind, model
+):
+    task = dataclasses.replace(registry.get(kind), name="mine")
+    monkeypatch.setitem(registry.TASKS, "mine", task)
+    config = comparison.start_of(SETTINGS, "mine", model)
+    expected = comparison.start_of(SETTINGS, kind, model)
+    assert config.to_dict() == expected.to_dict() | {"task": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "some"),
+    [(LanguageTask, "text"), (ImageTask, "seq_mnist"), (AlgorithmTask, "addition")],
+)
+def test_a_kind_of_task_has_settings(kind, some):
+    known = registry.get(some)
+    given = {
+        field.name: getattr(known, field.name)
+        for field in dataclasses.fields(kind)
+        if field.default is field.default_factory is dataclasses.MISSING
+    }
+    assert kind(**given).baselines == known.baselines
+
+
+def test_a_task_without_settings_for_a_model_is_refused_before_anything_is_loaded(
+    monkeypatch, tmp_path
+):
+    task = dataclasses.replace(registry.get("adding"), name="mine", baselines={})
+    monkeypatch.setitem(registry.TASKS, "mine", task)
+    settings = SETTINGS._replace(tasks=["mine"])
+    message = (
+        "--models=gru has no settings to begin with on --task=mine, .* by --config_files"
+    )
+    with pytest.raises(ValueError, match=message):
+        comparison.compare(epath.Path(tmp_path), settings)
+    given = search.apply(tiny("gru"), {"task": "mine"})
+    settings = settings._replace(given={("mine", "gru"): given})
+    assert comparison.start_of(settings, "mine", "gru") == given
 
 
 def counter(task):
