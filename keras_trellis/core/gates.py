@@ -1,11 +1,12 @@
 """Gates: how a level computes its state from its pre-activations and its past.
 
 A gate is a small object without variables. To write your own, derive it from `Gate`, set the
-numbers of its gate blocks and of its states, and write `step`:
+numbers of its gate blocks and of its states and the index of its forget block, and write `step`:
 
     @keras.saving.register_keras_serializable("my_package")
     class MinimalGate(keras_trellis.Gate):
         name, blocks, states = "minimal", 2, 1
+        forget_block = 0
 
         def step(self, blocks, shifted_state):
             update, candidate = blocks

@@ -299,9 +299,8 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
     try:
         plan = {}
         for name, model in kept["models"].items():
-            plan[name] = Model(
-                **{**model, "config": configs.from_dict(model["config"])}
-            )
+            config = configs.from_dict(configs.of_a_run(model["config"]))
+            plan[name] = Model(**{**model, "config": config})
         return plan
     except (TypeError, KeyError, ValueError) as error:
         restore = RESTORE.replace("--workdir", "--output")

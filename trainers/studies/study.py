@@ -234,7 +234,7 @@ def _in_todays_form(values: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if name.startswith(_OF_CONFIG)
     }
-    completed = files.json_value(flatten(configs.completed(nested(config))))
+    completed = files.json_value(flatten(configs.of_a_run(nested(config))))
     return {**values, **{_OF_CONFIG + name: completed[name] for name in completed}}
 
 

@@ -11,6 +11,7 @@ from etils import epath
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
+from keras_trellis.core import gates
 from trainers.data.files import read_json
 from trainers.tasks import registry, schema
 from trainers.tasks.names import Values, flatten, nested, unknown
@@ -86,6 +87,20 @@ def completed(values: Values) -> dict[str, Any]:
     values = _of_0_1(values)
     known = values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
     return _merged(nested(schema.defaults(values)) if known else {}, values)
+
+
+def of_a_run(values: Values) -> dict[str, Any]:
+    """Returns what a folder keeps of a config, as `completed`, with what the run computed.
+
+    Releases that did not refuse `unit_forget_bias` with a gate without a forget block dropped it.
+    """
+    values = completed(values)
+    model = values.get("model")
+    if isinstance(model, Mapping):
+        gate = gates.NAMES.get(str(model.get("gate")))
+        if gate is not None and gate.forget_block is None:
+            values["model"] = {**model, "unit_forget_bias": False}
+    return values
 
 
 def _merged(base: Any, values: Any) -> Any:

@@ -91,8 +91,6 @@ class Trellis:
         self, model: ml_collections.ConfigDict, outputs: int
     ) -> dict[str, Any]:
         fields = {name: model[name] for name in _OF_BOTH}
-        has_forget_block = gates.NAMES[model.gate].forget_block is not None
-        fields["unit_forget_bias"] = model.unit_forget_bias and has_forget_block
         return {**fields, "output_units": outputs, "name": "trellis"}
 
     def parameters(

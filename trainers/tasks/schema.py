@@ -141,7 +141,8 @@ class Model:
         auxiliary_every: How many levels apart those are that have an auxiliary loss.
         auxiliary_from: Where `auxiliary_every` counts from: the "bottom", as the authors' code, or
             the "top", as the paper's text.
-        unit_forget_bias: Whether the bias of a gate's forget block starts at 1, if it has one.
+        unit_forget_bias: Whether the bias of a gate's forget block starts at 1; False for a gate
+            without one.
         dtype: Keras's dtype policy of all layers. With "mixed_bfloat16" they compute in bfloat16;
             their variables and the loss are float32.
     """
@@ -459,6 +460,13 @@ def _of_layer(values: Values) -> Iterator[_Rule]:
         yield many, "model.transformer.heads", expected
         yield from _of_gated(values)
         return
+    forgets = gates.NAMES[values["model.gate"]].forget_block is not None
+    expected = (
+        f"False with config.model.gate={values['model.gate']!r}, which has no forget "
+        "block"
+    )
+    drops = values["model.unit_forget_bias"] and not forgets
+    yield drops, "model.unit_forget_bias", expected, "model.gate"
     units, words = values["model.units"], values["model.embedding_units"]
     outputs = values["model.output_units"] or words or units
     yield (

@@ -325,7 +325,7 @@ def _differing(
     """Returns the fields that differ from the run's in a folder, with old and new values."""
     if not exists(folder / CONFIG):
         return {}
-    was = flatten(json_value(configs.completed(read_config(folder))))
+    was = flatten(json_value(configs.of_a_run(read_config(folder))))
     # A process may have been killed after it recorded changes, before it wrote the config.
     was.update((change.field, change.now) for change in read_changes(folder))
     now = flatten(json_value(config))

@@ -57,6 +57,8 @@ ROWS = (
         "`config.model.auxiliary_weight` must be 0 with config.model.layer='equilibrium', which has no levels. Received: config.model.auxiliary_weight=0.1, config.model.layer='equilibrium'"),
     lm("model.layer=lstm model.gate=tanh",
         "`config.model.gate` must be 'lstm', its default, with config.model.layer='lstm', which has a gate of its own. Received: config.model.gate='tanh', config.model.layer='lstm'"),
+    lm("model.gate=gru model.unit_forget_bias=true",
+        "`config.model.unit_forget_bias` must be False with config.model.gate='gru', which has no forget block. Received: config.model.unit_forget_bias=True, config.model.gate='gru'"),
     lm("model.layer=transformer model.transformer.heads=300",
         "`config.model.transformer.heads` must be at most config.model.units=256. Received: config.model.transformer.heads=300"),
     lm("optimizer.name=rmsprop",

@@ -3,9 +3,12 @@
 import hypothesis
 import pytest
 from hypothesis import strategies as st
+from ml_collections import ConfigDict
 
+from keras_trellis.core import gates
 from trainers.tasks import config as configs
-from trainers.tasks import registry, schema
+from trainers.tasks import layers, registry, schema
+from trainers.tasks.layers import TRELLIS
 from trainers.tasks.names import flatten
 
 
@@ -388,6 +391,12 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.model.gate` must be 'lstm', its default, with config.model.layer='gru'",
         ),
         (
+            ("text", "small"),
+            {"model.gate": "gru"},
+            "`config.model.unit_forget_bias` must be False with config.model.gate='gru', which has "
+            "no forget block. .*unit_forget_bias=True, config.model.gate='gru'",
+        ),
+        (
             ("seq_mnist", "small"),
             {"model.head": "adaptive"},
             "must be 'tied' for --task=seq_mnist",
@@ -410,6 +419,29 @@ def test_fields_that_do_not_go_together_are_refused(preset, changed, message):
     with pytest.raises(ValueError, match=message) as error:
         schema.check(values_of(preset, changed))
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("layer", TRELLIS)
+@pytest.mark.parametrize("gate", gates.NAMES)
+def test_a_forget_bias_is_refused_where_the_layer_refuses_it(layer, gate):
+    changed = {
+        "model.layer": layer,
+        "model.gate": gate,
+        "model.unit_forget_bias": True,
+        "training.depths": (),
+    }
+    values = values_of(("text", "small_levels"), changed)
+    if gates.NAMES[gate].forget_block is None:
+        for refuses in (schema.check, built):
+            with pytest.raises(ValueError, match=f"forget_bias.*gate='{gate}'"):
+                refuses(values)
+    else:
+        schema.check(values)
+        assert built(values).unit_forget_bias
+
+
+def built(values):
+    return layers.build(ConfigDict(values).model, 200, seed=1)
 
 
 def test_a_loss_that_is_off_may_be_of_any_level():

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from trainers.data.files import read_json
-from trainers.training import workdir
+from trainers.tasks import config as configs
+from trainers.training import runs, workdir
 
 CONFIG = {
     "task": "toy",
@@ -63,6 +64,19 @@ def test_another_recipe_is_refused_field_by_field(tmp_path):
     assert "model.units: 4 there, 8 here" in str(error.value)
     assert "model.depth: nothing there, 3 here" in str(error.value)
     assert "dilation_rate" not in str(error.value)
+
+
+def test_a_run_whose_gate_left_the_forget_bias_out_goes_on_without_it(tmp_path):
+    """Earlier releases dropped `unit_forget_bias` where the gate has no forget block."""
+    values = configs.load("text", "small").to_dict()
+    values["model"] |= {"gate": "gru", "unit_forget_bias": True}
+    workdir.write_json(tmp_path / workdir.CONFIG, values)
+    config = runs.load_config(tmp_path)
+    assert not config.model.unit_forget_bias
+    workdir.refuse_other_run(tmp_path, config.to_dict(), may_change=())
+    values["model"]["gate"] = "lstm"
+    workdir.write_json(tmp_path / workdir.CONFIG, values)
+    assert runs.load_config(tmp_path).model.unit_forget_bias
 
 
 def test_fields_that_may_change_are_taken_over(tmp_path):
