@@ -31,9 +31,20 @@ _ARGUMENTS = (
 class SequenceLayer(keras.layers.Layer):
     """A layer from sequences [B, T, p] to sequences, with a state and an exact cache.
 
-    A subclass sets `output_units`, and defines `state_units`, `_add_variables`, `_whole`, `_stream`
-    and `_cache_of_state`. A subclass that drops anything sets `seed_generator` last in its
-    constructor, by `core.dropout.generator_for`.
+    A subclass sets `output_units` in its constructor and `receptive_field`, which models read, and
+    defines `state_units`, `get_config`, `_add_variables`, `_whole`, `_stream` and
+    `_cache_of_state`; `state_is_exact` too, if it is not. A subclass that drops anything sets
+    `seed_generator` last in its constructor, by `core.dropout.generator_for`.
+
+    Arguments are checked and cast before they reach a subclass: sequences and states have the
+    compute dtype, a mask is bool `[B, T]`, and the layer is built. B and T may be unknown or 0.
+
+    A masked step is skipped, wherever it stands: what it holds, NaN too, reaches no output, no
+    state, no cache and no gradient. `core.masks` has a way to do that for any causal layer: `pack`
+    moves the valid steps of a row together, the layer runs over them, and `unpack` moves the
+    outputs back. The output at a masked step is a copy of the output at the valid step before it,
+    in a chunk of `stream` that of an earlier chunk, if the chunk opens with masked steps. Where no
+    valid step has been, it is zero. Keras's `zero_output_for_mask` is applied afterwards.
 
     Args:
         return_sequences: whether to return the output of every step or of the last one.
@@ -50,6 +61,7 @@ class SequenceLayer(keras.layers.Layer):
     Attributes:
         input_units: the number of input channels, p; None before the layer is built.
         output_units: the number of channels of the output.
+        receptive_field: the number of time steps that an output depends on; None: all of them.
         warns_of_state: whether the layer warns where a state that is not exact is handed on step
             by step. It does so once. A model sets it to False: it hands its states on as it was
             trained, from window to window, and generates by `stream`.
@@ -87,16 +99,28 @@ class SequenceLayer(keras.layers.Layer):
 
     @property
     def state_units(self) -> tuple[int, ...]:
-        """The number of channels of each tensor of the state."""
+        """The number of channels of each tensor of the state, at least one, all above 0.
+
+        It is read once the layer is built, so that it may depend on `input_units`.
+        """
         raise NotImplementedError
 
     @property
     def state_is_exact(self) -> bool:
-        """Whether a sequence that is cut in two and continued from the state equals the whole."""
+        """Whether a sequence that is cut in two and continued from the state equals the whole.
+
+        The cache is exact in any case.
+        """
         return True
 
     def _add_variables(self, inputs: int) -> None:
-        """Creates the variables for sequences with this number of input channels."""
+        """Creates the variables by `add_weight`, and builds the layers that this one holds.
+
+        It is called once. In mixed precision the variables have another dtype than the sequences.
+
+        Args:
+            inputs: the number of input channels, p; `input_units` has it too.
+        """
         raise NotImplementedError
 
     def _whole(
@@ -111,26 +135,59 @@ class SequenceLayer(keras.layers.Layer):
         """Runs whole sequences.
 
         Args:
-            sequences: [B, T, p] in the compute dtype.
-            initial: the states to the left, each [B, units]; None for zeros.
-            mask: bool [B, T], or None.
+            sequences: `[B, T, p]` in the compute dtype, with anything at the masked steps.
+            initial: the states to the left, each `[B, units]` as `state_units` has them; None for
+                those that `get_initial_state` returns.
+            mask: bool `[B, T]`, true at the valid steps; None: all steps are valid.
             training: whether dropout is applied.
-            stops: what `_stops` returned.
-            kept: how many of the last outputs to return; None for all.
+            stops: what `_stops` returned; empty for a layer without levels.
+            kept: how many of the last outputs to return, an integer or a scalar; None for all. What
+                only other outputs depend on need not be computed.
 
         Returns:
-            What `propagate` returns.
+            The outputs `[B, T, output_units]`, or the last `kept` steps of them
+            (`core.convolution.last_steps`), which are fewer where T is less. The states after the
+            last valid step, a tuple of `[B, units]` each; a row without a valid step has its
+            initial one. And one more result, None in a layer that has none. The class says what a
+            masked step returns; before the first valid step that is zero also if there is an
+            `initial`, as in an LSTM.
         """
         raise NotImplementedError
 
     def _stream(
         self, sequences: tf.Tensor, cache: Any, mask: tf.Tensor | None, training: bool
     ) -> tuple[tf.Tensor, Any]:
-        """Returns the outputs of a chunk [B, n, p], and the next cache."""
+        """Continues sequences: chunks, however they are cut, equal one pass of `_whole`.
+
+        Args:
+            sequences: a chunk `[B, n, p]` in the compute dtype; n may be 0.
+            cache: what the last call or `_cache_of_state` returned; it stays as it is. A user may
+                give another, which `received.check_cache` can refuse.
+            mask: bool `[B, n]`, true at the valid steps; None: all steps are valid.
+            training: whether dropout is applied; true only in a `stateful` layer.
+
+        Returns:
+            The outputs `[B, n, output_units]`. A masked step that opens the chunk repeats the last
+            output of the chunk before: the cache has to hold that output, unless the rest of the
+            cache gives it. And the next cache, of the same structure, shapes and dtypes; the row of
+            it that has no valid step in the chunk is as it was.
+        """
         raise NotImplementedError
 
     def _cache_of_state(self, state: State) -> Any:
-        """Returns the cache before the first time step, with this state as left context."""
+        """Returns the cache before the first time step, with a state as left context.
+
+        `_stream` from it computes what `_whole` computes with that state as `initial`. A cache of
+        zeros is that of sequences which have not begun: `reset_state` writes one.
+
+        Args:
+            state: each `[B, units]`, as `state_units` has them.
+
+        Returns:
+            A nest (a tuple, best a named one) of tensors whose first axis is B. Its field `state`
+            has the states after the last valid step, a tuple of `[B, units]` each; a cache without
+            such a field is itself that tuple.
+        """
         raise NotImplementedError
 
     def _stops(
@@ -138,7 +195,12 @@ class SequenceLayer(keras.layers.Layer):
     ) -> Sequence[int]:
         """Returns after how many levels outputs are collected, the auxiliary ones first.
 
-        A layer without levels returns none.
+        A layer without levels returns none, and refuses the arguments, as here.
+
+        Args:
+            depth: how many levels to run; None: all.
+            auxiliary_every: as for `call`; None for no auxiliary outputs.
+            auxiliary_from: as for `call`.
         """
         if depth is not None:
             raise ValueError(
@@ -297,7 +359,11 @@ class SequenceLayer(keras.layers.Layer):
     # Whole sequences, and chunks
 
     def get_initial_state(self, batch_size: Number) -> list[tf.Tensor]:
-        """Returns the zero state: each [B, units]."""
+        """Returns the state of no history, zeros: each `[B, units]`, as `state_units` has them.
+
+        Args:
+            batch_size: B, an integer or a scalar.
+        """
         return [
             tf.zeros([batch_size, units], self.compute_dtype)
             for units in self.state_units
@@ -357,6 +423,9 @@ class SequenceLayer(keras.layers.Layer):
                 [1, units] for all rows; None for those of no history. From their cache `stream`
                 computes what one call with this `initial_state` does.
 
+        Returns:
+            A nest of tensors whose first axis is B, in the form that `stream` takes and returns.
+
         Raises:
             ValueError: the layer is not built, or the states do not fit it.
         """
@@ -377,7 +446,8 @@ class SequenceLayer(keras.layers.Layer):
             mask: bool [B, n]; a masked step leaves the cache of its row unchanged.
 
         Returns:
-            outputs [B, n, output_units] and the new cache.
+            outputs [B, n, output_units] and the new cache. A masked step has the output before it;
+            one that opens the chunk has the last output of the chunk before.
         """
         sequences, _, mask = received.tensors(self, sequences, None, mask)
         return self._stream(sequences, cache, mask, training=False)

@@ -23,8 +23,8 @@ class Gate(abc.ABC):
         states: the number of tensors in the state. The first is the hidden state h, which the next
             level's convolution reads.
         forget_block: the index of the block that decides what the gate keeps of its past state: the
-            larger its pre-activations, the more. `unit_forget_bias` starts its bias at 1. None for a
-            gate without such a block, which refuses `unit_forget_bias=True`.
+            larger its pre-activations, the more. `unit_forget_bias` starts its bias at 1. None for
+            a gate without such a block; the layer refuses `unit_forget_bias=True` then.
 
     Args:
         activation: the activation of the values that the gate writes into the state.

@@ -95,7 +95,8 @@ class ModelLayer(Protocol):
 
         Returns:
             outputs `[B, n, output_units]` and the next cache; a masked step leaves the cache of its
-            row untouched, and has the output before it.
+            row untouched, and has the output before it: that of the chunk before, if it opens this
+            one, and zeros, if no valid step has been.
         """
 
 

@@ -1,17 +1,15 @@
 """The recipes of CONTRIBUTING.md, followed in a copy of the packages."""
 
-import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from tests import ROOT
 
-PACKAGES = ("configs", "keras_trellis", "trainers")
+PACKAGES = ("configs", "keras_trellis", "trainers", "tests", "docs/reference")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "testdata", "*.keras", "*.npz")
 TEXT = "A minimal text of a few words , which a small model reads .\n"
 TINY = (
     "--config.model.units=8",
@@ -28,7 +26,7 @@ TINY = (
 
 
 def recipes():
-    """Yields the heading, the new files, the diffs and the command of each recipe."""
+    """Yields the heading, the new files, the diffs and the commands of each recipe."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     section = page.split("\n## Recipes\n")[1].split("\n## ")[0]
     for part in section.split("\n### ")[1:]:
@@ -37,30 +35,23 @@ def recipes():
             r"^```python (\S+)\n(.*?)^```$", part, re.MULTILINE | re.DOTALL
         )
         diffs = re.findall(r"^```diff\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
-        command = re.search(r"`python -m (trainers\S+ [^`]*)`", part)[1]
-        yield pytest.param(files, diffs, command.split(), id=heading)
+        commands = re.findall(r"`python -m (\S+ [^`]*)`", part)
+        yield heading, files, diffs, [command.split() for command in commands]
 
 
 def changed_lines(diff):
     return len(re.findall(r"^[-+](?![-+]{2} )", diff, re.MULTILINE))
 
 
-# Trains with what the recipes add, and exports: a recurrent layer has no gate, so it comes alone.
-PROGRAM = """
-import json, sys
-from absl.testing import flagsaver
-from trainers import export, lm
+RECIPES = {heading: recipe for heading, *recipe in recipes()}
+COMMANDS = {heading: commands for heading, (_, _, commands) in RECIPES.items()}
 
-def run(program, *flags):
-    with flagsaver.flagsaver():
-        program.parse_flags(["program", *flags])
-        assert program.main(["program"]) == 0
 
-for place, flags in json.load(sys.stdin).items():
-    run(lm, f"--workdir={place}/run", *flags)
-    run(export, f"--workdir={place}/run", f"--output={place}/models")
-"""
-RECIPES = list(recipes())
+@pytest.mark.parametrize("heading", RECIPES)
+def test_a_recipe_is_one_new_file_and_ten_lines(heading):
+    files, diffs, _ = RECIPES[heading]
+    assert len(files) == 1
+    assert sum(map(changed_lines, diffs)) <= 10
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +59,9 @@ def followed(tmp_path_factory):
     """The folder of a copy of the packages in which every recipe was followed."""
     folder = tmp_path_factory.mktemp("followed")
     for name in PACKAGES:
-        shutil.copytree(
-            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    for recipe in RECIPES:
-        files, diffs, _ = recipe.values
+        shutil.copytree(ROOT / name, folder / name, ignore=LEFT_OUT)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for files, diffs, _ in RECIPES.values():
         for name, content in files:
             assert not (folder / name).exists()
             (folder / name).write_text(content)
@@ -82,38 +71,85 @@ def followed(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("files", "diffs", "command"), RECIPES)
-def test_a_recipe_is_one_new_file_and_ten_lines(files, diffs, command):
-    assert len(files) == 1
-    assert sum(map(changed_lines, diffs)) <= 10
+# A process that is forked has imported the packages as they are: it imports the copies instead.
+# tensorflow_datasets would know the data sets in them twice.
+OF_THE_COPY = """
+import sys
+sys.path.insert(0, ".")
+again = ("configs", "keras_trellis", "trainers", "tests", "tensorflow_datasets")
+for name in [each for each in sys.modules if each.partition(".")[0] in again]:
+    del sys.modules[name]
+"""
 
 
-def test_what_the_recipes_add_is_trained_scored_and_exported(followed):
+@pytest.fixture
+def run(forks, followed):
+    """Runs a program with the copies; returns what it prints."""
+
+    def run(program):
+        done = forks.run("-c", OF_THE_COPY + program, cwd=followed)
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+        return done.stdout
+
+    return run
+
+
+RUN = """
+import importlib
+from absl.testing import flagsaver
+
+def run(name, *flags):
+    program = importlib.import_module(name)
+    with flagsaver.flagsaver():
+        program.parse_flags(["program", *flags])
+        assert program.main(["program"]) == 0
+"""
+
+
+def flags_of(*headings):
+    """The flags of the configs in the recipes' commands."""
+    commands = [command for heading in headings for command in COMMANDS[heading]]
+    return [flag for each in commands for flag in each if flag.startswith("--config")]
+
+
+def test_a_new_layer_passes_the_contract(run):
+    contract, _ = COMMANDS["A new layer"]
+    assert contract[0] == "pytest"
+    *arguments, names = contract[1:]
+    # The files that a fresh process loads are of all entries.
+    arguments += [f"{names} and not fresh or complete", "-q", "-p", "no:cacheprovider"]
+    said = run(f"import pytest; print('status', int(pytest.main({arguments})))")
+    assert "status 0" in said and " passed" in said, said
+
+
+def test_what_the_recipes_add_is_trained_scored_and_exported(run, followed):
     texts = followed / "texts"
     texts.mkdir()
     for name in ("train", "valid", "test"):
         (texts / f"{name}.txt").write_text(TEXT * 20)
-    given = [recipe.values[2] for recipe in RECIPES]
-    assert all(command[0] == "trainers.lm" for command in given)
-    chosen = {
-        flag for command in given for flag in command if flag.startswith("--config")
-    }
-    layer = "--config.model.layer=minimal"
-    common = [f"--data_dir={texts}", *TINY]
-    runs = {
-        "composed": ["--task=lower", *(chosen - {layer}), *common],
-        "recurrent": ["--task=text", layer, *common],
-    }
-    assert layer in chosen and len(chosen) == 3
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM],
-        input=json.dumps(runs),
-        cwd=followed,
-        env={**os.environ, "PYTHONPATH": str(followed), "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        timeout=300,
+    common = ["--task=lower", "--data_dir=texts", *TINY]
+    lines = [RUN]
+    # A layer of another kind has no gate: it comes alone.
+    for place, *headings in (
+        ("composed", "A new gate", "A new head"),
+        ("layer", "A new layer"),
+    ):
+        flags = [f"--workdir={place}/run", *common, *flags_of(*headings)]
+        lines.append(f"run('trainers.lm', *{flags})")
+    lines.append("run('trainers.export', '--workdir=composed/run', '--output=models')")
+    said = run("\n".join(lines))
+    assert said.count("best of epoch") == 2
+    assert (followed / "models" / "1").is_dir()
+
+
+def test_a_new_task_can_be_compared(run):
+    run(
+        """
+from trainers.studies import comparison
+settings = comparison.Settings(
+    ["lower"], comparison.MODELS, 1, [1.0], "small", None, 0, 1, 1, None, {}
+)
+for model in comparison.MODELS:
+    assert comparison.start_of(settings, "lower", model).task == "lower"
+"""
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("best of epoch") == 2
-    assert all((followed / name / "models" / "1").is_dir() for name in runs)

@@ -49,8 +49,8 @@ def outputs(model: ConfigDict) -> int:
 def parameters(config: ConfigDict, vocabulary_size: int) -> int:
     """Returns the number of trainable parameters."""
     model = config.model
-    table = vocabulary_size * (model.embedding_units + 1)  # with a bias for each word
-    head = HEADS[model.head].parameters(model, outputs(model))
+    table = vocabulary_size * model.embedding_units
+    head = HEADS[model.head].parameters(model, outputs(model), vocabulary_size)
     return table + layer_parameters(config) + head
 
 

@@ -1,5 +1,6 @@
 """The heads that `config.model.head` chooses. A new one is an entry of `HEADS`."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,22 +14,45 @@ from keras_trellis.heads import (
     MixtureOfSoftmaxes,
     TiedSoftmax,
 )
+from trainers.tasks import counting
+
+
+def _all_words(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
+    """Counts the logits and the log-probabilities of all words."""
+    del model
+    return 2 * rows * words
 
 
 class Kind(NamedTuple):
-    """A kind of head: builds one from `config.model`, and computes its size.
+    """A kind of head: builds one from `config.model`, and says how large it is.
 
     Attributes:
         build: Takes the group `model` and a seed, and returns the head.
-        parameters: Takes the group `model` and the channels of the features, and returns the number
-            of parameters except the word vectors and a bias for each word.
+        formula: Takes the group `model` and the channels of the features, and returns the number of
+            parameters except the word vectors and a bias for each word; None: they are counted.
         kept: Takes the group `model`, positions and words, and estimates how many numbers a
             training step keeps.
     """
 
     build: Callable[[ml_collections.ConfigDict, int], Head]
-    parameters: Callable[[ml_collections.ConfigDict, int], int]
-    kept: Callable[[ml_collections.ConfigDict, int, int], int]
+    formula: Callable[[ml_collections.ConfigDict, int], int] | None = None
+    kept: Callable[[ml_collections.ConfigDict, int, int], int] = _all_words
+
+    def parameters(
+        self, model: ml_collections.ConfigDict, features: int, words: int
+    ) -> int:
+        """Returns the number of its parameters except the word vectors.
+
+        Args:
+            model: The group `model` of the config.
+            features: Channels of the features.
+            words: The size of the vocabulary.
+        """
+        if self.formula is not None:
+            return self.formula(model, features) + words
+        make = functools.partial(self.build, model, 0)
+        table = (words, model.embedding_units)
+        return counting.parameters(make, (None, None, features), table)
 
 
 def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
@@ -40,14 +64,13 @@ def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
 HEADS = {
     "tied": Kind(
         build=lambda model, seed: TiedSoftmax(dtype=model.dtype, name="head"),
-        parameters=lambda model, features: 0,
-        kept=lambda model, rows, words: 2 * rows * words,
+        formula=lambda model, features: 0,
     ),
     "mixture": Kind(
         build=lambda model, seed: MixtureOfSoftmaxes(
             **model.mixture.to_dict(), seed=seed, dtype=model.dtype, name="head"
         ),
-        parameters=lambda model, features: (
+        formula=lambda model, features: (
             (features + 1) * model.mixture.experts * (1 + model.embedding_units)
         ),
         kept=lambda model, rows, words: _by_blocks(
@@ -58,7 +81,7 @@ HEADS = {
         build=lambda model, seed: AdaptiveSoftmax(
             model.adaptive.cutoffs, dtype=model.dtype, name="head"
         ),
-        parameters=lambda model, features: (
+        formula=lambda model, features: (
             len(model.adaptive.cutoffs) * (model.embedding_units + 1)
         ),
         kept=_by_blocks,

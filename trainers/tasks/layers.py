@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import ml_collections
@@ -16,6 +16,7 @@ from keras_trellis.recurrent.gated import GatedRNN
 from keras_trellis.recurrent.layer import RecurrentLayer
 from trainers.baselines import tcn, transformer
 from trainers.baselines.causal import CausalLayer
+from trainers.tasks import counting
 
 # The layers that are trellis networks.
 TRELLIS = ("trellis", "equilibrium")
@@ -40,40 +41,86 @@ _OF_BOTH = (
 _INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
 
 
-class Kind(Protocol):
-    """A kind of layer: builds one from `config.model`, and computes its size.
+class Kind:
+    """A kind of layer: builds one from `config.model`, and says how large it is.
+
+    A kind has to define `build`. It may count its parameters by a formula, as a search for
+    `model.units` does thousands of times, and estimate its memory more closely.
 
     Attributes:
         gated: Whether `config.model.gate` chooses its gate.
         own: The fields of `config.model` that this kind has, and some other kind ignores.
     """
 
-    gated: bool
-    own: tuple[str, ...]
+    gated: bool = False
+    own: tuple[str, ...] = ()
 
     def build(
         self, model: ml_collections.ConfigDict, outputs: int, **settings: Any
     ) -> Any:
-        """Returns the layer; its outputs have `outputs` channels."""
+        """Returns the layer; its outputs have `outputs` channels.
+
+        Args:
+            model: The group `model` of the config.
+            outputs: Channels of the outputs.
+            **settings: `seed`, `dropout` of the inputs and `dtype`; initializers, if
+                `model.initial_deviation` is given.
+        """
+        raise NotImplementedError
 
     def parameters(
         self, model: ml_collections.ConfigDict, inputs: int, outputs: int
     ) -> int:
         """Returns the number of its parameters, for `inputs` channels of input."""
+        make = functools.partial(self.build, model, outputs, dtype=model.dtype)
+        return counting.parameters(make, (None, None, inputs))
 
     def activations(self, model: ml_collections.ConfigDict) -> int:
         """Returns the least number of pre-activations of a time step that the gradient needs."""
+        del model
+        return 0
 
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
         """Estimates how many numbers the backward pass keeps for a batch."""
+        # Ours: four gate blocks before and after their activations, and two states.
+        return batch * steps * 10 * model.units
 
     def kept_of_last(
         self, model: ml_collections.ConfigDict, batch: int, steps: int
     ) -> int:
         """Estimates the same if only the last output is used."""
+        return self.kept(model, batch, steps)
 
 
-class Trellis:
+class Built(Kind):
+    """A layer that is made by its class, for the outputs and by some fields.
+
+    Args:
+        layer: Takes the number of channels of its outputs, and by name the fields, `seed`, `dtype`
+            and `name`, as a `SequenceLayer`. The layers in it have names of their own: numbers that
+            Keras counts would differ from one building to the next, and with them the paths in
+            checkpoints.
+        *fields: The fields of `config.model` that it takes, and some other kind ignores.
+    """
+
+    def __init__(self, layer: Callable[..., keras.layers.Layer], *fields: str) -> None:
+        self._layer, self.own = layer, fields
+
+    def build(
+        self,
+        model: ml_collections.ConfigDict,
+        outputs: int,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> keras.layers.Layer:
+        """Returns the layer; it has none of the other settings."""
+        own = {name: model[name] for name in self.own}
+        return self._layer(
+            outputs, **own, seed=seed, dtype=settings["dtype"], name="trellis"
+        )
+
+
+class Trellis(Kind):
     """`TrellisLayer`, and `EquilibriumTrellisLayer` with one turn of its levels."""
 
     gated = True
@@ -154,7 +201,7 @@ class Equilibrium(Trellis):
         return math.lcm(len(model.dilation_rate), model.inject_every)
 
 
-class Recurrent:
+class Recurrent(Kind):
     """`config.model.layers` of Keras's layers, the last as wide as the outputs.
 
     Args:
@@ -163,7 +210,6 @@ class Recurrent:
         biases: How many biases each block has.
     """
 
-    gated = False
     own: tuple[str, ...] = ("layers", "layer_dropout")
 
     def __init__(
@@ -216,12 +262,6 @@ class Recurrent:
         return steps * (
             batch * model.layers * (2 * self._blocks + 4) * model.units + kernels
         )
-
-    def kept_of_last(
-        self, model: ml_collections.ConfigDict, batch: int, steps: int
-    ) -> int:
-        """Estimates the same: the last output depends on each step."""
-        return self.kept(model, batch, steps)
 
 
 class Gated(Recurrent):
@@ -286,10 +326,9 @@ class Tensorized(Gated):
         return batch * steps * model.layers * grid.places * of_place
 
 
-class Temporal:
+class Temporal(Kind):
     """`config.model.depth` residual blocks of a TCN, the last as wide as the outputs."""
 
-    gated = False
     own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size")
 
     def build(
@@ -334,17 +373,10 @@ class Temporal:
         """Estimates the same; a block keeps its input with the past, and what ReLU returns."""
         return batch * steps * model.depth * 7 * model.units
 
-    def kept_of_last(
-        self, model: ml_collections.ConfigDict, batch: int, steps: int
-    ) -> int:
-        """Estimates the same: all blocks compute all steps."""
-        return self.kept(model, batch, steps)
 
-
-class Attention:
+class Attention(Kind):
     """`config.model.layers` causal Transformer blocks between two dense layers."""
 
-    gated = False
     own: tuple[str, ...] = ("layers",)
 
     def build(
@@ -394,12 +426,6 @@ class Attention:
         dense = (10 + 2 * transformer.EXPANSION) * model.units
         scores = 4 * heads * (steps + context)
         return batch * steps * model.layers * (dense + scores)
-
-    def kept_of_last(
-        self, model: ml_collections.ConfigDict, batch: int, steps: int
-    ) -> int:
-        """Estimates the same: all blocks compute all steps."""
-        return self.kept(model, batch, steps)
 
 
 LAYERS: dict[str, Kind] = {

@@ -95,9 +95,7 @@ def test_a_task_without_settings_for_a_model_is_refused_before_anything_is_loade
     task = dataclasses.replace(registry.get("adding"), name="mine", baselines={})
     monkeypatch.setitem(registry.TASKS, "mine", task)
     settings = SETTINGS._replace(tasks=["mine"])
-    message = (
-        "--models=gru has no settings to begin with on --task=mine, .* by --config_files"
-    )
+    message = "--models=gru has no settings to begin with on --task=mine, .* by --config_files"
     with pytest.raises(ValueError, match=message):
         comparison.compare(epath.Path(tmp_path), settings)
     given = search.apply(tiny("gru"), {"task": "mine"})

@@ -1,5 +1,6 @@
 """What a run needs, beside what there is."""
 
+import random
 import re
 import resource
 import subprocess
@@ -14,6 +15,7 @@ from trainers import parameters
 from trainers.language import models as language_models
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
+from trainers.tasks import layers
 from trainers.tasks.heads import HEADS
 from trainers.tasks.layers import LAYERS, TRELLIS, Gated
 from trainers.training import available_memory, memory, runs
@@ -103,6 +105,23 @@ def test_the_parameters_of_a_classifier_are_those_of_what_is_built(layer):
     config = drawn(np.random.default_rng(4), ("seq_mnist", "small"), layer=layer)
     model = sequence_models.classifier(config, (30, 3), classes=7)
     assert runs.parameters(model) == sequence_models.parameters(config, 3, 7)
+
+
+@pytest.mark.parametrize("layer", ["trellis", "irc_lstm", "tcn"])
+@pytest.mark.parametrize("head", HEADS)
+def test_what_has_no_formula_is_counted_by_building_it(layer, head):
+    config = drawn(np.random.default_rng(5), ("ptb", "small"), layer=layer)
+    of_layer, of_head = LAYERS[layer], HEADS[head]
+    expected = [
+        of_layer.parameters(config.model, 3, 7),
+        of_head.parameters(config.model, 200, 5_000),
+    ]
+    state = random.getstate()
+    assert expected == [
+        layers.Kind.parameters(of_layer, config.model, 3, 7),
+        of_head._replace(formula=None).parameters(config.model, 200, 5_000),
+    ]
+    assert random.getstate() == state  # a run's initial values do not change
 
 
 @pytest.mark.parametrize("layer", LAYERS)
