@@ -6,10 +6,10 @@ from ml_collections import ConfigDict
 
 from keras_trellis import convert
 from tests.golden import TOLERANCE, assert_equal, part
+from trainers import optimizers
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
 from trainers.sequences.modeling import SequenceModeling
-from trainers.training import optimizers
 from trainers.training.trainer import Trainer
 
 

@@ -21,6 +21,7 @@ ORDER = (
     ("keras_trellis/export/",),
     ("configs/",),
     ("trainers/baselines/",),
+    ("trainers/optimizers/",),
     ("trainers/data/stores.py",),
     ("trainers/data/files.py",),
     ("trainers/data/",),

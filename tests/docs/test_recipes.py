@@ -131,7 +131,7 @@ def test_what_the_recipes_add_is_trained_scored_and_exported(run, followed):
     lines = [RUN]
     # A layer of another kind has no gate: it comes alone.
     for place, *headings in (
-        ("composed", "A new gate", "A new head"),
+        ("composed", "A new gate", "A new head", "A new optimizer"),
         ("layer", "A new layer"),
     ):
         flags = [f"--workdir={place}/run", *common, *flags_of(*headings)]

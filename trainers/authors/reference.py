@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 from torch.nn import functional
 
 from trainers.authors import clone as authors
+from trainers.optimizers import OPTIMIZERS
 
 Arrays = dict[str, np.ndarray]
 _TERMS = ("prediction", "auxiliary", "activation", "temporal")
-_OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
 class Reference:
@@ -30,10 +30,12 @@ class Reference:
         vocabulary_size: V.
 
     Raises:
-        ValueError: The clone is not one of their repository, or their code cannot build the model.
+        ValueError: The clone is not one of their repository, or their code cannot build the model,
+            or torch has no such optimizer.
     """
 
     def __init__(self, clone: str | None, config: ConfigDict, vocabulary_size: int):
+        make = _optimizer(config.optimizer.name)
         torch.manual_seed(config.seed)
         # Their code creates tensors of the default dtype.
         torch.set_default_dtype(torch.float64)
@@ -48,7 +50,6 @@ class Reference:
             each for module in self._modules for each in module.parameters()
         ]
         rate, decay = config.optimizer.learning_rate, config.optimizer.weight_decay
-        make = _OPTIMIZERS[config.optimizer.name]
         self._optimizer = make(self._parameters, lr=rate, weight_decay=decay)
         self.start_epoch()
 
@@ -137,6 +138,18 @@ class Reference:
         for module in self._modules:
             named |= module.state_dict(keep_vars=True)
         return named
+
+
+def _optimizer(name: str) -> type[torch.optim.Optimizer]:
+    """Returns torch's optimizer of the same formula."""
+    theirs = OPTIMIZERS[name].torch_name
+    if theirs is None:
+        known = [each for each, kind in OPTIMIZERS.items() if kind.torch_name]
+        raise ValueError(
+            f"`config.optimizer.name` must be one that torch has too, of {known}. "
+            f"Received: config.optimizer.name={name!r}"
+        )
+    return getattr(torch.optim, theirs)
 
 
 def _model(clone: str | None, model: ConfigDict, vocabulary_size: int) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from keras_trellis.core import gates
+from trainers.optimizers import OPTIMIZERS
 from trainers.tasks import registry
 from trainers.tasks.fields import (
     ABOVE_ZERO,
@@ -189,7 +190,7 @@ class Model:
 class Optimizer:
     """The group `optimizer`."""
 
-    name: Annotated[str, one_of("sgd", "adam")]
+    name: Annotated[str, one_of(*OPTIMIZERS)]
     # The optimizer's variable is set at the training step where the value changes.
     learning_rate: Annotated[float, changing(ABOVE_ZERO)]
     clip_norm: Annotated[float, changing(ABOVE_ZERO)]  # of each step's gradient
@@ -356,12 +357,11 @@ def check_values(values: Values, table: Mapping[str, Field]) -> None:
 
 def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
     """Yields what a kind of task refuses."""
-    averages = values["schedule.average"] and values["optimizer.name"] != "sgd"
-    expected = "False unless config.optimizer.name is 'sgd'"
-    yield averages, "schedule.average", expected, "optimizer.name"
-    averages = values["schedule.average_after"] and values["optimizer.name"] != "sgd"
-    expected = "None unless config.optimizer.name is 'sgd'"
-    yield averages, "schedule.average_after", expected, "optimizer.name"
+    can = [name for name, kind in OPTIMIZERS.items() if kind.can_average]
+    cannot = values["optimizer.name"] not in can
+    unless = f"unless config.optimizer.name is {' or '.join(map(repr, can))}"
+    for name, off in (("schedule.average", False), ("schedule.average_after", None)):
+        yield values[name] and cannot, name, f"{off} {unless}", "optimizer.name"
     if isinstance(task, MetaTask):
         steps, unroll = values["data.steps"], values["data.unroll"]
         yield steps % unroll, "data.unroll", f"a divisor of config.data.steps={steps}"

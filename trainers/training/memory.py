@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import ml_collections
 
+from trainers.optimizers import OPTIMIZERS
 from trainers.training import available_memory, costs
 from trainers.training.available_memory import Room
 
@@ -16,7 +17,6 @@ _BYTES = 4  # float32
 # What tracing and TensorFlow's own buffers add once steps are taken: 0.1 to 0.35 GiB beside what a
 # step keeps, with the presets of pydoc.
 _GRAPHS = 2**28
-_SLOTS = {"sgd": 0, "adam": 2}  # the optimizer's variables for each parameter
 
 
 class Need(NamedTuple):
@@ -43,7 +43,9 @@ def training(
         least: The least number of values that a training step keeps for its backward pass.
         about: An estimate of that number.
     """
-    copies = 2 + _SLOTS[config.optimizer.name] + config.schedule.average
+    slots = len(OPTIMIZERS[config.optimizer.name].slot_names)
+    averages = config.schedule.average or config.schedule.average_after is not None
+    copies = 2 + slots + averages
     least, about = (_BYTES * (copies * parameters + kept) for kept in (least, about))
     return Need(least, max(least, about) + _GRAPHS)
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from etils import epath
 from matplotlib import figure
 
+from trainers import optimizers
 from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
 from trainers.tasks import layers, registry, schema
@@ -21,7 +22,6 @@ from trainers.training import (
     followers,
     loop,
     memory,
-    optimizers,
     precision,
     schedules,
     stages,
@@ -341,11 +341,9 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
         "steps": config.training.steps,
         "scales": _draws_lengths(config),
     }
-    if settings.name == "sgd":
-        averages = config.schedule.average or config.schedule.average_after is not None
-        lags = averages and _draws_lengths(config)
-        return optimizers.SGD(**arguments, averages=averages, lags=lags)
-    return optimizers.Adam(**arguments)
+    if config.schedule.average or config.schedule.average_after is not None:
+        arguments |= {"averages": True, "lags": _draws_lengths(config)}
+    return optimizers.OPTIMIZERS[settings.name](**arguments)
 
 
 def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from trainers.training import optimizers
+from trainers import optimizers
 
 
 def passes(training: Any, steps_per_epoch: int) -> int:

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
-from trainers.training import optimizers, workers
+from trainers import optimizers
+from trainers.training import workers
 from trainers.training.stages import Stage
 
 Nest = Any

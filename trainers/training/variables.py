@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainers.training import optimizers
+from trainers import optimizers
 
 Named = Mapping[str, keras.Variable]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.trainers.training import toy
+from trainers import optimizers
 from trainers.training import (
     checkpoints,
     loop,
-    optimizers,
     progress,
     schedules,
     workdir,

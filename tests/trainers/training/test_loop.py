@@ -19,10 +19,10 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from tests.trainers.training import toy
+from trainers import optimizers
 from trainers.training import (
     checkpoints,
     loop,
-    optimizers,
     schedules,
     stopping,
     strategies,

@@ -134,6 +134,15 @@ def test_more_to_keep_takes_more_memory(layer):
     assert once.least < twice.least and once.about < twice.about
 
 
+@pytest.mark.parametrize("field", ["average", "average_after"])
+def test_averages_take_the_memory_of_the_parameters(field):
+    config = configs.load("ptb", "released")
+    once = need(config).least
+    config.schedule[field] = 3 if field == "average_after" else True
+    parameters = language_models.parameters(config, 10_000)
+    assert need(config).least - once == 4 * parameters
+
+
 def config_of(preset, **data):
     config = configs.load("ptb", preset)
     config.data.update(data)

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from trainers.training import optimizers, schedules
+from trainers import optimizers
+from trainers.training import schedules
 
 
 def rates(schedule, losses, optimizer=None):

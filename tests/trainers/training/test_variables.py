@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainers.training import checkpoints, optimizers, variables, workdir
+from trainers import optimizers
+from trainers.training import checkpoints, variables, workdir
 
 
 def model():

@@ -15,12 +15,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainers import optimizers
 from trainers.data import stores
 from trainers.training import (
     cluster,
     followers,
     loop,
-    optimizers,
     schedules,
     strategies,
     workdir,

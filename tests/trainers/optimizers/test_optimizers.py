@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainers.training import optimizers
+from trainers import optimizers
 
 STEPS, SHAPES, DECAY = 7, [(3, 2), (4,)], 0.01
 

@@ -1,0 +1,152 @@
+"""`Optimizer`: what all optimizers share."""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+
+class Optimizer(keras.optimizers.Optimizer):
+    """Adds weight_decay * variable to the gradient, after the loop has clipped it.
+
+    A subclass says which variables it keeps, and defines `update_step`, which updates one variable
+    of the model by `annealed` and `coupled`.
+
+    Attributes:
+        slot_names: the names of the variables that it keeps for each variable of the model, all of
+            them zeros at first.
+        torch_name: the name in `torch.optim` of an optimizer with the same formula and defaults,
+            which `trainers.verify` compares it with; None: there is none.
+        can_average: whether it takes `averages` and `lags`, as `SGD`.
+
+    Args:
+        learning_rate: the learning rate.
+        weight_decay: the coefficient of the variable in the gradient.
+        steps: the length of a run, over which the rate falls to 0 along half a cosine; 0: the rate
+            stays as it is set.
+        scales: whether to create the variable that `scale_rate` needs.
+    """
+
+    slot_names: tuple[str, ...] = ()
+    torch_name: ClassVar[str | None] = None
+    can_average: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        steps: int = 0,
+        scales: bool = False,
+    ):
+        for argument, value in (
+            ("learning_rate", learning_rate),
+            ("weight_decay", weight_decay),
+        ):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(
+                    f"`{argument}` must be finite and not negative. Received: {argument}={value}"
+                )
+        super().__init__(learning_rate=lambda: self.learning_rate)
+        # Keras's own variable is float32, too coarse for a run in float64.
+        self.rate: keras.Variable = self.add_variable(
+            shape=(),
+            dtype="float64",
+            aggregation="only_first_replica",
+            name="learning_rate",
+        )
+        self.learning_rate = learning_rate
+        # Not named `weight_decay`: Keras would apply that, decoupled.
+        self.coupled_weight_decay = weight_decay
+        self.steps = steps
+        self.kept: dict[str, list[keras.Variable]] = {}
+        self._factor: Any = None
+        if scales:
+            # TensorFlow's, so that it is none of `variables`: each step sets it anew.
+            self._factor = tf.Variable(
+                1.0,
+                dtype="float64",
+                trainable=False,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the slots of each variable."""
+        if self.built:
+            return
+        super().build(variables)
+        for name in self.slot_names:
+            self.kept[name] = [
+                self.add_variable_from_reference(each, name) for each in variables
+            ]
+
+    def slot(self, name: str, variable: Any) -> keras.Variable:
+        """Returns the slot of a variable that `update_step` was given."""
+        # `_get_variable_index` is Keras's hook for subclasses: in a strategy `variable` is a
+        # replica's copy, and only Keras knows of which variable.
+        return self.kept[name][self._get_variable_index(variable)]
+
+    @property
+    def learning_rate(self) -> keras.Variable:
+        """The learning rate: a variable; assign a number to set it."""
+        return self.rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self.rate.assign(tf.constant(value, "float64"))
+
+    def annealed(self, rate: Any) -> tf.Tensor:
+        """Returns the rate of the next step, for the learning rate that is set."""
+        rate = tf.cast(rate, "float64")
+        if self._factor is not None:
+            rate *= self._factor
+        if not self.steps:
+            return rate
+        done = tf.cast(self.iterations, "float64") / self.steps
+        return rate * (1.0 + tf.cos(math.pi * tf.minimum(done, 1.0))) / 2.0
+
+    def scale_rate(self, factor: tf.Tensor) -> None:
+        """Multiplies the learning rate of the steps that follow by a float64 scalar.
+
+        Raises:
+            ValueError: the optimizer was made without `scales=True`.
+        """
+        if self._factor is None:
+            raise ValueError(
+                "the optimizer must be made with scales=True to scale its rate. "
+                f"Received: {self.name}"
+            )
+        self._factor.assign(factor)
+
+    @property
+    def averaging(self) -> bool:
+        """Whether evaluation uses averaged weights."""
+        return False
+
+    def start_averaging(self) -> None:
+        """Starts averaging at the next step.
+
+        Raises:
+            ValueError: this optimizer has no averages.
+        """
+        raise ValueError(
+            f"the optimizer must be SGD with averages=True to average. Received: {self.name}"
+        )
+
+    @contextlib.contextmanager
+    def evaluation_weights(self, variables: Sequence[keras.Variable]) -> Iterator[None]:
+        """Sets variables, as given to `build`, to their values for evaluation; restores them."""
+        yield
+
+    def slots(self) -> dict[str, Sequence[keras.Variable]]:
+        """Returns lists by name, with one variable for each variable given to `build`."""
+        return dict(self.kept)
+
+    def coupled(self, gradient: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
+        """Returns the gradient with the weight decay in it, in the variable's dtype."""
+        gradient = tf.cast(gradient, variable.dtype)
+        if self.coupled_weight_decay:
+            gradient += self.coupled_weight_decay * variable
+        return gradient
