@@ -264,7 +264,7 @@ def _run_cells(run: Run) -> list[str]:
         run.config["preset"],
         _count(run.result.get("parameters")),
         *(
-            _score_cell(run.measure, scores.get(protocol))
+            _score_cell(registry.get(run.task), scores.get(protocol))
             for protocol in evaluation.PROTOCOLS
         ),
         f"{epochs}" if run.result else f"{len(run.curve)} of {epochs}, unfinished",
@@ -276,10 +276,16 @@ def _run_cells(run: Run) -> list[str]:
     ]
 
 
-def _score_cell(measure: Measure, score: Values | None) -> str:
+def _score_cell(task: Task, score: Values | None) -> str:
+    measure = task.measure
     if score is None or score[measure.name] is None:
         return _UNKNOWN
-    return measure.told(score[measure.name], measure.count(score))
+    parts = [measure.told(score[measure.name], measure.count(score))]
+    for metric in task.metrics:
+        value = score.get(metric.name)  # a run from before the task had it has none
+        if value is not None:
+            parts.append(metric.told(value))
+    return ", ".join(parts)
 
 
 def _count(number: float | None) -> str:

@@ -1,5 +1,6 @@
 """The report over runs: what it reads, and what it says of it."""
 
+import dataclasses
 import json
 import math
 
@@ -8,6 +9,7 @@ import pytest
 from trainers import report
 from trainers.data import files
 from trainers.tasks import registry
+from trainers.tasks.measures import Metric
 from trainers.training import costs
 from trainers.training.workdir import WorkdirError
 
@@ -67,6 +69,20 @@ def test_what_a_run_of_an_earlier_version_does_not_tell_is_a_dash(tmp_path, resu
     table = report.table(report.read_runs([path]))
     assert cells(table, "one")[1] == "-"
     assert cells(table, "one")[-4:] == ["3", "-", "-", "-"]
+
+
+def test_a_metric_stands_beside_the_measure(tmp_path, monkeypatch):
+    metric = Metric("next_token", of=None, decimals=1, unit=" %")
+    task = dataclasses.replace(registry.get("ptb"), metrics=(metric,))
+    monkeypatch.setitem(registry.TASKS, "ptb", task)
+    path = write_run(tmp_path / "one", test=math.log(99.25))
+    file = tmp_path / "one" / "result.json"
+    result = json.loads(file.read_text())
+    result["scores"]["test"]["exact"]["next_token"] = 31.26
+    file.write_text(json.dumps(result))
+    exact, authors = cells(report.table(report.read_runs([path])), "one")[2:4]
+    assert exact == "99.25 (2,000 tokens), next_token 31.3 %"
+    assert authors == "99.25 (1,900 tokens)"  # a run of before has none
 
 
 def test_unfinished_runs_are_shown_as_such(tmp_path):

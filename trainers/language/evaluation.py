@@ -7,7 +7,8 @@ with the paper's.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -15,8 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.heads import MixtureOfSoftmaxes
+from keras_trellis.models import passes
 from trainers.data import streams
-from trainers.tasks.measures import WORDS, TokenMeasure
+from trainers.tasks.measures import WORDS, Metric, TokenMeasure
 
 PROTOCOLS = ("exact", "trellisnet")
 # The number that a protocol adds to the probabilities of a mixture of softmaxes.
@@ -24,10 +26,17 @@ EPSILON = {"exact": 0.0, "trellisnet": 1e-8}
 
 
 class Score(NamedTuple):
-    """The total negative log-likelihood, in nats, and the number of scored tokens."""
+    """The score of a text.
+
+    Attributes:
+        nll: The total negative log-likelihood, in nats.
+        tokens: The number of scored tokens.
+        metrics: The mean of each metric over them.
+    """
 
     nll: float
     tokens: int
+    metrics: Mapping[Metric, float] = MappingProxyType({})
 
     @property
     def mean(self) -> float:
@@ -44,13 +53,27 @@ class Evaluator:
         data: The config's group `data`: `window`, `horizon` and `history` of `trellisnet`.
         settings: The config's group `evaluation`: `batch_size`, the number of streams of
             `trellisnet`; `exact_batch_size` and `exact_chunk`, which change no number.
+        metrics: What to score beside the nll.
     """
 
-    def __init__(self, model: keras.Model, data: Any, settings: Any) -> None:
+    def __init__(
+        self,
+        model: keras.Model,
+        data: Any,
+        settings: Any,
+        metrics: Sequence[Metric] = (),
+    ) -> None:
         self._model = model
         self._data = data
         self._settings = settings
+        self._metrics = metrics
         self._call = tf.function(self._score)
+
+    def with_metrics(self, metrics: Sequence[Metric]) -> "Evaluator":
+        """Returns an evaluator that scores metrics too; itself if there are none."""
+        if not metrics:
+            return self
+        return Evaluator(self._model, self._data, self._settings, metrics)
 
     def score(self, protocol: str, ids: np.ndarray) -> Score:
         """Returns the score of a stream of ids [N] under one of `PROTOCOLS`."""
@@ -65,13 +88,13 @@ class Evaluator:
         batch_size, chunk = self._settings.exact_batch_size, self._settings.exact_chunk
         rows, chunks = cut(ids, batch_size, self._model.receptive_field, chunk)
         cache = self._model.get_initial_cache(rows)
-        total, tokens = 0.0, 0
+        totals, tokens = self._nothing(), 0
         how = epsilon_of("exact", self._model)
         for inputs, targets, scored in chunks:
-            nll, cache = self._call(inputs, targets, scored, cache=cache, **how)
-            total += float(nll)
+            sums, cache = self._call(inputs, targets, scored, cache=cache, **how)
+            totals += sums.numpy()
             tokens += int(scored.sum())
-        return Score(total, tokens)
+        return self._scored(totals, tokens)
 
     def trellisnet(self, ids: np.ndarray) -> Score:
         """Scores as the authors' script: discards the first `horizon` targets of each window."""
@@ -80,25 +103,59 @@ class Evaluator:
         # A tuple, like the state that is carried: TensorFlow would trace again for a list.
         state = tuple(self._model.get_initial_state(len(rows)))
         how = epsilon_of("trellisnet", self._model)
-        total, tokens = 0.0, 0
+        totals, tokens = self._nothing(), 0
         for index in range(windows.count):
             inputs, targets = windows.of(rows, index)
             scored = np.arange(targets.shape[1]) >= windows.discard
-            nll, carried = self._call(
+            sums, carried = self._call(
                 inputs, targets, scored, initial_state=state, **how
             )
             state = carried if self._data.history == "carried" else state
-            total += float(nll)
+            totals += sums.numpy()
             tokens += len(rows) * (targets.shape[1] - windows.discard)
-        return Score(total, tokens)
+        return self._scored(totals, tokens)
+
+    def _nothing(self) -> np.ndarray:
+        return np.zeros(1 + len(self._metrics))
+
+    def _scored(self, totals: np.ndarray, tokens: int) -> Score:
+        """Returns the score of sums over tokens, of the nll first."""
+        nll, *others = map(float, totals)
+        means = (total / tokens for total in others)
+        return Score(nll, tokens, dict(zip(self._metrics, means, strict=True)))
 
     def _score(
         self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, **how: Any
     ) -> tuple[tf.Tensor, Any]:
-        """Returns the nll of the scored targets, and the past of the next ones."""
-        nll, past = self._model.score(ids, targets, **how)
+        """Returns sums over the scored targets, of the nll first, and the past of the next ones."""
+        if self._metrics:
+            found, past = self._all(ids, targets, **how)
+        else:
+            nll, past = self._model.score(ids, targets, **how)
+            found = [nll]
         # A corpus has more tokens than float32 counts.
-        return tf.reduce_sum(tf.cast(tf.where(scored, nll, 0), tf.float64)), past
+        kept = [tf.cast(tf.where(scored, each, 0), tf.float64) for each in found]
+        return tf.stack([tf.reduce_sum(each) for each in kept]), past
+
+    def _all(
+        self,
+        ids: tf.Tensor,
+        targets: tf.Tensor,
+        cache: Any = None,
+        initial_state: Any = None,
+        **of_head: float,
+    ) -> tuple[list[tf.Tensor], Any]:
+        """Returns the nll and the metrics of each target, and the past of the next ones."""
+        model = self._model
+        if cache is not None:
+            outputs, past = passes.stream(model, ids, cache)
+        else:
+            features = passes.features(model, ids, initial_state=initial_state)
+            outputs, past = features.raw, features.state
+        nll = passes.nll(model, outputs, targets, **of_head)
+        log_probs = passes.log_probs(model, outputs)
+        metrics = [metric.of(log_probs, targets) for metric in self._metrics]
+        return [nll, *metrics], past
 
 
 def cut(
@@ -152,6 +209,7 @@ def describe(name: str, scores: dict[str, Score], measure: TokenMeasure = WORDS)
     parts = []
     for protocol, score in scores.items():
         parts.append(f"{protocol} {measure.told(measure.of(score.mean), score.tokens)}")
+        parts += [metric.told(value) for metric, value in score.metrics.items()]
     return f"{name} {measure.name}: {', '.join(parts)}"
 
 

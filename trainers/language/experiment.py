@@ -95,22 +95,31 @@ class LanguageExperiment:
     ) -> runs.Scores:
         """Scores splits under both protocols."""
         measure = self._measure
+        metrics = registry.language(self._config.task).metrics
+        evaluator = task.evaluator.with_metrics(metrics)
         described, values = [], {}
         for split in splits:
             scores = {}
             for protocol in evaluation.PROTOCOLS:
                 check()
-                scores[protocol] = task.evaluator.score(
+                scores[protocol] = evaluator.score(
                     protocol, getattr(self._corpus, split)
                 )
             described.append(evaluation.describe(split, scores, measure))
             values[split] = {
-                protocol: {**score._asdict(), measure.name: measure.of(score.mean)}
-                for protocol, score in scores.items()
+                protocol: self._numbers(score) for protocol, score in scores.items()
             }
         exact = values.get("test", {}).get("exact")
         beside = self._beside(exact["tokens"], exact[measure.name]) if exact else ()
         return runs.Scores("; ".join(described), values, beside=beside)
+
+    def _numbers(self, score: evaluation.Score) -> dict[str, float]:
+        return {
+            "nll": score.nll,
+            "tokens": score.tokens,
+            self._measure.name: self._measure.of(score.mean),
+            **{metric.name: value for metric, value in score.metrics.items()},
+        }
 
     def _beside(self, tokens: int, value: float) -> tuple[str, ...]:
         """Returns a table of the score on test data beside others on the same text."""
@@ -151,16 +160,18 @@ def evaluate(
     config = runs.load_config(path)
     corpus = _corpus_of(path, config, data_dir)
     model = _best_model(path, config, corpus.vocabulary.size)
-    evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
+    task = registry.language(config.task)
+    evaluator = evaluation.Evaluator(
+        model, config.data, config.evaluation, task.metrics
+    )
     chunk = config.evaluation.exact_chunk
     adaptive = adaptation.AdaptiveEvaluator(model, corpus.train, chunk, dynamic, cache)
-    measure = registry.language(config.task).measure
     for split in runs.SPLITS:
         ids = getattr(corpus, split)
         scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
         if dynamic or cache:
             scores["adapted"] = adaptive.exact(ids)
-        print(evaluation.describe(split, scores, measure), flush=True)
+        print(evaluation.describe(split, scores, task.measure), flush=True)
 
 
 def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:

@@ -138,6 +138,7 @@ class SequenceExperiment:
         }
         if score.right_answers is not None:
             numbers["right_answers"] = 100 * score.right_answers
+        numbers |= {metric.name: value for metric, value in score.metrics.items()}
         return numbers
 
 
@@ -217,10 +218,11 @@ def export(
 def describe(measure: Measure, split: str, score: Score) -> str:
     """Returns one line: the score of a split, with what it counts."""
     told = measure.told(_measured(measure, score), score.targets)
-    told = f"{split} {measure.name}: {told}"
-    if score.right_answers is None:
-        return told
-    return f"{told}, {score.right_answers:.2%} of the answers right"
+    parts = [f"{split} {measure.name}: {told}"]
+    if score.right_answers is not None:
+        parts.append(f"{score.right_answers:.2%} of the answers right")
+    parts += [metric.told(value) for metric, value in score.metrics.items()]
+    return ", ".join(parts)
 
 
 def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:

@@ -1,6 +1,7 @@
 """Classification and regression of sequences as a task of the training loop."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -10,7 +11,7 @@ from ml_collections import ConfigDict
 
 from trainers.data.sequences import SequenceData
 from trainers.tasks import registry
-from trainers.tasks.measures import SYMBOLS
+from trainers.tasks.measures import SYMBOLS, Metric
 from trainers.training.examples import ShuffledExamples
 
 _SHARES = ("accuracy", "right_answers")
@@ -26,6 +27,7 @@ class Score(NamedTuple):
         predictions: The class with the greatest logit, for each target; empty for values.
         right_answers: The share of answers all of whose symbols are right; None if the task asks
             for no answers.
+        metrics: The mean of each of the task's metrics over the targets.
     """
 
     loss: float
@@ -33,6 +35,7 @@ class Score(NamedTuple):
     targets: int
     predictions: np.ndarray
     right_answers: float | None = None
+    metrics: Mapping[Metric, float] = MappingProxyType({})
 
     @property
     def shares(self) -> dict[str, float]:
@@ -58,7 +61,8 @@ class SequenceModeling(ShuffledExamples):
     ) -> None:
         super().__init__(config, data)
         self.model = model
-        self._measure = registry.get(config.task).measure
+        task = registry.get(config.task)
+        self._measure, self._metrics = task.measure, task.metrics
         self.unit = self._measure.counted
         self._outputs = tf.function(self._run, reduce_retracing=True)
 
@@ -106,11 +110,14 @@ class SequenceModeling(ShuffledExamples):
             [self._outputs(part, training=False) for part in parts]
         )
         loss = float(np.mean(_losses(tf.constant(targets), outputs), dtype="float64"))
+        metrics = {each: _mean(each, targets, outputs) for each in self._metrics}
         if targets.dtype != np.int32:
-            return Score(loss, None, targets.size, np.array([]))
+            return Score(loss, None, targets.size, np.array([]), metrics=metrics)
         predictions = np.asarray(_predicted(outputs))
         hits = predictions == targets
-        score = Score(loss, float(np.mean(hits)), targets.size, predictions)
+        score = Score(
+            loss, float(np.mean(hits)), targets.size, predictions, metrics=metrics
+        )
         if self._measure is not SYMBOLS:
             return score
         return score._replace(right_answers=float(np.mean(hits.all(-1))))
@@ -139,6 +146,13 @@ def _losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     if targets.dtype.is_integer:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
     return tf.square(tf.squeeze(outputs, -1) - targets)
+
+
+def _mean(metric: Metric, targets: np.ndarray, outputs: np.ndarray) -> float:
+    """Returns the mean of a metric over all targets."""
+    is_class = targets.dtype == np.int32
+    found = tf.nn.log_softmax(outputs) if is_class else tf.squeeze(outputs, -1)
+    return float(np.mean(metric.of(found, tf.constant(targets)), dtype="float64"))
 
 
 def _predicted(outputs: tf.Tensor) -> tf.Tensor:

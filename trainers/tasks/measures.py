@@ -1,4 +1,7 @@
-"""The measures of tasks: perplexity of words, bits per character, accuracy of images, losses."""
+"""The measures of tasks: perplexity of words, bits per character, accuracy of images, losses.
+
+A metric is a further number, which stands beside the measure.
+"""
 
 import dataclasses
 import math
@@ -52,6 +55,29 @@ class TokenMeasure(Measure):
     def count(self, score: Mapping[str, Any]) -> int:
         """Returns the count of a score in a run's record, where characters are tokens too."""
         return score["tokens"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A number that is scored beside a task's measure: a mean over the scored targets.
+
+    Attributes:
+        name: The name of the number, in printed lines and records.
+        of: Takes log-probabilities `[..., V]` and targets `[...]`, integers, and returns a number
+            for each target, `[...]`. In a task of values it takes the values found, `[...]`, and
+            the targets.
+        decimals: The number of decimals to print.
+        unit: The text after the number.
+    """
+
+    name: str
+    of: Callable[[Any, Any], Any]
+    decimals: int = 2
+    unit: str = ""
+
+    def told(self, value: float) -> str:
+        """Returns the number with its name, as printed."""
+        return f"{self.name} {value:.{self.decimals}f}{self.unit}"
 
 
 def perplexity(nats: float) -> float:

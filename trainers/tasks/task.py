@@ -16,7 +16,14 @@ from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
 from trainers.tasks import search as spaces
 from trainers.tasks.fields import Field
-from trainers.tasks.measures import CROSS_ENTROPY, SYMBOLS, WORDS, Measure, TokenMeasure
+from trainers.tasks.measures import (
+    CROSS_ENTROPY,
+    SYMBOLS,
+    WORDS,
+    Measure,
+    Metric,
+    TokenMeasure,
+)
 from trainers.tasks.search import Space
 
 
@@ -72,6 +79,8 @@ class Task:
         measure: The measure of results.
         data: A description of the data, for model cards.
         licence: What the data's publisher says; nothing here is advice on the law.
+        metrics: Numbers that are scored beside the measure. They need the whole distribution over
+            the tokens, also where the loss needs less. An `OwnTask` has none.
         published: The paper's results.
         sizes: The paper's number of parameters, by preset.
         fields: Fields of the config that this task alone has, by their dotted names.
@@ -87,6 +96,7 @@ class Task:
     measure: Measure
     data: str = ""
     licence: str = NOT_STATED
+    metrics: tuple[Metric, ...] = ()
     published: tuple[Published, ...] = ()
     sizes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)

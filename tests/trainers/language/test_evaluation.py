@@ -1,5 +1,6 @@
 """Both protocols against one pass over the stream, and against each other."""
 
+import re
 import warnings
 
 import numpy as np
@@ -81,6 +82,34 @@ def test_exact_scores_each_target_once_whatever_the_batch_and_chunk(
     assert score.tokens == len(ids) - 1
     np.testing.assert_allclose(score.nll, one_pass(model, ids), rtol=1e-9)
     np.testing.assert_allclose(score.mean, score.nll / 400, rtol=1e-12)
+
+
+def nll_of(log_probs, targets):
+    return -tf.gather(log_probs, targets, batch_dims=2)
+
+
+@pytest.mark.parametrize("model", HEADS, indirect=True)
+def test_a_metric_is_the_mean_over_the_scored_targets(model, ids):
+    """One that is the nll is the score, and the score is what it is without metrics."""
+    metrics = [
+        measures.Metric("nats", nll_of),
+        measures.Metric("ones", lambda log_probs, targets: tf.ones_like(targets)),
+    ]
+    plain = evaluator(model, rows=3, history="carried", horizon=0)
+    assert plain.with_metrics(()) is plain
+    for protocol in evaluation.PROTOCOLS:
+        score = plain.with_metrics(metrics).score(protocol, ids)
+        expected = plain.score(protocol, ids)
+        assert score.tokens == expected.tokens and not expected.metrics
+        nats, ones = score.metrics.values()
+        np.testing.assert_allclose(
+            [score.nll, nats], [expected.nll, score.mean], rtol=1e-6
+        )
+        assert ones == 1.0
+    line = evaluation.describe("test", {"exact": score})
+    assert re.fullmatch(
+        r"test perplexity: exact [\d.]+ \(\d+ tokens\), nats [\d.]+, ones 1.00", line
+    )
 
 
 @given(

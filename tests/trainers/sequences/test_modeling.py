@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
-from trainers.sequences import models
+from trainers.sequences import experiment, models
 from trainers.sequences.modeling import SequenceModeling
 from trainers.tasks import config as configs
+from trainers.tasks import registry
+from trainers.tasks.measures import Metric
 from trainers.training.examples import check_replicas
 
 CLASSES, STEPS = 3, 4
@@ -108,6 +110,32 @@ def test_classes(targets, every_step):
     assert score.targets == data.test.targets.size
     evaluated = task.score("validation")
     assert task.evaluate() == {"loss": evaluated.loss, "accuracy": evaluated.accuracy}
+
+
+@pytest.mark.parametrize(
+    ("task", "targets", "every_step"),
+    [
+        ("seq_mnist", labels, False),
+        ("copy_memory", symbols, True),
+        ("adding", values, False),
+    ],
+)
+def test_a_metric_is_the_mean_over_the_targets(monkeypatch, task, targets, every_step):
+    def loss(found, targets):
+        if targets.dtype.is_integer:
+            return -tf.gather(found, targets, batch_dims=targets.shape.rank)
+        return tf.square(found - targets)
+
+    metric = Metric("again", loss, decimals=3, unit=" nats")
+    known = dataclasses.replace(registry.get(task), metrics=(metric,))
+    monkeypatch.setitem(registry.TASKS, task, known)
+    data = data_of(targets)
+    model = Linear(CLASSES if targets is not values else 1, every_step)
+    config = ml_collections.ConfigDict({**CONFIG.to_dict(), "task": task})
+    score = SequenceModeling(model, config, data).score("test")
+    assert score.metrics == {metric: pytest.approx(score.loss)}
+    line = experiment.describe(known.measure, "test", score)
+    assert line.endswith(f", again {score.loss:.3f} nats")
 
 
 def test_answers():
