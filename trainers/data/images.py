@@ -1,4 +1,4 @@
-"""MNIST, CIFAR-10 and SVHN as sequences of pixels.
+"""Images as sequences of pixels: MNIST, CIFAR-10, SVHN, and those of a user's own files.
 
 MNIST    60,000 + 10,000 handwritten digits of 28 x 28 pixels, one channel
 CIFAR10  50,000 + 10,000 photographs of 32 x 32 pixels, three channels
@@ -28,7 +28,7 @@ _BATCH = 1000  # images, in reading what tensorflow-datasets has prepared
 
 @dataclasses.dataclass(frozen=True)
 class ImageSet:
-    """Images of ten classes.
+    """Images of some classes.
 
     Attributes:
         train: The training images.
@@ -78,25 +78,27 @@ class ImageSource(NamedTuple):
 
     Attributes:
         title: The name in messages.
-        builder: Returns the builder for tensorflow-datasets; takes its arguments.
-        read: Reads the images from the files in a folder.
-        files: The names of these files.
-        sizes: The published number of images of each split.
+        read: Reads the images of each of `SPLITS` from the files in a folder.
         classes: The name of each class.
-        shape: The shape of an image before it is read pixel by pixel.
-        mean: What the authors' script subtracts from values that go from 0 to 1.
-        deviation: What it then divides by.
+        shape: The shape of an image before it is read pixel by pixel: height and width, and
+            channels if there are several.
+        builder: Returns the builder for tensorflow-datasets; takes its arguments. None: the images
+            cannot be downloaded.
+        files: The names of the published files.
+        sizes: The published number of images of each split; None: nobody has published one.
+        mean: What is subtracted from values that go from 0 to 1, as by the authors' script.
+        deviation: What they are then divided by.
     """
 
     title: str
-    builder: Callable[..., tfds.core.DatasetBuilder]
     read: Callable[[epath.PathLike], dict[str, Images]]
-    files: tuple[str, ...]
-    sizes: dict[str, int]
     classes: tuple[str, ...]
     shape: tuple[int, ...]
-    mean: float
-    deviation: float
+    builder: Callable[..., tfds.core.DatasetBuilder] | None = None
+    files: tuple[str, ...] = ()
+    sizes: dict[str, int] | None = None
+    mean: float = 0.5
+    deviation: float = 0.5
 
     @property
     def sequence_shape(self) -> tuple[int, int]:
@@ -107,38 +109,34 @@ class ImageSource(NamedTuple):
 
 MNIST = ImageSource(
     "MNIST",
-    MnistInOrder,
     image_files.read_mnist,
-    tuple(f"{name}.gz" for pair in image_files.MNIST_FILES.values() for name in pair),
-    {"train": 60_000, "test": 10_000},
     tuple("0123456789"),
     (28, 28),
+    MnistInOrder,
+    tuple(f"{name}.gz" for pair in image_files.MNIST_FILES.values() for name in pair),
+    {"train": 60_000, "test": 10_000},
     mean=0.1307,
     deviation=0.3081,
 )
 
 CIFAR10 = ImageSource(
     "CIFAR-10",
-    Cifar10InOrder,
     image_files.read_cifar10,
-    tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
-    {"train": 50_000, "test": 10_000},
     tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
     (32, 32, 3),
-    mean=0.5,
-    deviation=0.5,
+    Cifar10InOrder,
+    tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
+    {"train": 50_000, "test": 10_000},
 )
 
 SVHN = ImageSource(
     "SVHN",
-    lambda **arguments: svhn_in_order()(**arguments),
     image_files.read_svhn,
-    tuple(image_files.SVHN_FILES.values()),
-    {"train": 73_257, "test": 26_032},
     tuple("0123456789"),
     (32, 32, 3),
-    mean=0.5,
-    deviation=0.5,
+    lambda **arguments: svhn_in_order()(**arguments),
+    tuple(image_files.SVHN_FILES.values()),
+    {"train": 73_257, "test": 26_032},
 )
 
 
@@ -151,20 +149,48 @@ def load(
 
     Args:
         source: Which images.
-        data_dir: The folder of the published files; None to download them.
+        data_dir: The folder of the files; None to download the published ones.
         cache_dir: A local folder for downloads, which may be deleted at any time; None:
             `downloads.DEFAULT_CACHE_DIR`.
 
     Raises:
-        ValueError: A file is missing or not valid.
+        ValueError: A file is missing or not valid, or there is nothing to download.
         OSError: The images cannot be downloaded.
     """
-    if data_dir is None:
-        parts = _prepared(source, downloads.cache_folder(cache_dir))
-    else:
+    if data_dir is not None:
         parts = source.read(data_dir)
+        for split in SPLITS:
+            _check(source, split, parts[split])
+    elif source.builder is not None:
+        cache = downloads.cache_folder(cache_dir)
+        parts = _prepared(source, source.builder, cache)
+    else:
+        raise ValueError(
+            f"--data_dir must be the folder with the files of {source.title}, which cannot be "
+            "downloaded. Received: --data_dir=None"
+        )
     _warn_of_a_part(source, {split: len(parts[split].labels) for split in SPLITS})
     return ImageSet(**parts, classes=source.classes)
+
+
+def _check(source: ImageSource, split: str, found: Images) -> None:
+    """Refuses what a source has read, if it is not what the source says of itself."""
+    pixels, labels = found
+    received = f"pixels {pixels.dtype} of shape {pixels.shape}, {len(labels)} labels"
+    count, classes = len(pixels), len(source.classes)
+    fits = pixels.dtype == np.uint8 and pixels.shape[1:] == source.sequence_shape
+    if not (count and fits and labels.shape == (count,)):
+        height, width = source.shape[:2]
+        raise ValueError(
+            f"the {split} images of {source.title} must be at least one, each of {height} x "
+            f"{width} pixels: uint8 of shape {(None, *source.sequence_shape)}, with a label each. "
+            f"Received: {received}"
+        )
+    if labels.dtype != np.int32 or labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(
+            f"the {split} labels of {source.title} must be int32 from 0 to {classes - 1}. "
+            f"Received: {labels.dtype} from {labels.min()} to {labels.max()}"
+        )
 
 
 def normalise(source: ImageSource, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
@@ -220,9 +246,13 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
     return rest, chosen
 
 
-def _prepared(source: ImageSource, cache: epath.Path) -> dict[str, Images]:
+def _prepared(
+    source: ImageSource,
+    builder_of: Callable[..., tfds.core.DatasetBuilder],
+    cache: epath.Path,
+) -> dict[str, Images]:
     with downloads.quiet():
-        builder = source.builder(data_dir=cache / "tensorflow_datasets")
+        builder = builder_of(data_dir=cache / "tensorflow_datasets")
         url = next(iter(builder.url_infos))
         instead = "what needs no download: --task=copy_memory or --task=adding"
         downloads.prepare(builder, source.title, url, source.files, instead)
@@ -241,7 +271,7 @@ def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Images:
 
 
 def _warn_of_a_part(source: ImageSource, sizes: dict[str, int]) -> None:
-    if sizes != source.sizes:
+    if source.sizes is not None and sizes != source.sizes:
         logging.warning(
             "%s: these are not all of the published images, so that no result on them stands "
             "beside another: there are %s; published are %s",

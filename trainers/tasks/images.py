@@ -4,14 +4,12 @@ import dataclasses
 
 from configs import seq_mnist
 from trainers.data import images
-from trainers.tasks.measures import ACCURACY
 from trainers.tasks.task import ImageTask, Published
 
 SEQ_MNIST = ImageTask(
     name="seq_mnist",
     presets=seq_mnist.PRESETS | seq_mnist.TENSORIZED,
     images=images.MNIST,
-    measure=ACCURACY,
     data="MNIST, handwritten digits, pixel by pixel",
     published=(Published("as published", 8e6, 99.20),),
     sizes={"paper": "8M", "paper_larger": "8M"},

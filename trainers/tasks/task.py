@@ -17,6 +17,7 @@ from trainers.data.long_memory import Examples
 from trainers.tasks import search as spaces
 from trainers.tasks.fields import Field
 from trainers.tasks.measures import (
+    ACCURACY,
     CROSS_ENTROPY,
     SYMBOLS,
     WORDS,
@@ -177,6 +178,7 @@ class ImageTask(Task):
     program = "trainers.pixels"
 
     images: ImageSource
+    measure: Measure = ACCURACY
     permuted: bool = False
     search: Space = dataclasses.field(default_factory=lambda: spaces.IMAGES)
     baselines: Mapping[str, dict] = dataclasses.field(

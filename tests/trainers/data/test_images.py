@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.trainers import mnist_files
 from tests.trainers.data import shared_data
 from trainers.data import downloads, images
+from trainers.data.image_files import SPLITS, Images
 
 SIZES = {"train": 5, "test": 3}
 MNIST = mnist_files.NAMES
@@ -258,6 +259,43 @@ def test_folders_without_the_files(tmp_path, source, lacking):
         ValueError, match="Received: --data_dir=.*missing, which is no folder"
     ):
         images.load(source, tmp_path / "missing")
+
+
+def own(pixels, labels):
+    """A source of a user's own images, 2 x 3 pixels of two classes, that has read arrays."""
+    read = Images(pixels, labels)
+    return images.ImageSource(
+        "leaves", lambda folder: dict.fromkeys(SPLITS, read), ("oak", "elm"), (2, 3)
+    )
+
+
+def test_images_of_the_users_own(tmp_path, caplog):
+    source = own(np.full((4, 6, 1), 255, np.uint8), np.arange(4, dtype=np.int32) % 2)
+    loaded = images.load(source, tmp_path)
+    assert loaded.classes == ("oak", "elm") and loaded.train is loaded.test
+    assert not caplog.records  # nobody has published their number
+    normal = images.normalise(source, loaded.train.pixels)
+    np.testing.assert_array_equal(normal, np.ones((4, 6, 1)))
+    message = "--data_dir must be the folder with the files of leaves, .* Received: .*None"
+    with pytest.raises(ValueError, match=message):
+        images.load(source)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "labels", "message"),
+    [
+        (np.zeros((0, 6, 1), "uint8"), [], r"at least one, each of 2 x 3 .*\(0, 6, 1\)"),
+        (np.zeros((2, 5, 1), "uint8"), [0, 1], r"Received: .* \(2, 5, 1\), 2 labels"),
+        (np.zeros((2, 6, 1)), [0, 1], "Received: pixels float64"),
+        (np.zeros((2, 6, 1), "uint8"), [0], "Received: .* 1 labels"),
+        (np.zeros((2, 6, 1), "uint8"), [0, 2], "from 0 to 1. Received: int32 from 0 to 2"),
+        (np.zeros((2, 6, 1), "uint8"), [-1, 0], "Received: int32 from -1 to 0"),
+    ],
+)
+def test_images_that_are_not_what_their_source_says(pixels, labels, message):
+    source = own(pixels, np.array(labels, np.int32))
+    with pytest.raises(ValueError, match=f"of leaves must be .*{message}"):
+        images.load(source, "folder")
 
 
 @pytest.mark.parametrize("lacking", [*MNIST["train"], *MNIST["test"]])
