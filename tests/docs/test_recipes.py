@@ -1,5 +1,6 @@
 """The recipes of CONTRIBUTING.md, followed in a copy of the packages."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -128,18 +129,38 @@ def test_what_the_recipes_add_is_trained_scored_and_exported(run, followed):
     for name in ("train", "valid", "test"):
         (texts / f"{name}.txt").write_text(TEXT * 20)
     common = ["--task=lower", "--data_dir=texts", *TINY]
-    lines = [RUN]
+    composed = ["--workdir=composed", *common]
+    composed += flags_of("A new gate", "A new head", "A new optimizer")
     # A layer of another kind has no gate: it comes alone.
-    for place, *headings in (
-        ("composed", "A new gate", "A new head", "A new optimizer"),
-        ("layer", "A new layer"),
-    ):
-        flags = [f"--workdir={place}/run", *common, *flags_of(*headings)]
-        lines.append(f"run('trainers.lm', *{flags})")
-    lines.append("run('trainers.export', '--workdir=composed/run', '--output=models')")
-    said = run("\n".join(lines))
+    alone = ["--workdir=alone", *common, *flags_of("A new layer")]
+    said = run(
+        f"""{RUN}
+run("trainers.lm", *{composed})
+run("trainers.lm", *{alone})
+run("trainers.evaluate", "--workdir=alone", "--data_dir=texts", "--protocol=exact")
+run("trainers.export", "--workdir=composed", "--output=models")
+
+import tensorflow as tf
+from trainers import report
+
+print(report.table(report.read_runs(["composed"])))
+served = tf.saved_model.load("models/1").signatures["embed"]
+print("features", served(text=tf.constant(["a text", ""]))["features"].shape)
+"""
+    )
     assert said.count("best of epoch") == 2
-    assert (followed / "models" / "1").is_dir()
+    assert re.search(r"validation perplexity: exact .*, next_token [\d.]+ %\n", said)
+    assert re.search(r"\| [\d.]+ \(\d+ tokens\), next_token [\d.]+ % \|", said)
+    assert "features (2, 6)" in said
+    card = followed / "models" / "1" / "assets.extra" / "model_card.md"
+    assert "after the last token" in card.read_text()
+    for place in ("composed", "alone"):
+        result = json.loads((followed / place / "result.json").read_text())
+        assert all(
+            0 <= score["next_token"] <= 100
+            for split in ("validation", "test")
+            for score in result["scores"][split].values()
+        )
 
 
 def test_a_new_task_can_be_compared(run):
@@ -149,7 +170,41 @@ from trainers.studies import comparison
 settings = comparison.Settings(
     ["lower"], comparison.MODELS, 1, [1.0], "small", None, 0, 1, 1, None, {}
 )
-for model in comparison.MODELS:
-    assert comparison.start_of(settings, "lower", model).task == "lower"
+for task in ("lower", "leaves"):
+    for model in comparison.MODELS:
+        assert comparison.start_of(settings, task, model).task == task
 """
     )
+
+
+def test_images_of_the_users_own_are_trained_on(run):
+    tiny = (
+        *("units=8", "output_units=6", "depth=2", "kernel_size=2", "dilation_rate=1"),
+        *("initial_deviation=0.1", "recurrent_dropout=0"),
+    )
+    flags = [
+        *("--workdir=images", "--task=leaves", "--preset=small", "--data_dir=pictures"),
+        *(f"--config.model.{each}" for each in tiny),
+        *("--config.data.validation=3", "--config.data.batch_size=2"),
+        *("--config.training.epochs=1", "--noconfig.training.jit_compile"),
+    ]
+    said = run(
+        f"""{RUN}
+import pathlib
+import tensorflow as tf
+from trainers.tasks.leaves import CLASSES
+
+for split, count in (("train", 3), ("test", 1)):
+    for label, name in enumerate(CLASSES):
+        folder = pathlib.Path("pictures", split, name)
+        folder.mkdir(parents=True)
+        for number in range(count):
+            picture = tf.fill([9, 20, 3], tf.cast(80 * label + number, tf.uint8))
+            content = tf.io.encode_png(picture).numpy()
+            (folder / (str(number) + ".png")).write_bytes(content)
+
+run("trainers.pixels", *{flags})
+"""
+    )
+    assert "6 training sequences of 256 steps" in said
+    assert re.search(r"test accuracy: [\d.]+ % \(3 images\)", said)
