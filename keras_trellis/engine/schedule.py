@@ -42,9 +42,40 @@ class Grid(NamedTuple):
             reach = _minimum(self.reach, reach)
         return reach // self.stride + 1
 
+    def read(self, taps: int, dilation: int, steps: int | None) -> Grid:
+        """Returns the grid of the steps that a causal convolution reads for those of this one.
+
+        Args:
+            taps: how many earlier steps it reads for each.
+            dilation: their distance.
+            steps: T; None where it is unknown.
+        """
+        if not taps:
+            return self
+        stride = math.gcd(self.stride, dilation)
+        if self.reach is None:
+            return Grid(None, stride)
+        return grid_of(self.reach + taps * dilation, stride, steps)
+
 
 WHOLE = Grid(None, 1)
 """All steps."""
+
+
+def last(kept: int, steps: int | None) -> Grid:
+    """Returns the grid of the last outputs.
+
+    Args:
+        kept: how many, at least 1.
+        steps: T; None where it is unknown.
+    """
+    return grid_of(kept - 1, 0 if kept == 1 else 1, steps)
+
+
+def grid_of(reach: int, stride: int, steps: int | None) -> Grid:
+    """Returns the grid that begins so far before the last step, or at the beginning."""
+    is_whole = steps is not None and reach >= steps - 1
+    return Grid(None if is_whole else reach, stride)
 
 
 def _minimum(one: int, other: Number) -> Number:
@@ -160,16 +191,10 @@ def _needed(
     if kept is None or steps == 0:
         return [WHOLE] * (len(dilations) + 1)
     # The last step is the state, and always kept.
-    back = max(kept - 1, 0)
-    stride = 0 if only_last and kept <= 1 else 1
-    grids = [_grid(back, stride, steps)]
+    top = last(max(kept, 1), steps)
+    if not only_last:
+        top = top._replace(stride=1)
+    grids = [top]
     for dilation in reversed(dilations):
-        back += reach * dilation
-        stride = math.gcd(stride, dilation)
-        grids.append(_grid(back, stride, steps))
+        grids.append(grids[-1].read(reach, dilation, steps))
     return grids[::-1]
-
-
-def _grid(back: int, stride: int, steps: int | None) -> Grid:
-    is_whole = steps is not None and back >= steps - 1
-    return Grid(None if is_whole else back, stride)

@@ -8,12 +8,20 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis import received
 from keras_trellis.base import SequenceLayer
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps, pad_left
+from keras_trellis.core.convolution import (
+    keep_steps,
+    last_steps,
+    pad_left,
+    time_steps,
+)
+from keras_trellis.engine import schedule
 from keras_trellis.engine.caches import keep
+from keras_trellis.engine.schedule import Grid
 from keras_trellis.recurrent.layer import deserialized, serialized
-from keras_trellis.types import State
+from keras_trellis.types import Number, State
 
 
 class Block(keras.layers.Layer):
@@ -62,6 +70,37 @@ class Block(keras.layers.Layer):
         """
         raise NotImplementedError
 
+    def read(self, outputs: Grid, steps: int | None) -> Grid | None:
+        """Returns the steps of its inputs that its outputs at the steps of a grid depend on.
+
+        None: it has no `call_on`.
+
+        Args:
+            outputs: The grid.
+            steps: T; None where it is unknown.
+        """
+        return None
+
+    def call_on(
+        self,
+        sequences: tf.Tensor,
+        outputs: Grid,
+        steps: Number,
+        training: bool = False,
+    ) -> tf.Tensor:
+        """Computes the outputs at the steps of a grid, with nothing before the first step.
+
+        Args:
+            sequences: The inputs at the steps that `read` returned, `[B, n, p]`.
+            outputs: The grid, of n' steps.
+            steps: T, an integer or a scalar.
+            training: Whether to drop.
+
+        Returns:
+            `[B, n', units]`.
+        """
+        raise NotImplementedError
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return super().get_config() | {
@@ -78,6 +117,10 @@ class CausalLayer(SequenceLayer):
     its own steps, and chunks equal one long pass. Cache and state are one thing: the last output,
     which steps there have been, and the pasts, each `[B, steps * channels]`. A state that is
     carried from window to window is the memory of Transformer-XL (Dai et al., 2019).
+
+    A call for the last outputs alone, with neither a mask nor a state, computes only the steps that
+    they depend on where all blocks have `call_on`. Dropout inside the blocks then draws other masks
+    than a call for all outputs, as it draws none for the steps that are left out.
 
     Args:
         blocks: The blocks, each a `Block`.
@@ -132,10 +175,48 @@ class CausalLayer(SequenceLayer):
             block.build((None, None, inputs))
             inputs = block.units
 
+    def propagate(self, sequences: tf.Tensor, *, discard: int = 0, **how: Any) -> Any:
+        """Runs whole sequences and returns all results; see `SequenceLayer.propagate`.
+
+        It computes all steps, which the state depends on.
+        """
+        outputs, state, further = super().propagate(sequences, **how)
+        return last_steps(outputs, received.kept(outputs, discard)), state, further
+
     def _whole(self, sequences, initial, mask, training, stops, kept):
+        if initial is None and mask is None and not self.return_state:
+            grids = self._grids(kept, sequences.shape[1])
+            if grids:
+                return self._run_on(grids, sequences, training), (), None
         state = initial or tuple(self.get_initial_state(tf.shape(sequences)[0]))
         outputs, state = self._stream(sequences, state, mask, training)
         return last_steps(outputs, kept), state, None
+
+    def _grids(self, kept: Number | None, steps: int | None) -> list[Grid]:
+        """Returns the steps that are needed: those of each block's inputs, then of the outputs.
+
+        None at all where a block computes all steps anyway, or no number of outputs is known.
+        """
+        if not isinstance(kept, int) or kept < 1:
+            return []
+        grids = [schedule.last(kept, steps)]
+        for block in reversed(self.blocks):
+            needed = block.read(grids[-1], steps)
+            if needed is None:
+                return []
+            grids.append(needed)
+        return grids[::-1]
+
+    def _run_on(
+        self, grids: Sequence[Grid], sequences: tf.Tensor, training: bool
+    ) -> tf.Tensor:
+        """Returns the outputs at the steps of the last grid."""
+        steps = time_steps(sequences)
+        needed = schedule.cut(schedule.WHOLE, grids[0], steps)
+        outputs = keep_steps(self.drop(sequences, training=training), needed)
+        for block, grid in zip(self.blocks, grids[1:], strict=True):
+            outputs = block.call_on(outputs, grid, steps, training=training)
+        return outputs
 
     def _cache_of_state(self, state: State) -> State:
         return state

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_trellis.core.convolution import causal_convolution, pad_left
+from keras_trellis.core.convolution import (
+    Kept,
+    causal_convolution,
+    keep_steps,
+    pad_left,
+    zeros,
+)
+from keras_trellis.engine import schedule
+from keras_trellis.engine.schedule import Grid
+from keras_trellis.types import Number
 from trainers.baselines.causal import Block
 
 _CONVOLUTIONS = 2
@@ -91,17 +101,71 @@ class TemporalBlock(Block):
             convolved = self._convolve(
                 place, padded[-1], self.dilation_rate, self._steps
             )
-            hidden = self.drop(tf.nn.relu(convolved), training=training)
+            hidden = self._activated(convolved, training)
+        return self._joined(hidden, sequences), padded
+
+    def read(self, outputs: Grid, steps: int | None) -> Grid:
+        """Returns the steps of its inputs that its outputs depend on; see `Block`."""
+        return self._grids(outputs, steps)[0]
+
+    def call_on(
+        self,
+        sequences: tf.Tensor,
+        outputs: Grid,
+        steps: Number,
+        training: bool = False,
+    ) -> tf.Tensor:
+        """Computes the outputs at the steps of a grid; see `Block`."""
+        grids = self._grids(outputs, steps if isinstance(steps, int) else None)
+        hidden = sequences
+        for place, (before, after) in enumerate(itertools.pairwise(grids)):
+            # With one tap the grid may be the last step alone, which has no stride.
+            stride = before.stride or 1
+            dilation, width = self.dilation_rate // stride, self._steps // stride
+            padded = pad_left(zeros(hidden, width, hidden.shape[-1]), hidden)
+            kept = schedule.cut(before, after, steps)
+            convolved = self._convolve_on(place, padded, dilation, width, kept)
+            hidden = self._activated(convolved, training)
+        kept = schedule.cut(grids[0], outputs, steps)
+        return self._joined(hidden, keep_steps(sequences, kept))
+
+    def _grids(self, outputs: Grid, steps: int | None) -> list[Grid]:
+        """Returns the steps that each convolution reads, the lower one's first, and the outputs."""
+        grids = [outputs]
+        for _ in range(_CONVOLUTIONS):
+            taps = self.kernel_size - 1
+            grids.append(grids[-1].read(taps, self.dilation_rate, steps))
+        return grids[::-1]
+
+    def _activated(self, convolved: tf.Tensor, training: bool) -> tf.Tensor:
+        return self.drop(tf.nn.relu(convolved), training=training)
+
+    def _joined(self, hidden: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
+        """Returns the block's outputs, of those of its convolutions and of its inputs."""
         shortcut = self._convolve(-1, sequences, 1, 0) if self._widens else sequences
-        return tf.nn.relu(hidden + shortcut), padded
+        return tf.nn.relu(hidden + shortcut)
 
     def _convolve(
         self, place: int, padded: tf.Tensor, dilation: int, width: int
     ) -> tf.Tensor:
-        kernel = tf.cast(self.kernels[place], padded.dtype)
-        bias = tf.cast(self.biases[place], padded.dtype)
+        kernel, bias = self._weights(place, padded)
         # It takes nine tenths of the time of Keras's Conv1D here.
         return causal_convolution(padded, kernel, dilation, width) + bias
+
+    def _convolve_on(
+        self, place: int, padded: tf.Tensor, dilation: int, width: int, kept: Kept
+    ) -> tf.Tensor:
+        """Returns the steps that are kept of what `_convolve` returns."""
+        kernel, bias = self._weights(place, padded)
+        if dilation > 1:  # TensorFlow has no convolution with a dilation and a stride
+            return causal_convolution(padded, kernel, dilation, width, kept) + bias
+        # Forwards and backwards it takes a fifth of the time of joined taps of which half are kept.
+        padded = keep_steps(padded, Kept(kept.begin, 1))
+        return tf.nn.conv1d(padded, kernel, kept.every, "VALID") + bias
+
+    def _weights(self, place: int, like: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        kernel, bias = self.kernels[place], self.biases[place]
+        return tf.cast(kernel, like.dtype), tf.cast(bias, like.dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -118,3 +182,19 @@ def parameters(units: int, kernel_size: int, inputs: int) -> int:
     convolutions = units * (kernel_size * (inputs + units) + _CONVOLUTIONS)
     shortcut = 0 if inputs == units else units * (inputs + 1)
     return convolutions + shortcut
+
+
+def positions(kernel_size: int, dilations: Sequence[int], steps: int) -> int:
+    """Returns how many steps all convolutions of some blocks compute for the last output alone.
+
+    Args:
+        kernel_size: Taps of each convolution.
+        dilations: Those of the blocks, from the lowest up.
+        steps: T.
+    """
+    grid, total = schedule.last(1, steps), 0
+    for dilation in reversed(dilations):
+        for _ in range(_CONVOLUTIONS):
+            total += grid.size(steps)
+            grid = grid.read(kernel_size - 1, dilation, steps)
+    return total

@@ -373,6 +373,15 @@ class Temporal(Kind):
         """Estimates the same; a block keeps its input with the past, and what ReLU returns."""
         return batch * steps * model.depth * 7 * model.units
 
+    def kept_of_last(
+        self, model: ml_collections.ConfigDict, batch: int, steps: int
+    ) -> int:
+        """Estimates the same for the steps that the last output depends on."""
+        dilations = list(
+            itertools.islice(itertools.cycle(model.dilation_rate), model.depth)
+        )
+        computed = tcn.positions(model.kernel_size, dilations, steps)
+        return batch * computed * 7 * model.units // 2
 
 class Attention(Kind):
     """`config.model.layers` causal Transformer blocks between two dense layers."""

@@ -1,5 +1,7 @@
 """The baselines keep what every sequence layer of the library promises."""
 
+import hypothesis
+import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import tensorflow as tf
 
 from keras_trellis.export.caches import CacheFormat
 from tests.contract import registry, test_contract
+from trainers.baselines import tcn as tcn_module
 from trainers.baselines.causal import CausalLayer
 from trainers.baselines.tcn import TemporalBlock
 from trainers.baselines.transformer import AttentionBlock, DenseBlock
@@ -146,3 +149,112 @@ def test_dropout_is_of_training_alone():
 def test_stateful_is_refused():
     with pytest.raises(ValueError, match="`stateful` must be False"):
         tcn(stateful=True)
+
+
+def tcn_of(convolutions, **flags):
+    """A TCN whose blocks have these kernel sizes and dilations, all variables drawn.
+
+    Biases of zero would hide a convolution that reads a zero in place of a hidden step.
+    """
+    blocks = []
+    for number, (kernel_size, dilation) in enumerate(convolutions):
+        units = 2 + number % 2  # with and without a convolution in the shortcut
+        blocks.append(TemporalBlock(units, kernel_size, dilation, dtype="float64"))
+    layer = CausalLayer(blocks, **flags)
+    layer.build((None, None, 2))
+    for number, variable in enumerate(layer.trainable_variables):
+        variable.assign(np.random.default_rng(number).normal(size=variable.shape))
+    return layer
+
+
+def value_and_gradients(layer, run, x):
+    """What `run` returns, and the gradients of a sum of it with drawn weights."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = run(x)
+        weights = np.random.default_rng(0).normal(size=outputs.shape)
+        total = tf.reduce_sum(outputs * weights)
+    sources = [x, *(variable.value for variable in layer.trainable_variables)]
+    zero = tf.UnconnectedGradients.ZERO
+    return [outputs, *tape.gradient(total, sources, unconnected_gradients=zero)]
+
+
+def assert_all_close(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(
+    convolutions=st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 6)), min_size=1, max_size=3
+    ),
+    steps=st.integers(1, 30),
+    data=st.data(),
+)
+def test_the_last_outputs_of_a_tcn_are_those_of_the_whole(convolutions, steps, data):
+    kept = data.draw(st.integers(1, steps), "kept")
+    whole = tcn_of(convolutions, return_sequences=True)
+    cut = tcn_of(convolutions, return_sequences=True)
+    last = tcn_of(convolutions)
+    x = tf.constant(np.random.default_rng(2).normal(size=(2, steps, 2)))
+    assert_all_close(
+        value_and_gradients(cut, lambda x: cut(x, discard=steps - kept), x),
+        value_and_gradients(whole, lambda x: whole(x)[:, steps - kept :], x),
+    )
+    assert_all_close(
+        value_and_gradients(last, last, x),
+        value_and_gradients(whole, lambda x: whole(x)[:, -1], x),
+    )
+
+
+def test_the_last_output_of_a_tcn_where_the_length_is_unknown():
+    convolutions = [(3, 1), (3, 2), (2, 3)]
+    whole, last = tcn_of(convolutions, return_sequences=True), tcn_of(convolutions)
+    unknown = tf.TensorSpec([None, None, 2], tf.float64)
+    run = tf.function(last, input_signature=[unknown])
+    for steps in (0, 1, 4, 13, 40):
+        x = tf.constant(np.random.default_rng(steps).normal(size=(2, steps, 2)))
+        found = value_and_gradients(last, run, x)
+        if not steps:
+            assert not np.any(found[0])
+            continue
+        expected = value_and_gradients(whole, lambda x: whole(x)[:, -1], x)
+        assert_all_close(found, expected)
+
+
+def test_a_tcn_leaves_out_no_step_that_a_mask_a_state_or_the_returned_state_needs():
+    convolutions = [(3, 1), (2, 2)]
+    whole = tcn_of(convolutions, return_sequences=True, return_state=True)
+    last = tcn_of(convolutions)
+    with_state = tcn_of(convolutions, return_state=True)
+    x = np.random.default_rng(0).normal(size=(3, 9, 2))
+    mask = np.random.default_rng(1).random((3, 9)) < 0.5
+    outputs, *state = whole(x)
+    for call in ({"mask": mask}, {"initial_state": state}):
+        np.testing.assert_array_equal(last(x, **call), whole(x, **call)[0][:, -1])
+    assert_all_close(with_state(x), [outputs[:, -1], *state])
+    tail, after, _ = last.propagate(x, discard=7)
+    assert_all_close([tail, *after], [outputs[:, 7:], *state])
+
+
+def test_a_tcn_computes_the_positions_that_its_last_output_depends_on(monkeypatch):
+    computed = []
+    activated = TemporalBlock._activated
+
+    def counted(block, convolved, training):
+        computed.append(convolved.shape[1])
+        return activated(block, convolved, training)
+
+    monkeypatch.setattr(TemporalBlock, "_activated", counted)
+    steps, kernel_size, dilations = 784, 7, [2**level for level in range(8)]
+    needed, positions = {steps - 1}, 0
+    for dilation in reversed(dilations):
+        for _ in range(2):  # convolutions
+            positions += len(needed)
+            taps = range(0, kernel_size * dilation, dilation)
+            needed = {t - tap for t in needed for tap in taps if t >= tap}
+    blocks = [TemporalBlock(1, kernel_size, dilation) for dilation in dilations]
+    CausalLayer(blocks)(np.zeros((1, steps, 1), "float32"))
+    assert sum(computed) == positions == 2345
+    assert tcn_module.positions(kernel_size, dilations, steps) == positions
