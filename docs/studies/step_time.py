@@ -2,10 +2,13 @@ r"""Measures training steps with and without XLA and bfloat16, for docs/choosing
 
     python -m docs.studies.step_time --task=ptb --layers=lstm,gru --data_dir=DIR
     python -m docs.studies.step_time --task=permuted_mnist --data_dir=DIR model.units=64
+    python -m docs.studies.step_time --task=permuted_mnist --layers=lstm --data_dir=DIR \
+      lstm:model.recurrent_dropout=0.15
 
 The trellis network is that of a preset, by default `small`, with the given fields changed. The
-other layers have as many parameters, and the settings of `configs/baselines.py`. A step is that of
-the trainers, on one thread. The milliseconds are those of the processor, the median of three
+other layers have as many parameters, the same changes, and above them the settings of
+`configs/baselines.py`. `LAYER:FIELD=VALUE` changes a field of one of them. A step is that of the
+trainers, on one thread. The milliseconds are those of the processor, the median of three
 measurements. They go to docs/studies/step_time.csv.
 """
 
@@ -34,27 +37,37 @@ FORMS: dict[str, dict] = {
 }
 
 
+def starts(
+    first: ml_collections.ConfigDict,
+    layers: Sequence[str],
+    changes: Mapping[str, object],
+) -> dict[str, ml_collections.ConfigDict]:
+    """Returns the layers' configs before they have one size.
+
+    Args:
+        first: The trellis network's preset.
+        layers: Layers beside it.
+        changes: Values by FIELD, or by LAYER:FIELD for one of `layers`.
+    """
+    shared = {name: value for name, value in changes.items() if ":" not in name}
+    first = search.apply(first, shared)
+    found = {comparison.FIRST: first}
+    found |= {name: comparison.beside(first, name) for name in layers}
+    for name, value in changes.items():
+        layer, _, field = name.rpartition(":")
+        if layer:
+            found[layer] = search.apply(found[layer], {field: value})
+    return found
+
+
 def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]:
     """Returns the layers' configs, of one number of parameters."""
-    task = FLAGS.task
-    first = search.apply(configs.load(task, FLAGS.preset), changes)
     names = [comparison.FIRST, *FLAGS.layers]
     comparison.check_names("--layers", names, comparison.MODELS)
-    settings = comparison.Settings(
-        [task],
-        names,
-        seeds=1,
-        seconds=[0.0],
-        preset=FLAGS.preset,
-        parameters=None,
-        trials=0,
-        validations=1,
-        threads=1,
-        data_dir=FLAGS.data_dir,
-        given={(task, comparison.FIRST): first},
-    )
-    starts = {name: comparison.start_of(settings, task, name) for name in names}
-    _, configs_of_layers = comparison.equal(starts, load(first).parameters, None)
+    first = configs.load(FLAGS.task, FLAGS.preset)
+    found = starts(first, FLAGS.layers, changes)
+    count = load(found[comparison.FIRST]).parameters
+    _, configs_of_layers = comparison.equal(found, count, None)
     return configs_of_layers
 
 
@@ -72,6 +85,7 @@ def main(argv: Sequence[str]) -> None:
             "layer": layer,
             "units": config.model.units,
             "kernel_size": config.model.kernel_size,
+            "recurrent_dropout": config.model.recurrent_dropout,
             "batch_size": config.data.batch_size,
         }
         for form, fields in FORMS.items():
@@ -79,7 +93,7 @@ def main(argv: Sequence[str]) -> None:
             seconds = budget.processor_seconds_a_step(load(changed), changed)
             row[form] = round(1e3 * seconds, 1)
             print(layer, form, row[form], "ms", flush=True)
-        found = running.with_table(TABLE, [row], [*row][:4])
+        found = running.with_table(TABLE, [row], [*row][:5])
         running.write_table(TABLE, list(found.values()))
 
 

@@ -121,15 +121,22 @@ def start_of(settings: Settings, task: str, model: str) -> ml_collections.Config
             "--preset must have the layer 'trellis' or 'equilibrium'. "
             f"Received: --preset={settings.preset}, whose layer is {config.model.layer!r}"
         )
-    if model == FIRST:
-        return config
-    settings_of = registry.get(task).baselines
-    if model not in settings_of:
+    return config if model == FIRST else beside(config, model)
+
+
+def beside(config: ml_collections.ConfigDict, model: str) -> ml_collections.ConfigDict:
+    """Returns the config of a layer beside a trellis network's, with its task's changes for it.
+
+    Raises:
+        ValueError: The task has no settings for the layer.
+    """
+    baselines = registry.get(config.task).baselines
+    if model not in baselines:
         raise ValueError(
-            f"--models={model} has no settings to begin with on --task={task}, which has them for "
-            f"{', '.join(settings_of) or 'none'}; give a config of its own by --config_files"
+            f"--models={model} has no settings to begin with on --task={config.task}, which has "
+            f"them for {', '.join(baselines) or 'none'}; give a config of its own by --config_files"
         )
-    return search.apply(config, flatten(settings_of[model]))
+    return search.apply(config, flatten(baselines[model]))
 
 
 def equal(

@@ -184,6 +184,15 @@ def test_a_preset_of_another_layer_is_refused():
         comparison.start_of(SETTINGS._replace(preset="small_lstm"), "ptb", "gru")
 
 
+def test_a_layer_beside_a_trellis_network_has_what_was_changed_of_its_preset():
+    preset = configs.load("permuted_mnist", "small")
+    changed = search.apply(preset, {"data.batch_size": 7, "model.output_dropout": 0.3})
+    config = comparison.beside(changed, "lstm")
+    assert (config.data.batch_size, config.model.output_dropout) == (7, 0.3)
+    assert (config.model.layer, config.model.recurrent_dropout) == ("lstm", 0.0)
+    assert comparison.beside(changed, "tcn").model.recurrent_dropout == 0.15
+
+
 # Runs, without training
 
 
