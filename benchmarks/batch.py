@@ -7,6 +7,7 @@ distribution. What Beam takes for a corpus of one document, the loading of the m
 a row of its own and is taken off the others. `docs/corpora.md` explains the tables.
 """
 
+import functools
 import gzip
 import json
 import tempfile
@@ -141,14 +142,30 @@ def measured(setting: Setting, names: Sequence[str]) -> list[Facts]:
 
 
 def rates(rows: Sequence[Facts]) -> list[Facts]:
-    """Returns the rows of the corpus with their rates, and these to the loop's on one core."""
-    starts = {row["cores"]: row["median"] for row in rows if row["name"] == "start"}
+    """Returns the rows of the corpus with their rates, and these to the loop's on one core.
+
+    The ratio of processor times is to the loop's on as many cores.
+    """
+    named = {(row["name"], row["cores"]): row for row in rows}
     found = []
     for row in rows:
-        if row["name"] != "start":
-            start = starts[row["cores"]] if row["name"] == "beam" else 0.0
-            rate = row["documents"] / (row["median"] - start)
-            found.append({**row, "start": start, "rate": rate})
+        if row["name"] == "start":
+            continue
+        loop, start = (named[name, row["cores"]] for name in ("loop", "start"))
+        of_beam = row["name"] == "beam"
+        seconds = row["median"] - of_beam * start["median"]
+        processor_to_loop = [
+            (one - of_beam * first) / other
+            for one, first, other in zip(
+                *(each["processor_seconds"] for each in (row, start, loop)), strict=True
+            )
+        ]
+        facts = {
+            "start": of_beam * start["median"],
+            "rate": row["documents"] / seconds,
+            "processor_to_loop": report.spread(processor_to_loop),
+        }
+        found.append(row | facts)
     (alone,) = (
         row["rate"] for row in found if (row["name"], row["cores"]) == ("loop", 1)
     )
@@ -163,6 +180,9 @@ def table(rows: Sequence[Facts], tokens: float) -> str:
         "documents/s": lambda row: report.number(row["rate"], 1),
         "tokens/s": lambda row: report.number(tokens * row["rate"]),
         "rate to a loop's on one core": lambda row: report.number(row["to_loop"], 2),
+        "processor time to the loop's: min, median, max": functools.partial(
+            report.spread_cell, "processor_to_loop"
+        ),
         "seconds to start": lambda row: report.number(row["start"], 1),
     }
     return report.table(rows, columns)

@@ -3,6 +3,10 @@
 Every contender takes the same step: the mean square of the kept outputs as loss, its gradients with
 respect to the weights and the input (as if an embedding were below), and plain gradient descent,
 without dropout and weight normalisation. In the mode `forward` a step ends at the loss.
+
+A function is traced before its first step. The modes `first` and `another_length` are of what
+`fit` does first: a step is that of a newly compiled Keras model of the layer alone, tracing
+included, with the same loss and gradient descent, but for the gradient of the input.
 """
 
 import dataclasses
@@ -13,7 +17,7 @@ from typing import Any
 from benchmarks import authors as released
 from benchmarks.report import Contenders
 from benchmarks.sizes import Sizes, nearest_units
-from benchmarks.workers import Contender
+from benchmarks.workers import Contender, LeftOutError
 
 RATE = 1e-3  # of the gradient descent
 
@@ -124,9 +128,10 @@ def _sliced(layer, sizes):
 
 
 def _keras(layer, kept, sizes, receptive_field):
-    step = _keras_step(layer, kept, sizes)
+    layer.build((sizes.batch_size, None, sizes.input_units))
     facts = {"receptive_field": receptive_field, "parameters": layer.count_params()}
-    return Contender(step, facts)
+    contender = _keras_step(layer, kept, sizes)
+    return contender._replace(facts=facts)
 
 
 def _set_policy(sizes):
@@ -138,27 +143,76 @@ def _set_policy(sizes):
 
 
 def _keras_step(layer, kept, sizes):
+    """Returns the contender of a mode, without its facts."""
     import tensorflow as tf
 
     sequences = tf.constant(sizes.input())
-    layer.build(sequences.shape)
     variables = [variable.value for variable in layer.trainable_variables]
 
     def loss_of(sequences, training):
         outputs = tf.cast(kept(sequences, training), tf.float32)
         return tf.reduce_mean(tf.square(outputs))
 
-    if sizes.mode == "train":
-        return descent(
-            functools.partial(loss_of, training=True), [sequences], variables
-        )
-    forward = tf.function(functools.partial(loss_of, training=False))
-    forward.get_concrete_function(sequences)  # tracing belongs to the process at rest
-    return lambda: forward(sequences).numpy()
+    if sizes.mode in ("first", "another_length"):
+        return _first_step(layer, kept, sizes)
+    if sizes.mode == "forward":
+        forward = tf.function(functools.partial(loss_of, training=False))
+        forward.get_concrete_function(sequences)  # as `traced` does
+        return Contender(lambda: forward(sequences).numpy(), {})
+
+    step = descent(functools.partial(loss_of, training=True), variables)
+    length = None if sizes.mode == "unknown_length" else sizes.time_steps
+    spec = tf.TensorSpec((sizes.batch_size, length, sizes.input_units))
+    return Contender(traced(step, [sequences], [spec]), {})
 
 
-def descent(loss_of: Callable, inputs: list, variables: list) -> Callable[[], Any]:
-    """Returns a step of gradient descent: it returns the loss of the inputs.
+def _first_step(layer, kept, sizes):
+    """Returns a contender whose every step is a new model's first, at whatever length."""
+    import keras
+    import numpy as np
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer  # its weights are the model's
+
+        def call(self, sequences, training=False):
+            return kept(sequences, training)
+
+    def first_at(steps):
+        there = dataclasses.replace(sizes, time_steps=steps)
+        targets = (sizes.batch_size, steps - sizes.discard, sizes.units)
+        return there.input(), np.zeros(targets, np.float32)
+
+    first = first_at(sizes.time_steps)
+    another = first_at(3 * sizes.time_steps // 2)
+    model = None
+
+    def prepare():
+        nonlocal model
+        model = Model()
+        model.compile(keras.optimizers.SGD(RATE), "mse")
+        if sizes.mode == "another_length":
+            model.train_on_batch(*first)
+
+    batch = another if sizes.mode == "another_length" else first
+    return Contender(lambda: model.train_on_batch(*batch), {}, prepare=prepare)
+
+
+def traced(function: Any, inputs: list, specs: list | None = None) -> Callable[[], Any]:
+    """Returns a step of a function from `descent` on inputs; it returns their loss.
+
+    Args:
+        function: is traced now, since tracing belongs to the process at rest.
+        inputs: of every step.
+        specs: what the graph knows of the inputs; all by default.
+    """
+    graph = function.get_concrete_function(*(specs or inputs))
+    return lambda: graph(*inputs)[0].numpy()
+
+
+def descent(loss_of: Callable, variables: list) -> Any:
+    """Returns a function that takes a step of gradient descent: it returns the loss of its inputs.
 
     It computes the gradient of the first input, too, as if an embedding were below.
     """
@@ -174,8 +228,7 @@ def descent(loss_of: Callable, inputs: list, variables: list) -> Callable[[], An
             variable.assign_sub(RATE * gradient)
         return loss, below  # TensorFlow would prune a gradient that is not returned
 
-    step.get_concrete_function(*inputs)  # tracing belongs to the process at rest
-    return lambda: step(*inputs)[0].numpy()
+    return step
 
 
 # The authors' code
@@ -183,6 +236,8 @@ def descent(loss_of: Callable, inputs: list, variables: list) -> Callable[[], An
 
 def authors(sizes: Sizes) -> Contender:
     """The authors' code as released; bfloat16 by autocast."""
+    if sizes.mode not in ("train", "forward"):
+        raise LeftOutError("it traces nothing: no step differs from another")
     network = released.load(sizes.reference_dir, "trellisnet")
     import torch
 

@@ -170,7 +170,7 @@ def table(found: Facts) -> str:
     columns: report.Columns = {
         "": report.title,
         "seconds": lambda row: report.number(row["median"], 1),
-        "time to ours: min, median, max": report.time_to_ours,
+        **report.times_to("ours"),
         "tokens scored": lambda row: report.number(row["tokens"]),
         "of the corpus": lambda row: f"{row['tokens'] / targets:.2%}",
         "tokens/s": lambda row: report.number(row["tokens"] / row["median"]),

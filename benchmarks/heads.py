@@ -16,7 +16,7 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import report
-from benchmarks.contenders import descent
+from benchmarks.contenders import descent, traced
 from benchmarks.workers import Contender, Facts
 
 FLAGS = flags.FLAGS
@@ -66,7 +66,7 @@ def contender(name: str, sizes: HeadSizes) -> Contender:
     def loss_of(features, targets):
         return tf.reduce_mean(head.nll(features, targets, table, training=True))
 
-    step = descent(loss_of, [features, targets], variables)
+    step = traced(descent(loss_of, variables), [features, targets])
     parameters = sum(math.prod(variable.shape) for variable in variables)
     return Contender(step, {"parameters": parameters})
 
@@ -88,7 +88,7 @@ def table(found: Facts) -> str:
     columns: report.Columns = {
         "": report.title,
         "ms": report.milliseconds,
-        "time to the full softmax's: min, median, max": report.time_to_ours,
+        **report.times_to("the full softmax's"),
         "positions/s": lambda row: report.number(positions / row["median"]),
         "peak MiB": report.peak_mebibytes,
         "parameters": report.parameters,

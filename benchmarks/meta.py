@@ -71,7 +71,7 @@ CONTENDERS: report.Contenders = {
 COLUMNS: report.Columns = {
     "optimizer": report.title,
     "ms": report.milliseconds,
-    "time to Adam's: min, median, max": report.time_to_ours,
+    **report.times_to("Adam's"),
     "peak MiB": report.peak_mebibytes,
     "parameters": report.parameters,
 }

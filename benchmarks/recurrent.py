@@ -7,13 +7,14 @@ It measures each number of time steps in turn, for the growth of time and memory
 """
 
 import functools
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import app, flags
 
 from benchmarks import contenders, report
-from benchmarks.sizes import DTYPES, MODES, Sizes
+from benchmarks.sizes import DTYPES, STEPS, Sizes
 from benchmarks.workers import Facts, Results
 
 FLAGS = flags.FLAGS
@@ -45,15 +46,23 @@ def rate_columns(sizes: Mapping[str, Any]) -> report.Columns:
     return {
         f"T {sizes['time_steps']}": report.title,
         f"ms ({sizes['mode']})": report.milliseconds,
-        "rate to the LSTM: min, median, max": functools.partial(
-            report.spread_cell, "rate_to_lstm"
-        ),
-        "rate to the GRU: min, median, max": functools.partial(
-            report.spread_cell, "rate_to_gru"
-        ),
+        **rates_to("LSTM"),
+        **rates_to("GRU"),
         "tokens/s": lambda row: report.number(tokens / row["median"]),
         "peak MiB": report.peak_mebibytes,
         "parameters": report.parameters,
+    }
+
+
+def rates_to(name: str) -> report.Columns:
+    """Returns the columns of rates over those of a layer of Keras, by the clock and processor."""
+    return {
+        f"rate to the {name}: min, median, max": functools.partial(
+            report.spread_cell, f"rate_to_{name.lower()}"
+        ),
+        f"to the {name}, of the processor": functools.partial(
+            report.spread_cell, f"processor_rate_to_{name.lower()}"
+        ),
     }
 
 
@@ -63,6 +72,7 @@ def growth_columns(lengths: Sequence[int]) -> report.Columns:
     return {
         times: report.title,
         "time": lambda row: report.number(row["time_growth"], 2),
+        "processor time": lambda row: report.number(row["processor_growth"], 2),
         "peak memory": lambda row: report.number(row["memory_growth"], 2),
     }
 
@@ -76,6 +86,8 @@ def rows_of(results: Results) -> list[Facts]:
             if name in results:
                 rates = report.ratios(results[name].readings, readings)
                 row[f"rate_to_{name.lower()}"] = rates
+                rates = report.processor_ratios(results[name].readings, readings)
+                row[f"processor_rate_to_{name.lower()}"] = rates
     return rows
 
 
@@ -88,6 +100,10 @@ def growth(shortest: Sequence[Facts], longest: Sequence[Facts]) -> list[Facts]:
         if first is None:
             continue
         grown = {"title": row["title"], "time_growth": row["median"] / first["median"]}
+        medians = [
+            statistics.median(each["processor_seconds"]) for each in (row, first)
+        ]
+        grown["processor_growth"] = medians[0] / medians[1]
         grown["memory_growth"] = None
         if row["peak_bytes"] and first["peak_bytes"]:
             grown["memory_growth"] = row["peak_bytes"] / first["peak_bytes"]
@@ -100,7 +116,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("batch_size", 20, "B.", lower_bound=1)
     flags.DEFINE_list("time_steps", ["70"], "T, or several: 35,70,140.")
     flags.DEFINE_integer("units", 650, "Channels of inputs and outputs.", lower_bound=1)
-    flags.DEFINE_enum("mode", "train", MODES, "A training step, or forward alone.")
+    flags.DEFINE_enum("mode", "train", STEPS, "A training step, or forward alone.")
     flags.DEFINE_enum("dtype", "float32", DTYPES, "What is computed in.")
     report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=10, warmup=2)

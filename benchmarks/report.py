@@ -176,15 +176,18 @@ def by_title(left_out: dict[str, str], contenders: Contenders) -> dict[str, str]
 
 
 def rows(contenders: Contenders, ours: str, results: Results) -> list[Facts]:
-    """Returns a row for each contender: its facts, its readings, and its time to that of `ours`."""
+    """Returns a row for each contender: its facts, its readings, and its times to `ours`."""
     found = []
     for name, (facts, readings) in results.items():
         row = {"name": name, "title": contenders[name][0], **facts}
         row["seconds"] = [reading.seconds for reading in readings]
+        row["processor_seconds"] = [reading.processor_seconds for reading in readings]
         row["median"] = statistics.median(row["seconds"])
         row["peak_bytes"] = peak(readings)
         if ours in results:
-            row["time_to_ours"] = ratios(readings, results[ours].readings)
+            others = results[ours].readings
+            row["time_to_ours"] = ratios(readings, others)
+            row["processor_to_ours"] = processor_ratios(readings, others)
         found.append(row)
     return found
 
@@ -234,6 +237,19 @@ def time_to_ours(row: Row) -> str:
     return spread_cell("time_to_ours", row)
 
 
+def processor_to_ours(row: Row) -> str:
+    """Returns the spread of a row's processor time to ours as a cell; an empty one without ours."""
+    return spread_cell("processor_to_ours", row)
+
+
+def times_to(ours: str) -> Columns:
+    """Returns the columns of times over those of `ours`, by the clock and of the processor."""
+    return {
+        f"time to {ours}: min, median, max": time_to_ours,
+        "of the processor": processor_to_ours,
+    }
+
+
 def spread_cell(name: str, row: Row) -> str:
     """Returns a spread of a row as a cell; an empty one if the row does not have it."""
     found = row.get(name)
@@ -267,6 +283,16 @@ def ratios(readings: Sequence[Reading], others: Sequence[Reading]) -> dict[str, 
     """Returns the spread of times over another contender's, round by round."""
     pairs = zip(readings, others, strict=True)
     return spread([one.seconds / other.seconds for one, other in pairs])
+
+
+def processor_ratios(
+    readings: Sequence[Reading], others: Sequence[Reading]
+) -> dict[str, float]:
+    """Returns the spread of processor times over another contender's, round by round."""
+    pairs = zip(readings, others, strict=True)
+    return spread(
+        [one.processor_seconds / other.processor_seconds for one, other in pairs]
+    )
 
 
 def peak(readings: Sequence[Reading]) -> int | None:

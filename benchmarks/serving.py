@@ -4,7 +4,8 @@
 
 The models have random weights, and `tf.saved_model.load` loads them. `step` and `generate` continue
 prompts greedily; the cache stays in tensors, as in a server. `window` reads the receptive field
-again for each token, as one does without a cache. `docs/benchmarks.md` explains the rows.
+again for each token, as one does without a cache. `load` and `first_generate` are what a server
+does before its first answer. `docs/benchmarks.md` explains the rows.
 """
 
 import dataclasses
@@ -129,9 +130,31 @@ def step(layer: str, setting: Setting) -> Contender:
 
 def generate(layer: str, setting: Setting) -> Contender:
     """The signature `generate`, whose loop is in the graph."""
+    loaded, facts = _loaded(layer, setting)
+    return Contender(_generation(loaded, setting), facts)
+
+
+def load(layer: str, setting: Setting) -> Contender:
+    """`tf.saved_model.load`."""
+    return Contender(lambda: _loaded(layer, setting), {})
+
+
+def first_generate(layer: str, setting: Setting) -> Contender:
+    """The signature `generate` of an export just loaded, which has read the prompt."""
+    generated = None
+
+    def prepare():
+        nonlocal generated
+        loaded, _ = _loaded(layer, setting)
+        generated = _generation(loaded, setting)
+
+    return Contender(lambda: generated(), {}, prepare=prepare)
+
+
+def _generation(loaded, setting):
+    """Returns a function that continues the prompts by `generate`."""
     import tensorflow as tf
 
-    loaded, facts = _loaded(layer, setting)
     signature = loaded.signatures["generate"]
     last, cache = _begun(loaded, setting)
 
@@ -149,7 +172,7 @@ def generate(layer: str, setting: Setting) -> Contender:
         "stop_id": every(-1),
         "forbidden_ids": every(-1)[:, None],
     }
-    return Contender(lambda: signature(**request, **cache)["ids"].numpy(), facts)
+    return lambda: signature(**request, **cache)["ids"].numpy()
 
 
 def window(setting: Setting) -> Contender:
@@ -206,6 +229,17 @@ CONTENDERS: report.Contenders = {
     ),
     "window": ("TrellisLM, window by window", window),
 }
+# What comes before the first answer: for each kind our contender, then the LSTM.
+STARTS: dict[str, report.Contenders] = {
+    kind.__name__: {
+        kind.__name__: ("the export", functools.partial(kind, "trellis")),
+        f"lstm_{kind.__name__}": (
+            "keras.layers.LSTM",
+            functools.partial(kind, "lstm"),
+        ),
+    }
+    for kind in (load, first_generate)
+}
 
 
 def a_token(results: Results) -> Results:
@@ -213,7 +247,11 @@ def a_token(results: Results) -> Results:
     found = {}
     for name, (facts, readings) in results.items():
         times = [
-            each._replace(seconds=each.seconds / facts["tokens"]) for each in readings
+            each._replace(
+                seconds=each.seconds / facts["tokens"],
+                processor_seconds=each.processor_seconds / facts["tokens"],
+            )
+            for each in readings
         ]
         found[name] = Result(facts, times)
     return found
@@ -226,10 +264,39 @@ def table(found: Facts) -> str:
         "batch": lambda row: report.number(row["batch_size"]),
         "tokens/s": lambda row: report.number(row["batch_size"] / row["median"], 1),
         "ms a token": lambda row: report.number(1e3 * row["median"], 2),
-        "time to `step`'s: min, median, max": report.time_to_ours,
+        **report.times_to("`step`'s"),
         "parameters": report.parameters,
     }
     return report.table(found["rows"], columns)
+
+
+def start_table(rows: Sequence[Facts]) -> str:
+    """Returns what comes before the first answer as a Markdown table."""
+    columns: report.Columns = {
+        "": report.title,
+        "start": lambda row: f"`{row['start']}`",
+        "ms": report.milliseconds,
+        **report.times_to("ours"),
+        "peak MiB": report.peak_mebibytes,
+    }
+    return report.table(rows, columns)
+
+
+def starts(setting: Setting, here: report.Row) -> tuple[list[Facts], dict[str, str]]:
+    """Measures what comes before the first answer.
+
+    Returns:
+        The rows, and the reasons of those left out.
+    """
+    found, left_out = [], {}
+    for start, contenders in STARTS.items():
+        if FLAGS.only and not contenders.keys() & set(FLAGS.only):
+            continue
+        results, reasons = report.compare(contenders, start, setting, here)
+        left_out |= {f"{title}, {start}": why for title, why in reasons.items()}
+        rows = report.rows(contenders, start, results)
+        found += [{**row, "start": start} for row in rows]
+    return found, left_out
 
 
 def define_flags() -> None:
@@ -243,7 +310,10 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "new_tokens", 16, "By which a step continues a prompt.", lower_bound=1
     )
-    report.define_only(CONTENDERS, OURS)
+    named = dict(CONTENDERS)
+    for contenders in STARTS.values():
+        named |= contenders
+    report.define_only(named, OURS)
     report.define_flags(rounds=5, warmup=1)
 
 
@@ -256,16 +326,23 @@ def main(argv: Sequence[str]) -> int:
     sizes["dilation_rate"] = report.integers("dilation_rate")
     found = {"setting": sizes, **here, "left_out": {}, "rows": []}
     with tempfile.TemporaryDirectory() as folder:
-        for batch_size in report.integers("batch_size"):
-            setting = Setting(**sizes, batch_size=batch_size, folder=folder)
-            if not found["rows"]:
-                for layer in ("trellis", "lstm"):
-                    export(layer, setting)
+        settings = [
+            Setting(**sizes, batch_size=batch_size, folder=folder)
+            for batch_size in report.integers("batch_size")
+        ]
+        for layer in ("trellis", "lstm"):
+            export(layer, settings[0])
+        for setting in settings:
             results, left_out = report.compare(CONTENDERS, OURS, setting, here)
             found["left_out"] |= left_out
             rows = report.rows(CONTENDERS, OURS, a_token(results))
-            found["rows"] += [{**row, "batch_size": batch_size} for row in rows]
-    report.end(found, table(found))
+            found["rows"] += [{**row, "batch_size": setting.batch_size} for row in rows]
+        found["starts"], left_out = starts(settings[0], here)
+        found["left_out"] |= left_out
+    tables = [table(found)]
+    if found["starts"]:
+        tables.append(start_table(found["starts"]))
+    report.end(found, "\n\n".join(tables))
     return int(CONTENDERS[OURS][0] in found["left_out"])
 
 

@@ -7,7 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-MODES = ("train", "forward")
+STEPS = ("train", "forward")  # a training step, or its forward half
+# And the first training step, with tracing and compiling; the first at another length; and a
+# training step whose graph does not know the number of time steps.
+MODES = (*STEPS, "first", "another_length", "unknown_length")
 DTYPES = ("float32", "bfloat16")
 
 

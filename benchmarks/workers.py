@@ -2,7 +2,7 @@
 
 Each contender has its own memory and its own threads. They take turns, A B C A B C ..., so that
 other work on the machine disturbs all of them alike. Ratios taken round by round hold even where
-times do not.
+times do not, and those of processor times hold best.
 """
 
 import gc
@@ -30,21 +30,29 @@ class Contender(NamedTuple):
         step: runs one step and returns when it is done.
         facts: what is known of the contender; a step may add to it. It must pickle.
         learn: returns further facts after the last step.
+        prepare: runs before each step, and is no part of it.
     """
 
     step: Callable[[], Any]
     facts: Facts
     learn: Callable[[], Facts] = dict
+    prepare: Callable[[], Any] | None = None
 
 
 class Reading(NamedTuple):
-    """One step: its time, and the most memory that it held above the process at rest.
+    """One step.
 
-    A process is at rest after building and tracing, before the first step. The memory is None on
-    systems without Linux's /proc.
+    Attributes:
+        seconds: from its beginning to its end.
+        processor_seconds: of all threads of the process. What else runs on the machine hardly
+            disturbs them.
+        bytes: the most memory that it held above the process at rest: after building and tracing,
+            before the first step, or after `Contender.prepare`. None on systems without Linux's
+            /proc.
     """
 
     seconds: float
+    processor_seconds: float
     bytes: int | None
 
 
@@ -147,22 +155,31 @@ def _guarded(call, *arguments):
 
 
 def _build(build, setting):
-    global _contender, _rest
+    global _contender
     _contender = build(setting)
-    gc.collect()
-    _rest = costs.resident("VmRSS")
+    _come_to_rest()
     return _contender.facts
 
 
+def _come_to_rest():
+    global _rest
+    gc.collect()
+    _rest = costs.resident("VmRSS")
+
+
 def _step():
+    if _contender.prepare is not None:
+        _contender.prepare()
+        _come_to_rest()
     _forget_peak()
-    start = time.perf_counter()
+    start, processor_start = time.perf_counter(), time.process_time()
     _contender.step()
+    processor_seconds = time.process_time() - processor_start
     seconds = time.perf_counter() - start
     peak = costs.resident("VmHWM")
-    if peak is None or _rest is None:
-        return Reading(seconds, None)
-    return Reading(seconds, max(peak - _rest, 0))
+    known = peak is not None and _rest is not None
+    held = max(peak - _rest, 0) if known else None
+    return Reading(seconds, processor_seconds, held)
 
 
 def _learn():

@@ -22,6 +22,7 @@ def setting(tmp_path_factory, exports):
 
 def row(name, cores, seconds, documents=100):
     facts = {"name": name, "title": name, "cores": cores, "documents": documents}
+    facts["processor_seconds"] = [2 * seconds, 3 * seconds]
     return {**facts, "median": seconds, "peak_bytes": 3 * 2**20}
 
 
@@ -62,7 +63,7 @@ def test_rates_leave_out_the_start():
     found = batch.rates(rows)
     assert [each["to_loop"] for each in found] == pytest.approx([1, 0.8, 1.25, 2])
     assert batch.table(found, 3.0).splitlines()[3] == (
-        "| beam | 1 | 8.0 | 24 | 0.80 | 2.5 |"
+        "| beam | 1 | 8.0 | 24 | 0.80 | 1.25, **1.25**, 1.25 | 2.5 |"
     )
 
 

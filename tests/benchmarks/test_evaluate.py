@@ -79,7 +79,7 @@ def test_text_that_is_not_the_published_one_is_refused(tmp_path):
 
 
 def test_differences_are_those_of_targets_that_both_score():
-    readings = [Reading(1.0, 2**20)]
+    readings = [Reading(1.0, 0.5, 2**20)]
     results = {
         "exact": Result({"tokens": 4, "nll": 8.0, "first": [1.0, 2.0, 3.0]}, readings),
         "authors": Result(

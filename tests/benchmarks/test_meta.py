@@ -10,10 +10,12 @@ def test_a_step_of_each_contender_trains():
     sizes = meta.ModelSizes(batch_size=3, pixels=4, units=2)
     results = {}
     for name, (_, build) in meta.CONTENDERS.items():
-        step, facts, _ = build(sizes)
-        assert math.isfinite(step()) and facts == {"parameters": 4 * 2 + 2 + 30}
-        results[name] = Result(facts, [Reading(2.0, 2**20), Reading(4.0, 2**20)])
+        contender = build(sizes)
+        assert math.isfinite(contender.step())
+        assert contender.facts == {"parameters": 4 * 2 + 2 + 30}
+        readings = [Reading(2.0, 1.0, 2**20), Reading(4.0, 3.0, 2**20)]
+        results[name] = Result(contender.facts, readings)
     rows = report.rows(meta.CONTENDERS, meta.ADAM, results)
     table = report.table(rows, meta.COLUMNS)
     assert "| keras.optimizers.Adam | 3,000.0 |" in table
-    assert table.count("1.00, **1.00**, 1.00") == 3
+    assert table.count("| 1.00, **1.00**, 1.00 | 1.00, **1.00**, 1.00 |") == 3

@@ -29,18 +29,22 @@ def test_rates_and_growth(measured_once):
 
 def test_a_rate_is_the_inverse_of_the_time():
     results = {
-        "LSTM": Result({"parameters": 1}, [Reading(2.0, 2**20), Reading(3.0, 2**20)]),
-        "SRU": Result({"parameters": 2}, [Reading(1.0, 2**20), Reading(1.0, 2**20)]),
+        "LSTM": Result(
+            {"parameters": 1}, [Reading(2.0, 1.0, 2**20), Reading(3.0, 2.0, 2**20)]
+        ),
+        "SRU": Result({"parameters": 2}, [Reading(1.0, 0.5, 2**20)] * 2),
     }
     rows = recurrent.rows_of(results)
     assert rows[1]["rate_to_lstm"] == {"min": 2.0, "median": 2.5, "max": 3.0}
+    assert rows[1]["processor_rate_to_lstm"] == {"min": 2.0, "median": 3.0, "max": 4.0}
     sizes = {"batch_size": 2, "time_steps": 5, "mode": "train"}
     text = report.table(rows, recurrent.rate_columns(sizes))
-    assert (
-        text.splitlines()[-1] == "| SRU | 1,000.0 | 2.00, **2.50**, 3.00 | 10 | 1 | 2 |"
+    assert text.splitlines()[-1] == (
+        "| SRU | 1,000.0 | 2.00, **2.50**, 3.00 | 2.00, **3.00**, 4.00 | 10 | 1 | 2 |"
     )
     (_, grown) = recurrent.growth(rows, rows)
-    assert grown["time_growth"] == grown["memory_growth"] == 1
+    growths = ("time_growth", "processor_growth", "memory_growth")
+    assert [grown[name] for name in growths] == [1, 1, 1]
 
 
 def test_it_measures_all_layers():

@@ -20,9 +20,10 @@ def test_rows_set_times_beside_ours_round_by_round():
     contenders = {"ours": ("Ours", None), "theirs": ("Theirs", None)}
     results = {
         "ours": Result(
-            {"units": 1}, [Reading(1.0, 5), Reading(4.0, 7), Reading(2.0, None)]
+            {"units": 1},
+            [Reading(1.0, 0.5, 5), Reading(4.0, 1.0, 7), Reading(2.0, 2.0, None)],
         ),
-        "theirs": Result({"units": 2}, [Reading(2.0, None)] * 3),
+        "theirs": Result({"units": 2}, [Reading(2.0, 1.5, None)] * 3),
     }
     ours, theirs = report.rows(contenders, "ours", results)
     assert (theirs["title"], theirs["units"], theirs["seconds"]) == (
@@ -32,9 +33,11 @@ def test_rows_set_times_beside_ours_round_by_round():
     )
     assert theirs["time_to_ours"] == {"min": 0.5, "median": 1.0, "max": 2.0}
     assert report.time_to_ours(theirs) == "0.50, **1.00**, 2.00"
+    assert theirs["processor_seconds"] == [1.5] * 3
+    assert report.processor_to_ours(theirs) == "0.75, **1.50**, 3.00"
     assert (ours["peak_bytes"], theirs["peak_bytes"]) == (7, None)
     (alone,) = report.rows(contenders, "ours", {"theirs": results["theirs"]})
-    assert report.time_to_ours(alone) == ""
+    assert report.time_to_ours(alone) == report.processor_to_ours(alone) == ""
 
 
 def test_memory_is_shown_where_it_could_be_read():

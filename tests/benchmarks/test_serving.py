@@ -37,6 +37,21 @@ def test_each_continues_as_the_keras_model_does(name, setting):
     np.testing.assert_array_equal(contender.step(), expected)
     np.testing.assert_array_equal(contender.step(), expected)  # each round begins alike
     assert contender.facts == {"tokens": 4, "parameters": built.count_params()}
+    # Loaded anew before each step: the first answer of a server.
+    if "generate" in name:
+        kind = name.replace("generate", "first_generate")
+        first = serving.STARTS["first_generate"][kind][1](setting)
+        for _ in range(2):
+            first.prepare()
+            np.testing.assert_array_equal(first.step(), expected)
+
+
+@pytest.mark.parametrize("layer", ["trellis", "lstm"])
+def test_a_start_loads_the_export(layer, setting, monkeypatch):
+    loads = []
+    monkeypatch.setattr(serving, "_loaded", lambda *given: loads.append(given))
+    serving.load(layer, setting).step()
+    assert loads == [(layer, setting)]
 
 
 def test_a_window_gives_the_next_token(setting):
@@ -63,15 +78,22 @@ def test_no_lstm_comes_nearer_to_the_parameters(setting):
 
 
 def test_times_are_those_of_a_token():
-    results = {"step": Result({"tokens": 4}, [Reading(2.0, None), Reading(6.0, 7)])}
+    results = {
+        "step": Result({"tokens": 4}, [Reading(2.0, 1.0, None), Reading(6.0, 4.0, 7)])
+    }
     (found,) = serving.a_token(results).values()
-    assert found.readings == [Reading(0.5, None), Reading(1.5, 7)]
+    assert found.readings == [Reading(0.5, 0.25, None), Reading(1.5, 1.0, 7)]
 
 
 def test_the_command(tmp_path, forks):
     sizes = ("--units=8", "--depth=3", "--embedding_units=6", "--vocabulary_size=11")
-    flags = ("--batch_size=2", "--rounds=1", "--warmup=0", "--only=step", "--threads=1")
+    flags = ("--batch_size=2", "--rounds=1", "--warmup=0", "--threads=1")
+    flags += ("--only=step", "--only=lstm_load")
     found, text = measured(forks, tmp_path, "serving", *sizes, *flags)
     (row,) = found["rows"]
     assert (row["name"], row["batch_size"], row["parameters"]) == ("step", 2, 1_005)
     assert "| `step` | 2 | " in text
+    ours, lstm = found["starts"]
+    assert (ours["name"], lstm["name"]) == ("load", "lstm_load")
+    assert ours["processor_to_ours"]["median"] == 1 != lstm["processor_to_ours"]
+    assert "| keras.layers.LSTM | `load` | " in text

@@ -1,13 +1,15 @@
 """The benchmark of the training step, at a tiny size."""
 
+import functools
 import importlib.util
 
 import keras
 import pytest
 
+import keras_trellis
 from benchmarks import contenders, report, train_step
 from benchmarks.sizes import Sizes
-from benchmarks.workers import Reading, Result
+from benchmarks.workers import LeftOutError, Reading, Result
 from tests.benchmarks.commands import measured, run
 
 TINY = (
@@ -41,7 +43,8 @@ def measured_once(tmp_path_factory, forks):
     """One run, since each contender's process takes its time to start."""
     contenders = ("lstm", "tcn", "authors")
     only = [f"--only={name}" for name in contenders]
-    return measured(forks, tmp_path_factory.mktemp("run"), "train_step", *TINY, *only)
+    folder = tmp_path_factory.mktemp("run")
+    return measured(forks, folder, "train_step", *TINY, *only, spawned=True)
 
 
 def test_rows_and_reasons(measured_once):
@@ -118,13 +121,50 @@ def test_contenders_take_steps_in_bfloat16(name, mode):
     assert all(loss.dtype == "float32" and loss > 0 for loss in losses)
 
 
+@pytest.mark.parametrize(
+    ("mode", "before", "within"),
+    [
+        ("first", set(), {4}),
+        # Keras then traces for all lengths.
+        ("another_length", {4}, {None}),
+        ("unknown_length", set(), set()),
+    ],
+)
+def test_what_a_step_traces(mode, before, within, monkeypatch):
+    lengths = []
+    call = keras_trellis.TrellisLayer.call
+
+    @functools.wraps(call)
+    def watched(layer, sequences, *arguments, **keywords):
+        lengths.append(sequences.shape[1])
+        return call(layer, sequences, *arguments, **keywords)
+
+    monkeypatch.setattr(keras_trellis.TrellisLayer, "call", watched)
+    contender = contenders.CONTENDERS["trellis"][1](Sizes(2, 4, 3, 4, 2, mode=mode))
+    assert lengths == ([None] if mode == "unknown_length" else [])
+    for _ in range(2):
+        lengths.clear()
+        if contender.prepare is not None:
+            contender.prepare()
+        assert set(lengths) == before
+        lengths.clear()
+        losses = [contender.step() for _ in range(2)]
+        assert 0 < losses[1] < losses[0]
+        assert set(lengths) == within
+    with pytest.raises(LeftOutError, match="traces nothing"):
+        contenders.authors(Sizes(2, 4, 3, 4, 2, mode=mode))
+
+
 def test_the_table_counts_kept_outputs():
     facts = {"receptive_field": None, "parameters": 1}
-    results = {"trellis": Result(facts, [Reading(1.0, 2**20)])}
-    rows = report.rows(contenders.CONTENDERS, "trellis", results)
+    results = {"trellis": Result(facts, [Reading(1.0, 0.5, 2**20)])}
+    (row,) = report.rows(contenders.CONTENDERS, "trellis", results)
+    rows = [row | {"mode": mode} for mode in ("train", "first")]
     text = train_step.table(
         {"sizes": vars(Sizes(2, 7, 3, 4, 3, discard=2)), "rows": rows}
     )
-    assert text.splitlines()[-1] == (
-        "| keras_trellis.TrellisLayer | 1,000.0 | 1.00, **1.00**, 1.00 | 10 | 1 | no end | 1 |"
-    )
+    equal = "1.00, **1.00**, 1.00"
+    assert text.splitlines()[-2:] == [
+        f"| keras_trellis.TrellisLayer | {start} | {equal} | {equal} | {rate} | 1 | no end | 1 |"
+        for start, rate in (("train | 1,000.0", 10), ("first | 1,000.0", ""))
+    ]

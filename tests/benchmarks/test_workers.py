@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,36 @@ from benchmarks.workers import Contender, LeftOutError
 
 def sleeper(seconds):
     return Contender(lambda: time.sleep(seconds), {"seconds": seconds})
+
+
+def compute(seconds):
+    """Keeps the processor busy for so many seconds of this thread."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def busy(seconds):
+    def step():
+        threads = [threading.Thread(target=compute, args=[seconds]) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return Contender(step, {})
+
+
+def prepared(seconds):
+    calls = []
+
+    def prepare():
+        compute(seconds)
+        calls.append("prepare")
+
+    return Contender(
+        lambda: calls.append("step"), {}, lambda: {"calls": calls}, prepare
+    )
 
 
 def hoarder(size):
@@ -57,6 +88,17 @@ def test_reads_time_and_counts_only_rounds_after_warmup():
         assert result.facts == {"seconds": 0.01}
         assert len(result.readings) == 3
         assert all(reading.seconds >= 0.01 for reading in result.readings)
+
+
+def test_processor_time_is_that_of_all_threads_in_the_step():
+    builds = {"sleeper": sleeper, "busy": busy, "prepared": prepared}
+    results, _ = measure(builds, 0.05, rounds=1)
+    times = {name: each.readings[0] for name, each in results.items()}
+    assert times["busy"].processor_seconds >= 2 * 0.05
+    assert times["sleeper"].processor_seconds < 0.05 <= times["sleeper"].seconds
+    # What prepares a step comes before each, and is not timed.
+    assert results["prepared"].facts == {"calls": ["prepare", "step"] * 2}
+    assert times["prepared"].processor_seconds < 0.05
 
 
 def test_what_the_steps_brought_is_learned():
