@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from tests import ROOT
 
 PAGE = (ROOT / "README.md").read_text()
@@ -13,9 +11,10 @@ SETTINGS = "seed, seconds = 1, 15 "
 SCORE = re.compile(r"^(\w+?)(?:_layer)?, ([\d,]+) parameters: ([\d.]+)%$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_trellis_layer_is_ahead_of_the_lstm(seed, forks):
-    shorter = PROGRAM.replace(SETTINGS, f"seed, seconds = {seed}, 8 ")
+def test_the_trellis_layer_is_ahead_of_the_lstm(forks):
+    """Of the seed of the page; `docs.studies.long_series` measures others."""
+    shorter = PROGRAM.replace(SETTINGS, "seed, seconds = 1, 8 ")
+    assert shorter != PROGRAM
     done = forks.run("-c", shorter, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     scores = {name: float(score) for name, _, score in SCORE.findall(done.stdout)}
