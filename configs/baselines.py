@@ -7,7 +7,7 @@ values are ours, unless a source stands beside them. The learning rates of `ADDI
 XLA compiles a layer for a task where that is faster on a CPU, by docs/choosing.md.
 """
 
-from configs import ptb
+from configs import ptb, ptb_char
 
 # Keras's own initializers, and nothing that a trellis network alone has
 _OWN = dict(
@@ -70,8 +70,8 @@ ALGORITHMS = {
 # Keras's loop is slow where it drops the recurrent state, as the trellis network's preset does: 4,242
 # ms a step of an LSTM in place of 1,517, and 3,005 of a GRU in place of 1,660 (medians of five, in
 # turns on one busy thread). So neither drops it. XLA makes both slower over 784 steps, 13,100 and
-# 15,600 ms, and the TCN, whose dropout it draws slowly: 4,440 ms in place of 341. docs/choosing.md
-# has the command that measures them.
+# 15,600 ms. So it makes the TCN, whose dropout it draws slowly: 4,440 ms in place of 341.
+# docs/choosing.md has the command that measures them.
 _KEPT = dict(recurrent_dropout=0.0)
 IMAGES = {
     "lstm": _with(_layer("lstm", layers=1, **_WHOLE, **_KEPT), 2e-3),
@@ -82,7 +82,12 @@ IMAGES = {
 
 
 def _of_text(
-    window: int, compiled: bool, rate: float, outputs: dict, **dropouts: float
+    window: int,
+    compiled: bool,
+    rate: float,
+    skip_rate: float,
+    outputs: dict,
+    **dropouts: float,
 ) -> dict[str, dict]:
     """Returns the settings for texts: the state is carried from window to window.
 
@@ -90,6 +95,7 @@ def _of_text(
         window: That of a TCN and a Transformer, and how far the latter attends.
         compiled: Whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
         rate: An LSTM's learning rate.
+        skip_rate: That of LSTMs that both read the input.
         outputs: Fields of all models that lead from a layer to the words.
         dropouts: An LSTM's.
     """
@@ -104,8 +110,10 @@ def _of_text(
     )
     attention = _layer("transformer", layers=4, transformer=sizes, **outputs)
     lstm = _layer("lstm", layers=2, **outputs, **dropouts)
+    skip_lstm = _layer("skip_lstm", layers=2, **outputs, **dropouts)
     return {
         "lstm": _with(lstm, rate, data=broad),
+        "skip_lstm": _with(skip_lstm, skip_rate, data=broad),
         "gru": _with(
             _layer("gru", layers=2, **outputs),
             4e-3,
@@ -124,18 +132,19 @@ WORDS = _of_text(
     window=64,
     compiled=False,
     rate=_PTB["optimizer"]["learning_rate"],
+    skip_rate=ptb.small_skip_lstm()["optimizer"]["learning_rate"],
     outputs={},
     recurrent_dropout=0.0,
     **{
         name: value for name, value in _PTB["model"].items() if name.endswith("dropout")
     },
 )
-# The dropouts of words cost an LSTM 0.3 bits a character in 200 seconds. Its rate is that of
-# `small_lstm` of configs/ptb_char.py.
+# The dropouts of words cost an LSTM 0.3 bits a character in 200 seconds.
 CHARACTERS = _of_text(
     window=128,
     compiled=True,
-    rate=6e-3,
+    rate=ptb_char.small_lstm()["optimizer"]["learning_rate"],
+    skip_rate=ptb_char.small_skip_lstm()["optimizer"]["learning_rate"],
     outputs=dict(head="tied", output_units=64),
     dropout=0.0,
     recurrent_dropout=0.0,

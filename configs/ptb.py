@@ -168,6 +168,18 @@ def small_lstm() -> dict:
     return config
 
 
+def small_skip_lstm() -> dict:
+    """Two layers of Keras's LSTM that both read the input, of as many parameters as `small`; ours.
+
+    The network of `small` out of Keras's own layers: the second reads the outputs of the first and
+    the input. docs/choosing.md has the trials.
+    """
+    config = small_lstm()
+    config["model"].update(layer="skip_lstm", units=240)  # 2,946,562 parameters
+    config["optimizer"].update(learning_rate=8e-3)
+    return config
+
+
 def small_levels() -> dict:
     """A small network of levels for an hour of a CPU; every value ours.
 
@@ -213,7 +225,15 @@ def _changed(base: Callable[[], dict], change: dict[str, dict]) -> dict:
     return config
 
 
-_WHOLE = (paper, paper_larger, released, small, small_lstm, small_levels)
+_WHOLE = (
+    paper,
+    paper_larger,
+    released,
+    small,
+    small_lstm,
+    small_skip_lstm,
+    small_levels,
+)
 PRESETS: dict[str, Callable[[], dict]] = {
     **{preset.__name__: preset for preset in _WHOLE},
     **{

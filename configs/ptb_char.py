@@ -125,6 +125,17 @@ def small_lstm() -> dict:
     return config
 
 
+def small_skip_lstm() -> dict:
+    """Two layers of Keras's LSTM that both read the input, of as many parameters as `small`; ours.
+
+    The second layer reads the outputs of the first and the input.
+    """
+    config = small_lstm()
+    config["model"].update(layer="skip_lstm", units=336)  # 661,234 parameters
+    config["optimizer"].update(learning_rate=9e-3)
+    return config
+
+
 def paper_tensorized() -> dict:
     """The tensorized LSTM of He et al. (2017) for Wikipedia: 1.264 bits a character (recalled).
 
@@ -172,6 +183,7 @@ PRESETS = {
     "released": released,
     "small": small,
     "small_lstm": small_lstm,
+    "small_skip_lstm": small_skip_lstm,
     "paper_tensorized": paper_tensorized,
     "small_tensorized": small_tensorized,
 }

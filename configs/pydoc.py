@@ -35,6 +35,20 @@ def small_lstm() -> dict:
     return config
 
 
+def small_skip_lstm() -> dict:
+    """Two layers of Keras's LSTM that both read the input, of as many parameters as `small`.
+
+    The second layer reads the outputs of the first and the input.
+    """
+    config = small()
+    config["model"] = small_lstm()["model"]
+    config["model"].update(
+        layer="skip_lstm", units=240, embedding_dropout=0.1, output_dropout=0.5
+    )
+    config["training"].update(jit_compile=False)
+    return config
+
+
 def small_levels() -> dict:
     """A trellis network of twelve levels, of as many parameters."""
     config = text.small_levels()
@@ -45,4 +59,9 @@ def small_levels() -> dict:
     return config
 
 
-PRESETS = {"small": small, "small_lstm": small_lstm, "small_levels": small_levels}
+PRESETS = {
+    "small": small,
+    "small_lstm": small_lstm,
+    "small_skip_lstm": small_skip_lstm,
+    "small_levels": small_levels,
+}

@@ -27,9 +27,10 @@ class RecurrentLayer(SequenceLayer):
 
         layer = keras_trellis.RecurrentLayer([keras.layers.LSTM(600), keras.layers.LSTM(400)])
 
-    Each layer reads the outputs of the one before it. Dropout, regularizers and initializers are
-    those of the layers. `TrellisLM` and `TrellisClassifier` make one of these themselves when they
-    are given Keras's layers.
+    Each layer reads the outputs of the one before it. With `skip_input` it reads the input of the
+    first layer too, as after `keras.layers.Concatenate()([outputs, inputs])`. Dropout, regularizers
+    and initializers are those of the layers. `TrellisLM` and `TrellisClassifier` make one of these
+    themselves when they are given Keras's layers.
 
     The state of a recurrent layer is all that it needs of its past. So cache and state are one
     thing here: a flat tuple of tensors `[B, units]`, layer by layer; (h, c) for an LSTM. Only where
@@ -43,6 +44,7 @@ class RecurrentLayer(SequenceLayer):
 
     Args:
         layers: a `keras.layers.LSTM`, `GRU`, `SimpleRNN` or `RNN`, or a list of them.
+        skip_input: whether the layers above the first read the input too.
         **kwargs: `return_sequences`, `return_state`, `go_backwards`, `zero_output_for_mask`, and
             `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`; the dtype
             policy is that of the layers unless it is given.
@@ -58,6 +60,8 @@ class RecurrentLayer(SequenceLayer):
     def __init__(
         self,
         layers: keras.layers.RNN | Sequence[keras.layers.RNN],
+        *,
+        skip_input: bool = False,
         **kwargs: Any,
     ) -> None:
         listed = layers if isinstance(layers, (list, tuple)) else [layers]
@@ -70,7 +74,7 @@ class RecurrentLayer(SequenceLayer):
             raise ValueError(
                 "`stateful` must be False: `stream` continues sequences. Received: stateful=True"
             )
-        self.layers = layers
+        self.layers, self.skip_input = layers, bool(skip_input)
         self.output_units = _output_units(layers[-1])
         for layer in layers:
             layer.return_sequences = layer.return_state = True
@@ -90,13 +94,15 @@ class RecurrentLayer(SequenceLayer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         layers = [serialized(layer) for layer in self.layers]
-        return super().get_config() | {"layers": layers}
+        own = {"layers": layers, "skip_input": self.skip_input}
+        return super().get_config() | own
 
     def _add_variables(self, inputs: int) -> None:
+        read = inputs
         for layer in self.layers:
             if not layer.built:
-                layer.build((None, None, inputs))
-            inputs = _output_units(layer)
+                layer.build((None, None, read))
+            read = _output_units(layer) + (inputs if self.skip_input else 0)
 
     def _whole(self, sequences, initial, mask, training, stops, kept):
         if initial is None:
@@ -121,15 +127,18 @@ class RecurrentLayer(SequenceLayer):
 
     def _run_layers(
         self,
-        outputs: tf.Tensor,
+        sequences: tf.Tensor,
         state: Sequence[tf.Tensor],
         mask: tf.Tensor | None,
         *,
         training: bool,
     ) -> tuple[tf.Tensor, State]:
+        outputs = sequences
         ahead = list(state)
         after = []
-        for layer in self.layers:
+        for number, layer in enumerate(self.layers):
+            if number and self.skip_input:
+                outputs = tf.concat([outputs, sequences], axis=-1)
             structure = layer.get_initial_state(1)
             size = len(tf.nest.flatten(structure))
             own = tf.nest.pack_sequence_as(structure, ahead[:size])

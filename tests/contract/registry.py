@@ -148,9 +148,12 @@ def _equilibrium(**arguments: Any) -> Callable[..., EquilibriumTrellisLayer]:
     return functools.partial(EquilibriumTrellisLayer, **arguments)
 
 
-def _recurrent(*layers: Callable[..., Any]) -> Callable[..., RecurrentLayer]:
+def _recurrent(
+    *layers: Callable[..., Any], **options: bool
+) -> Callable[..., RecurrentLayer]:
     def make(dtype: Any = None, **flags: Any) -> RecurrentLayer:
-        return RecurrentLayer([layer(dtype=dtype) for layer in layers], **flags)
+        made = [layer(dtype=dtype) for layer in layers]
+        return RecurrentLayer(made, **options, **flags)
 
     return make
 
@@ -339,7 +342,9 @@ REGISTRY = {
         _stacked(layers=3, skip_input=False), "StackedLSTM"
     ),
     "RecurrentLayer of an LSTM": _with_rows(_sequence_layer(_recurrent(LSTM))),
-    "RecurrentLayer of cells": _with_rows(_sequence_layer(_recurrent(GRU, _cells))),
+    "RecurrentLayer of cells": _with_rows(
+        _sequence_layer(_recurrent(GRU, _cells, skip_input=True))
+    ),
     "IRCGRU": _gated("IRCGRU"),
     "IRCLSTM": _gated("IRCLSTM"),
     "IHCLSTM": _as(_gated("IHCLSTM"), "IHCLSTM, projected"),

@@ -23,7 +23,7 @@ TRELLIS = ("trellis", "equilibrium")
 # The layers with outputs of inner levels, which an auxiliary loss can be of.
 OF_LEVELS = ("trellis",)
 # Those whose loop over time is Keras's own.
-OF_KERAS = ("lstm", "gru", "gru_reset_before")
+OF_KERAS = ("lstm", "skip_lstm", "gru", "gru_reset_before")
 # The fields of `config.model` that are arguments of both trellis layers.
 _OF_BOTH = (
     "units",
@@ -208,14 +208,20 @@ class Recurrent(Kind):
         layer: Keras's layer.
         blocks: Gate blocks of its cell.
         biases: How many biases each block has.
+        skip_input: Whether the layers above the first read the input too.
     """
 
     own: tuple[str, ...] = ("layers", "layer_dropout")
 
     def __init__(
-        self, layer: Callable[..., keras.layers.RNN], blocks: int, biases: int
+        self,
+        layer: Callable[..., keras.layers.RNN],
+        blocks: int,
+        biases: int,
+        skip_input: bool = False,
     ) -> None:
         self._layer, self._blocks, self._biases = layer, blocks, biases
+        self._skip_input = skip_input
 
     def build(
         self,
@@ -232,7 +238,7 @@ class Recurrent(Kind):
             layers.append(self._layer(width, **own, **settings))
             if model.layer_dropout is not None:
                 settings["dropout"] = model.layer_dropout
-        return RecurrentLayer(layers, name="trellis")
+        return RecurrentLayer(layers, skip_input=self._skip_input, name="trellis")
 
     def _arguments(self, model: ml_collections.ConfigDict) -> dict[str, Any]:
         return {"recurrent_dropout": model.recurrent_dropout}
@@ -241,10 +247,10 @@ class Recurrent(Kind):
         self, model: ml_collections.ConfigDict, inputs: int, outputs: int
     ) -> int:
         """Counts kernels and biases."""
-        total = 0
+        total, read = 0, inputs
         for width in _widths(model.layers, model.units, outputs):
-            total += self._of_layer(model, inputs, width)
-            inputs = width
+            total += self._of_layer(model, read, width)
+            read = width + (inputs if self._skip_input else 0)
         return total
 
     def _of_layer(
@@ -383,6 +389,7 @@ class Temporal(Kind):
         computed = tcn.positions(model.kernel_size, dilations, steps)
         return batch * computed * 7 * model.units // 2
 
+
 class Attention(Kind):
     """`config.model.layers` causal Transformer blocks between two dense layers."""
 
@@ -441,6 +448,7 @@ LAYERS: dict[str, Kind] = {
     "trellis": Trellis(),
     "equilibrium": Equilibrium(),
     "lstm": Recurrent(keras.layers.LSTM, blocks=4, biases=1),
+    "skip_lstm": Recurrent(keras.layers.LSTM, blocks=4, biases=1, skip_input=True),
     # Keras's default: the reset gate acts on the product, as in cuDNN and PyTorch.
     "gru": Recurrent(keras.layers.GRU, blocks=3, biases=2),
     # It acts on the state before the product: Cho et al. 2014, and equation (2) of Kuo et al. 2020.

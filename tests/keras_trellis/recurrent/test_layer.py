@@ -68,6 +68,24 @@ def test_a_stack_reads_the_outputs_of_the_layer_below():
     ]
 
 
+def test_layers_above_the_first_can_read_the_input_too():
+    """It is Keras's `Concatenate` of a layer's outputs and the input, layer by layer."""
+    layers = [LSTM(5), GRU(4), LSTM(3)]
+    layer = make(layers, skip_input=True)
+    outputs, *states = layer(X, mask=MASK)
+    read, expected = X, []
+    for each in layers:
+        below, *state = each(read, mask=MASK)
+        expected += state
+        read = keras.layers.Concatenate()([below, X])
+    for one, other in zip((outputs, *states), (below, *expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    again = RecurrentLayer.from_config(layer.get_config())
+    again.build(X.shape)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_allclose(again(X, mask=MASK)[0], outputs, atol=1e-6)
+
+
 def test_dropout_is_that_of_the_layer():
     drops = {"dropout": 0.5, "recurrent_dropout": 0.5, "seed": 3}
     alone, held = LSTM(4, **drops, return_sequences=True), LSTM(4, **drops)

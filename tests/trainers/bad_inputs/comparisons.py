@@ -27,6 +27,8 @@ ROWS = (
         "--tasks must have names, each once. Received: --tasks=adding,adding"),
     compare("--tasks=adding --output=s3://bucket/c", "--output must be a folder on a disk of this machine. Received: --output=s3://bucket/c"),
     compare(f"{BOTH} --models=trellis,lstn", "unknown --models 'lstn'; did you mean 'lstm'?"),
+    compare(f"{BOTH} --models=trellis,skip_lstm",
+        "--models=skip_lstm has no settings to begin with on --task=adding, which has them for lstm, gru, tcn, transformer; give a config of its own by --config_files"),
     compare(f"{BOTH} --models=", "--models must have names, each once. Received: --models="),
     compare(f"{BOTH} --seconds=soon", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=soon"),
     compare(f"{BOTH} --seconds=1,2", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=1,2"),

@@ -48,7 +48,7 @@ ROWS = (
     lm("task=ptb",
         "--config.task would change the name alone, and none of its values; use --task=..."),
     lm("model.layer=rnn",
-        "`config.model.layer` must be one of ('trellis', 'equilibrium', 'lstm', 'gru', 'gru_reset_before', 'irc_gru', 'irc_lstm', 'ihc_lstm', 'ihc_lstm_projected', 'sru', 'irc_sru', 't_lstm', 'irc_t_lstm', 'fast_grnn', 'irc_fast_grnn', 'tensorized', 'tcn', 'transformer'). Received: config.model.layer='rnn'"),
+        "`config.model.layer` must be one of ('trellis', 'equilibrium', 'lstm', 'skip_lstm', 'gru', 'gru_reset_before', 'irc_gru', 'irc_lstm', 'ihc_lstm', 'ihc_lstm_projected', 'sru', 'irc_sru', 't_lstm', 'irc_t_lstm', 'fast_grnn', 'irc_fast_grnn', 'tensorized', 'tcn', 'transformer'). Received: config.model.layer='rnn'"),
     lm("model.gate=relu",
         "`config.model.gate` must be one of ('fastgrnn', 'gru', 'irc_gru', 'irc_lstm', 'lstm', 'tanh'). Received: config.model.gate='relu'"),
     lm("model.layer=gru model.auxiliary_weight=0.1",

@@ -276,7 +276,9 @@ def test_images_of_the_users_own(tmp_path, caplog):
     assert not caplog.records  # nobody has published their number
     normal = images.normalise(source, loaded.train.pixels)
     np.testing.assert_array_equal(normal, np.ones((4, 6, 1)))
-    message = "--data_dir must be the folder with the files of leaves, .* Received: .*None"
+    message = (
+        "--data_dir must be the folder with the files of leaves, .* Received: .*None"
+    )
     with pytest.raises(ValueError, match=message):
         images.load(source)
 
@@ -284,11 +286,19 @@ def test_images_of_the_users_own(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("pixels", "labels", "message"),
     [
-        (np.zeros((0, 6, 1), "uint8"), [], r"at least one, each of 2 x 3 .*\(0, 6, 1\)"),
+        (
+            np.zeros((0, 6, 1), "uint8"),
+            [],
+            r"at least one, each of 2 x 3 .*\(0, 6, 1\)",
+        ),
         (np.zeros((2, 5, 1), "uint8"), [0, 1], r"Received: .* \(2, 5, 1\), 2 labels"),
         (np.zeros((2, 6, 1)), [0, 1], "Received: pixels float64"),
         (np.zeros((2, 6, 1), "uint8"), [0], "Received: .* 1 labels"),
-        (np.zeros((2, 6, 1), "uint8"), [0, 2], "from 0 to 1. Received: int32 from 0 to 2"),
+        (
+            np.zeros((2, 6, 1), "uint8"),
+            [0, 2],
+            "from 0 to 1. Received: int32 from 0 to 2",
+        ),
         (np.zeros((2, 6, 1), "uint8"), [-1, 0], "Received: int32 from -1 to 0"),
     ],
 )

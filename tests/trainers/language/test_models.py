@@ -34,12 +34,15 @@ def ids():
     return np.random.default_rng(1).integers(0, VOCABULARY, 121).astype(np.int32)
 
 
-def test_the_presets_to_be_compared_have_as_many_parameters():
-    trellis, lstm = (
-        models.parameters(configs.load("ptb", preset), 10_000)
-        for preset in ("small", "small_lstm")
+@pytest.mark.parametrize(
+    ("task", "words"), [("ptb", 10_000), ("ptb_char", 50), ("pydoc", 1_593)]
+)
+def test_the_presets_to_be_compared_have_as_many_parameters(task, words):
+    first, *others = (
+        models.parameters(configs.load(task, preset), words)
+        for preset in ("small", "small_lstm", "small_skip_lstm")
     )
-    assert abs(trellis - lstm) < 0.001 * trellis
+    assert all(abs(first - other) < 0.0015 * first for other in others)
 
 
 def test_the_presets_have_the_parameters_they_had():
