@@ -67,11 +67,11 @@ ALGORITHMS = {
     "tcn": _with(_long_tcn(4), 5e-3, jit_compile=True),
     "transformer": _with(_long_attention(32), 2e-3),
 }
-# Keras's loop is slow where it drops the recurrent state, as the trellis network's preset does: 4,242
-# ms a step of an LSTM in place of 1,517, and 3,005 of a GRU in place of 1,660 (medians of five, in
-# turns on one busy thread). So neither drops it. XLA makes both slower over 784 steps, 13,100 and
-# 15,600 ms. So it makes the TCN, whose dropout it draws slowly: 4,440 ms in place of 341.
-# docs/choosing.md has the command that measures them.
+# Keras's loop is slow where it drops the recurrent state, as the trellis network's preset does:
+# 4,242 ms a step of an LSTM in place of 1,517, and 3,005 of a GRU in place of 1,660 (medians of
+# five, in turns on one busy thread). So neither drops it. XLA makes both slower over 784 steps,
+# 13,100 and 15,600 ms. So it makes the TCN, whose dropout it draws slowly: 4,440 ms in place of
+# 341. docs/choosing.md has the command that measures them.
 _KEPT = dict(recurrent_dropout=0.0)
 IMAGES = {
     "lstm": _with(_layer("lstm", layers=1, **_WHOLE, **_KEPT), 2e-3),
