@@ -44,7 +44,8 @@ class SequenceLayer(keras.layers.Layer):
     moves the valid steps of a row together, the layer runs over them, and `unpack` moves the
     outputs back. The output at a masked step is a copy of the output at the valid step before it,
     in a chunk of `stream` that of an earlier chunk, if the chunk opens with masked steps. Where no
-    valid step has been, it is zero. Keras's `zero_output_for_mask` is applied afterwards.
+    valid step has been, it is zero; a stream that begins from an `initial_state` may have the
+    output of that state there. Keras's `zero_output_for_mask` is applied afterwards.
 
     Args:
         return_sequences: whether to return the output of every step or of the last one.

@@ -189,7 +189,7 @@ class CausalLayer(SequenceLayer):
             if grids:
                 return self._run_on(grids, sequences, training), (), None
         state = initial or tuple(self.get_initial_state(tf.shape(sequences)[0]))
-        outputs, state = self._stream(sequences, state, mask, training)
+        outputs, state = self._run(sequences, state, None, mask, training)
         return last_steps(outputs, kept), state, None
 
     def _grids(self, kept: Number | None, steps: int | None) -> list[Grid]:
@@ -222,6 +222,17 @@ class CausalLayer(SequenceLayer):
         return state
 
     def _stream(self, sequences, cache, mask, training):
+        return self._run(sequences, cache, cache[0], mask, training)
+
+    def _run(
+        self,
+        sequences: tf.Tensor,
+        cache: State,
+        before: tf.Tensor | None,
+        mask: tf.Tensor | None,
+        training: bool,
+    ) -> tuple[tf.Tensor, State]:
+        """Runs the blocks; a masked step has the output before it, first of all `before`."""
         plan = masks.packing(mask)
         outputs = self.drop(masks.pack(sequences, plan), training=training)
         last, present, *flat = (tf.cast(each, self.compute_dtype) for each in cache)
@@ -241,7 +252,7 @@ class CausalLayer(SequenceLayer):
             tf.reshape(each, [rows, size])
             for each, size in zip(after, sizes, strict=True)
         ]
-        return masks.unpack(outputs, plan, last), (final, *flat)
+        return masks.unpack(outputs, plan, before), (final, *flat)
 
     def _with_pasts(
         self, flat: Sequence[tf.Tensor], rows: tf.Tensor

@@ -45,7 +45,7 @@ class DrawingImages(ShuffledExamples):
     def __init__(self, model: DRAW, config: ConfigDict, data: SequenceData) -> None:
         super().__init__(config, data)
         self.model = model
-        self._bound = tf.function(model.bound, reduce_retracing=True)
+        self._bound = tf.function(model.bound, reduce_retracing=True, autograph=False)
 
     def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
         """Returns the bound summed over the images, their number, (), and the bound's parts."""

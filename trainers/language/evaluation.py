@@ -67,7 +67,7 @@ class Evaluator:
         self._data = data
         self._settings = settings
         self._metrics = metrics
-        self._call = tf.function(self._score)
+        self._call = tf.function(self._score, autograph=False)
 
     def with_metrics(self, metrics: Sequence[Metric]) -> "Evaluator":
         """Returns an evaluator that scores metrics too; itself if there are none."""

@@ -64,7 +64,7 @@ class SequenceModeling(ShuffledExamples):
         task = registry.get(config.task)
         self._measure, self._metrics = task.measure, task.metrics
         self.unit = self._measure.counted
-        self._outputs = tf.function(self._run, reduce_retracing=True)
+        self._outputs = tf.function(self._run, reduce_retracing=True, autograph=False)
 
     def loss(
         self, batch: tuple, state: Any, **stage: Any

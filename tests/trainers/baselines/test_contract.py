@@ -138,6 +138,21 @@ def test_an_exported_cache_is_the_cache(make):
     np.testing.assert_array_equal(layer.stream(x, received)[0], expected)
 
 
+@pytest.mark.parametrize("make", [tcn, transformer])
+def test_a_call_is_zero_before_the_first_valid_step(make):
+    """As an LSTM's is, also from an initial state; a stream repeats its last output."""
+    layer = make(return_sequences=True, return_state=True)
+    x, mask = np.ones((1, 3, 3), "float32"), np.array([[False, True, True]])
+    layer.build(x.shape)
+    state = [tf.ones_like(each) for each in layer.get_initial_state(1)]
+    outputs, *_ = layer(x, initial_state=state, mask=mask)
+    expected, *_ = layer(x[:, 1:], initial_state=state)
+    assert not np.any(outputs[:, 0])
+    np.testing.assert_allclose(outputs[:, 1:], expected, rtol=1e-5)
+    chunk, _ = layer.stream(x, layer.get_initial_cache(1, state), mask)
+    np.testing.assert_array_equal(chunk[:, 0], state[0])
+
+
 def test_dropout_is_of_training_alone():
     blocks = [TemporalBlock(8, 2, dropout=0.5, seed=3)]
     layer = CausalLayer(blocks, dropout=0.5, seed=4, return_sequences=True)
