@@ -143,7 +143,7 @@ class Evaluator:
         targets: tf.Tensor,
         cache: Any = None,
         initial_state: Any = None,
-        **of_head: float,
+        **of_head: Any,
     ) -> tuple[list[tf.Tensor], Any]:
         """Returns the nll and the metrics of each target, and the past of the next ones."""
         model = self._model

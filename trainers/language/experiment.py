@@ -113,7 +113,7 @@ class LanguageExperiment:
         beside = self._beside(exact["tokens"], exact[measure.name]) if exact else ()
         return runs.Scores("; ".join(described), values, beside=beside)
 
-    def _numbers(self, score: evaluation.Score) -> dict[str, float]:
+    def _numbers(self, score: evaluation.Score) -> dict[str, Any]:
         return {
             "nll": score.nll,
             "tokens": score.tokens,
