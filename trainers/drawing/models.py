@@ -1,5 +1,6 @@
 """The model of a run's config, its size, and its pixels."""
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -8,8 +9,8 @@ from ml_collections import ConfigDict
 
 from trainers.drawing import filterbanks
 from trainers.drawing.model import DRAW
+from trainers.tasks import counting
 from trainers.tasks.cells import CELLS
-from trainers.tasks.layers import LAYERS
 from trainers.training import memory
 
 
@@ -61,9 +62,8 @@ def parameters(config: ConfigDict, shape: Sequence[int]) -> int:
 def decoder_parameters(config: ConfigDict) -> int:
     """Returns the number of those of the decoder's cell."""
     model = config.model
-    of_layer = ConfigDict({"units": model.units, "layers": 1, "variant": "paper"})
-    layer = LAYERS[model.decoder]
-    return layer.parameters(of_layer, model.latent_units, model.units)
+    make = functools.partial(CELLS[model.decoder], model.units)
+    return counting.parameters(make, (None, model.latent_units))
 
 
 def need(config: ConfigDict, shape: Sequence[int]) -> memory.Need:

@@ -15,4 +15,4 @@ CELLS: dict[str, Callable[..., keras.layers.Layer]] = {
     "ihc_lstm": recurrent.IHCLSTMCell,
     "ihc_lstm_projected": functools.partial(recurrent.IHCLSTMCell, projected=True),
 }
-"""Each takes its number of units. The names are those of `layers.LAYERS`."""
+"""Each takes its number of units. A new one is an entry here."""

@@ -288,7 +288,8 @@ def fields(config: Values) -> dict[str, Field]:
     task = registry.get(config["task"], "config.task")
     if isinstance(task, OwnTask):
         return {**_OF_A_RUN, **task.fields}
-    return {**_COMMON, **_BY_KIND[type(task)], **task.fields}
+    of_kind = (table for kind, table in _BY_KIND.items() if isinstance(task, kind))
+    return {**_COMMON, **next(of_kind), **task.fields}
 
 
 def defaults(config: Values) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """What a config may hold: each field of each preset, and what is refused."""
 
+import dataclasses
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import layers, registry, schema
 from trainers.tasks.layers import TRELLIS
 from trainers.tasks.names import flatten
+from trainers.tasks.task import LanguageTask
 
 
 def presets():
@@ -442,6 +445,18 @@ def test_a_forget_bias_is_refused_where_the_layer_refuses_it(layer, gate):
 
 def built(values):
     return layers.build(ConfigDict(values).model, 200, seed=1)
+
+
+def test_a_class_of_tasks_that_derives_from_another_has_its_fields(monkeypatch):
+    class Mine(LanguageTask):
+        pass
+
+    text = registry.TASKS["text"]
+    mine = Mine(
+        **{each.name: getattr(text, each.name) for each in dataclasses.fields(text)}
+    )
+    monkeypatch.setitem(registry.TASKS, "text", mine)
+    schema.check(values_of(("text", "small"), {}))
 
 
 def test_a_loss_that_is_off_may_be_of_any_level():
