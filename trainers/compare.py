@@ -63,6 +63,13 @@ def define_flags() -> None:
         "Validations of a run, and of a trial; none counts as time.",
         1,
     )
+    flags.DEFINE_integer(
+        "patience",
+        None,
+        "Ends a run after so many validations without a better loss, and lowers its learning rate "
+        "at plateaus instead of along a cosine; --seconds are then the most.",
+        1,
+    )
     flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
     flags.DEFINE_string("data_dir", None, "The folder of the tasks' data files.")
     flags.DEFINE_string("output", None, "The folder of the comparison.")
@@ -84,6 +91,9 @@ def _check_flags() -> None:
     comparison.check_names("--models", FLAGS.models, comparison.MODELS)
     expected = "a folder on a disk of this machine"  # processes share it by locks
     names.check_flag("output", FLAGS.output, expected, "://" not in FLAGS.output)
+    expected = "0 with --patience: a trial would take all of --seconds"
+    fits = not (FLAGS.trials and FLAGS.patience)
+    names.check_flag("trials", str(FLAGS.trials), expected, fits)
     _seconds()
 
 
@@ -118,6 +128,7 @@ def _compare() -> None:
         FLAGS.threads,
         FLAGS.data_dir,
         _given(),
+        FLAGS.patience,
     )
     line = shlex.join(["python", "-m", "trainers.compare", *sys.argv[1:]])
     plans = comparison.compare(path, settings)

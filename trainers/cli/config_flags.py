@@ -125,7 +125,8 @@ def parse(
 def _check_schedule(config: Any, given: Sequence[str]) -> None:
     """Raises ValueError if a field of the schedule is given to a run that reads none."""
     useless = [field for field in given if field.startswith("schedule.")]
-    if useless and (steps := config.training.steps):
+    stops = config.schedule.stop_after is not None
+    if useless and (steps := config.training.steps) and not stops:
         raise ValueError(
             f"--config.{useless[0]} has no use with config.training.steps={steps}, over which the "
             "rate falls along a cosine; --config.training.steps=0 trains with the schedule"

@@ -53,6 +53,8 @@ class Settings(NamedTuple):
         threads: How many threads TensorFlow computes on.
         data_dir: The folder of the tasks' data files.
         given: Configs that replace presets, by task and model.
+        patience: After how many validations without a better loss a run ends, and `seconds` are
+            the most it takes; None: runs take all of `seconds`.
     """
 
     tasks: Sequence[str]
@@ -66,6 +68,7 @@ class Settings(NamedTuple):
     threads: int
     data_dir: str | None
     given: Mapping[tuple[str, str], ml_collections.ConfigDict]
+    patience: int | None = None
 
 
 class Model(NamedTuple):
@@ -283,6 +286,7 @@ def _record(settings: Settings, task: str, seconds: float) -> dict[str, Any]:
         "trials": settings.trials,
         "validations": settings.validations,
         "threads": settings.threads,
+        "patience": settings.patience,
         "config_files": given,
     }
     return files.json_value(record)
@@ -415,9 +419,17 @@ def _measured(
 def _in_parts(
     config: ml_collections.ConfigDict, settings: Settings
 ) -> ml_collections.ConfigDict:
-    """Returns a config with the comparison's number of validations."""
-    parts = settings.validations
-    return search.apply(config, {"training.steps": parts, "training.epochs": parts})
+    """Returns a config with the comparison's number of validations, and its end."""
+    parts, patience = settings.validations, settings.patience
+    changes = {"training.steps": parts, "training.epochs": parts}
+    if patience:
+        changes["schedule.stop_after"] = patience
+        # Where a run may end at any validation, no cosine fits: the rate halves at plateaus, which
+        # come before the end.
+        changes["schedule.patience"] = max(1, patience // 3)
+        changes["schedule.factor"] = 0.5
+        changes["schedule.epochs"] = ()
+    return search.apply(config, changes)
 
 
 # Runs

@@ -140,7 +140,8 @@ def _cells(
     task: str, name: str, model: Model, found: Sequence[Found], first: Sequence[Found]
 ) -> list[str]:
     measure = registry.get(task).measure
-    scores = [run.test for run in found if run.test is not None]
+    ended = [run for run in found if run.test is not None]
+    scores = [run.test for run in ended]
     pairs = [(run.test, other.test) for run, other in zip(found, first, strict=True)]
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     tested = found is not first and len(differences) > 1
@@ -149,13 +150,24 @@ def _cells(
         name,
         f"{model.config.model.units}",
         f"{model.parameters:,}",
-        f"{model.config.training.steps:,}",
+        _steps(model, ended),
         f"{1e3 * statistics.mean(model.step_seconds):.3g}",
         _score(measure, scores),
         f"{len(scores)} of {len(found)}",
         f"{paired(differences):.3f}" if tested else "",
         f"{1e3 * model.token_seconds:.3g}",
     ]
+
+
+def _steps(model: Model, ended: Sequence[Found]) -> str:
+    """Returns the steps of a run, or the mean of runs that end by themselves."""
+    most = model.config.training.steps
+    if model.config.schedule.stop_after is None or not ended:
+        return f"{most:,}"
+    taken = [run.steps[-1] for run in ended]
+    at_most = sum(each == most for each in taken)
+    told = f", {at_most} of {len(taken)} at the most" if at_most else ""
+    return f"{statistics.fmean(taken):,.0f}{told}"
 
 
 def _score(measure: Measure, scores: Sequence[float]) -> str:
@@ -178,7 +190,7 @@ def points(plans: Mapping[str, Plan], runs: Runs) -> str:
                 seconds = f"{model.seconds(step):.3f}"
                 writer.writerow((*start, step, seconds, "validation", value))
             if run.test is not None:
-                steps = model.config.training.steps
+                steps = (run.steps or [model.config.training.steps])[-1]
                 seconds = f"{model.seconds(steps):.3f}"
                 writer.writerow((*start, steps, seconds, "test", run.test))
     return content.getvalue()

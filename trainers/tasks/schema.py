@@ -200,7 +200,12 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The group `schedule`. It has no state: after each epoch it decides by all losses."""
+    """The group `schedule`. It has no state: after each epoch it decides by all losses.
+
+    Attributes:
+        stop_after: The run ends after so many epochs without a better validation loss. The rate
+            then follows this group with `training.steps` too: a cosine needs a known end.
+    """
 
     factor: Annotated[float, changing(SHARE)]
     patience: Annotated[int | None, changing(or_none(COUNT))] = None
@@ -209,6 +214,7 @@ class Schedule:
     # The averages are variables of the optimizer.
     average: Annotated[bool, SWITCH] = False
     average_after: Annotated[int | None, or_none(COUNT)] = None
+    stop_after: Annotated[int | None, changing(or_none(COUNT))] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,8 +223,9 @@ class Training:
 
     Attributes:
         epochs: Passes over the data. With `steps`: equal parts of the run, each with a validation.
-        steps: The training steps of the run, over which the learning rate falls along a cosine; 0:
-            as many as `epochs` have, with the rates of `schedule`.
+        steps: The training steps of the run, over which the learning rate falls along a cosine
+            unless `schedule.stop_after` may end it before; 0: as many as `epochs` have, with the
+            rates of `schedule`.
         jit_compile: Whether XLA compiles the loss and its gradient.
         depths: The most levels of a trellis network that train in each of the equal parts of the
             run's `steps`, but for the last part, which trains all; (): all levels always train.
@@ -307,6 +314,7 @@ def may_change(config: Values) -> list[str]:
     names = [name for name, field in fields(config).items() if field.may_change]
     if config["training"]["steps"]:
         names.remove("training.epochs")  # other parts would end elsewhere
+        names.remove("schedule.stop_after")  # with it the rate falls along no cosine
     return names
 
 

@@ -255,7 +255,7 @@ class _Run:
 
     def _epochs(self, signals: StopSignals, observe: Observe) -> None:
         state = self.state
-        if state.step and len(state.losses) < self.plan.epochs:
+        if state.step and not self._at_end():
             self.progress.say(
                 f"going on from step {state.step}, epoch {len(state.losses) + 1}"
             )
@@ -264,7 +264,7 @@ class _Run:
         if state.losses:
             observe(state.losses)
         batches = None
-        while len(state.losses) < self.plan.epochs and not signals.received:
+        while not self._at_end() and not signals.received:
             if batches is None:
                 batches = self.trainer.batches(state.step)
             self._steps_of_epoch(batches, signals)
@@ -273,6 +273,10 @@ class _Run:
             with contextlib.suppress(stopping.StoppedError):
                 self._end_epoch(signals)
                 observe(state.losses)
+
+    def _at_end(self) -> bool:
+        losses = self.state.losses
+        return len(losses) == self.plan.epochs or self.schedule.stops(losses)
 
     def _steps_of_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         state, plan = self.state, self.plan
@@ -344,6 +348,11 @@ class _Run:
         )
         if change := self.schedule.after_epoch(state.losses, self.trainer.optimizer):
             self.progress.say(change)
+        if self.schedule.stops(state.losses):
+            self.progress.say(
+                "the validation loss has not fallen for "
+                f"{self.schedule.stop_after} epochs: the run ends"
+            )
         self._save()
 
     def _validation(self, signals: StopSignals) -> dict[str, float]:

@@ -257,8 +257,8 @@ def _fit_and_score(
     splits: Sequence[str],
 ) -> tuple[str, ...]:
     """Returns `Scores.beside`; () for other workers than the chief."""
-    # With `training.steps` the optimizer lowers the rate at each step.
-    rates = {} if config.training.steps else config.schedule.to_dict()
+    # Along a cosine the optimizer lowers the rate at each step.
+    rates = {} if cosine_steps(config) else config.schedule.to_dict()
     schedule = schedules.Schedule(**rates)
     training = config.training
     result = loop.fit(
@@ -338,12 +338,18 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     arguments = {
         "learning_rate": settings.learning_rate,
         "weight_decay": settings.weight_decay,
-        "steps": config.training.steps,
+        "steps": cosine_steps(config),
         "scales": _draws_lengths(config),
     }
     if config.schedule.average or config.schedule.average_after is not None:
         arguments |= {"averages": True, "lags": _draws_lengths(config)}
     return optimizers.OPTIMIZERS[settings.name](**arguments)
+
+
+def cosine_steps(config: ml_collections.ConfigDict) -> int:
+    """Returns over how many steps the learning rate falls along a cosine; 0 if it does not."""
+    stops = config.schedule.stop_after is not None
+    return 0 if stops else config.training.steps
 
 
 def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
@@ -354,7 +360,11 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     """
     result, epochs = folder.result(), config.training.epochs
     former, _ = folder.pending.get("training.epochs", (epochs, epochs))
-    if result is None or result["epochs"] < max(former, epochs):
+    if result is None:
+        return False
+    stop_after = config.schedule.stop_after or math.inf
+    stopped = result["epochs"] - result["best_epoch"] >= stop_after
+    if result["epochs"] < max(former, epochs) and not stopped:
         return False
     _refuse_changes(folder, result["epochs"], epochs)
     store = checkpoints.Checkpoints(folder.path / "checkpoints")
@@ -366,7 +376,10 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
             f"{error}. Bring them back from a backup, or choose another --workdir"
         ) from error
     length = config.training.steps
-    more = f"its {length:,} steps are done" if length else _told_to_go_on(store)
+    if stopped:
+        more = f"its validation loss did not fall for {stop_after} epochs"
+    else:
+        more = f"its {length:,} steps are done" if length else _told_to_go_on(store)
     print(f"{folder.path} holds a finished run; {more}")
     print(result["summary"])
     return True

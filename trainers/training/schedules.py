@@ -35,6 +35,8 @@ class Schedule:
         epochs: the epochs, counted from 1, after which the learning rate falls whatever the loss.
         average: whether the first plateau starts averaging instead.
         average_after: the epoch after which averaging starts whatever the loss; None: no such.
+        stop_after: the run ends after so many epochs in a row without a loss below the best
+            before them; None: it has all its epochs.
     """
 
     factor: float = 0.25
@@ -43,6 +45,7 @@ class Schedule:
     epochs: tuple[int, ...] = ()
     average: bool = False
     average_after: int | None = None
+    stop_after: int | None = None
 
     def __post_init__(self):
         if not 0 < self.factor < 1:
@@ -61,6 +64,11 @@ class Schedule:
             raise ValueError(
                 "`average_after` must be None or at least 1. "
                 f"Received: average_after={self.average_after}"
+            )
+        if self.stop_after is not None and self.stop_after < 1:
+            raise ValueError(
+                "`stop_after` must be None or at least 1. "
+                f"Received: stop_after={self.stop_after}"
             )
         if any(epoch < 1 for epoch in self.epochs):
             raise ValueError(
@@ -96,6 +104,15 @@ class Schedule:
             return None
         optimizer.learning_rate = rate * self.factor
         return f"learning rate {rate:g} -> {rate * self.factor:g}"
+
+    def stops(self, losses: Sequence[float]) -> bool:
+        """Returns whether a run ends after epochs with these validation losses."""
+        if self.stop_after is None or not losses:
+            return False
+        best = min(
+            range(len(losses)), key=losses.__getitem__
+        )  # the first of equal ones
+        return len(losses) - 1 - best >= self.stop_after
 
     def _plateau(self, losses: Sequence[float]) -> bool:
         if self.patience is None:

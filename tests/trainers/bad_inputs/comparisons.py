@@ -34,6 +34,7 @@ ROWS = (
     compare(f"{BOTH} --seconds=1,2", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=1,2"),
     compare(f"{BOTH} --seconds=0", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=0"),
     compare(f"{BOTH} --seconds=nan", "--seconds must be a number above 0, or one for each of --tasks. Received: --seconds=nan"),
+    compare(f"{BOTH} --patience=3 --trials=2", "--trials must be 0 with --patience: a trial would take all of --seconds. Received: --trials=2"),
     compare(f"{BOTH} --seeds=0", "--seeds must be {any}. Received: --seeds=0"),
     compare(f"{BOTH} --preset=smal", "unknown --preset 'smal'; did you mean 'small'? (of --task=adding)"),
     compare("--tasks=ptb --output=c --preset=small_lstm",

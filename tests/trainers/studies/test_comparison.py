@@ -22,7 +22,7 @@ from trainers.tasks.layers import TRELLIS
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
 from trainers.tasks.search import CHARACTERS
 from trainers.tasks.task import AlgorithmTask, ImageTask, LanguageTask
-from trainers.training import loop, strategies
+from trainers.training import loop, runs, strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -261,6 +261,7 @@ def test_a_run_of_another_process_is_left_to_it(planned, tmp_path):
         ({"models": ["gru"]}, r"another --models: \['trellis', 'gru'\] there"),
         ({"trials": 3}, "another --trials: 0 there, 3 here"),
         ({"validations": 6}, "another --validations: 5 there, 6 here"),
+        ({"patience": 3}, "another --patience: None there, 3 here"),
         ({"given": {}}, "another --config_files"),
     ],
 )
@@ -383,6 +384,22 @@ def test_points_and_rows():
         in "".join(lines)
     )
     assert comparison_report.draw(plans, runs).axes[0].get_title() == "adding"
+
+
+def test_runs_that_end_by_themselves_take_the_steps_that_they_took(tmp_path):
+    settings = SETTINGS._replace(patience=4, validations=5)
+    config = comparison._in_parts(tiny("gru"), settings)
+    config = search.apply(config, {"training.steps": 2000})
+    schema.check(config)
+    assert runs.cosine_steps(config) == 0 and config.schedule.stop_after == 4
+    plans = {"adding": {"gru": Model(config, 50, [0.5], 0.25)}}
+    found = [Found(0, [400, 800], [0.3, 0.2], 0.1), Found(1, [2000], [0.3], 0.3)]
+    of = {("adding", "gru"): found}
+    table = comparison_report.markdown(epath.Path("F"), settings, plans, of)
+    assert "| 1,400, 1 of 2 at the most | 500 |" in table
+    rows = list(csv.DictReader(io.StringIO(comparison_report.points(plans, of))))
+    ends = [(row["step"], row["seconds"]) for row in rows if row["split"] == "test"]
+    assert ends == [("800", "400.000"), ("2000", "1000.000")]
 
 
 def test_a_score_without_a_spread():

@@ -145,6 +145,7 @@ BAD = {
     | NO_NUMBER,
     "schedule.average": NO_SWITCH,
     "schedule.average_after": NO_COUNT_NOR_NONE,
+    "schedule.stop_after": NO_COUNT_NOR_NONE,
     "training.epochs": NO_COUNT,
     "training.log_every_steps": NO_COUNT,
     "training.checkpoint_every_steps": NO_COUNT,

@@ -36,7 +36,7 @@ STEPS, EPOCHS = 5, 4
 STOP = 11
 
 
-def train(folder, task=None, **arguments):
+def train(folder, task=None, schedule=None, **arguments):
     """Trains the toy task in this process; returns the result, without its cost, and the task."""
     strategy = arguments.pop("strategy", tf.distribute.get_strategy())
     with strategy.scope():
@@ -53,7 +53,7 @@ def train(folder, task=None, **arguments):
     with workdir.open_workdir(folder, {}) as opened:
         result = loop.fit(
             trainer,
-            schedules.Schedule(patience=1, average=True),
+            schedule or schedules.Schedule(patience=1, average=True),
             opened,
             **arguments,
         )
@@ -387,6 +387,27 @@ def test_a_run_of_steps_goes_on_as_one_that_never_stopped(tmp_path):
 
 class EnoughError(Exception):
     """Ends a run from outside."""
+
+
+def test_a_run_that_no_longer_improves_stops_and_stays_so(tmp_path, capsys):
+    class Worse(toy.Task):
+        """The loss falls once, and never again."""
+
+        losses = iter([3.0, 2.0, 2.5, 2.0, 1.0])
+
+        def evaluate(self):
+            return {**super().evaluate(), "loss": next(self.losses)}
+
+    schedule = schedules.Schedule(stop_after=2)
+    for told in ("the validation loss has not fallen for 2 epochs: the run ends", ""):
+        task = Worse(steps_per_epoch=STEPS, dropout=0.3)
+        result, _ = train(tmp_path, task, epochs=9, schedule=schedule)
+        assert result[:5] == (True, 4 * STEPS, 4, 2.0, 2)
+        out = capsys.readouterr().out
+        assert told in out and out.count("the run ends") == bool(told)
+    schedule = schedules.Schedule(stop_after=3)  # a change that goes on
+    result, _ = train(tmp_path, Worse(STEPS), epochs=5, schedule=schedule)
+    assert result[:5] == (True, 5 * STEPS, 5, 1.0, 5)
 
 
 def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(

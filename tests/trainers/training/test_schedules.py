@@ -70,9 +70,26 @@ def test_averaging_starts_after_a_given_epoch_whatever_the_loss():
     assert schedule.after_epoch([3.0, 2.0, 1.0], optimizer) is None
 
 
+def test_a_run_stops_after_so_many_epochs_without_a_better_loss():
+    losses = [5.0, 4.0, 4.5, 4.0, 3.9, 4.1, 3.9, 4.2]
+    stopped = [
+        [
+            schedules.Schedule(stop_after=each).stops(losses[:epoch])
+            for epoch in range(9)
+        ]
+        for each in (2, 3, None)
+    ]
+    assert [found.index(True) if True in found else None for found in stopped] == [
+        4,  # as low as epoch 2 is not better
+        8,
+        None,
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        {"stop_after": 0},
         {"factor": 1.0},
         {"patience": 0},
         {"minimum": -1.0},
