@@ -29,7 +29,7 @@ from trainers.tasks import registry
 from trainers.tasks.measures import Measure
 from trainers.tasks.names import Values
 from trainers.tasks.task import AlgorithmTask, Task
-from trainers.training import progress, workdir
+from trainers.training import progress, schedules, workdir
 from trainers.training import table as tables
 
 TABLE, PICTURE = "results.md", "results.png"
@@ -103,7 +103,9 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     )
     result = workdir.read_result(folder, {"epochs": int, "scores": dict}) or {}
     # A run that continues for more epochs still has the result of its former end.
+    stop_after = config.get("schedule", {}).get("stop_after")
     finished = result.get("epochs", 0) >= config["training"]["epochs"]
+    finished = finished or schedules.stopped(result, stop_after)
     content = tables.read(folder / tables.METRICS)
     problem = content.problem
     if finished and content.half:
@@ -259,6 +261,7 @@ def _run_cells(run: Run) -> list[str]:
     scores, cost = run.scores(), run.result.get("cost", {})
     seconds, peak = cost.get("seconds"), cost.get("peak_bytes")
     epochs = run.config["training"]["epochs"]
+    done = run.result.get("epochs")
     return [
         run.name,
         run.config["preset"],
@@ -267,7 +270,7 @@ def _run_cells(run: Run) -> list[str]:
             _score_cell(registry.get(run.task), scores.get(protocol))
             for protocol in evaluation.PROTOCOLS
         ),
-        f"{epochs}" if run.result else f"{len(run.curve)} of {epochs}, unfinished",
+        f"{done}" if run.result else f"{len(run.curve)} of {epochs}, unfinished",
         _count(cost.get("weight")),
         _UNKNOWN
         if seconds is None

@@ -63,6 +63,16 @@ def test_a_finished_run_has_all_of_its_row(tmp_path):
     ]
 
 
+def test_a_run_that_ended_by_itself_has_its_epochs(tmp_path):
+    path = write_run(tmp_path / "one", test=4.0, best_epoch=1)
+    kept = json.loads((tmp_path / "one/config.json").read_text())
+    kept["training"]["epochs"] = 8
+    for stop_after, told in ((2, "3"), (3, "3 of 8, unfinished")):
+        kept["schedule"] = {"stop_after": stop_after}
+        (tmp_path / "one/config.json").write_text(json.dumps(kept))
+        assert cells(report.table(report.read_runs([path])), "one")[4] == told
+
+
 @pytest.mark.parametrize("result", [{}, {"cost": dict.fromkeys(COST)}])
 def test_what_a_run_of_an_earlier_version_does_not_tell_is_a_dash(tmp_path, result):
     path = write_run(tmp_path / "one", test=4.0, **result)

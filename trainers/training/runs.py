@@ -362,8 +362,8 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     former, _ = folder.pending.get("training.epochs", (epochs, epochs))
     if result is None:
         return False
-    stop_after = config.schedule.stop_after or math.inf
-    stopped = result["epochs"] - result["best_epoch"] >= stop_after
+    stop_after = config.schedule.stop_after
+    stopped = schedules.stopped(result, stop_after)
     if result["epochs"] < max(former, epochs) and not stopped:
         return False
     _refuse_changes(folder, result["epochs"], epochs)

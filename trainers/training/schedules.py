@@ -5,7 +5,7 @@ A schedule has no state: the optimizer's variables hold what it has done.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainers import optimizers
@@ -19,6 +19,13 @@ def passes(training: Any, steps_per_epoch: int) -> int:
         steps_per_epoch: The training steps that read the data once.
     """
     return -(-training.steps // steps_per_epoch) or training.epochs
+
+
+def stopped(result: Mapping[str, Any], stop_after: int | None) -> bool:
+    """Returns whether a run with this result ended by `Schedule.stops`."""
+    if stop_after is None or "best_epoch" not in result:
+        return False
+    return result["epochs"] - result["best_epoch"] >= stop_after
 
 
 @dataclasses.dataclass(frozen=True)
