@@ -277,7 +277,6 @@ def start_table(rows: Sequence[Facts]) -> str:
         "start": lambda row: f"`{row['start']}`",
         "ms": report.milliseconds,
         **report.times_to("ours"),
-        "peak MiB": report.peak_mebibytes,
     }
     return report.table(rows, columns)
 
