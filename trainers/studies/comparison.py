@@ -31,7 +31,7 @@ from trainers.tasks.task import DrawnTask
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_kept
 
 FIRST = "trellis"
-MODELS = (FIRST, "lstm", "skip_lstm", "gru", "tcn", "transformer")
+MODELS = (FIRST, "lstm", "gru", "tcn", "transformer", "skip_lstm")
 TOLERANCE = 0.01  # of the number of parameters
 _PLAN = "plan.json"
 _POLL = 1.0  # seconds between two looks at another process's lock
