@@ -2,10 +2,12 @@
 
     python -m trainers.verify --task=ptb --reference_dir=CLONE --data_dir=TEXT --steps=3
     python -m trainers.verify --task=ptb --reference_dir=CLONE --config.model.units=64 ...
+    python -m trainers.verify --task=permuted_mnist --reference_dir=CLONE --data_dir=IMAGES
 
 Both start from weights that the authors' code draws, and read the recipe's batches in float64,
 without dropout. For each step the command prints the largest difference of each tensor and the
-tensor's largest value: outputs, states, loss terms, gradients, and the parameters after the step.
+tensor's largest value: of texts outputs, states and loss terms, of images log-probabilities and the
+loss; of both gradients, and the parameters after the step.
 The exit status is 1 if a tensor diverges. `CLONE` is a clone of
 https://github.com/locuslab/trellisnet. The command needs torch (`pip install '.[verify]'`).
 """
@@ -16,19 +18,22 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import flags
 from ml_collections import ConfigDict
 
-from keras_trellis import TrellisLM
 from trainers.authors import clone as authors
 from trainers.authors import released, torch_files
 from trainers.authors.released import Arrays
 from trainers.cli import command, run_flags
+from trainers.data.sequences import SequenceData
 from trainers.language import experiment, modeling, models
-from trainers.tasks import corpora, registry, schema
-from trainers.tasks.task import LanguageTask
+from trainers.sequences import models as sequence_models
+from trainers.sequences.modeling import SequenceModeling
+from trainers.tasks import corpora, registry, schema, sequences
+from trainers.tasks.task import ImageTask, LanguageTask
 from trainers.training import runs
 
 FLAGS = flags.FLAGS
@@ -116,9 +121,9 @@ def _largest(values: np.ndarray) -> float:
 def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     """Returns a config without dropout, for so many steps, that the authors' code can match.
 
-    Whatever the preset, it computes in float64, and follows their code in three details: the last
-    word's embedding gets no gradient from the input, a mixture of softmaxes adds 1e-8 to each
-    probability, and auxiliary levels are counted from the bottom.
+    Whatever the preset, it computes in float64, and a language model follows their code in three
+    details: the last word's embedding gets no gradient from the input, a mixture of softmaxes adds
+    1e-8 to each probability, and auxiliary levels are counted from the bottom.
 
     Raises:
         ValueError: A field has a value that their code lacks.
@@ -138,73 +143,83 @@ def comparable(config: ConfigDict, steps: int) -> ConfigDict:
                 f"`config.model.{field.name}` must be {field.default!r}, for the authors' code has "
                 f"nothing else. Received: config.model.{field.name}={value!r}"
             )
-    model.untrained_input_id = -1
-    model.auxiliary_from = "bottom"
+    task = registry.get(config.task)
+    if isinstance(task, ImageTask):
+        _check_outputs(model, len(task.images.classes))
+    else:
+        model.untrained_input_id = -1
+        model.auxiliary_from = "bottom"
     model.dtype = "float64"  # the weights are compared to the last digits
     config.training.epochs = steps  # each epoch has at least one step
     return config
 
 
-class Ours:
+def _check_outputs(model: ConfigDict, classes: int) -> None:
+    """Raises ValueError unless a classifier is as theirs, whose linear map is square."""
+    if model.output_units != classes:
+        raise ValueError(
+            f"`config.model.output_units` must be {classes}, the number of classes, as in the "
+            f"authors' code. Received: config.model.output_units={model.output_units!r}"
+        )
+
+
+class _InTraining:
     """Our model in training, with the trainers' own loss, loop and optimizer.
 
     Args:
         config: From `comparable`.
-        weights: The authors' weights, as `convert.language_model_from_torch` takes them.
-        corpus: The text.
+        weights: The authors' weights, as `convert` takes them.
+        model: The model.
+        task: What the loop trains.
     """
 
-    def __init__(
-        self,
-        config: ConfigDict,
-        weights: Arrays,
-        corpus: corpora.Corpus,
-    ):
-        self._config = config
-        self.model = models.build(config, corpus.vocabulary.size)
-        released.give_weights(self.model, released.model_of(weights, config))
-        self.task = modeling.LanguageModeling(
-            self.model, config, corpus.train, corpus.validation
-        )
+    def __init__(self, config: ConfigDict, weights: Arrays, model: Any, task: Any):
+        self._config, self.model, self.task = config, model, task
+        released.give_weights(model, self.of_theirs(weights))
         optimizer = runs.optimizer_of(config)
-        self._trainer = runs.trainer_of(config, self.task, optimizer)
+        self._trainer = runs.trainer_of(config, task, optimizer)
         self._look = tf.function(self._computed, autograph=False)
         self.start_epoch()
+
+    def of_theirs(self, arrays: Arrays) -> Any:
+        """Returns a model of ours with arrays that have the names of their weights."""
+        raise NotImplementedError
+
+    def read_by_them(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Returns a batch as their model reads it."""
+        raise NotImplementedError
 
     def start_epoch(self) -> None:
         """Resets the state."""
         self._state = self.task.initial_state()
 
     def batches(self) -> Iterator[Any]:
-        """Returns the batches of the run, (ids, targets), each [B, T]."""
+        """Returns the batches of the run, (inputs, targets)."""
         return self._trainer.batches(0)
 
     def step(self, batch: Any) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
         """Trains on a batch.
 
         Returns:
-            What the step computed: the scored outputs [B, T', output_units], the state after the
-            window, the terms of the loss, their sum, the norm of the gradient; and the gradient of
-            each trainable variable before clipping.
+            What the step computed: what `_outputs` returns, the terms of the loss, their sum, the
+            norm of the gradient; and the gradient of each trainable variable before clipping.
         """
         found, gradients = self._look(batch, self._state)
         metrics, self._state = self._trainer.step(batch, self._state)
-        del metrics["weight"]
+        for name in ("weight", "accuracy"):
+            metrics.pop(name, None)
         found = {
             name: np.asarray(value) for name, value in {**found, **metrics}.items()
         }
         return found, [gradient.numpy() for gradient in gradients]
 
+    def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
+        """Returns what the model computes of a batch."""
+        raise NotImplementedError
+
     def _computed(
         self, batch: Any, state: Any
     ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
-        ids, _ = batch
-        trellis: Any = self.model.trellis  # a `TrellisLayer`, by `released.check_kind`
-        outputs, hidden, cell = trellis(
-            self.model.embedding(ids),
-            initial_state=state or None,
-            discard=self._config.data.horizon,
-        )
         with tf.GradientTape() as tape:
             loss, weight, _, _ = self.task.loss(batch, state)
             loss /= weight
@@ -212,18 +227,88 @@ class Ours:
         gradients = [
             tf.convert_to_tensor(part) for part in tape.gradient(loss, variables)
         ]
-        return {"outputs": outputs, "hidden": hidden, "cell": cell}, gradients
+        return self._outputs(batch[0], state), gradients
 
 
-def differences(
-    theirs: Any, ours: Ours, config: ConfigDict, steps: int
-) -> Iterator[Difference]:
+class Ours(_InTraining):
+    """Our language model.
+
+    Args:
+        config: From `comparable`.
+        weights: The authors' weights, as `convert.language_model_from_torch` takes them.
+        corpus: The text.
+    """
+
+    def __init__(self, config: ConfigDict, weights: Arrays, corpus: corpora.Corpus):
+        model = models.build(config, corpus.vocabulary.size)
+        parts = corpus.train, corpus.validation
+        task = modeling.LanguageModeling(model, config, *parts)
+        super().__init__(config, weights, model, task)
+
+    def of_theirs(self, arrays: Arrays) -> Any:
+        """Returns a language model with arrays that have the names of their weights."""
+        return released.model_of(arrays, self._config)
+
+    def read_by_them(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids and targets, each [B, T], as they are."""
+        ids, targets = batch
+        return ids.numpy(), targets.numpy()
+
+    def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
+        """Returns the scored outputs [B, T', output_units], and the state after the window."""
+        trellis: Any = self.model.trellis  # a `TrellisLayer`, by `released.check_kind`
+        outputs, hidden, cell = trellis(
+            self.model.embedding(inputs),
+            initial_state=state or None,
+            discard=self._config.data.horizon,
+        )
+        return {"outputs": outputs, "hidden": hidden, "cell": cell}
+
+
+class OurClassifier(_InTraining):
+    """Our classifier of pixel sequences.
+
+    Args:
+        config: From `comparable`.
+        weights: The authors' weights, as `convert.classifier_from_torch` takes them.
+        data: The images.
+    """
+
+    def __init__(self, config: ConfigDict, weights: Arrays, data: SequenceData):
+        self._data = data
+        # In a graph, as in training: there TensorFlow multiplies by 1 / 255, and rounds otherwise.
+        self._normalised = tf.function(data.normalise)
+        model = sequence_models.build(config, data)
+        super().__init__(config, weights, model, SequenceModeling(model, config, data))
+
+    def of_theirs(self, arrays: Arrays) -> Any:
+        """Returns a classifier with arrays that have the names of their weights."""
+        order = self._data.permutation
+        return released.classifier_of(arrays, self._config, order)
+
+    def read_by_them(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Returns normalised images [B, T, p] in the order of the pixels, and labels [B].
+
+        The order and the normalisation stand in their script, outside of their model.
+        """
+        inputs, labels = batch
+        pixels = self._normalised(inputs).numpy()
+        if self._data.permutation is not None:
+            pixels = pixels[:, list(self._data.permutation)]
+        return pixels, labels.numpy()
+
+    def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
+        """Returns the log-probabilities of the classes, [B, classes]."""
+        logits = self.model(self._data.normalise(inputs))
+        return {"log_probs": tf.nn.log_softmax(logits)}
+
+
+def differences(theirs: Any, ours: _InTraining, steps: int) -> Iterator[Difference]:
     """Trains both and yields each step's differences.
 
     Args:
-        theirs: A `reference.Reference`.
+        theirs: A `reference.Reference` or a `reference.PixelReference`.
         ours: With the same weights.
-        config: From `comparable`.
         steps: Training steps.
     """
     names = variable_names(ours.model)
@@ -236,22 +321,18 @@ def differences(
         if step % ours.task.steps_per_epoch == 0:
             theirs.start_epoch()
             ours.start_epoch()
-        expected, their_gradients = theirs.step(*(part.numpy() for part in batch))
+        expected, their_gradients = theirs.step(*ours.read_by_them(batch))
         found, gradients = ours.step(batch)
         sides = {"gradient": their_gradients, "new value": theirs.weights()}
-        for (
-            what,
-            arrays,
-        ) in sides.items():  # our model of any arrays has our names for them
-            expected |= named(
-                what, released.model_of(arrays, config).trainable_variables
-            )
+        for what, arrays in sides.items():
+            # Our model of any arrays has our names for them.
+            expected |= named(what, ours.of_theirs(arrays).trainable_variables)
         found |= named("gradient", gradients)
         found |= named("new value", ours.model.trainable_variables)
         yield from compare(step + 1, expected, found)
 
 
-def variable_names(model: TrellisLM) -> list[str]:
+def variable_names(model: keras.Model) -> list[str]:
     """Returns a name such as "head/bias" for each trainable variable."""
     return [variable.path.partition("/")[2] for variable in model.trainable_variables]
 
@@ -281,7 +362,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 def _check_flags() -> None:
     command.require("task", "reference_dir")
-    known = registry.of_kind(LanguageTask)
+    known = [*registry.of_kind(LanguageTask), *registry.of_kind(ImageTask)]
     if FLAGS.task not in known:
         raise ValueError(
             f"--task must be one of {', '.join(known)}. Received: --task={FLAGS.task}"
@@ -294,12 +375,10 @@ def _check_flags() -> None:
 
 def _verify() -> int:
     config = comparable(FLAGS.config, FLAGS.steps)
-    reference = _reference_module(FLAGS.reference_dir)
-    corpus = experiment.load_corpus(config, FLAGS.data_dir)
-    theirs = reference.Reference(FLAGS.reference_dir, config, corpus.vocabulary.size)
-    ours = Ours(config, theirs.weights(), corpus)
+    of_images = isinstance(registry.get(config.task), ImageTask)
+    theirs, ours = (_of_images if of_images else _of_text)(config)
     found = []
-    for difference in differences(theirs, ours, config, FLAGS.steps):
+    for difference in differences(theirs, ours, FLAGS.steps):
         print(difference, flush=True)
         found.append(difference)
     print(summary(found))
@@ -307,8 +386,26 @@ def _verify() -> int:
     return command.Status.DIFFERENT if diverges else command.Status.DONE
 
 
-def _reference_module(clone: str) -> Any:
-    authors.check(clone, "model")
+def _of_text(config: ConfigDict) -> tuple[Any, Ours]:
+    """Returns their language model and ours."""
+    clone = FLAGS.reference_dir
+    reference = _reference_module(clone, "model")
+    corpus = experiment.load_corpus(config, FLAGS.data_dir)
+    theirs = reference.Reference(clone, config, corpus.vocabulary.size)
+    return theirs, Ours(config, theirs.weights(), corpus)
+
+
+def _of_images(config: ConfigDict) -> tuple[Any, OurClassifier]:
+    """Returns their classifier and ours."""
+    clone = FLAGS.reference_dir
+    reference = _reference_module(clone, "seq_MNIST_CIFAR/model")
+    data = sequences.load(config, FLAGS.data_dir)
+    theirs = reference.PixelReference(clone, config, data.train.inputs.shape[-1])
+    return theirs, OurClassifier(config, theirs.weights(), data)
+
+
+def _reference_module(clone: str, name: str) -> Any:
+    authors.check(clone, name)
     torch_files.torch()
     return importlib.import_module("trainers.authors.reference")
 

@@ -1,20 +1,29 @@
 """The comparison with the authors' code, of which our own model in their names takes the place."""
 
+import dataclasses
+import functools
 import itertools
 import sys
 import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl.testing import flagsaver
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
 from trainers import verify
+from trainers.data import images
+from trainers.data.long_memory import Examples
+from trainers.data.sequences import SequenceData
 from trainers.language import models
+from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.tasks import corpora
+from trainers.tasks import corpora, registry
+from trainers.tasks.task import LanguageTask
 
+PIXELS = {"units": 6, "output_units": 4, "depth": 2, "dilation_rate": (1, 2)}
 SIZES = {
     "units": 6,
     "output_units": 4,
@@ -59,9 +68,13 @@ def in_their_names(values, model):
         blocks = np.split(values, 4, axis=-1)
         return np.concatenate([blocks[gate] for gate in (0, 3, 2, 1)], axis=-1)
 
-    table = by_path["embedding/embeddings"]
-    arrays = {"encoder.weight": table, "decoder.weight": table}
-    arrays["decoder.bias"] = by_path["head/bias"]
+    if "dense/kernel" in by_path:  # a classifier
+        arrays = {"linear.weight": by_path["dense/kernel"].T}
+        arrays["linear.bias"] = by_path["dense/bias"]
+    else:
+        table = by_path["embedding/embeddings"]
+        arrays = {"encoder.weight": table, "decoder.weight": table}
+        arrays["decoder.bias"] = by_path["head/bias"]
     arrays["full_conv.bias2"] = gates(by_path["trellis/bias"])
     names = {
         "weight1": ("kernel", "kernel_scale"),
@@ -83,10 +96,15 @@ class StandIn:
     Its weights are drawn by our initializers.
     """
 
+    wrong = ("cell", "decoder.bias", "full_conv.bias2")
+
     def __init__(self, config, corpus):
         model = models.build(config, corpus.vocabulary.size)
         self._weights = in_their_names(model.trainable_variables, model)
         self._ours = verify.Ours(config, self._weights, corpus)
+        self._begin()
+
+    def _begin(self):
         self._steps = 0
         self.epochs = []  # the steps before each
 
@@ -97,26 +115,36 @@ class StandIn:
     def weights(self):
         return self._weights
 
-    def step(self, ids, targets):
-        found, gradients = self._ours.step((ids, targets))
+    def step(self, inputs, targets):
+        batch = tf.constant(inputs), tf.constant(targets)
+        found, gradients = self._ours.step(batch)
         model = self._ours.model
         gradients = in_their_names(gradients, model)
         self._weights = in_their_names(model.trainable_variables, model)
-        kinds = (
-            (found, "cell"),
-            (gradients, "decoder.bias"),
-            (self._weights, "full_conv.bias2"),
-        )
-        arrays, name = kinds[self._steps]
+        kinds = (found, gradients, self._weights)
+        arrays, name = kinds[self._steps], self.wrong[self._steps]
         arrays[name] = arrays[name] + 1e-6
         self._steps += 1
         return found, gradients
 
 
+class ClassifierStandIn(StandIn):
+    """What `reference.PixelReference` is: its images are normalised, and in order."""
+
+    wrong = ("log_probs", "linear.bias", "full_conv.bias2")
+
+    def __init__(self, config, data):
+        model = sequence_models.build(config, data)
+        self._weights = in_their_names(model.trainable_variables, model)
+        as_read = dataclasses.replace(data, normalise=lambda x: x, permutation=None)
+        self._ours = verify.OurClassifier(config, self._weights, as_read)
+        self._begin()
+
+
 def test_of_equal_sides_only_what_was_told_wrong_diverges(config, corpus):
     theirs = StandIn(config, corpus)
     ours = verify.Ours(config, theirs.weights(), corpus)
-    found = list(verify.differences(theirs, ours, config, STEPS))
+    found = list(verify.differences(theirs, ours, STEPS))
     assert [difference[:2] for difference in found if difference.diverges] == [
         (1, "cell"),
         (2, "gradient of head/bias"),
@@ -138,6 +166,39 @@ def test_of_equal_sides_only_what_was_told_wrong_diverges(config, corpus):
     assert sorted(first[9:]) == sorted(
         f"{what} of {name}" for what in ("gradient", "new value") for name in trained
     )
+
+
+def test_classifiers_of_pixels_are_compared_in_the_order_of_the_pixels():
+    config = configs.load("permuted_mnist", "paper")
+    config.model.update(PIXELS)
+    config.data.update(batch_size=2)
+    with pytest.raises(ValueError, match="`config.model.output_units` must be 10, the"):
+        verify.comparable(config, STEPS)
+    config.model.output_units = 10
+    config.model.units = 12
+    config = verify.comparable(config, STEPS)
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (4, 6, 1), "uint8")
+    examples = Examples(pixels, rng.integers(0, 10, 4, "int32"))
+    data = SequenceData(
+        *(examples,) * 3,
+        functools.partial(images.normalise, images.MNIST),
+        outputs=10,
+        classes=images.MNIST.classes,
+        permutation=(3, 0, 5, 1, 4, 2),
+    )
+    theirs = ClassifierStandIn(config, data)
+    ours = verify.OurClassifier(config, theirs.weights(), data)
+    found = list(verify.differences(theirs, ours, STEPS))
+    assert [difference[:2] for difference in found if difference.diverges] == [
+        (1, "log_probs"),
+        (2, "gradient of dense/bias"),
+        (3, "new value of trellis/bias"),
+    ]
+    assert theirs.epochs == [0, 2]
+    first = [difference.tensor for difference in found if difference.step == 1]
+    assert first[:3] == ["log_probs", "loss", "gradient_norm"]
+    assert len(first) == 3 + 2 * len(ours.model.trainable_variables)
 
 
 @given(hnp.arrays(np.float64, (2, 3), elements={"min_value": -9, "max_value": 9}))
@@ -195,6 +256,10 @@ def test_a_comparison_drops_nothing_and_leaves_the_config_as_it_is():
             ["ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103"],
             ["paper", "released"],
         ),
+        *itertools.product(
+            ["seq_mnist", "permuted_mnist", "seq_cifar10"],
+            ["paper", "paper_larger", "released"],
+        ),
         # The other presets `small` have infinite depth, which their code has not.
         ("ptb", "small_levels"),
         ("ptb_mos", "small"),
@@ -203,7 +268,9 @@ def test_a_comparison_drops_nothing_and_leaves_the_config_as_it_is():
 )
 def test_each_task_is_compared_as_their_code_is(task, preset):
     model = verify.comparable(configs.load(task, preset), 1).model
-    assert model.untrained_input_id == -1 and model.auxiliary_from == "bottom"
+    assert model.auxiliary_from == "bottom"
+    of_text = isinstance(registry.get(task), LanguageTask)
+    assert model.untrained_input_id == (-1 if of_text else None)
     if task == "ptb_mos":
         assert model.mixture.epsilon == 1e-8 and model.mixture.latent_dropout == 0.0
 
@@ -237,10 +304,11 @@ def test_the_command_compares_and_tells_the_outcome(
 ):
     reference = types.ModuleType("reference")
     reference.Reference = lambda clone, config, size: StandIn(config, corpus)
-    monkeypatch.setattr(verify, "_reference_module", lambda clone: reference)
+    monkeypatch.setattr(verify, "_reference_module", lambda clone, name: reference)
 
-    def differences(theirs, ours, config, steps):  # which has a test of its own
-        assert isinstance(theirs, StandIn) and config.model.depth == 2 and steps == 2
+    def differences(theirs, ours, steps):  # which has a test of its own
+        assert isinstance(theirs, StandIn) and ours.model.trellis.depth == 2
+        assert steps == 2
         table = theirs.weights()["encoder.weight"]
         np.testing.assert_array_equal(
             ours.model.embedding.embeddings, table, strict=True
@@ -278,7 +346,7 @@ def test_without_torch_the_command_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "trainers.authors.reference", raising=False)
     with pytest.raises(ValueError, match="it needs torch: pip install"):
-        verify._reference_module(str(tmp_path))
+        verify._reference_module(str(tmp_path), "model")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ their repository.
 
 import contextlib
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,47 @@ Arrays = dict[str, np.ndarray]
 _TERMS = ("prediction", "auxiliary", "activation", "temporal")
 
 
-class Reference:
-    """The authors' model in training, with weights that their own code draws.
+class _InTraining:
+    """Modules of theirs and their optimizer.
+
+    Args:
+        modules: The modules.
+        config: The run's config.
+    """
+
+    def __init__(self, modules: Sequence[torch.nn.Module], config: ConfigDict):
+        self._modules, self._config = modules, config
+        self._parameters = [each for module in modules for each in module.parameters()]
+        rate, decay = config.optimizer.learning_rate, config.optimizer.weight_decay
+        make = _optimizer(config.optimizer.name)
+        self._optimizer = make(self._parameters, lr=rate, weight_decay=decay)
+
+    def weights(self) -> Arrays:
+        """Returns the weights as `convert` takes them."""
+        return {name: _array(tensor) for name, tensor in self._named().items()}
+
+    def _update(self, loss: Any) -> tuple[Arrays, Any]:
+        """Takes a training step; returns the gradients before clipping, and their norm."""
+        loss.backward()
+        gradients = {
+            name: _array(tensor.grad) for name, tensor in self._named().items()
+        }
+        norm = torch.nn.utils.clip_grad_norm_(
+            self._parameters, self._config.optimizer.clip_norm
+        )
+        self._optimizer.step()
+        return gradients, norm
+
+    def _named(self) -> dict[str, torch.nn.Parameter]:
+        """Returns parameters by the names of the state dict; some have two names."""
+        named: dict[str, torch.nn.Parameter] = {}
+        for module in self._modules:
+            named |= module.state_dict(keep_vars=True)
+        return named
+
+
+class Reference(_InTraining):
+    """The authors' language model in training, with weights that their own code draws.
 
     Args:
         clone: The folder of their repository.
@@ -35,31 +75,20 @@ class Reference:
     """
 
     def __init__(self, clone: str | None, config: ConfigDict, vocabulary_size: int):
-        make = _optimizer(config.optimizer.name)
-        torch.manual_seed(config.seed)
-        # Their code creates tensors of the default dtype.
-        torch.set_default_dtype(torch.float64)
-        self._config, self._horizon = config, config.data.horizon
+        _begin(config)
+        self._horizon = config.data.horizon
         with contextlib.redirect_stdout(io.StringIO()):  # they print
             self._model = _model(clone, config.model, vocabulary_size)
         self._split_softmax = _split_softmax(clone, config.model)
-        self._modules = [self._model]
+        modules = [self._model]
         if self._split_softmax:
-            self._modules.append(self._split_softmax)
-        self._parameters = [
-            each for module in self._modules for each in module.parameters()
-        ]
-        rate, decay = config.optimizer.learning_rate, config.optimizer.weight_decay
-        self._optimizer = make(self._parameters, lr=rate, weight_decay=decay)
+            modules.append(self._split_softmax)
+        super().__init__(modules, config)
         self.start_epoch()
 
     def start_epoch(self) -> None:
         """Resets the state."""
         self._hidden = self._model.init_hidden(self._config.data.batch_size)
-
-    def weights(self) -> Arrays:
-        """Returns the weights for `convert.language_model_from_torch`."""
-        return {name: _array(tensor) for name, tensor in self._named().items()}
 
     def step(self, ids: np.ndarray, targets: np.ndarray) -> tuple[Arrays, Arrays]:
         """Trains on a batch.
@@ -84,14 +113,7 @@ class Reference:
             raw, output, decoded, auxiliary, torch.tensor(targets).long()
         )
         loss = sum(terms.values())
-        loss.backward()
-        gradients = {
-            name: _array(tensor.grad) for name, tensor in self._named().items()
-        }
-        norm = torch.nn.utils.clip_grad_norm_(
-            self._parameters, self._config.optimizer.clip_norm
-        )
-        self._optimizer.step()
+        gradients, norm = self._update(loss)
         self._hidden = hidden
         hidden, cell = (part[:, :, 0] for part in hidden)
         found = {"outputs": raw[:, self._horizon :], "hidden": hidden, "cell": cell}
@@ -132,12 +154,61 @@ class Reference:
             return functional.nll_loss(decoded, targets)
         return functional.cross_entropy(decoded, targets)
 
-    def _named(self) -> dict[str, torch.nn.Parameter]:
-        """Returns parameters by the names of the state dict; some have two names."""
-        named: dict[str, torch.nn.Parameter] = {}
-        for module in self._modules:
-            named |= module.state_dict(keep_vars=True)
-        return named
+
+class PixelReference(_InTraining):
+    """The authors' classifier of pixel sequences in training; each sequence begins anew.
+
+    Args:
+        clone: The folder of their repository.
+        config: The run's config, without dropout.
+        channels: The channels of a pixel.
+
+    Raises:
+        ValueError: As for `Reference`.
+    """
+
+    def __init__(self, clone: str | None, config: ConfigDict, channels: int):
+        _begin(config)
+        module = authors.load(clone, "seq_MNIST_CIFAR/model")
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._model = module.TrellisNetModel(
+                channels,
+                config.model.units - config.model.output_units,
+                config.model.output_units,
+                config.model.depth,
+                kernel_size=config.model.kernel_size,
+                dilation=list(config.model.dilation_rate),
+                wnorm=config.model.weight_normalization,
+            )
+        super().__init__([self._model], config)
+
+    def start_epoch(self) -> None:
+        """Does nothing: there is no state."""
+
+    def step(self, images: np.ndarray, labels: np.ndarray) -> tuple[Arrays, Arrays]:
+        """Trains on a batch.
+
+        Args:
+            images: [B, T, p], normalised, the pixels in the order in which they are read.
+            labels: [B].
+
+        Returns:
+            As `Reference.step`, by the names of `verify.OurClassifier.step`.
+        """
+        self._optimizer.zero_grad()
+        sequences = torch.tensor(images, dtype=torch.float64).transpose(1, 2)
+        hidden = self._model.init_hidden(len(images))
+        log_probs, _ = self._model(sequences, hidden)
+        loss = functional.nll_loss(log_probs, torch.tensor(labels).long())
+        gradients, norm = self._update(loss)
+        found = {"log_probs": log_probs, "loss": loss, "gradient_norm": norm}
+        return {name: _array(tensor) for name, tensor in found.items()}, gradients
+
+
+def _begin(config: ConfigDict) -> None:
+    torch.manual_seed(config.seed)
+    # Their code creates tensors of the default dtype.
+    torch.set_default_dtype(torch.float64)
 
 
 def _optimizer(name: str) -> type[torch.optim.Optimizer]:

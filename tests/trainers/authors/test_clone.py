@@ -28,6 +28,15 @@ def test_the_network_stays_where_it_is(clone):
     assert authors.load(str(clone), "stand_in").zeros(tensor) is tensor
 
 
+def test_the_model_of_pixels_has_a_name_of_its_own(clone):
+    folder = clone / "TrellisNet/seq_MNIST_CIFAR"
+    folder.mkdir()
+    (folder / "model.py").write_text("from trellisnet import zeros\n")
+    module = authors.load(str(clone), "seq_MNIST_CIFAR/model")
+    assert module.zeros(module) is module
+    assert sys.modules.get("model") is not module
+
+
 def test_what_is_no_clone_is_told(clone, tmp_path):
     with pytest.raises(
         ValueError, match="it needs --reference_dir=DIR, a clone of https://github"
