@@ -21,6 +21,11 @@ EXTRAS = {
     ],
     "serving": ["grpcio", "protobuf", "tensorflow-serving-api>=2.19"],
     "test": [
+        # What runs exported models. Keras 3.13, which exports to all, needs Python 3.11.
+        *(
+            f"{name}; python_version >= '3.11'"
+            for name in ("ai-edge-litert", "onnxruntime", "openvino", "tf2onnx")
+        ),
         "filelock",
         # The servers of object stores; moto's needs the packages after it.
         "gcp-storage-emulator",

@@ -70,24 +70,32 @@ def pad_left(context: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
     return tf.concat([context, sequences], axis=1)
 
 
-def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
+def delay(
+    padded: tf.Tensor, width: int, steps: int, *, training: bool = False
+) -> tf.Tensor:
     """Returns a sequence delayed by some steps, cut from its padded form.
 
     Args:
         padded: [B, W + T, C], the past and the sequence.
         width: W, the length of the past.
         steps: the delay, 0 to W.
+        training: whether there will be a gradient.
 
     Returns:
         [B, T, C]; at step t the value of step t - steps.
     """
+    if padded.shape[1] is None and not training:
+        # ONNX Runtime has no split of unknown size.
+        return padded[:, width - steps : -steps if steps else None]
     # The gradient of a split takes a fraction of the time of that of an index.
     sizes = [width - steps, -1, steps]
     _, delayed, _ = tf.split(padded, sizes, axis=1)
     return delayed
 
 
-def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Tensor:
+def join_taps(
+    padded: tf.Tensor, width: int, taps: int, dilation: int, *, training: bool = False
+) -> tf.Tensor:
     """Returns what a causal convolution reads at each step, the oldest tap first.
 
     Args:
@@ -95,12 +103,13 @@ def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Ten
         width: W, at least (taps - 1) * dilation.
         taps: the number of taps, k.
         dilation: the distance between two taps, in steps.
+        training: whether there will be a gradient.
 
     Returns:
         [B, T, k * C].
     """
     delays = [tap * dilation for tap in reversed(range(taps))]
-    read = [delay(padded, width, steps) for steps in delays]
+    read = [delay(padded, width, steps, training=training) for steps in delays]
     return tf.concat(read, axis=-1)
 
 
@@ -111,7 +120,9 @@ def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
     begin, every = kept
     if every > 1:
         return sequences[:, begin::every]
-    _, rest = tf.split(sequences, [begin, -1], axis=1)  # `delay` says why not an index
+    # `delay` says why not an index, and why the second size is not -1.
+    sizes = [begin, time_steps(sequences) - begin]
+    _, rest = tf.split(sequences, sizes, axis=1)
     return rest
 
 
@@ -146,7 +157,13 @@ def rows(sequences: tf.Tensor) -> tf.Tensor:
 
 
 def causal_convolution(
-    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, kept: Kept = ALL
+    padded: tf.Tensor,
+    kernel: tf.Tensor,
+    dilation: int,
+    width: int,
+    kept: Kept = ALL,
+    *,
+    training: bool = False,
 ) -> tf.Tensor:
     """Returns sum_j kernel[j] x_{t - (k - 1 - j) dilation}.
 
@@ -159,9 +176,10 @@ def causal_convolution(
         dilation: the distance between two taps, in steps.
         width: W, at least (k - 1) * dilation.
         kept: the steps to compute.
+        training: whether there will be a gradient.
 
     Returns:
         [B, T', output channels], T' the number of steps kept.
     """
-    taps = join_taps(padded, width, kernel.shape[0], dilation)
+    taps = join_taps(padded, width, kernel.shape[0], dilation, training=training)
     return multiply(keep_steps(taps, kept), rows(kernel))

@@ -113,12 +113,13 @@ def settle(
         outputs = last_steps(masks.unpack(hidden, plan), kept)
         return outputs, last, _at_once(outputs)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
-    addends = injection.inject(network, weights, sequences, past)
+    training = solver.training
+    addends = injection.inject(network, weights, sequences, past, training=training)
     pasts = []
     for phase in range(network.depth):
         width = network.width(phase)
         pasts.append(tuple(repeated(each, width) for each in before))
-    hidden = hidden_kernel(weights, solver.training)
+    hidden = hidden_kernel(weights, training)
     turn = _Turn(network, solver, plan, pasts, addends, hidden)
     state, convergence = _solve(turn, sequences)
     outputs = last_steps(masks.unpack(state[0], plan), kept)

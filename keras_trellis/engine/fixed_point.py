@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.core.precision import at_least_float32
@@ -191,7 +192,8 @@ def _solve_positive(system: tf.Tensor) -> tf.Tensor:
         [..., n].
     """
     size = system.shape[-2]
-    unit = tf.eye(size, size + 1, dtype=system.dtype)
+    # A constant: OpenVINO has no rule for what `tf.eye` is made of.
+    unit = tf.constant(np.eye(size, size + 1), system.dtype)
     # Where a column is zero, so is its weight.
     system += unit * (_RIDGE * system + 1e-30)
     for place in range(size):

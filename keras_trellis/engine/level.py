@@ -83,12 +83,14 @@ class Reach(NamedTuple):
         steps: how many of the first steps have taps that are not zero; None: all may have. Where
             not all steps are kept, None or 0.
         kept: the T' steps to compute.
+        training: whether the level has its own gradient.
     """
 
     taps: int
     dilation: int
     steps: int | None = None
     kept: Kept = ALL
+    training: bool = False
 
 
 def level(
@@ -115,6 +117,7 @@ def level(
     """
     if not training:
         return functools.partial(_plain, gate, reach, hidden)
+    reach = reach._replace(training=True)
     trained = tf.custom_gradient(_trained(gate, reach, hidden))
     return functools.partial(trained, hidden.kernel)
 
@@ -208,10 +211,10 @@ def _total(
 
 def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
     """Returns the taps, [B, steps, k * units]."""
-    left = past[0]
+    width = past[0].shape[1]
     below = state[0][:, : reach.steps]
-    padded = masked(pad_left(left, below), mask)
-    taps = join_taps(padded, left.shape[1], reach.taps, reach.dilation)
+    padded = masked(pad_left(past[0], below), mask)
+    taps = join_taps(padded, width, reach.taps, reach.dilation, training=reach.training)
     if reach.steps == 0:
         return taps
     return keep_steps(taps, reach.kept)
@@ -222,7 +225,8 @@ def _shift(reach: Reach, past: State, state: State) -> State:
     shifted = []
     for left, each in zip(past, state, strict=True):
         padded = pad_left(left, each)
-        delayed = delay(padded, left.shape[1], reach.dilation)
+        width = left.shape[1]
+        delayed = delay(padded, width, reach.dilation, training=reach.training)
         shifted.append(keep_steps(delayed, reach.kept))
     return tuple(shifted)
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import TrellisLayer
-from tests.keras_trellis import litert
+from tests.formats import runtimes
 
 CHANNELS = 3
 UNITS = 6
@@ -314,23 +314,15 @@ def test_exported_and_read_as_a_layer(tmp_path, model):
         assert_close(layer(values), model(values))
 
 
-@litert.IS_THERE
-@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+@runtimes.KERAS_EXPORTS
 def test_litert(tmp_path, model):
     """The converted model runs on LiteRT's own operations, at whatever size."""
-    model.export(tmp_path / "model.tflite", format="litert", verbose=False)
-    interpreter = tf.lite.Interpreter(str(tmp_path / "model.tflite"))
-    inputs = sorted(interpreter.get_input_details(), key=lambda each: each["name"])
-    (output,) = interpreter.get_output_details()
+    pytest.importorskip("ai_edge_litert")
+    run = runtimes.litert(model, tmp_path)
     for batch, steps in sizes(model):
         values = draw_for(model, batch, steps)
-        for each, value in zip(inputs, values, strict=True):
-            interpreter.resize_tensor_input(each["index"], value.shape)
-        interpreter.allocate_tensors()
-        for each, value in zip(inputs, values, strict=True):
-            interpreter.set_tensor(each["index"], value)
-        interpreter.invoke()
-        assert_close(interpreter.get_tensor(output["index"]), model(values))
+        (found,) = run(values)
+        assert_close(found, model(values))
 
 
 # What an LSTM has, and what Keras refuses

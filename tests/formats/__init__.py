@@ -1,0 +1,1 @@
+"""Exported models in the runtimes of their formats."""
