@@ -275,32 +275,34 @@ class OurClassifier(_InTraining):
     """
 
     def __init__(self, config: ConfigDict, weights: Arrays, data: SequenceData):
-        self._data = data
-        # In a graph, as in training: there TensorFlow multiplies by 1 / 255, and rounds otherwise.
-        self._normalised = tf.function(data.normalise)
+        self._permutation, self._normalise = data.permutation, data.normalise
+        # A graph may round the normalisation in another way than the next: `batches` has it.
+        data = dataclasses.replace(data, normalise=lambda normalised: normalised)
         model = sequence_models.build(config, data)
         super().__init__(config, weights, model, SequenceModeling(model, config, data))
 
     def of_theirs(self, arrays: Arrays) -> Any:
         """Returns a classifier with arrays that have the names of their weights."""
-        order = self._data.permutation
-        return released.classifier_of(arrays, self._config, order)
+        return released.classifier_of(arrays, self._config, self._permutation)
+
+    def batches(self) -> Iterator[Any]:
+        """Returns the batches of the run, (normalised images [B, T, p], labels [B])."""
+        for pixels, labels in super().batches():
+            yield self._normalise(pixels), labels
 
     def read_by_them(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns normalised images [B, T, p] in the order of the pixels, and labels [B].
+        """Returns the images in the order in which the pixels are read, and the labels.
 
-        The order and the normalisation stand in their script, outside of their model.
+        Order and normalisation stand in their script, outside of their model.
         """
-        inputs, labels = batch
-        pixels = self._normalised(inputs).numpy()
-        if self._data.permutation is not None:
-            pixels = pixels[:, list(self._data.permutation)]
-        return pixels, labels.numpy()
+        images, labels = (part.numpy() for part in batch)
+        if self._permutation is not None:
+            images = images[:, list(self._permutation)]
+        return images, labels
 
     def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
         """Returns the log-probabilities of the classes, [B, classes]."""
-        logits = self.model(self._data.normalise(inputs))
-        return {"log_probs": tf.nn.log_softmax(logits)}
+        return {"log_probs": tf.nn.log_softmax(self.model(inputs))}
 
 
 def differences(theirs: Any, ours: _InTraining, steps: int) -> Iterator[Difference]:

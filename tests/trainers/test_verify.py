@@ -136,7 +136,7 @@ class ClassifierStandIn(StandIn):
     def __init__(self, config, data):
         model = sequence_models.build(config, data)
         self._weights = in_their_names(model.trainable_variables, model)
-        as_read = dataclasses.replace(data, normalise=lambda x: x, permutation=None)
+        as_read = dataclasses.replace(data, permutation=None)
         self._ours = verify.OurClassifier(config, self._weights, as_read)
         self._begin()
 
