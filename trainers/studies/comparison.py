@@ -421,7 +421,7 @@ def _in_parts(
 ) -> ml_collections.ConfigDict:
     """Returns a config with the comparison's number of validations, and its end."""
     parts, patience = settings.validations, settings.patience
-    changes = {"training.steps": parts, "training.epochs": parts}
+    changes: dict[str, Any] = {"training.steps": parts, "training.epochs": parts}
     if patience:
         changes["schedule.stop_after"] = patience
         # Where a run may end at any validation, no cosine fits: the rate halves at plateaus, which

@@ -141,7 +141,7 @@ def _cells(
 ) -> list[str]:
     measure = registry.get(task).measure
     ended = [run for run in found if run.test is not None]
-    scores = [run.test for run in ended]
+    scores = [run.test for run in found if run.test is not None]
     pairs = [(run.test, other.test) for run, other in zip(found, first, strict=True)]
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     tested = found is not first and len(differences) > 1

@@ -199,7 +199,7 @@ def assert_all_close(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
-@hypothesis.settings(max_examples=15)
+@hypothesis.settings(max_examples=10)
 @hypothesis.given(
     convolutions=st.lists(
         st.tuples(st.integers(1, 4), st.integers(1, 6)), min_size=1, max_size=3
