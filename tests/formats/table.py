@@ -1,6 +1,6 @@
 """Writes the table of formats in docs/formats.md.
 
-python -m tests.formats.table            # every cell: ten minutes on two cores
+python -m tests.formats.table            # every cell: some ten minutes
 python -m tests.formats.table '`SRU`'    # the rows that are named, the others as they are
 """
 
