@@ -70,32 +70,25 @@ def pad_left(context: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
     return tf.concat([context, sequences], axis=1)
 
 
-def delay(
-    padded: tf.Tensor, width: int, steps: int, *, training: bool = False
-) -> tf.Tensor:
+def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
     """Returns a sequence delayed by some steps, cut from its padded form.
 
     Args:
         padded: [B, W + T, C], the past and the sequence.
         width: W, the length of the past.
         steps: the delay, 0 to W.
-        training: whether there will be a gradient.
 
     Returns:
         [B, T, C]; at step t the value of step t - steps.
     """
-    if padded.shape[1] is None and not training:
-        # ONNX Runtime has no split of unknown size.
-        return padded[:, width - steps : -steps if steps else None]
-    # The gradient of a split takes a fraction of the time of that of an index.
-    sizes = [width - steps, -1, steps]
+    # The gradient of a split takes a fraction of the time of that of an index. ONNX Runtime has no
+    # split of size -1 where T is unknown.
+    sizes = [width - steps, time_steps(padded) - width, steps]
     _, delayed, _ = tf.split(padded, sizes, axis=1)
     return delayed
 
 
-def join_taps(
-    padded: tf.Tensor, width: int, taps: int, dilation: int, *, training: bool = False
-) -> tf.Tensor:
+def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Tensor:
     """Returns what a causal convolution reads at each step, the oldest tap first.
 
     Args:
@@ -103,13 +96,12 @@ def join_taps(
         width: W, at least (taps - 1) * dilation.
         taps: the number of taps, k.
         dilation: the distance between two taps, in steps.
-        training: whether there will be a gradient.
 
     Returns:
         [B, T, k * C].
     """
     delays = [tap * dilation for tap in reversed(range(taps))]
-    read = [delay(padded, width, steps, training=training) for steps in delays]
+    read = [delay(padded, width, steps) for steps in delays]
     return tf.concat(read, axis=-1)
 
 
@@ -120,9 +112,8 @@ def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
     begin, every = kept
     if every > 1:
         return sequences[:, begin::every]
-    # `delay` says why not an index, and why the second size is not -1.
     sizes = [begin, time_steps(sequences) - begin]
-    _, rest = tf.split(sequences, sizes, axis=1)
+    _, rest = tf.split(sequences, sizes, axis=1)  # `delay` says why, and why not -1
     return rest
 
 
@@ -157,13 +148,7 @@ def rows(sequences: tf.Tensor) -> tf.Tensor:
 
 
 def causal_convolution(
-    padded: tf.Tensor,
-    kernel: tf.Tensor,
-    dilation: int,
-    width: int,
-    kept: Kept = ALL,
-    *,
-    training: bool = False,
+    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, kept: Kept = ALL
 ) -> tf.Tensor:
     """Returns sum_j kernel[j] x_{t - (k - 1 - j) dilation}.
 
@@ -176,10 +161,9 @@ def causal_convolution(
         dilation: the distance between two taps, in steps.
         width: W, at least (k - 1) * dilation.
         kept: the steps to compute.
-        training: whether there will be a gradient.
 
     Returns:
         [B, T', output channels], T' the number of steps kept.
     """
-    taps = join_taps(padded, width, kernel.shape[0], dilation, training=training)
+    taps = join_taps(padded, width, kernel.shape[0], dilation)
     return multiply(keep_steps(taps, kept), rows(kernel))

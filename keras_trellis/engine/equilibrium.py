@@ -113,13 +113,12 @@ def settle(
         outputs = last_steps(masks.unpack(hidden, plan), kept)
         return outputs, last, _at_once(outputs)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
-    training = solver.training
-    addends = injection.inject(network, weights, sequences, past, training=training)
+    addends = injection.inject(network, weights, sequences, past)
     pasts = []
     for phase in range(network.depth):
         width = network.width(phase)
         pasts.append(tuple(repeated(each, width) for each in before))
-    hidden = hidden_kernel(weights, training)
+    hidden = hidden_kernel(weights, solver.training)
     turn = _Turn(network, solver, plan, pasts, addends, hidden)
     state, convergence = _solve(turn, sequences)
     outputs = last_steps(masks.unpack(state[0], plan), kept)

@@ -28,8 +28,6 @@ def inject(
     sequences: tf.Tensor,
     past: tf.Tensor,
     kept: Mapping[int, Kept] | None = None,
-    *,
-    training: bool = False,
 ) -> Addends:
     """Returns what joins the products.
 
@@ -39,7 +37,6 @@ def inject(
         sequences: [B, T, p].
         past: what stands to its left, [B, input_width, p].
         kept: for each dilation the steps to compute; None for all.
-        training: whether there will be a gradient.
     """
     padded = masked(pad_left(past, sequences), weights.input_mask)
     kernel = weights.kernel
@@ -49,9 +46,7 @@ def inject(
         kept = dict.fromkeys(network.cycle, ALL)
     addends = {}
     for dilation, steps in kept.items():
-        injected = causal_convolution(
-            padded, kernel, dilation, width, steps, training=training
-        )
+        injected = causal_convolution(padded, kernel, dilation, width, steps)
         addends[dilation] = injected if bias is None else injected + bias
     return addends | _without_input(network, bias)
 

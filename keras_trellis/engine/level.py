@@ -83,14 +83,12 @@ class Reach(NamedTuple):
         steps: how many of the first steps have taps that are not zero; None: all may have. Where
             not all steps are kept, None or 0.
         kept: the T' steps to compute.
-        training: whether the level has its own gradient.
     """
 
     taps: int
     dilation: int
     steps: int | None = None
     kept: Kept = ALL
-    training: bool = False
 
 
 def level(
@@ -117,7 +115,6 @@ def level(
     """
     if not training:
         return functools.partial(_plain, gate, reach, hidden)
-    reach = reach._replace(training=True)
     trained = tf.custom_gradient(_trained(gate, reach, hidden))
     return functools.partial(trained, hidden.kernel)
 
@@ -211,10 +208,10 @@ def _total(
 
 def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
     """Returns the taps, [B, steps, k * units]."""
-    width = past[0].shape[1]
+    left = past[0]
     below = state[0][:, : reach.steps]
-    padded = masked(pad_left(past[0], below), mask)
-    taps = join_taps(padded, width, reach.taps, reach.dilation, training=reach.training)
+    padded = masked(pad_left(left, below), mask)
+    taps = join_taps(padded, left.shape[1], reach.taps, reach.dilation)
     if reach.steps == 0:
         return taps
     return keep_steps(taps, reach.kept)
@@ -225,8 +222,7 @@ def _shift(reach: Reach, past: State, state: State) -> State:
     shifted = []
     for left, each in zip(past, state, strict=True):
         padded = pad_left(left, each)
-        width = left.shape[1]
-        delayed = delay(padded, width, reach.dilation, training=reach.training)
+        delayed = delay(padded, left.shape[1], reach.dilation)
         shifted.append(keep_steps(delayed, reach.kept))
     return tuple(shifted)
 

@@ -97,7 +97,7 @@ def run(
     grids = _grids_of_addends(network, parts)
     carry = _Carry(
         state=network.bottom(sequences, grid.size(steps)),
-        addends=_addends(network, weights, sequences, grids, training),
+        addends=_addends(network, weights, sequences, grids),
         initial=initial or (),
         kernel=hidden.kernel,
         rounded=hidden.rounded,
@@ -130,19 +130,13 @@ def run(
 
 
 def _addends(
-    network: Network,
-    weights: Weights,
-    sequences: tf.Tensor,
-    grids: dict[int, Grid],
-    training: bool,
+    network: Network, weights: Weights, sequences: tf.Tensor, grids: dict[int, Grid]
 ) -> Addends:
     """Returns what joins the products, by dilation, at the steps of its grid."""
     steps = time_steps(sequences)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     finest = {dilation: cut(WHOLE, finer, steps) for dilation, finer in grids.items()}
-    return injection.inject(
-        network, weights, sequences, past, finest, training=training
-    )
+    return injection.inject(network, weights, sequences, past, finest)
 
 
 def _segments(
