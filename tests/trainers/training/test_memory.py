@@ -84,6 +84,7 @@ def test_the_parameters_of_a_language_model_are_those_of_what_is_built(
     generator = np.random.default_rng([ord(each) for each in layer + gate + head])
     for _ in range(2):
         config = drawn(generator, ("ptb", "small"), layer=layer, gate=gate, head=head)
+        config.model.unit_forget_bias = gates.NAMES[gate].forget_block is not None
         config.model.embedding_units = int(
             generator.integers(1, config.model.units + 1)
         )
