@@ -1,8 +1,8 @@
 """What `trainers.compare` begins with for the layers beside a trellis network.
 
 A task has one of these groups as its `baselines` (trainers/tasks/task.py). Each entry changes the
-task's preset. `model.units` is solved for, so that it has no value here. All
-values are ours, unless a source stands beside them. The learning rates of `ADDING` and
+task's preset. `model.units` is solved for, so that it has no value here. All values are ours,
+unless a source stands beside them. The learning rates of `ADDING` and
 `COPY_MEMORY` are the better ones of two each (docs/comparisons.md). `--trials` tunes all further.
 XLA compiles a layer for a task where that is faster on a CPU, by docs/choosing.md.
 """
@@ -96,7 +96,7 @@ def _of_text(
         compiled: Whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
         rate: An LSTM's learning rate.
         skip_rate: That of LSTMs that both read the input.
-        outputs: Fields of all models that lead from a layer to the words.
+        outputs: Fields of the other models that lead from a layer to the words.
         dropouts: An LSTM's.
     """
     data = dict(window=window, batch_size=16, **_CARRIED)
@@ -110,7 +110,8 @@ def _of_text(
     )
     attention = _layer("transformer", layers=4, transformer=sizes, **outputs)
     lstm = _layer("lstm", layers=2, **outputs, **dropouts)
-    skip_lstm = _layer("skip_lstm", layers=2, **outputs, **dropouts)
+    # The widths and the head are those of `small`, as in `small_skip_lstm`.
+    skip_lstm = _layer("skip_lstm", layers=2, **dropouts)
     return {
         "lstm": _with(lstm, rate, data=broad),
         "skip_lstm": _with(skip_lstm, skip_rate, data=broad),

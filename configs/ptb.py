@@ -171,8 +171,8 @@ def small_lstm() -> dict:
 def small_skip_lstm() -> dict:
     """Two layers of Keras's LSTM that both read the input, of as many parameters as `small`; ours.
 
-    The network of `small` out of Keras's own layers: the second reads the outputs of the first and
-    the input. docs/choosing.md has the trials.
+    The second layer reads the outputs of the first and the input. Not run yet: the rate is that of
+    `small`, the dropouts are those of `small_lstm`.
     """
     config = small_lstm()
     config["model"].update(layer="skip_lstm", units=240)  # 2,946,562 parameters

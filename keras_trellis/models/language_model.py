@@ -286,13 +286,8 @@ class TrellisLM(Streaming, OwnLoss):
         targets = inputs.next_tokens("targets", targets, "ids", ids)
         targets = inputs.where_valid(mask, targets)
         targets = inputs.within("targets", targets, self.vocabulary_size)
-        after: Any
-        if cache is not None:
-            outputs, after = passes.stream(self, ids, cache, mask)
-        else:
-            found = passes.features(self, ids, initial_state=initial_state, mask=mask)
-            outputs = found.raw
-            after = found.state
+        past = {"cache": cache, "initial_state": initial_state}
+        outputs, after = passes.read(self, ids, mask=mask, **past)
         nll = passes.nll(self, outputs, targets, **of_head)
         return inputs.where_valid(mask, nll), after
 

@@ -87,6 +87,30 @@ def stream(
     return model.trellis.stream(embed(model, ids), cache, mask=mask)
 
 
+def read(
+    model: Any,
+    ids: tf.Tensor,
+    *,
+    cache: Any = None,
+    initial_state: Any = None,
+    mask: Any = None,
+) -> tuple[tf.Tensor, Any]:
+    """Returns what the head gets for ids `[B, T]`, and what to continue with.
+
+    Args:
+        model: the model.
+        ids: the ids.
+        cache: the exact past, which is continued by the next one; None: the past is
+            `initial_state`.
+        initial_state: a state, which is continued by the next one; None: zeros.
+        mask: None, or booleans `[B, T]`.
+    """
+    if cache is not None:
+        return stream(model, ids, cache, mask)
+    found = features(model, ids, initial_state=initial_state, mask=mask)
+    return found.raw, found.state
+
+
 def prefill(
     model: Any,
     ids: tf.Tensor,

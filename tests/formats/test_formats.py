@@ -62,8 +62,8 @@ def test_a_cell_of_the_table(layer, form, length, masks):
     assert cells.cell(layer, form, length, masks) == TABLE[layer][form][length]
 
 
-def test_the_table_is_what_the_command_writes():
-    """It has each layer, and each answer but "yes" is explained below it."""
+def test_the_table_has_each_layer_and_explains_each_answer():
+    """And the command writes it in the form in which it is read."""
     assert [*TABLE] == [*layers.ROWS]
     _needs(*runtimes.FORMATS)
     rows = table.read(table.written(PAGE, TABLE))

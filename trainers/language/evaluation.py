@@ -147,11 +147,9 @@ class Evaluator:
     ) -> tuple[list[tf.Tensor], Any]:
         """Returns the nll and the metrics of each target, and the past of the next ones."""
         model = self._model
-        if cache is not None:
-            outputs, past = passes.stream(model, ids, cache)
-        else:
-            features = passes.features(model, ids, initial_state=initial_state)
-            outputs, past = features.raw, features.state
+        outputs, past = passes.read(
+            model, ids, cache=cache, initial_state=initial_state
+        )
         nll = passes.nll(model, outputs, targets, **of_head)
         log_probs = passes.log_probs(model, outputs)
         metrics = [metric.of(log_probs, targets) for metric in self._metrics]

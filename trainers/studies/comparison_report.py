@@ -140,7 +140,6 @@ def _cells(
     task: str, name: str, model: Model, found: Sequence[Found], first: Sequence[Found]
 ) -> list[str]:
     measure = registry.get(task).measure
-    ended = [run for run in found if run.test is not None]
     scores = [run.test for run in found if run.test is not None]
     pairs = [(run.test, other.test) for run, other in zip(found, first, strict=True)]
     differences = [a - b for a, b in pairs if a is not None and b is not None]
@@ -150,7 +149,7 @@ def _cells(
         name,
         f"{model.config.model.units}",
         f"{model.parameters:,}",
-        _steps(model, ended),
+        _steps(model, found),
         f"{1e3 * statistics.mean(model.step_seconds):.3g}",
         _score(measure, scores),
         f"{len(scores)} of {len(found)}",
@@ -159,15 +158,20 @@ def _cells(
     ]
 
 
-def _steps(model: Model, ended: Sequence[Found]) -> str:
+def _steps(model: Model, found: Sequence[Found]) -> str:
     """Returns the steps of a run, or the mean of runs that end by themselves."""
     most = model.config.training.steps
-    if model.config.schedule.stop_after is None or not ended:
+    taken = [_taken(model, run) for run in found if run.test is not None]
+    if model.config.schedule.stop_after is None or not taken:
         return f"{most:,}"
-    taken = [run.steps[-1] for run in ended]
     at_most = sum(each == most for each in taken)
     told = f", {at_most} of {len(taken)} at the most" if at_most else ""
     return f"{statistics.fmean(taken):,.0f}{told}"
+
+
+def _taken(model: Model, run: Found) -> int:
+    """Returns how many steps a run took that has ended."""
+    return run.steps[-1] if run.steps else model.config.training.steps
 
 
 def _score(measure: Measure, scores: Sequence[float]) -> str:
@@ -190,7 +194,7 @@ def points(plans: Mapping[str, Plan], runs: Runs) -> str:
                 seconds = f"{model.seconds(step):.3f}"
                 writer.writerow((*start, step, seconds, "validation", value))
             if run.test is not None:
-                steps = (run.steps or [model.config.training.steps])[-1]
+                steps = _taken(model, run)
                 seconds = f"{model.seconds(steps):.3f}"
                 writer.writerow((*start, steps, seconds, "test", run.test))
     return content.getvalue()

@@ -116,9 +116,7 @@ class Schedule:
         """Returns whether a run ends after epochs with these validation losses."""
         if self.stop_after is None or not losses:
             return False
-        best = min(
-            range(len(losses)), key=losses.__getitem__
-        )  # the first of equal ones
+        best = losses.index(min(losses))  # the first of equal ones
         return len(losses) - 1 - best >= self.stop_after
 
     def _plateau(self, losses: Sequence[float]) -> bool:
