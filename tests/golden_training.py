@@ -68,7 +68,11 @@ def _recipe(arrays, config):
                 "learning_rate": config["learning_rate"],
                 "weight_decay": config["weight_decay"],
             },
-            "schedule": {"average": bool(config["averaged_steps"])},
+            "schedule": {
+                "average": bool(config["averaged_steps"]),
+                "average_after": None,
+                "stop_after": None,
+            },
             "training": {"epochs": steps, "steps": 0},
             "evaluation": {"batch_size": len(arrays["evaluation_ids"])},
         }

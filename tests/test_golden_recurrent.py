@@ -321,7 +321,7 @@ def recipe(config):
             "clip_norm": config["clip"],
             "weight_decay": config["weight_decay"],
         },
-        "schedule": {"average": False, "average_after": 1},
+        "schedule": {"average": False, "average_after": 1, "stop_after": None},
         "training": {"epochs": 1, "steps": 0, "jit_compile": False, "depths": ()},
         "evaluation": {"batch_size": config["evaluation_batch"]},
     }
