@@ -2,9 +2,11 @@
 
 TensorFlow keeps what it has compiled for as long as its process lives. So a worker that holds much
 memory ends after its test, and pytest-xdist starts another for the tests that are left, as it does
-where a worker has crashed. This plugin keeps that end from being counted as a crash.
+where a worker has crashed. This plugin keeps that end from being counted as a crash. Its summary
+names each worker's memory, and the files that took longest.
 """
 
+import collections
 import os
 from pathlib import Path
 
@@ -15,6 +17,7 @@ REPLACED_FROM = 2 * GIB
 MOST = 3 * GIB
 # More than any run takes; pytest-xdist ends a run at four a worker by default.
 REPLACEMENTS = 1000
+SLOWEST = 40  # files that the summary names
 # The outcome of the test that a replaced worker was about to begin; another worker runs it.
 RESCHEDULED = "rescheduled"
 
@@ -64,11 +67,13 @@ class Controller:
         self._config = config
         self._leaving: set[str] = set()
         self._peaks: dict[str, int] = {}
+        self._seconds: collections.Counter[str] = collections.Counter()
         self._too_large: dict[
             str, str
         ] = {}  # a worker's test after which it held too much
 
     def pytest_runtest_logreport(self, report):
+        self._seconds[report.location[0]] += report.duration
         if not hasattr(report, "worker_peak"):
             return
         worker = report.node.gateway.id
@@ -106,6 +111,12 @@ class Controller:
         terminalreporter.write_line(
             f"Peak memory of the workers, GiB: {', '.join(peaks)}"
         )
+        terminalreporter.write_line(
+            f"Seconds of the slowest of {len(self._seconds)} files, "
+            f"which took {self._seconds.total():.0f} together:"
+        )
+        for path, seconds in self._seconds.most_common(SLOWEST):
+            terminalreporter.write_line(f"{seconds:6.0f} {path}")
         for worker, test in self._too_large.items():
             terminalreporter.write_line(
                 f"FAILED: {worker} held more than {MOST / GIB:g} GiB at the end of {test}",
