@@ -96,13 +96,17 @@ def _import() -> None:
         else _language_model
     )
     model, config, keep, told = read(checkpoint, path)
-    with open_workdir(path, config.to_dict()), contextlib.ExitStack() as failed:
+    with (
+        open_workdir(path, config.to_dict()) as folder,
+        contextlib.ExitStack() as failed,
+    ):
         failed.callback(path.rmtree, missing_ok=True)
         provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
         files.write_json(path / runs.IMPORTED, provenance)
         keep(path)
         weights = variables.arrays(variables.of_model(model))
-        if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
+        store = checkpoints.Checkpoints(path / "checkpoints", run_id=folder.run.run_id)
+        if not store.save_best(weights):
             raise NotKeptError(
                 f"the weights could not be written to {path}, which is removed"
             )

@@ -17,6 +17,7 @@ from trainers.cli import config_flags, devices, flag_errors
 from trainers.serving import terminal
 from trainers.tasks import registry
 from trainers.training import stopping, workers
+from trainers.training.hold import TakenError
 from trainers.training.workdir import NotKeptError, WorkdirError
 
 
@@ -30,6 +31,7 @@ class Status(enum.IntEnum):
         NOT_FINITE: The loss or the gradient is NaN or infinite, so training cannot continue.
         NOT_KEPT: A result could not be written, so the run has not finished.
         WORKER_LOST: Another worker of the run has ended or has not come.
+        TAKEN: The run's folder is gone, or another run has it.
     """
 
     DONE = 0
@@ -38,6 +40,7 @@ class Status(enum.IntEnum):
     NOT_FINITE = 3
     NOT_KEPT = 4
     WORKER_LOST = workers.LOST
+    TAKEN = 6
 
 
 ERRORS = (ValueError, OSError, ImportError, WorkdirError, flags.Error)
@@ -96,6 +99,8 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
         return _lost(error)
     except NotKeptError as error:
         return fail(str(error), Status.NOT_KEPT)
+    except TakenError as error:
+        return fail(str(error), Status.TAKEN)
     except ERRORS as error:
         status = (
             Status.NOT_KEPT
