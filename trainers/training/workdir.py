@@ -270,7 +270,7 @@ def read_result(
 def _refuse_others(file: epath.Path, run_id: str | None) -> None:
     """Raises UnreadableError if a file is of another run than the config beside it."""
     run = read_run(file.parent)
-    if None not in (run, run_id) and run.run_id != run_id:
+    if run is not None and run_id is not None and run.run_id != run_id:
         raise UnreadableError(f"{file} is the result of another run")
 
 
