@@ -66,7 +66,9 @@ def _check_flags(argv: list[str]) -> None:
     if FLAGS.workdir:
         raise ValueError("--workdir has no use here: --study is the folder of all runs")
     expected = "a folder on a disk of this machine"
-    names.check_flag("study", FLAGS.study, expected, not re.match(r"\w+:/", FLAGS.study))
+    names.check_flag(
+        "study", FLAGS.study, expected, not re.match(r"\w+:/", FLAGS.study)
+    )
     schema.check(FLAGS.config)
     if FLAGS.hours is None and FLAGS.trials is None:
         raise ValueError("--hours or --trials is missing; the study would not end")

@@ -67,6 +67,7 @@ def start(
         return main(argv)
 
     stopping.listen()
+    stopping.end_with_parent()
     try:
         with _output():
             app.run(begin, flags_parser=parse_flags)

@@ -66,6 +66,18 @@ def held(folder: epath.Path) -> Iterator[Hold]:
         yield lock
 
 
+def holder(folder: epath.Path) -> str | None:
+    """Returns the number of the process at work in a folder of this machine, or None."""
+    try:
+        with open(os.fspath(folder / LOCK), "r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return (folder / LOCK).read_text().partition("\n")[0] or "unknown"
+    except FileNotFoundError:
+        pass
+    return None
+
+
 class _Lock:
     """A locked file in a folder."""
 
