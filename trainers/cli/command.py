@@ -14,6 +14,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from trainers.cli import config_flags, devices, flag_errors
+from trainers.data.files import refuse_pipe
 from trainers.serving import terminal
 from trainers.tasks import registry
 from trainers.training import stopping, workers
@@ -139,6 +140,9 @@ def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str
 
 
 def _with_flags_of_files(argv: list[str]) -> list[str]:
+    for argument in argv:
+        if argument.lstrip("-").startswith("flagfile="):
+            refuse_pipe(argument.partition("=")[2])
     try:
         return flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
     except UnicodeDecodeError as error:

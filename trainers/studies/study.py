@@ -82,13 +82,19 @@ class Limits(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What all trials share, nothing left open."""
+    """What all trials share, nothing left open.
+
+    Attributes:
+        first: The config of trial 0, where this process has measured it to see that the seconds
+            suffice.
+    """
 
     config: ml_collections.ConfigDict
     data_dir: str | None
     seconds: float
     parameters: int
     space: search.Space
+    first: ml_collections.ConfigDict | None = None
 
 
 class _OutOfTimeError(Exception):
@@ -118,6 +124,8 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
     was = place.record()
     plan, record = _planned(settings, _seconds(settings, limits, was), place)
     _refuse_other(place, was, record)
+    if was is None:
+        plan = plan._replace(first=_measured(plan, plan.config, place.trial(0)))
     with place.locked():
         was = place.record()  # another process may have begun one
         _refuse_other(place, was, record)
@@ -195,6 +203,14 @@ def _planned(
     record = {"task": config.task, "version": cards.version(), "values": shared}
     plan = _Plan(config, settings.data_dir, seconds, parameters, space)
     return plan, record | {"data": experiment.checksums()}
+
+
+def _measured(
+    plan: _Plan, config: ml_collections.ConfigDict, path: epath.Path
+) -> ml_collections.ConfigDict:
+    """Returns a config with the steps that fit into a trial; measures them."""
+    experiment = experiments.load(config, plan.data_dir, path)
+    return budget.with_budget(experiment, config, plan.seconds)
 
 
 def _refuse_other(
@@ -331,11 +347,12 @@ class _Process:
         if files.exists(path / CONFIG):
             return runs.load_config(path)
         plan = self._plan
+        if not trial.number and plan.first is not None:
+            return plan.first
         config = search.apply(plan.config, search.draw(plan.space, trial))
         count = experiments.load(config, plan.data_dir, path).parameters
         config = search.sized(config, plan.parameters, count)
-        experiment = experiments.load(config, plan.data_dir, path)
-        return budget.with_budget(experiment, config, plan.seconds)
+        return _measured(plan, config, path)
 
     def _values(self, trials: Sequence[Trial]) -> search.Values:
         """Returns the values of a new trial: the preset's, or some near those of the best."""

@@ -66,6 +66,8 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
         schema.check_fields(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path}: its values are nested too deeply") from error
     return _locked(values)
 
 

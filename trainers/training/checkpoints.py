@@ -323,11 +323,15 @@ class Checkpoints:
             self.announce(f"the checkpoint of step {step} is lost; {self._last()}")
             return False
         self.saved = step
+        self.remove_old()
+        return True
+
+    def remove_old(self) -> None:
+        """Removes all checkpoints but those to keep, as far as the file system lets it."""
         with contextlib.suppress(*_FAILURES):
-            older = [each for each in self.steps() if each < step]
+            older = [each for each in self.steps() if each < (self.saved or 0)]
             for each in older[: len(older) - _KEPT + 1]:
                 self._remove(self._path(each))
-        return True
 
     def _remove(self, path: epath.Path) -> None:
         """Removes a checkpoint, unless it cannot be opened and so belongs to another owner."""

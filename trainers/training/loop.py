@@ -419,6 +419,7 @@ class _Run:
         self.checkpoints.wait()
         store, state = self.checkpoints, self.state
         if self.team.agree(store.saved == state.step and not store.unwritten_best):
+            store.remove_old()  # a store that failed for some time may have kept many
             return True
         return store.save(state.step, state.arrays())
 

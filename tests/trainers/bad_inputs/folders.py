@@ -92,6 +92,8 @@ ROWS = (
         "--workdir must be a folder, or the name of a new one. Received: --workdir=run, which is a link that leads nowhere", texts() | {"run": link("run")}),
     Row("lm", f"{TRAIN} --workdir=run",
         "run holds files but no run (config.json is missing): notes.txt; choose an empty or a new folder", texts() | {"run/notes.txt": "mine"}),
+    Row("lm", f"{TRAIN} --workdir=s3:/bucket/run",
+        "a path must be one of this machine, or s3://BUCKET/NAME or gs://BUCKET/NAME. Received: s3:/bucket/run", texts()),
     Row("lm", f"{TRAIN} --workdir=/proc/run", "/proc/run: {any}", texts()),
     Row("lm", f"{TRAIN} --workdir=/dev/null/run",
         "--workdir must be a folder, or the name of a new one. Received: --workdir=/dev/null/run, of which /dev/null is no folder", texts()),
