@@ -1,6 +1,7 @@
 """What a command leaves in its folder, as values that can be compared between two runs.
 
-Seconds, rates, memory and names that hold a time differ between runs, and are left out.
+Seconds, rates, memory, names that hold a time, a run's id and the version that trained it differ
+between runs, and are left out.
 """
 
 import csv
@@ -19,9 +20,11 @@ from google.protobuf import message
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
 from trainers.data.files import CHECKSUM
+from trainers.tasks.config import RUN
+from trainers.training.workdir import CONFIG, RUN_ID
 
 Values = dict[str, Any]
-_MEASURED = {"cost/seconds", "cost/peak_bytes"}
+_OWN = {"cost/seconds", "cost/peak_bytes", RUN_ID}  # arrays that are a run's own
 _RATE = re.compile(r".*_per_second")
 _LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
 _VERSION = re.compile(r"models/(\d+)/")
@@ -118,6 +121,8 @@ def _values(path):
         return _arrays(path)
     if path.name == "result.json":
         return _result(path.read_bytes())
+    if path.name == CONFIG:
+        return _config(path.read_bytes())
     if path.name == "metrics.csv":
         return _rows(path.read_text(errors="replace"))
     if path.name in ("saved_model.pb", "fingerprint.pb", "variables.index"):
@@ -128,7 +133,7 @@ def _values(path):
 def _arrays(path):
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name not in _MEASURED}
+            arrays = {name: file[name] for name in file.files if name not in _OWN}
     except Exception as error:
         return f"cannot be read: {error}"
     found = {}
@@ -141,10 +146,22 @@ def _result(text):
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
-        result.pop(CHECKSUM, None)  # of the seconds, too
+        for name in (CHECKSUM, RUN_ID):  # that is the checksum of the seconds, too
+            result.pop(name, None)
     except (ValueError, KeyError, TypeError) as error:
         return f"cannot be read: {error}"
     return result
+
+
+def _config(text):
+    try:
+        return {
+            name: value
+            for name, value in json.loads(text).items()
+            if name not in (CHECKSUM, RUN)
+        }
+    except (ValueError, AttributeError) as error:
+        return f"cannot be read: {error}"
 
 
 def _rows(text):

@@ -20,6 +20,7 @@ from etils import epath
 from matplotlib import figure, ticker
 
 from trainers.data.files import write_atomically
+from trainers.data.stores import is_store
 from trainers.training.events import EVENTS, Events, LackingError
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
@@ -82,7 +83,8 @@ class Progress:
         self.evaluation_steps = evaluation_steps
         self.scoring = scoring
         self.changes = changes
-        self._check_held = check_held
+        # In a store each look is a request, and those before checkpoints have to do.
+        self._check_held = (lambda: None) if is_store(folder) else check_held
         # An epoch ends after step `epoch * length // epochs`.
         self._validations = self._earlier = ((step + 1) * epochs - 1) // length
         self._validation_seconds: float | None = None  # of the last one
