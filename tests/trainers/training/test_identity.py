@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.trainers.training import toy
+from trainers.cli import command
 from trainers.training import checkpoints, hold, identity, loop, schedules, workdir
 from trainers.training.trainer import Trainer
 
@@ -62,6 +63,14 @@ def test_a_run_whose_folder_was_removed_stops_and_makes_no_new_one(tmp_path):
     with pytest.raises(hold.TakenError, match=f"{folder} was removed"):
         train(folder, lambda: shutil.rmtree(folder), at=4)
     assert not folder.exists()
+
+
+def test_a_command_whose_run_lost_its_folder_has_a_status_of_its_own(capsys):
+    def work():
+        raise hold.TakenError("runs/a was removed while this run was at work")
+
+    assert command.exit_status(["lm"], work) == command.Status.TAKEN == 6
+    assert capsys.readouterr().err.startswith("error: runs/a was removed")
 
 
 def test_a_run_writes_nothing_into_another_run_that_took_its_place(tmp_path):
