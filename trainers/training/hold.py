@@ -84,6 +84,7 @@ class _Lock:
     def __init__(self, folder: epath.Path, file: TextIO):
         self._folder = folder
         self._file = file
+        self._stat = os.fstat(file.fileno())
         self._content = b""
         self._write(f"{os.getpid()}\n")
 
@@ -93,7 +94,7 @@ class _Lock:
     def check(self) -> None:
         path = self._folder / LOCK
         try:
-            same = os.path.samestat(os.stat(path), os.fstat(self._file.fileno()))
+            same = os.path.samestat(os.stat(path), self._stat)
             if same and path.read_bytes() == self._content:
                 return
         except (FileNotFoundError, NotADirectoryError) as error:
