@@ -97,12 +97,18 @@ def check_folder(flag: str, path: epath.Path) -> None:
         )
 
 
-def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) -> None:
+def write_atomically(
+    path: epath.PathLike,
+    write: Callable[[IO[bytes]], Any],
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Writes a file whole or not at all.
 
     Args:
         path: the file's path; an existing file is replaced.
         write: writes the contents to an open file.
+        check: called when the contents are written, just before the file gets its name; raises an
+            error to leave everything as it was.
 
     Raises:
         OSError: the file could not be written; a former file at `path` stays.
@@ -119,6 +125,7 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
             write(file)
             file.flush()
             _sync(file)
+        check()
         part.replace(path)
     except BaseException as error:
         _remove(part)

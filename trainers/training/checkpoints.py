@@ -279,10 +279,18 @@ class Checkpoints:
         return arrays
 
     def _put(self, path: epath.Path, arrays: Mapping[str, Any]) -> None:
-        self._check_held()
+        """Writes a file of this run whole or not at all."""
         if self._run_id is not None:
             arrays = {**arrays, RUN_ID: np.array(self._run_id)}
-        _put(path, arrays)
+
+        def write(file: IO[bytes]) -> None:
+            hashed = _Hashed(file)
+            np.savez(hashed, **arrays)
+            file.write(_SEAL + hashed.sha256.hexdigest().encode())
+
+        self._check_held()
+        # Writing takes so long that another run may have begun before the file gets its name.
+        write_atomically(path, write, self._check_held)
 
     def _refuse_unreadable(self, reasons: list[str]) -> None:
         names = [
@@ -402,15 +410,6 @@ class _Hashed(io.RawIOBase):
 
     def flush(self) -> None:
         self.file.flush()
-
-
-def _put(path: epath.Path, arrays: Mapping[str, Any]) -> None:
-    def write(file: IO[bytes]) -> None:
-        hashed = _Hashed(file)
-        np.savez(hashed, **arrays)
-        file.write(_SEAL + hashed.sha256.hexdigest().encode())
-
-    write_atomically(path, write)
 
 
 def load(path: epath.PathLike) -> dict[str, np.ndarray]:

@@ -236,7 +236,7 @@ def planned(monkeypatch):
     return begun
 
 
-def test_all_models_run_with_one_seed_before_the_next(planned, tmp_path):
+def test_all_models_run_with_one_seed_before_the_next(pictures, planned, tmp_path):
     path, settings = (
         epath.Path(tmp_path / "c"),
         SETTINGS._replace(given=GIVEN, parameters=679),

@@ -6,6 +6,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.trainers.training import toy
 from trainers.cli import command
@@ -39,6 +40,14 @@ def train(folder, disturb=lambda: None, at=None, **config):
         )
         opened.finish(result._replace(unsaved=None, cost=None)._asdict())
     return opened.run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def eagerly():
+    """Tracing would take longer than all steps."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="module")
