@@ -264,7 +264,7 @@ class _Trial:
             wrong.append(f"exit status {ended.status}")
         errors = ended.errors.splitlines()
         lines = [line for line in errors if line.startswith("error: ")]
-        due = Status.REFUSED <= ended.status <= Status.WORKER_LOST
+        due = Status.REFUSED <= ended.status <= max(Status)
         if len(lines) != int(due) and "Traceback" not in ended.errors:
             wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
 
