@@ -11,6 +11,7 @@ from trainers.data.stores import to_path
 from trainers.scoring.corpus import Corpus
 
 pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
+models_are_loaded_once = on_a_disk.models_are_loaded_once
 
 
 def test_a_corpus_in_a_store_has_the_scores_of_one_on_a_disk(store, exports, tmp_path):
