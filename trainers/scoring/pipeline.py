@@ -231,7 +231,7 @@ def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
     counts = FileSystems.join(unfinished, _COUNTS)
     written = (
         pipeline
-        | beam.Create(_parts(settings.paths), reshuffle=False)
+        | beam.Create(parts(settings.paths), reshuffle=False)
         | "To workers" >> beam.GroupByKey()
         | beam.ParDo(Read(settings.fields))
         | RunInference(Handler(settings.version))
@@ -266,14 +266,7 @@ def total(rows: Iterable[Counts]) -> Counts:
     return tuple(map(sum, zip((0,) * len(COUNTERS), *rows, strict=True)))
 
 
-class _Lines(fileio.TextSink):
-    """Writes the lines of pairs of a file and a line."""
-
-    def write(self, record: tuple[str, str]) -> None:
-        super().write(record[1])
-
-
-def _parts(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
+def parts(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Returns the parts of a corpus: a name, and neighbouring files."""
     count = min(len(paths), _PARTS)
     bounds = [len(paths) * part // count for part in range(count + 1)]
@@ -281,6 +274,13 @@ def _parts(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
         (f"{part:05d}-of-{count:05d}", list(paths[bounds[part] : bounds[part + 1]]))
         for part in range(count)
     ]
+
+
+class _Lines(fileio.TextSink):
+    """Writes the lines of pairs of a file and a line."""
+
+    def write(self, record: tuple[str, str]) -> None:
+        super().write(record[1])
 
 
 def _opened(path: str) -> Any:

@@ -243,6 +243,14 @@ def test_an_error_of_a_store_or_of_memory_is_no_failure_of_a_file(error, stops):
         read("a.jsonl", opened=opened)
 
 
+@pytest.mark.parametrize("compressed", ["", ".gz"])
+@pytest.mark.parametrize("part", ["", "-00003-of-00016"])
+@pytest.mark.parametrize("end", ["jsonl", "ndjson", "tfrecord", "tfrecords"])
+def test_names_may_end_with_a_part_and_gz(end, part, compressed):
+    kind = "json" if end in ("jsonl", "ndjson") else "tfrecord"
+    assert documents.check_name(f"a/b.{end}{part}{compressed}") == kind
+
+
 def test_a_name_that_is_not_utf_8_is_refused():
     with pytest.raises(ValueError, match=r"are UTF-8. Received: 'a\\udcff.txt'"):
         documents.check_name("a\udcff.txt")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.trainers.scoring.test_documents import example, write_records
 from trainers.scoring import keep
-from trainers.scoring.scorer import Scorer
+from trainers.scoring.documents import Document
+from trainers.scoring.scorer import Scorer, Scores
 
 pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
 from trainers.scoring import pipeline  # noqa: E402
@@ -124,3 +125,47 @@ def test_each_record_has_a_score_or_a_failure(path_of, scorer, records, compress
     write_records(path, records, "GZIP" if compress else "")
     found, counts = written(path, scorer, ["tokens>=0"])
     check(found, counts, [f"{path}:{number + 1}" for number in range(len(records))])
+
+
+@pytest.mark.parametrize("files", [1, 2, 99, 100, 101, 1234])
+def test_a_corpus_has_at_most_100_parts_in_its_order(files):
+    paths = [f"{number:04d}" for number in range(files)]
+    made = pipeline.parts(paths)
+    assert [path for _, part in made for path in part] == paths
+    count = min(files, 100)
+    assert [name for name, _ in made] == [
+        f"{part:05d}-of-{count:05d}" for part in range(count)
+    ]
+    sizes = {len(part) for _, part in made}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_worker_counts_for_the_runners_page_and_tells_how_far_it_is(
+    monkeypatch, capsys
+):
+    counted = []
+
+    class Counter:
+        def __init__(self, space, name):
+            self.name = f"{space}/{name}"
+
+        def inc(self, count):
+            counted.append((self.name, count))
+
+    monkeypatch.setattr(pipeline.Metrics, "counter", Counter)
+    monkeypatch.setattr(
+        pipeline.time, "monotonic", iter([0.0, 9.0, 11.0, 11.0]).__next__
+    )
+    write = pipeline.Write([keep.parse("tokens>0")], "score")
+    write.setup()
+    one = ("0", Document("a", "b c", '{"text": "b c"}')), Scores(2, 3.0, 4.0, 0.0)
+    for element in (one, (("0", Document("d", reason="why")), None)):
+        assert [*write.process(element)]
+    assert sorted(each for each in counted if each[1]) == [
+        ("trainers.batch/documents", 1),
+        ("trainers.batch/failures", 1),
+        ("trainers.batch/kept", 1),
+        ("trainers.batch/tokens", 2),
+    ]
+    line = "so far: 1 documents, 2 tokens, 1 kept, 1 failures\n"
+    assert capsys.readouterr().err == line
