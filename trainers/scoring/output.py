@@ -22,11 +22,12 @@ def described(corpus: Corpus, version: str, paths: Sequence[str]) -> dict[str, A
         "files": hashlib.sha256("\n".join(paths).encode()).hexdigest(),
         "keep": list(corpus.keep),
         "text_field": corpus.text_field,
+        "output_field": corpus.output_field,
     }
 
 
-def begin(folder: epath.Path, settings: Mapping[str, Any]) -> None:
-    """Makes a folder ready: a new one, or that of the same command, which was killed.
+def check(folder: epath.Path, settings: Mapping[str, Any]) -> None:
+    """Checks that a folder is a new one, or that of the same command, which was killed.
 
     Raises:
         ValueError: it holds something else.
@@ -38,13 +39,17 @@ def begin(folder: epath.Path, settings: Mapping[str, Any]) -> None:
         )
     if files.exists(folder / SETTINGS):
         _check_same(folder, settings)
-        _clear(folder)
-        return
-    if files.exists(folder) and any(folder.iterdir()):
+    elif files.exists(folder) and any(folder.iterdir()):
         raise ValueError(
             f"--output must be a new or an empty folder. Received: --output={folder}, which is not "
             "empty"
         )
+
+
+def begin(folder: epath.Path, settings: Mapping[str, Any]) -> None:
+    """Makes a folder ready that `check` has let pass."""
+    if files.exists(folder / SETTINGS):
+        _clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / SETTINGS, settings)
 
@@ -58,7 +63,8 @@ def finish(folder: epath.Path, counts: Mapping[str, int]) -> None:
 
 
 def _check_same(folder: epath.Path, settings: Mapping[str, Any]) -> None:
-    was = files.read_json(folder / SETTINGS)
+    # An earlier version wrote `score`, and no name for it.
+    was = {"output_field": "score"} | files.read_json(folder / SETTINGS)
     now = files.json_value(settings)
     if differing := [name for name in now if was.get(name) != now[name]]:
         raise ValueError(
