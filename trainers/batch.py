@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from absl import flags, logging
+from etils import epath
 
 from keras_trellis.export import versions
 from trainers.cli import command, flag_errors
@@ -22,6 +23,7 @@ from trainers.data.stores import to_path
 from trainers.scoring import keep, output
 from trainers.scoring.corpus import Corpus, check_fields, told
 from trainers.scoring.scorer import Scorer
+from trainers.training import hold
 from trainers.training.workdir import NotKeptError
 
 FLAGS = flags.FLAGS
@@ -80,7 +82,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
-    """Scores a corpus.
+    """Scores a corpus, if its folder has not the scores already.
 
     Args:
         corpus: what to score, by what, and where to write.
@@ -94,6 +96,7 @@ def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
         ValueError: the model failed in the pipeline. The same call begins again.
         MemoryError: memory ran out in the pipeline. The same call begins again.
         NotKeptError: the pipeline failed otherwise. The same call begins again.
+        WorkdirError: another process is at work in the folder, or has taken it over.
     """
     conditions = [keep.parse(each) for each in corpus.keep]
     check_fields(corpus.text_field, corpus.output_field)
@@ -104,9 +107,9 @@ def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
         version = versions.newest(corpus.model)
     folder = to_path(corpus.output)
     described = output.described(corpus, version, paths)
-    output.check(folder, described)
+    if counts := output.check(folder, described):
+        return _told_done(folder, counts)
     Scorer(version)  # an error now, not in each worker
-    output.begin(folder, described)
     settings = beam.Settings(
         version,
         paths,
@@ -116,13 +119,25 @@ def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
         corpus.output_field,
     )
     _let_workers_import()
-    try:
-        counts = beam.run(pipeline, settings)
-    except Exception as error:
-        logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
-        raise _stopped_by(error) from error
-    output.finish(folder, counts)
+    folder.mkdir(parents=True, exist_ok=True)
+    with hold.held(folder) as held:
+        # Another process may have begun, or come to its end, since.
+        if counts := output.check(folder, described):
+            return _told_done(folder, counts)
+        output.begin(folder, described)
+        try:
+            counts = beam.run(pipeline, settings)
+        except Exception as error:
+            logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
+            raise _stopped_by(error) from error
+        held.check()
+        output.finish(folder, counts)
     return counts
+
+
+def _told_done(folder: epath.Path, counts: dict[str, int]) -> dict[str, int]:
+    print(f"{folder} has the scores already; another --output takes them anew")
+    return {"empty": 0, **counts}  # an earlier version did not count these
 
 
 def _stopped_by(error: Exception) -> Exception:

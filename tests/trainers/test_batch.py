@@ -11,13 +11,16 @@ import time
 
 import pytest
 import tensorflow as tf
+from etils import epath
 
 from tests.trainers.test_bad_inputs import fresh_flags
 from trainers import batch
+from trainers.scoring import output as scores_folder
 from trainers.scoring import scorer
 from trainers.scoring.corpus import Corpus
 from trainers.scoring.scorer import ModelError
-from trainers.training.workdir import NotKeptError
+from trainers.training import hold
+from trainers.training.workdir import NotKeptError, WorkdirError
 
 pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
 KEPT = 11
@@ -85,7 +88,8 @@ def corpus(model, tmp_path_factory):
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    files = [path for path in folder.iterdir() if path.is_file()]
+    return {path.name: path.read_bytes() for path in files if path.name != "lock"}
 
 
 def lines(corpus, kind):
@@ -161,18 +165,38 @@ def test_the_folder_says_that_it_is_complete(corpus):
     found = json.loads((output(corpus) / "summary.json").read_text())
     assert {name: found[name] for name in COUNTS} == COUNTS
     assert {path.name for path in output(corpus).iterdir()} == {
-        *("settings.json", "summary.json"),
+        *("settings.json", "summary.json", "lock"),
         *(f"scores-0000{part}-of-00005.jsonl" for part in (0, 1, 3, 4)),
         *(f"kept-0000{part}-of-00005.jsonl" for part in (0, 1, 3, 4)),
         *(f"failures-0000{part}-of-00005.jsonl" for part in (0, 1, 2, 4)),
     }
 
 
-def test_scores_are_not_overwritten(corpus):
+def test_the_same_command_after_its_end_is_done_and_another_is_refused(corpus, capsys):
     before = contents(output(corpus))
-    with pytest.raises(ValueError, match="which has scores already"):
-        batch.score(corpus)
+    assert batch.score(corpus) == COUNTS
+    assert "has the scores already" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="has the scores of another keep; choose"):
+        batch.score(corpus._replace(keep=[]))
     assert contents(output(corpus)) == before
+
+
+def test_two_commands_do_not_write_in_one_folder(corpus, tmp_path):
+    other = corpus._replace(output=str(tmp_path / "scores"))
+    output(other).mkdir()
+    with hold.held(epath.Path(other.output)):
+        with pytest.raises(WorkdirError, match="is at work in .*scores; wait for it"):
+            batch.score(other)
+        assert not contents(output(other))
+
+
+def test_a_folder_of_a_command_that_was_killed_at_its_start_is_a_new_one(tmp_path):
+    for name in ("lock", ".settings.json.part"):
+        (tmp_path / name).touch()
+    assert scores_folder.check(epath.Path(tmp_path), {}) is None
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ValueError, match="which is not empty"):
+        scores_folder.check(epath.Path(tmp_path), {})
 
 
 def test_two_workers_write_the_same(corpus, tmp_path):
@@ -201,7 +225,7 @@ def test_a_pipeline_that_fails_shows_nothing_and_begins_again(
     assert len(calls) == 2
     assert {*contents(output(again))} == {"settings.json"}
     other = again._replace(keep=[], output_field="of")
-    differing = "unfinished run with another keep and output_field; choose"
+    differing = "has an unfinished run of another keep and output_field; choose"
     with pytest.raises(ValueError, match=differing):
         batch.score(other)
     forget(output(again) / "settings.json", "output_field")  # as of an earlier version
