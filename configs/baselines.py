@@ -96,7 +96,7 @@ def _of_text(
         compiled: Whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
         rate: An LSTM's learning rate.
         skip_rate: That of LSTMs that both read the input.
-        outputs: Fields of the other models that lead from a layer to the words.
+        outputs: Fields that lead from a layer to the words, of all these models but `skip_lstm`.
         dropouts: An LSTM's.
     """
     data = dict(window=window, batch_size=16, **_CARRIED)

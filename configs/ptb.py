@@ -171,8 +171,8 @@ def small_lstm() -> dict:
 def small_skip_lstm() -> dict:
     """Two layers of Keras's LSTM that both read the input, of as many parameters as `small`; ours.
 
-    The second layer reads the outputs of the first and the input. Not run yet: the rate is that of
-    `small`, the dropouts are those of `small_lstm`.
+    The second layer reads the outputs of the first and the input. The rate is that of `small`, the
+    dropouts are those of `small_lstm`.
     """
     config = small_lstm()
     config["model"].update(layer="skip_lstm", units=240)  # 2,946,562 parameters

@@ -6,6 +6,7 @@ from ml_collections import ConfigDict
 from keras_trellis import convert
 from tests.golden import part
 from trainers.language.modeling import LanguageModeling
+from trainers.tasks import config as configs
 from trainers.training import runs
 from trainers.training.trainer import Trainer
 
@@ -53,7 +54,7 @@ def check_training_run(arrays, config):
 def _recipe(arrays, config):
     """The trainer's config of a file's recipe."""
     steps = config["steps"] + config["averaged_steps"]
-    return ConfigDict(
+    values = configs.completed(
         {
             "task": "text",
             "data": {
@@ -68,15 +69,12 @@ def _recipe(arrays, config):
                 "learning_rate": config["learning_rate"],
                 "weight_decay": config["weight_decay"],
             },
-            "schedule": {
-                "average": bool(config["averaged_steps"]),
-                "average_after": None,
-                "stop_after": None,
-            },
+            "schedule": {"average": bool(config["averaged_steps"])},
             "training": {"epochs": steps, "steps": 0},
             "evaluation": {"batch_size": len(arrays["evaluation_ids"])},
         }
     )
+    return ConfigDict(values)
 
 
 def _model(arrays, config, prefix):

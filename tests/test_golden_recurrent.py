@@ -16,6 +16,7 @@ import keras_trellis
 from keras_trellis import recurrent
 from tests import golden
 from trainers.language import modeling
+from trainers.tasks import config as configs
 from trainers.tasks.layers import LAYERS as KINDS
 from trainers.training import runs
 
@@ -321,11 +322,11 @@ def recipe(config):
             "clip_norm": config["clip"],
             "weight_decay": config["weight_decay"],
         },
-        "schedule": {"average": False, "average_after": 1, "stop_after": None},
-        "training": {"epochs": 1, "steps": 0, "jit_compile": False, "depths": ()},
+        "schedule": {"average_after": 1},
+        "training": {"epochs": 1, "steps": 0},
         "evaluation": {"batch_size": config["evaluation_batch"]},
     }
-    return ml_collections.ConfigDict(values)
+    return ml_collections.ConfigDict(configs.completed(values))
 
 
 def language_model(arrays, config, prefix):

@@ -17,7 +17,7 @@ REPLACED_FROM = 2 * GIB
 MOST = 3 * GIB
 # More than any run takes; pytest-xdist ends a run at four a worker by default.
 REPLACEMENTS = 1000
-SLOWEST = 40  # files that the summary names
+SLOWEST = 20  # files that the summary names
 # The outcome of the test that a replaced worker was about to begin; another worker runs it.
 RESCHEDULED = "rescheduled"
 

@@ -286,8 +286,9 @@ class TrellisLM(Streaming, OwnLoss):
         targets = inputs.next_tokens("targets", targets, "ids", ids)
         targets = inputs.where_valid(mask, targets)
         targets = inputs.within("targets", targets, self.vocabulary_size)
-        past = {"cache": cache, "initial_state": initial_state}
-        outputs, after = passes.read(self, ids, mask=mask, **past)
+        outputs, after = passes.read(
+            self, ids, cache=cache, initial_state=initial_state, mask=mask
+        )
         nll = passes.nll(self, outputs, targets, **of_head)
         return inputs.where_valid(mask, nll), after
 

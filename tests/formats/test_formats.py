@@ -63,7 +63,7 @@ def test_a_cell_of_the_table(layer, form, length, masks):
 
 
 def test_the_table_has_each_layer_and_explains_each_answer():
-    """And the command writes it in the form in which it is read."""
+    """The command writes it in the form in which it is read."""
     assert [*TABLE] == [*layers.ROWS]
     _needs(*runtimes.FORMATS)
     rows = table.read(table.written(PAGE, TABLE))

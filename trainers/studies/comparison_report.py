@@ -170,7 +170,7 @@ def _steps(model: Model, found: Sequence[Found]) -> str:
 
 
 def _taken(model: Model, run: Found) -> int:
-    """Returns how many steps a run took that has ended."""
+    """Returns how many steps an ended run took."""
     return run.steps[-1] if run.steps else model.config.training.steps
 
 
