@@ -1,5 +1,8 @@
 """Trellis networks for Keras: https://arxiv.org/abs/1810.06682."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 import keras
 
 if keras.backend.backend() != "tensorflow":
@@ -20,14 +23,15 @@ from keras_trellis.core.gates import (  # noqa: E402
     TanhGate,
 )
 from keras_trellis.core.receptive_field import depth_for, receptive_field  # noqa: E402
-from keras_trellis.engine.fixed_point import Convergence  # noqa: E402
-from keras_trellis.equilibrium import EquilibriumTrellisLayer  # noqa: E402
-from keras_trellis.layer import TrellisLayer  # noqa: E402
+from keras_trellis.layers import moved  # noqa: E402
+from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer  # noqa: E402
+from keras_trellis.layers.recurrent import RecurrentLayer  # noqa: E402
+from keras_trellis.layers.sequence import SequenceLayer  # noqa: E402
+from keras_trellis.layers.trellis import TrellisLayer  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.models.language_model import LossTerms, TrellisLM  # noqa: E402
-from keras_trellis.recurrent.layer import RecurrentLayer  # noqa: E402
 from keras_trellis.recurrent.tensorized import TensorizedLSTM  # noqa: E402
-from keras_trellis.types import Cache, State  # noqa: E402
+from keras_trellis.types import Cache, Convergence, State  # noqa: E402
 
 __all__ = [
     "Cache",
@@ -41,6 +45,7 @@ __all__ = [
     "LSTMGate",
     "LossTerms",
     "RecurrentLayer",
+    "SequenceLayer",
     "State",
     "TanhGate",
     "TensorizedLSTM",
@@ -53,3 +58,14 @@ __all__ = [
     "receptive_field",
     "recurrent",
 ]
+
+moved.find()
+
+if not TYPE_CHECKING:  # it would have every name
+
+    def __getattr__(name: str) -> Any:
+        """Returns a module by its old path, such as `keras_trellis.base`."""
+        path = f"{__name__}.{name}"
+        if path in moved.PATHS:
+            return importlib.import_module(path)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,3 +37,19 @@ class Cache(NamedTuple):
     levels: State
     state: State
     steps: tf.Tensor
+
+
+class Convergence(NamedTuple):
+    """How far the iteration came.
+
+    Attributes:
+        residual: |f(z) - z| / |f(z)| over this step and all before it, [B, T], at the state z that
+            was returned; in at least float32.
+        iterations: how many times the map was applied until the step was solved, or at most,
+            int32 [B, T].
+        converged: whether it was solved within the bound, bool [B, T].
+    """
+
+    residual: tf.Tensor
+    iterations: tf.Tensor
+    converged: tf.Tensor

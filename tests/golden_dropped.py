@@ -100,7 +100,7 @@ def _drawn(masks):
 
     with (
         mock.patch("keras_trellis.core.dropout.stream_mask", drawn),
-        mock.patch("keras_trellis.trellis_base.stream_mask", drawn),
+        mock.patch("keras_trellis.layers.trellis_base.stream_mask", drawn),
     ):
         yield
     assert not left

@@ -29,7 +29,7 @@ from keras_trellis.convert.arrays import (
     require_shape,
 )
 from keras_trellis.convert.released_heads import head_of, head_weights, names_of_head
-from keras_trellis.layer import TrellisLayer
+from keras_trellis.layers.trellis import TrellisLayer
 from keras_trellis.models import legacy
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from keras_trellis.types import Number
-
-
-class Kept(NamedTuple):
-    """The time steps of a sequence that are still needed: from one on, every so many.
-
-    Attributes:
-        begin: the first one; an integer, or a scalar where T is unknown.
-        every: their distance.
-    """
-
-    begin: Number
-    every: int
-
-
-ALL = Kept(0, 1)
-"""All steps. Compare with `is`: where T is unknown, `begin` is a tensor."""
 
 
 def time_steps(sequences: tf.Tensor) -> Number:
@@ -105,18 +87,6 @@ def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Ten
     return tf.concat(read, axis=-1)
 
 
-def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
-    """Returns of [B, T, C] the steps that are kept."""
-    if kept is ALL:
-        return sequences
-    begin, every = kept
-    if every > 1:
-        return sequences[:, begin::every]
-    sizes = [begin, time_steps(sequences) - begin]
-    _, rest = tf.split(sequences, sizes, axis=1)  # `delay` says why, and why not -1
-    return rest
-
-
 def last_steps(sequences: tf.Tensor, count: Number | None) -> tf.Tensor:
     """Returns the last `count` steps of [B, T, C]; None for all."""
     if count is None:
@@ -148,7 +118,7 @@ def rows(sequences: tf.Tensor) -> tf.Tensor:
 
 
 def causal_convolution(
-    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, kept: Kept = ALL
+    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int
 ) -> tf.Tensor:
     """Returns sum_j kernel[j] x_{t - (k - 1 - j) dilation}.
 
@@ -160,10 +130,9 @@ def causal_convolution(
         kernel: [k, input channels, output channels].
         dilation: the distance between two taps, in steps.
         width: W, at least (k - 1) * dilation.
-        kept: the steps to compute.
 
     Returns:
-        [B, T', output channels], T' the number of steps kept.
+        [B, T, output channels].
     """
     taps = join_taps(padded, width, kernel.shape[0], dilation)
-    return multiply(keep_steps(taps, kept), rows(kernel))
+    return multiply(taps, rows(kernel))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import pad_left, zero_rows
+from keras_trellis.core.convolution import last_steps, pad_left, zero_rows
 from keras_trellis.types import State
 
 
@@ -154,6 +154,23 @@ def last_valid(state: State, plan: Packing | None, before: State) -> State:
             last = tf.gather(padded, plan.count, axis=1, batch_dims=1)
         found.append(last)
     return tuple(found)
+
+
+def last_valid_steps(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:
+    """Returns the last `width` valid steps of the past and the chunk together.
+
+    Args:
+        padded: [B, width + T, C], the past and the chunk, whose valid steps stand first.
+        width: the length of the past.
+        plan: the chunk's packing; None where all its steps are valid.
+
+    Returns:
+        [B, width, C].
+    """
+    if plan is None:
+        return last_steps(padded, width)
+    places = tf.expand_dims(plan.count, 1) + tf.range(width)
+    return tf.gather(padded, places, axis=1, batch_dims=1)
 
 
 def _prepend(first: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:

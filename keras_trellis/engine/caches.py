@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import last_steps, pad_left, repeated, zeros
+from keras_trellis.core.convolution import pad_left, repeated, zeros
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network
 from keras_trellis.types import Cache, State
@@ -54,23 +54,6 @@ def shapes(network: Network, inputs: int, rows: int | None) -> Cache:
         state=(state,) * states,
         steps=tf.TensorShape([rows]),
     )
-
-
-def keep(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:
-    """Returns the last `width` valid steps of the past and the chunk together.
-
-    Args:
-        padded: [B, width + T, C], the past and the chunk, whose valid steps stand first.
-        width: the length of the past.
-        plan: the chunk's packing; None where all its steps are valid.
-
-    Returns:
-        [B, width, C].
-    """
-    if plan is None:
-        return last_steps(padded, width)
-    places = tf.expand_dims(plan.count, 1) + tf.range(width)
-    return tf.gather(padded, places, axis=1, batch_dims=1)
 
 
 def split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:

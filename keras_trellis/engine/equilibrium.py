@@ -168,7 +168,7 @@ def stream(
             below = turn.level(phase - 1, below)
         width = network.width(phase)
         padded = map(pad_left, past, below)
-        kept.append([caches.keep(each, width, plan) for each in padded])
+        kept.append([masks.last_valid_steps(each, width, plan) for each in padded])
     by_state = zip(*(kept[phase] for phase in order), strict=True)
     levels = tuple(tf.concat(each, axis=1) for each in by_state)
     last = masks.last_valid(top, plan, cache.state)

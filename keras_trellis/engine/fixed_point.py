@@ -15,29 +15,13 @@ import tensorflow as tf
 
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.engine.gradients import only_first
+from keras_trellis.types import Convergence
 
 # Every so many iterations the iterate is extrapolated from the last few; between, the map is
 # applied plainly. The period must exceed the memory: the first iterate has none before it.
 _PERIOD = 5
 _MEMORY = 3
 _RIDGE = 1e-6
-
-
-class Convergence(NamedTuple):
-    """How far the iteration came.
-
-    Attributes:
-        residual: |f(z) - z| / |f(z)| over this step and all before it, [B, T], at the state z that
-            was returned; in at least float32.
-        iterations: how many times the map was applied until the step was solved, or at most,
-            int32 [B, T].
-        converged: whether it was solved within the bound, bool [B, T].
-    """
-
-    residual: tf.Tensor
-    iterations: tf.Tensor
-    converged: tf.Tensor
-
 
 Map = Callable[[tf.Tensor], tf.Tensor]
 

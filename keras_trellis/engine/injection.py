@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from keras_trellis.core.convolution import (
-    ALL,
-    Kept,
-    causal_convolution,
     masked,
     multiply,
     pad_left,
     rows,
 )
 from keras_trellis.core.network import Network, Weights
+from keras_trellis.engine.strides import ALL, Kept, strided_convolution
 
 Addends = dict[int, tf.Tensor]
 """What joins the products of a level: for each dilation the injected input and the bias, [B, T,
@@ -46,7 +44,7 @@ def inject(
         kept = dict.fromkeys(network.cycle, ALL)
     addends = {}
     for dilation, steps in kept.items():
-        injected = causal_convolution(padded, kernel, dilation, width, steps)
+        injected = strided_convolution(padded, kernel, dilation, width, steps)
         addends[dilation] = injected if bias is None else injected + bias
     return addends | _without_input(network, bias)
 

@@ -14,11 +14,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core.convolution import (
-    ALL,
-    Kept,
     delay,
     join_taps,
-    keep_steps,
     masked,
     multiply,
     pad_left,
@@ -30,6 +27,7 @@ from keras_trellis.core.gates import Gate
 from keras_trellis.core.network import Weights
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.engine.gradients import only_first
+from keras_trellis.engine.strides import ALL, Kept, keep_steps
 from keras_trellis.types import State
 
 # From so many steps times channels on XLA compiles parts of a training step.

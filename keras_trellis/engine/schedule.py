@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import ALL, Kept
+from keras_trellis.engine.strides import ALL, Kept
 from keras_trellis.types import Number
 
 # A new segment begins where one step in so many of the first one's has become needless: a narrower

@@ -114,7 +114,7 @@ def _advance(
     past = tuple(tf.gather(each, turn, axis=1) for each in pasts)
     written = []
     for array, left, below in zip(arrays[place], past, carry.state, strict=True):
-        kept = caches.keep(pad_left(left, below), width, levels.plan)
+        kept = masks.last_valid_steps(pad_left(left, below), width, levels.plan)
         written.append(array.write(turn, kept))
     arrays[place] = written
     reach = Reach(network.kernel_size, dilation, filled)
@@ -161,7 +161,7 @@ def next_cache(
     padded = pad_left(cache.inputs, sequences)
     more = time_steps(sequences) if plan is None else plan.count
     return hidden, Cache(
-        inputs=caches.keep(padded, network.input_width, plan),
+        inputs=masks.last_valid_steps(padded, network.input_width, plan),
         levels=levels,
         state=state,
         steps=cache.steps + more,

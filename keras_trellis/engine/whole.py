@@ -10,9 +10,6 @@ import tensorflow as tf
 
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import (
-    ALL,
-    Kept,
-    keep_steps,
     last_steps,
     repeated,
     time_steps,
@@ -25,6 +22,7 @@ from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing
 from keras_trellis.engine.schedule import WHOLE, Grid, Segment, cut, segments
+from keras_trellis.engine.strides import ALL, Kept, keep_steps
 from keras_trellis.types import Number, State
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis.core import inputs
+from keras_trellis.core import checks
 from keras_trellis.core.precision import at_least_float32
 
 
@@ -125,15 +125,15 @@ def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
         ValueError: the targets have another shape; axes between the first and the last may be 1.
             If a graph does not know the shapes, TensorFlow refuses another number of targets.
     """
-    targets = inputs.integers("targets", targets)
-    shape = inputs.sizes(features)[:-1]
+    targets = checks.integers("targets", targets)
+    shape = checks.sizes(features)[:-1]
     wanted = list(shape)
     if targets.shape.rank == len(shape):
         for axis in range(1, len(shape) - 1):
             if targets.shape[axis] == 1:
                 wanted[axis] = 1
     expected = "of the shape of `features` without its last axis"
-    targets = inputs.with_known_shape("targets", targets, wanted, expected)
+    targets = checks.with_known_shape("targets", targets, wanted, expected)
     # `tf.reshape` checks the number of targets; an export must not have an assertion.
     return tf.broadcast_to(tf.reshape(targets, wanted), shape)
 

@@ -9,13 +9,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, heads, received
-from keras_trellis.core import dropout, inputs, masks
+from keras_trellis import arguments, heads
+from keras_trellis.core import checks, dropout, masks
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
+from keras_trellis.layers.recurrent import serialized
 from keras_trellis.models import legacy, sequence_layer
 from keras_trellis.models.sequence_layer import ModelLayer
-from keras_trellis.recurrent.layer import serialized
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -125,9 +125,9 @@ class TrellisClassifier(keras.Model):
                 "labels). Received: y=None"
             )
         cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        rows = inputs.sizes(y_pred)[0]
+        rows = checks.sizes(y_pred)[0]
         y = _one_a_row("y", tf.cast(y, tf.int64), rows, "integer labels")
-        y = inputs.within("y", y, self.classes, "an integer label of a class")
+        y = checks.within("y", y, self.classes, "an integer label of a class")
         if sample_weight is not None:
             sample_weight = tf.convert_to_tensor(sample_weight)
             sample_weight = _one_a_row("sample_weight", sample_weight, rows, "weights")
@@ -159,7 +159,7 @@ class TrellisClassifier(keras.Model):
                 permutation.
         """
         sequences, mask = masks.dense(sequences, mask)
-        sequences = received.real("sequences", sequences, self.compute_dtype)
+        sequences = checks.real("sequences", sequences, self.compute_dtype)
         sequences = self._ordered(sequences)
         mask = None if mask is None else self._ordered(tf.convert_to_tensor(mask))
         drops = training and (self.dropout or self.output_dropout)
@@ -221,7 +221,7 @@ def _one_a_row(
         values = tf.reshape(values, [-1])
     wanted = [rows, 1] if values.shape.rank == 2 else [rows]
     expected = f"{what} of shape [B], one for each sequence"
-    values = inputs.with_shape(name, values, wanted, expected)
+    values = checks.with_shape(name, values, wanted, expected)
     return tf.reshape(values, [-1])
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.core import dropout, inputs
+from keras_trellis.core import checks, dropout
 
 ALL = tf.int32.max
 """A `top_k` that keeps all tokens."""
@@ -279,7 +279,7 @@ def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
     if length is None:
         length = tf.shape(ids)[1]
         holds = (length >= 1) & (length <= max_length)
-        inputs.require(
+        checks.require(
             holds, f"{expected}, and at least 1. {received}, a prompt of", length
         )
     return tf.cast(ids, tf.int32)
@@ -300,13 +300,13 @@ def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
         value = ()
     elif isinstance(value, (set, frozenset)):
         value = list(value)
-    tokens = inputs.integers(name, value)
+    tokens = checks.integers(name, value)
     if tokens.shape.rank not in (0, 1):
         raise ValueError(
             f"`{name}` must be None, an integer, or a collection of integers. "
             f"Received: {name}={value!r}"
         )
-    tokens = inputs.within(name, tf.reshape(tokens, [-1]), vocabulary_size)
+    tokens = checks.within(name, tf.reshape(tokens, [-1]), vocabulary_size)
     return tf.cast(tokens, tf.int32)
 
 
@@ -319,7 +319,7 @@ def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor:
     tokens = token_ids("forbidden_ids", value, vocabulary_size)
     count = tf.size(tf.unique(tokens)[0])
     message = f"`forbidden_ids` must leave some of the {vocabulary_size} tokens. Received: all"
-    inputs.require(count < vocabulary_size, message, count)
+    checks.require(count < vocabulary_size, message, count)
     return tokens
 
 

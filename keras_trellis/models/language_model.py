@@ -11,13 +11,14 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments, heads
-from keras_trellis.core import dropout, inputs
+from keras_trellis.core import checks, dropout
+from keras_trellis.layers.recurrent import serialized
 from keras_trellis.models import legacy, losses, passes, sequence_layer
 from keras_trellis.models.losses import LossTerms
 from keras_trellis.models.own_loss import OwnLoss
 from keras_trellis.models.sequence_layer import ModelLayer
 from keras_trellis.models.streaming import Streaming
-from keras_trellis.recurrent.layer import serialized
+from keras_trellis.models.targets import next_tokens, scored, where_valid
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -234,7 +235,7 @@ class TrellisLM(Streaming, OwnLoss):
                 f"`discard` must leave some of the {ids.shape[1]} positions to score. "
                 f"Received: discard={discard}"
             )
-        targets, weights = inputs.scored(self, targets, ids, mask, sample_weight)
+        targets, weights = scored(self, targets, ids, mask, sample_weight)
         found = self._features(
             ids,
             training,
@@ -283,14 +284,14 @@ class TrellisLM(Streaming, OwnLoss):
                 "`score` takes `initial_state` or `cache`, not both. Received: both of them"
             )
         ids, mask = self.checked_tokens("ids", ids, mask)
-        targets = inputs.next_tokens("targets", targets, "ids", ids)
-        targets = inputs.where_valid(mask, targets)
-        targets = inputs.within("targets", targets, self.vocabulary_size)
+        targets = next_tokens("targets", targets, "ids", ids)
+        targets = where_valid(mask, targets)
+        targets = checks.within("targets", targets, self.vocabulary_size)
         outputs, after = passes.read(
             self, ids, cache=cache, initial_state=initial_state, mask=mask
         )
         nll = passes.nll(self, outputs, targets, **of_head)
-        return inputs.where_valid(mask, nll), after
+        return where_valid(mask, nll), after
 
     def own_loss(
         self, data: Any, training: bool
@@ -303,9 +304,7 @@ class TrellisLM(Streaming, OwnLoss):
                 "next token at each position: fit(ids, targets). Received: y=None"
             )
         ids, _ = self.checked_tokens("x", ids)
-        targets, weights = inputs.scored(
-            self, targets, ids, None, sample_weight, ("y", "x")
-        )
+        targets, weights = scored(self, targets, ids, None, sample_weight, ("y", "x"))
         found = self._features(ids, training)
         terms, totals = losses.sums(self, found, targets, weights, training)
         return terms, totals, passes.logits(self, found.dropped, training)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_trellis import arguments
-from keras_trellis.layer import TrellisLayer
-from keras_trellis.recurrent.layer import MEANINGLESS
+from keras_trellis.layers.recurrent import MEANINGLESS
+from keras_trellis.layers.trellis import TrellisLayer
 
 _OF_EVERY_MODEL = {"name", "dtype", "trainable"}
 _FIXED = ("return_sequences", "return_state", *MEANINGLESS)

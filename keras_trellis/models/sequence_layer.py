@@ -10,13 +10,13 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.base import SequenceLayer
-from keras_trellis.recurrent.layer import (
+from keras_trellis.layers.recurrent import (
     MEANINGLESS,
     RecurrentLayer,
     deserialized,
     is_recurrent,
 )
+from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import State
 
 _NEEDED = (

@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.core import inputs
+from keras_trellis.core import checks
 from keras_trellis.models import generation, passes
+from keras_trellis.models.targets import begun, where_valid
 
 
 class Streaming:
@@ -72,7 +73,7 @@ class Streaming:
             new cache.
         """
         ids, mask = self.checked_tokens("ids", ids, mask)
-        return passes.prefill(self, inputs.begun("ids", ids), cache, mask)
+        return passes.prefill(self, begun("ids", ids), cache, mask)
 
     def step(self, ids: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
         """Reads one token a row, at a cost that does not grow with the text.
@@ -84,9 +85,9 @@ class Streaming:
         Returns:
             log-probabilities `[B, V]` of the next token, and the new cache.
         """
-        ids = inputs.integers("ids", ids)
-        ids = inputs.with_shape("ids", ids, [None], "of shape [B]")
-        ids = inputs.within("ids", ids, self.vocabulary_size)
+        ids = checks.integers("ids", ids)
+        ids = checks.with_shape("ids", ids, [None], "of shape [B]")
+        ids = checks.within("ids", ids, self.vocabulary_size)
         return passes.step(self, ids, cache)
 
     def generate(
@@ -134,7 +135,7 @@ class Streaming:
         forbidden = generation.forbidden_tokens(forbidden_ids, size)
         ids, _ = self.checked_tokens("ids", ids)
         ids = generation.prompts(ids, max_length)
-        rows, length = inputs.sizes(ids)
+        rows, length = checks.sizes(ids)
         seeds = generation.row_seeds(seed, rows)
         if ids.shape[1] == max_length:
             if strip_prompt:
@@ -168,14 +169,14 @@ class Streaming:
         Raises:
             ValueError: they are no tokens of the vocabulary, or the mask does not fit.
         """
-        ids = inputs.integers(name, value)
-        ids = inputs.with_shape(name, ids, [None, None], "of shape [B, T]")
+        ids = checks.integers(name, value)
+        ids = checks.with_shape(name, ids, [None, None], "of shape [B, T]")
         if mask is not None:
-            mask = inputs.with_shape(
-                "mask", mask, inputs.sizes(ids), f"of the shape of `{name}`"
+            mask = checks.with_shape(
+                "mask", mask, checks.sizes(ids), f"of the shape of `{name}`"
             )
-            ids = inputs.where_valid(mask, ids)
-        return inputs.within(name, ids, self.vocabulary_size), mask
+            ids = where_valid(mask, ids)
+        return checks.within(name, ids, self.vocabulary_size), mask
 
     @functools.cached_property
     def _continuation(self) -> Any:

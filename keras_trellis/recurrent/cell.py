@@ -8,8 +8,9 @@ from typing import Any, ClassVar, TypeAlias
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, received
-from keras_trellis.constructors import constructor
+from keras_trellis import arguments
+from keras_trellis.core import checks
+from keras_trellis.core.constructors import constructor
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.engine.recurrence import Recurrent, plain_reads
 from keras_trellis.types import Number, State
@@ -140,6 +141,11 @@ class GatedCell(keras.layers.Layer):
         raise NotImplementedError
 
     @property
+    def output_is_state(self) -> bool:
+        """Whether the output is one of the states, the first."""
+        return self.state_names[0] == "h"
+
+    @property
     def keeps_input(self) -> bool:
         """Whether the first state is the last input."""
         return self.state_names[0] == "x"
@@ -183,7 +189,7 @@ class GatedCell(keras.layers.Layer):
                 f"{self._kind}. Received: "
                 + ", ".join(f"{name}={getattr(self, name)}" for name in _RATES)
             )
-        inputs = received.real("inputs", inputs, self.compute_dtype)
+        inputs = checks.real("inputs", inputs, self.compute_dtype)
         weights = self.weights_of_call(None)
         reads = plain_reads(self.recurrent(weights))
         state = tuple(states)

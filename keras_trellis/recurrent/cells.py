@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from keras_trellis.constructors import constructor
+from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply
 from keras_trellis.engine.recurrence import Recurrent, Step
 from keras_trellis.recurrent import steps

@@ -8,14 +8,21 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from keras_trellis import received
-from keras_trellis.constructors import constructor
-from keras_trellis.core import masks
+from keras_trellis.core import checks, masks
+from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import masked, zero_rows
 from keras_trellis.core.dropout import stream_mask
+from keras_trellis.engine import no_steps
 from keras_trellis.engine.recurrence import Recurrent, recur
 from keras_trellis.engine.recurrence_blocks import recur_recomputing
-from keras_trellis.recurrent import cells, no_steps, past
+from keras_trellis.layers import past
+from keras_trellis.layers.inputs import (
+    check_symbols,
+    checked_tensors,
+    first_state,
+    fitting_mask,
+)
+from keras_trellis.recurrent import cells
 from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.steps import skipping
 from keras_trellis.types import Number, State
@@ -163,7 +170,7 @@ class GatedRNN(keras.layers.RNN):
         Raises:
             ValueError: an argument does not fit the layer or the sequences.
         """
-        sequences = received.real("sequences", sequences, self.compute_dtype)
+        sequences = checks.real("sequences", sequences, self.compute_dtype)
         shape = sequences.shape
         if self.unroll and shape[1] is None:
             raise ValueError(
@@ -171,7 +178,7 @@ class GatedRNN(keras.layers.RNN):
                 f"Received: sequences of shape {tuple(shape)}"
             )
         if mask is not None:
-            mask = received.fitting_mask(tf.nest.flatten(mask)[0], shape[:2])
+            mask = fitting_mask(tf.nest.flatten(mask)[0], shape[:2])
         state = self._first_state(sequences, initial_state)
 
         def run(sequences: tf.Tensor, state: State, mask: Any) -> Any:
@@ -195,7 +202,7 @@ class GatedRNN(keras.layers.RNN):
         training: bool = False,
     ) -> Any:
         """Returns the symbolic results of `call` in a functional model."""
-        received.check_symbols(self, sequences, initial_state)
+        check_symbols(self, sequences, initial_state)
         return super().compute_output_spec(sequences, initial_state, mask, training)
 
     def _first_state(self, sequences: tf.Tensor, initial_state: Any) -> State:
@@ -220,7 +227,7 @@ class GatedRNN(keras.layers.RNN):
             initial_state = self.get_initial_state(rows)
         dtype = self.compute_dtype
         return tuple(
-            received.real("initial_state", each, dtype) for each in initial_state
+            checks.real("initial_state", each, dtype) for each in initial_state
         )
 
     def inner_loop(
@@ -253,7 +260,7 @@ class GatedRNN(keras.layers.RNN):
         Raises:
             ValueError: the layer is not built, or the states do not fit it.
         """
-        state = received.first_state(self, batch_size, initial_state)
+        state = first_state(self, batch_size, initial_state)
         return past.begin(state, self.cell, self.units)
 
     def stream(
@@ -273,7 +280,7 @@ class GatedRNN(keras.layers.RNN):
         Returns:
             outputs [B, n, units] and the new cache.
         """
-        sequences, _, mask = received.tensors(self, sequences, None, mask)
+        sequences, _, mask = checked_tensors(self, sequences, None, mask)
         return past.stream(self, self.cell, self._steps, sequences, cache, mask)
 
     def _steps(

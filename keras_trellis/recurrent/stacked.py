@@ -11,15 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.base import SequenceLayer
-from keras_trellis.constructors import constructor
 from keras_trellis.core import gates, masks
+from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
 from keras_trellis.engine import stack
-from keras_trellis.equilibrium import EquilibriumTrellisLayer
-from keras_trellis.recurrent import past
+from keras_trellis.layers import past
+from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
+from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import State
 
 _GATE = LSTMGate()

@@ -10,8 +10,8 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.constructors import constructor
 from keras_trellis.core import masks
+from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply
 from keras_trellis.engine.recurrence import Recurrent, recur
 from keras_trellis.recurrent import grid

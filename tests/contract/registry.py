@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras_trellis import (
     EquilibriumTrellisLayer,
     RecurrentLayer,
+    SequenceLayer,
     TrellisClassifier,
     TrellisLayer,
     TrellisLM,
@@ -431,7 +432,8 @@ REGISTRY = {
 
 _CELLS = [name for name in recurrent.__all__ if name.endswith("Cell")]
 WITHOUT_CONTRACT = {
-    heads.Head: "the interface of heads: it has no distribution of its own"
+    heads.Head: "the interface of heads: it has no distribution of its own",
+    SequenceLayer: "what sequence layers share: it has no network of its own",
 } | {
     getattr(recurrent, name): "one step; its layer is in the registry"
     for name in _CELLS

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, TrellisLM
-from keras_trellis.base import SequenceLayer
+from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.recurrent import IRCGRU
 from tests.contract.registry import CHANNELS, REGISTRY
 

@@ -8,19 +8,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import received
-from keras_trellis.base import SequenceLayer
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import (
-    keep_steps,
     last_steps,
     pad_left,
     time_steps,
 )
 from keras_trellis.engine import schedule
-from keras_trellis.engine.caches import keep
 from keras_trellis.engine.schedule import Grid
-from keras_trellis.recurrent.layer import deserialized, serialized
+from keras_trellis.engine.strides import keep_steps
+from keras_trellis.layers.inputs import num_outputs
+from keras_trellis.layers.recurrent import deserialized, serialized
+from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Number, State
 
 
@@ -181,7 +180,7 @@ class CausalLayer(SequenceLayer):
         It computes all steps, which the state depends on.
         """
         outputs, state, further = super().propagate(sequences, **how)
-        return last_steps(outputs, received.kept(outputs, discard)), state, further
+        return last_steps(outputs, num_outputs(outputs, discard)), state, further
 
     def _whole(self, sequences, initial, mask, training, stops, kept):
         if initial is None and mask is None and not self.return_state:
@@ -239,13 +238,13 @@ class CausalLayer(SequenceLayer):
         # Steps that packing moved to the end count as valid: no valid step reads them.
         new = tf.ones_like(outputs[..., :1])
         presents = pad_left(present[..., None], new)
-        after = [keep(presents, self._width, plan)]
+        after = [masks.last_valid_steps(presents, self._width, plan)]
         # A past may have no step, so that -1 would tell nothing.
         rows = tf.shape(outputs)[0]
         for block, pasts in self._with_pasts(flat, rows):
             outputs, padded = block(outputs, pasts, present > 0, training=training)
             for past, each in zip(pasts, padded, strict=True):
-                after.append(keep(each, past.shape[1], plan))
+                after.append(masks.last_valid_steps(each, past.shape[1], plan))
         (final,) = masks.last_valid((outputs,), plan, (last,))
         sizes = self.state_units[1:]
         flat = [

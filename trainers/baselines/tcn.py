@@ -9,15 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis.core.convolution import (
-    Kept,
-    causal_convolution,
-    keep_steps,
-    pad_left,
-    zeros,
-)
+from keras_trellis.core.convolution import causal_convolution, pad_left, zeros
 from keras_trellis.engine import schedule
 from keras_trellis.engine.schedule import Grid
+from keras_trellis.engine.strides import Kept, keep_steps, strided_convolution
 from keras_trellis.types import Number
 from trainers.baselines.causal import Block
 
@@ -158,7 +153,7 @@ class TemporalBlock(Block):
         """Returns the steps that are kept of what `_convolve` returns."""
         kernel, bias = self._weights(place, padded)
         if dilation > 1:  # TensorFlow has no convolution with a dilation and a stride
-            return causal_convolution(padded, kernel, dilation, width, kept) + bias
+            return strided_convolution(padded, kernel, dilation, width, kept) + bias
         # Forwards and backwards it takes a fifth of the time of joined taps of which half are kept.
         padded = keep_steps(padded, Kept(kept.begin, 1))
         return tf.nn.conv1d(padded, kernel, kept.every, "VALID") + bias

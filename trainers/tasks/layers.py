@@ -11,9 +11,9 @@ import ml_collections
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, recurrent
 from keras_trellis.core import gates
+from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.gated import GatedRNN
-from keras_trellis.recurrent.layer import RecurrentLayer
 from trainers.baselines import tcn, transformer
 from trainers.baselines.causal import CausalLayer
 from trainers.tasks import counting

@@ -13,9 +13,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis import received, returned
 from keras_trellis.core.convolution import last_steps
-from keras_trellis.stateful import CacheVariables, StateVariable, state_of
+from keras_trellis.layers.inputs import (
+    check_options,
+    check_shape,
+    check_symbols,
+    checked_tensors,
+    dense_sequences,
+    first_state,
+    num_outputs,
+    warn_of_state,
+)
+from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
+from keras_trellis.layers.stateful import CacheVariables, StateVariable, state_of
 from keras_trellis.types import Cache, Number, State
 
 _ARGUMENTS = (
@@ -163,7 +173,7 @@ class SequenceLayer(keras.layers.Layer):
         Args:
             sequences: a chunk `[B, n, p]` in the compute dtype; n may be 0.
             cache: what the last call or `_cache_of_state` returned; it stays as it is. A user may
-                give another, which `received.check_cache` can refuse.
+                give another, which `layers.inputs.check_cache` can refuse.
             mask: bool `[B, n]`, true at the valid steps; None: all steps are valid.
             training: whether dropout is applied; true only in a `stateful` layer.
 
@@ -221,7 +231,7 @@ class SequenceLayer(keras.layers.Layer):
         self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
     ) -> None:
         """Creates the variables for sequences of shape [B, T, p]."""
-        received.check_shape(self, sequences_shape)
+        check_shape(self, sequences_shape)
         batch_size, _, inputs = sequences_shape
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: inputs})
         self.input_units = inputs
@@ -275,18 +285,16 @@ class SequenceLayer(keras.layers.Layer):
         Raises:
             ValueError: if an argument does not fit the layer or the sequences.
         """
-        received.check_options(self, depth, auxiliary_every, discard)
+        check_options(self, depth, auxiliary_every, discard)
         stops = self._stops(depth, auxiliary_every, auxiliary_from)
-        sequences, mask = received.dense(self, sequences, mask)
-        sequences, initial, mask = received.tensors(
-            self, sequences, initial_state, mask
-        )
+        sequences, mask = dense_sequences(self, sequences, mask)
+        sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
         if initial is not None and not (training or self.stateful):
-            received.warn_of_state(self, sequences)
+            warn_of_state(self, sequences)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
-        kept = received.kept(sequences, discard) if self.return_sequences else 1
+        kept = num_outputs(sequences, discard) if self.return_sequences else 1
         if self.stateful:
             begin = None if initial is None else self._cache_of_state(initial)
             outputs, states = self._past.advance(
@@ -300,7 +308,7 @@ class SequenceLayer(keras.layers.Layer):
             )
         valid = None if mask is None else last_steps(mask, kept)
         auxiliary = None if auxiliary_every is None else further
-        return returned.results(self, outputs, states, auxiliary, valid)
+        return call_results(self, outputs, states, auxiliary, valid)
 
     def compute_output_shape(
         self,
@@ -312,10 +320,10 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_from: str = "bottom",
     ) -> Any:
         """Returns the shape of what `call` returns."""
-        received.check_options(self, depth, auxiliary_every, discard)
+        check_options(self, depth, auxiliary_every, discard)
         stops = self._stops(depth, auxiliary_every, auxiliary_from)
         auxiliary = 0 if auxiliary_every is None else len(stops) - 1
-        return returned.shapes(self, sequences_shape, auxiliary, discard)
+        return call_shapes(self, sequences_shape, auxiliary, discard)
 
     def compute_output_spec(
         self,
@@ -329,7 +337,7 @@ class SequenceLayer(keras.layers.Layer):
         auxiliary_from: str = "bottom",
     ) -> Any:
         """Returns the symbolic results of `call` in a functional model."""
-        received.check_symbols(self, sequences, initial_state)
+        check_symbols(self, sequences, initial_state)
         tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
         shapes = self.compute_output_shape(
             sequences.shape,
@@ -351,7 +359,7 @@ class SequenceLayer(keras.layers.Layer):
         The mask of ragged sequences has their lengths. With `go_backwards` it is reversed, as the
         outputs are. An LSTM does not reverse it, so that it no longer fits the outputs.
         """
-        return returned.mask(self, sequences, mask)
+        return call_mask(self, sequences, mask)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -407,10 +415,8 @@ class SequenceLayer(keras.layers.Layer):
             ValueError: if an argument does not fit the layer or the sequences.
         """
         stops = self._stops(depth, auxiliary_every, auxiliary_from)
-        sequences, initial, mask = received.tensors(
-            self, sequences, initial_state, mask
-        )
-        kept = received.kept(sequences, discard)
+        sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
+        kept = num_outputs(sequences, discard)
         return self._whole(sequences, initial, mask, training, stops, kept)
 
     def get_initial_cache(
@@ -430,7 +436,7 @@ class SequenceLayer(keras.layers.Layer):
         Raises:
             ValueError: the layer is not built, or the states do not fit it.
         """
-        state = received.first_state(self, batch_size, initial_state)
+        state = first_state(self, batch_size, initial_state)
         return self._cache_of_state(state)
 
     def stream(
@@ -450,7 +456,7 @@ class SequenceLayer(keras.layers.Layer):
             outputs [B, n, output_units] and the new cache. A masked step has the output before it;
             one that opens the chunk has the last output of the chunk before.
         """
-        sequences, _, mask = received.tensors(self, sequences, None, mask)
+        sequences, _, mask = checked_tensors(self, sequences, None, mask)
         return self._stream(sequences, cache, mask, training=False)
 
     # Statefulness

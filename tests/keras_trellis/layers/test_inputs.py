@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import TrellisClassifier, recurrent
-from keras_trellis.base import SequenceLayer
+from keras_trellis.layers.sequence import SequenceLayer
 from tests.contract.registry import CHANNELS, REGISTRY
 
 B, T = 2, 3

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from keras_trellis import arguments, received
-from keras_trellis.base import SequenceLayer
-from keras_trellis.constructors import constructor
+from keras_trellis import arguments
 from keras_trellis.core import gates, kernels
+from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import rows
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches
+from keras_trellis.layers.inputs import check_cache
+from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Cache, State
 
 # The arguments that a config holds as they are.
@@ -327,7 +328,7 @@ class TrellisBase(SequenceLayer):
 
     def _check_cache(self, cache: Any, rows: int | None) -> None:
         shapes = caches.shapes(self._network, self.input_units, rows)
-        received.check_cache(cache, shapes)
+        check_cache(cache, shapes)
 
 
 def _all_groups(inject_groups: bool, groups: int) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis.base import SequenceLayer
-from keras_trellis.constructors import constructor
+from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import last_steps
-from keras_trellis.recurrent import past
+from keras_trellis.layers import past
+from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Number, State
 
 MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")

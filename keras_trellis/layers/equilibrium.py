@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import keras
 
 from keras_trellis import arguments
-from keras_trellis.constructors import constructor
+from keras_trellis.core.constructors import constructor
 from keras_trellis.engine import equilibrium, stack
-from keras_trellis.trellis_base import TrellisBase
+from keras_trellis.layers.trellis_base import TrellisBase
 
 _OF_A_DEPTH = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
 _INFINITE = "The depth is infinite; `max_iterations` bounds the work."

@@ -13,7 +13,7 @@ from keras_trellis.core.convolution import zero_rows
 from keras_trellis.types import State
 
 
-def results(
+def call_results(
     layer: Any,
     outputs: tf.Tensor,
     state: State,
@@ -46,7 +46,7 @@ def results(
     return outputs
 
 
-def shapes(
+def call_shapes(
     layer: Any, sequences_shape: Sequence[int | None], auxiliary: int, discard: int
 ) -> tuple[Any, ...]:
     """Returns the shape of the outputs, or a tuple of the shapes of all results.
@@ -71,11 +71,11 @@ def shapes(
     return found[0]
 
 
-def mask(layer: Any, sequences: Any, received: Any) -> Any:
+def call_mask(layer: Any, sequences: Any, mask: Any) -> Any:
     """Returns the mask of the outputs, that of the sequences; None for each state."""
-    if isinstance(received, (list, tuple)):
-        received = received[0]
-    found = masks.of_steps(sequences, received) if layer.return_sequences else None
+    if isinstance(mask, (list, tuple)):
+        mask = mask[0]
+    found = masks.of_steps(sequences, mask) if layer.return_sequences else None
     if found is not None and layer.go_backwards:
         found = keras.ops.flip(found, axis=1)
     if not layer.return_state:

@@ -13,12 +13,11 @@ from typing import Any, TypeAlias
 import keras
 import tensorflow as tf
 
-from keras_trellis import received
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import time_steps, zero_rows
+from keras_trellis.engine import no_steps
 from keras_trellis.engine.depth_loop import with_shape_of
-from keras_trellis.recurrent import no_steps
-from keras_trellis.recurrent.cell import GatedCell
+from keras_trellis.layers.inputs import check_cache
 from keras_trellis.types import State
 
 Run: TypeAlias = Callable[[tf.Tensor, State, tf.Tensor | None], tuple[tf.Tensor, State]]
@@ -30,11 +29,7 @@ _CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCel
 
 def output_place(cell: Any) -> int | None:
     """Returns which tensor of the state is the output, counted from the end; None: none is."""
-    if isinstance(cell, GatedCell):
-        known = cell.state_names[0] == "h"
-    else:
-        known = type(cell) in _CELLS
-    if not known:
+    if not getattr(cell, "output_is_state", type(cell) in _CELLS):
         return None
     return -len(tf.nest.flatten(cell.state_size))
 
@@ -120,5 +115,5 @@ def checked(layer: Any, cache: Any, rows: tf.Tensor) -> State:
     """Returns the tensors of a cache in the compute dtype."""
     cache = tuple(tf.nest.flatten(cache))
     begun: Any = layer.get_initial_cache(rows)
-    received.check_cache(cache, tuple(each.shape for each in begun))
+    check_cache(cache, tuple(each.shape for each in begun))
     return tuple(tf.cast(each, layer.compute_dtype) for each in cache)

@@ -148,94 +148,27 @@ def require(
         raise ValueError(f"{message} {value}")
 
 
-def next_tokens(
-    name: str,
-    targets: tf.Tensor,
-    ids_name: str,
-    ids: tf.Tensor,
-) -> tf.Tensor:
-    """Returns targets as integers; their shape must be that of the ids."""
-    return with_shape(
-        name,
-        integers(name, targets),
-        sizes(ids),
-        f"of the shape of `{ids_name}`, the token after each of them: of a text, text[:, :-1] and "
-        "text[:, 1:]",
-    )
-
-
-def begun(name: str, ids: tf.Tensor) -> tf.Tensor:
-    """Returns ids `[B, T]`; T must be at least 1."""
-    if ids.shape[1] == 0:
-        raise ValueError(
-            f"`{name}` must have at least one token a row. "
-            f"Received: {name} of shape {tuple(ids.shape)}"
-        )
-    return ids
-
-
-def where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
-    """Returns values with zeros at masked positions, so that nothing reads what padding holds."""
-    if mask is None:
-        return values
-    return tf.where(tf.cast(mask, tf.bool), values, 0)
-
-
-def scored(
-    model: Any,
-    targets: Any,
-    ids: tf.Tensor,
-    mask: Any,
-    sample_weight: Any,
-    names: tuple[str, str] = ("targets", "ids"),
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the targets of a loss, 0 where they are not scored, and their weights.
+def check_real(name: str, dtype: Any, target: str) -> None:
+    """Refuses tensors of a dtype that is no real number, complex ones for instance.
 
     Args:
-        model: the language model.
-        targets: integers `[B, T]`.
-        ids: `[B, T]`.
-        mask: None, or booleans `[B, T]`.
-        sample_weight: None, or weights `[B]` or `[B, T]`.
-        names: what to call targets and ids in errors.
-
-    Returns:
-        the targets, and their weights in at least float32, both `[B, T]`.
-
-    Raises:
-        ValueError: targets or weights have another shape, or a target is outside of the vocabulary.
+        name: the argument.
+        dtype: the dtype received.
+        target: the dtype that real numbers and booleans are cast to.
     """
-    dtype = tf.float64 if model.compute_dtype == "float64" else tf.float32
-    targets = next_tokens(names[0], targets, names[1], ids)
-    weights = _position_weights(sample_weight, ids, names[1], dtype)
-    weights = where_valid(mask, weights)
-    targets = where_valid(weights != 0, targets)
-    return within(names[0], targets, model.vocabulary_size), weights
+    found = tf.as_dtype(dtype)
+    if not (found.is_floating or found.is_integer or found.is_bool):
+        raise ValueError(
+            f"`{name}` must be real numbers, which are cast to {target}. "
+            f"Received: {name} of dtype {found.name}"
+        )
 
 
-def _position_weights(
-    sample_weight: Any,
-    ids: tf.Tensor,
-    ids_name: str,
-    dtype: tf.DType,
-) -> tf.Tensor:
-    """Returns how much each position counts, `[B, T]`."""
-    rows, steps = sizes(ids)
-    ones = tf.ones([rows, steps], dtype)
-    if sample_weight is None:
-        return ones
-    weights = tf.cast(sample_weight, dtype)
-    expected = f"of shape [B], or of that of `{ids_name}`, [B, T]"
-    if weights.shape.rank in (0, 1):
-        weights = with_shape("sample_weight", weights, [rows], expected)
-    if weights.shape.rank in (1, None):  # Keras makes one graph for all ranks
-        weights = tf.reshape(weights, [rows, -1])
-    columns = sizes(weights)[1]
-    if tf.is_tensor(columns):
-        columns = tf.where(columns == 1, 1, steps)
-    elif columns != 1:
-        columns = steps
-    return ones * with_shape("sample_weight", weights, [rows, columns], expected)
+def real(name: str, value: Any, dtype: str) -> tf.Tensor:
+    """Returns real numbers, integers or booleans in a dtype of real numbers."""
+    value = tf.convert_to_tensor(value)
+    check_real(name, value.dtype, dtype)
+    return tf.cast(value, dtype)
 
 
 def _message(name: str, expected: str) -> str:

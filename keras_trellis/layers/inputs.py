@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.core import masks
+from keras_trellis.core import checks, masks
 from keras_trellis.core.convolution import time_steps
 from keras_trellis.types import Number, State
 
@@ -30,35 +30,12 @@ def check_shape(layer: Any, shape: Sequence[int | None]) -> None:
         )
 
 
-def check_real(name: str, dtype: Any, target: str) -> None:
-    """Refuses tensors of a dtype that is no real number, complex ones for instance.
-
-    Args:
-        name: the argument.
-        dtype: the dtype received.
-        target: the dtype that real numbers and booleans are cast to.
-    """
-    found = tf.as_dtype(dtype)
-    if not (found.is_floating or found.is_integer or found.is_bool):
-        raise ValueError(
-            f"`{name}` must be real numbers, which are cast to {target}. "
-            f"Received: {name} of dtype {found.name}"
-        )
-
-
 def check_symbols(layer: Any, sequences: Any, initial_state: Any) -> None:
     """Refuses the symbolic tensors of a functional model that are no real numbers."""
-    check_real("sequences", sequences.dtype, layer.compute_dtype)
+    checks.check_real("sequences", sequences.dtype, layer.compute_dtype)
     for each in tf.nest.flatten(initial_state):
         if each is not None:
-            check_real("initial_state", each.dtype, layer.compute_dtype)
-
-
-def real(name: str, value: Any, dtype: str) -> tf.Tensor:
-    """Returns real numbers, integers or booleans in a dtype of real numbers."""
-    value = tf.convert_to_tensor(value)
-    check_real(name, value.dtype, dtype)
-    return tf.cast(value, dtype)
+            checks.check_real("initial_state", each.dtype, layer.compute_dtype)
 
 
 def check_options(
@@ -96,7 +73,7 @@ def check_cache(cache: Any, expected: Any) -> None:
         )
 
 
-def kept(sequences: tf.Tensor, discard: int) -> Number | None:
+def num_outputs(sequences: tf.Tensor, discard: int) -> Number | None:
     """Returns how many of the last outputs are kept; None for all."""
     left_out = arguments.discard(discard, sequences.shape[1])
     if left_out:
@@ -131,7 +108,7 @@ def _level_of_caller(frame: Any) -> int:
     return 1
 
 
-def dense(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:
+def dense_sequences(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:
     """Pads ragged sequences; returns them and their mask."""
     ragged = isinstance(sequences, tf.RaggedTensor)
     if ragged and layer.go_backwards and layer.return_sequences:
@@ -146,7 +123,7 @@ def dense(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:
     return masks.dense(sequences, mask)
 
 
-def tensors(
+def checked_tensors(
     layer: Any, sequences: Any, initial_state: Any, mask: Any
 ) -> tuple[tf.Tensor, State | None, tf.Tensor | None]:
     """Returns sequences and initial state in the compute dtype, and the mask [B, T].
@@ -159,7 +136,7 @@ def tensors(
             "`tf.sequence_mask(sequences.row_lengths())`: only a call of the layer takes "
             "ragged ones. Received: a RaggedTensor"
         )
-    sequences = real("sequences", sequences, layer.compute_dtype)
+    sequences = checks.real("sequences", sequences, layer.compute_dtype)
     shape = sequences.shape
     if not layer.built:
         layer.build(shape)
@@ -214,7 +191,7 @@ def _state(
     if not isinstance(initial_state, (list, tuple)):
         initial_state = [initial_state]
     dtype = layer.compute_dtype
-    states = [real("initial_state", each, dtype) for each in initial_state]
+    states = [checks.real("initial_state", each, dtype) for each in initial_state]
     expected = [[batch_size, units] for units in layer.state_units]
     if len(states) != len(expected) or not all(map(_fits, states, expected)):
         raise ValueError(

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_trellis import arguments
 from keras_trellis.core.receptive_field import receptive_field
 from keras_trellis.engine import streaming, whole
-from keras_trellis.trellis_base import TrellisBase
+from keras_trellis.layers.trellis_base import TrellisBase
 
 
 @keras.saving.register_keras_serializable("keras_trellis")

@@ -1,0 +1,57 @@
+"""Some time steps of a sequence alone: those that later levels still need."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_trellis.core.convolution import join_taps, multiply, rows, time_steps
+from keras_trellis.types import Number
+
+
+class Kept(NamedTuple):
+    """The time steps of a sequence that are still needed: from one on, every so many.
+
+    Attributes:
+        begin: the first one; an integer, or a scalar where T is unknown.
+        every: their distance.
+    """
+
+    begin: Number
+    every: int
+
+
+ALL = Kept(0, 1)
+"""All steps. Compare with `is`: where T is unknown, `begin` is a tensor."""
+
+
+def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
+    """Returns of [B, T, C] the steps that are kept."""
+    if kept is ALL:
+        return sequences
+    begin, every = kept
+    if every > 1:
+        return sequences[:, begin::every]
+    sizes = [begin, time_steps(sequences) - begin]
+    _, rest = tf.split(sequences, sizes, axis=1)  # `delay` says why, and why not -1
+    return rest
+
+
+def strided_convolution(
+    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, kept: Kept
+) -> tf.Tensor:
+    """As `core.convolution.causal_convolution`, at some steps alone.
+
+    Args:
+        padded: [B, W + T, input channels], the past and the sequence.
+        kernel: [k, input channels, output channels].
+        dilation: the distance between two taps, in steps.
+        width: W, at least (k - 1) * dilation.
+        kept: the steps to compute.
+
+    Returns:
+        [B, T', output channels], T' the number of steps kept.
+    """
+    taps = join_taps(padded, width, kernel.shape[0], dilation)
+    return multiply(keep_steps(taps, kept), rows(kernel))

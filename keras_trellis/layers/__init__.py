@@ -1,0 +1,1 @@
+"""Layers from sequences to sequences, by the protocol of `keras.layers.LSTM`."""
