@@ -40,8 +40,8 @@ class Stacked(StackedLSTM):
         super().__init__(units, name="trellis", dtype=dtype, **arguments)
         self.output_units = output_units
 
-    def _whole(self, *args):
-        outputs, *others = super()._whole(*args)
+    def run(self, *args):
+        outputs, *others = super().run(*args)
         return outputs[..., -self.output_units :], *others
 
 

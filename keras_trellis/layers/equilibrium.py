@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
+import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core.constructors import constructor
 from keras_trellis.engine import equilibrium, stack
 from keras_trellis.layers.trellis_base import TrellisBase
+from keras_trellis.types import Cache, Convergence, Number, State
 
 _OF_A_DEPTH = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
 _INFINITE = "The depth is infinite; `max_iterations` bounds the work."
@@ -139,19 +142,31 @@ class EquilibriumTrellisLayer(TrellisBase):
     def _solver(self, training: bool) -> equilibrium.Solver:
         return equilibrium.Solver(self.tolerance, self.max_iterations, training)
 
-    def _whole(self, sequences, initial, mask, training, stops, kept):
+    def run(
+        self,
+        sequences: tf.Tensor,
+        initial_state: State | None,
+        mask: tf.Tensor | None,
+        training: bool,
+        levels: Sequence[int],
+        num_outputs: Number | None,
+    ) -> tuple[tf.Tensor, State, Convergence]:
+        """Runs whole sequences; the last result says how far the levels settled."""
         hidden, state, convergence = equilibrium.settle(
             self._network,
             self._weights(sequences, training),
             sequences,
-            initial,
+            initial_state,
             mask,
-            kept=kept,
+            kept=num_outputs,
             solver=self._solver(training),
         )
         return self._outputs(hidden), state, convergence
 
-    def _stream(self, sequences, cache, mask, training):
+    def run_chunk(
+        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, Cache]:
+        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         self._check_cache(cache, sequences.shape[0])
         weights = self._weights(sequences, training)
         solver = self._solver(training)

@@ -73,8 +73,8 @@ def check_cache(cache: Any, expected: Any) -> None:
         )
 
 
-def num_outputs(sequences: tf.Tensor, discard: int) -> Number | None:
-    """Returns how many of the last outputs are kept; None for all."""
+def number_of_outputs(sequences: tf.Tensor, discard: int) -> Number | None:
+    """Returns how many of the last outputs a call returns; None for all."""
     left_out = arguments.discard(discard, sequences.shape[1])
     if left_out:
         return time_steps(sequences) - left_out

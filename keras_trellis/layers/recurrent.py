@@ -97,25 +97,39 @@ class RecurrentLayer(SequenceLayer):
         own = {"layers": layers, "skip_input": self.skip_input}
         return super().get_config() | own
 
-    def _add_variables(self, inputs: int) -> None:
+    def add_variables(self, inputs: int) -> None:
+        """Creates the variables for p = `inputs` channels."""
         read = inputs
         for layer in self.layers:
             if not layer.built:
                 layer.build((None, None, read))
             read = _output_units(layer) + (inputs if self.skip_input else 0)
 
-    def _whole(self, sequences, initial, mask, training, stops, kept):
-        if initial is None:
-            initial = tuple(self.get_initial_state(tf.shape(sequences)[0]))
+    def run(
+        self,
+        sequences: tf.Tensor,
+        initial_state: State | None,
+        mask: tf.Tensor | None,
+        training: bool,
+        levels: Sequence[int],
+        num_outputs: Number | None,
+    ) -> tuple[tf.Tensor, State, None]:
+        """Runs whole sequences; see `SequenceHooks.run`."""
+        if initial_state is None:
+            initial_state = tuple(self.get_initial_state(tf.shape(sequences)[0]))
         run = self._runner(training)
-        outputs, state = past.run_valid(run, sequences, initial, mask)
-        return last_steps(outputs, kept), state, None
+        outputs, state = past.run_valid(run, sequences, initial_state, mask)
+        return last_steps(outputs, num_outputs), state, None
 
-    def _stream(self, sequences, cache, mask, training):
+    def run_chunk(
+        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, State]:
+        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         run = self._runner(training)
         return past.stream(self, self._last_cell, run, sequences, cache, mask)
 
-    def _cache_of_state(self, state: State) -> State:
+    def cache_of_state(self, state: State) -> State:
+        """Returns the state, and with it an output of zero where a state does not show it."""
         return past.begin(state, self._last_cell, self.output_units)
 
     @property

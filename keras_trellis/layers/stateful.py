@@ -141,3 +141,39 @@ tf.register_tensor_conversion_function(
         state.value, dtype
     ),
 )
+
+
+class Stateful:
+    """What a stateful layer has for the user: its states, and a reset.
+
+    A layer writes `cache_of_state`, and puts `CacheVariables` into `_past`.
+    """
+
+    built: bool
+    stateful: bool
+    _past: CacheVariables
+
+    def cache_of_state(self, state: State) -> Any:
+        """Returns the cache that begins with a state, each `[B, units]`."""
+        raise NotImplementedError
+
+    @property
+    def states(self) -> list[StateVariable] | None:
+        """The state from which a stateful layer continues, as `keras.layers.LSTM.states`.
+
+        `states[i].assign(value)` makes it continue from another state, as `initial_state` does.
+        """
+        if not (self.stateful and self.built):
+            return None
+        return [StateVariable(variable, self._restart) for variable in self._past.state]
+
+    def _restart(self) -> None:
+        """Drops the cache, except the state."""
+        self._past.write(self.cache_of_state(state_of(self._past.read())))
+
+    def reset_state(self) -> None:
+        """Resets the cache of a stateful layer."""
+        if self.stateful and self.built:
+            self._past.reset()
+
+    reset_states = reset_state  # its older name

@@ -13,6 +13,7 @@ from keras_trellis import arguments
 from keras_trellis.core.receptive_field import receptive_field
 from keras_trellis.engine import streaming, whole
 from keras_trellis.layers.trellis_base import TrellisBase
+from keras_trellis.types import Cache, Number, State
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -163,7 +164,7 @@ class TrellisLayer(TrellisBase):
         """False: the state is that of the top level; the other levels and the input have pasts."""
         return False
 
-    def _stops(
+    def collected_levels(
         self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str
     ) -> Sequence[int]:
         """Returns after how many levels outputs are collected: the last ones after all."""
@@ -173,16 +174,25 @@ class TrellisLayer(TrellisBase):
         inner = arguments.inner_levels(auxiliary_every, auxiliary_from, depth)
         return [*inner, depth]
 
-    def _whole(self, sequences, initial, mask, training, stops, kept):
-        *inner, depth = stops
+    def run(
+        self,
+        sequences: tf.Tensor,
+        initial_state: State | None,
+        mask: tf.Tensor | None,
+        training: bool,
+        levels: Sequence[int],
+        num_outputs: Number | None,
+    ) -> tuple[tf.Tensor, State, tf.Tensor | None]:
+        """Runs whole sequences; the last result is the auxiliary outputs, if any."""
+        *inner, depth = levels
         collected, state = whole.run(
             dataclasses.replace(self._network, depth=depth),
             self._weights(sequences, training),
             sequences,
-            initial,
+            initial_state,
             mask,
-            stops=stops,
-            kept=kept,
+            stops=levels,
+            kept=num_outputs,
             training=training,
             recompute=self.recompute,
         )
@@ -192,7 +202,10 @@ class TrellisLayer(TrellisBase):
             auxiliary = tf.stack(collected[: len(inner)], axis=1)
         return collected[-1], state, auxiliary
 
-    def _stream(self, sequences, cache, mask, training):
+    def run_chunk(
+        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, Cache]:
+        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         self._check_cache(cache, sequences.shape[0])
         weights = self._weights(sequences, training)
         hidden, cache = streaming.run(

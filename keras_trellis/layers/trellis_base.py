@@ -167,7 +167,8 @@ class TrellisBase(SequenceLayer):
 
     # Variables
 
-    def _add_variables(self, inputs: int) -> None:
+    def add_variables(self, inputs: int) -> None:
+        """Creates the variables for p = `inputs` channels."""
         network = self._network
         groups = self.groups
         channels = network.channels // groups
@@ -323,7 +324,8 @@ class TrellisBase(SequenceLayer):
         """Returns the output channels of h, [B, T, output_units]."""
         return hidden[..., self.units - self.output_units :]
 
-    def _cache_of_state(self, state: State) -> Cache:
+    def cache_of_state(self, state: State) -> Cache:
+        """Returns the cache before the first step, `state` as left context of every level."""
         return caches.begin(self._network, self.input_units, state)
 
     def _check_cache(self, cache: Any, rows: int | None) -> None:

@@ -20,7 +20,7 @@ from keras_trellis.engine import stack
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.sequence import SequenceLayer
-from keras_trellis.types import State
+from keras_trellis.types import Number, State
 
 _GATE = LSTMGate()
 _PLAIN = (
@@ -252,7 +252,8 @@ class StackedLSTM(SequenceLayer):
 
     # Variables
 
-    def _add_variables(self, inputs: int) -> None:
+    def add_variables(self, inputs: int) -> None:
+        """Creates the variables for p = `inputs` channels."""
         channels = _GATE.blocks * self.units
         kernels = []
         recurrent_kernels = []
@@ -292,18 +293,31 @@ class StackedLSTM(SequenceLayer):
 
     # The network
 
-    def _whole(self, sequences, initial, mask, training, stops, kept):
-        if initial is None:
-            initial = tuple(self.get_initial_state(tf.shape(sequences)[0]))
-        outputs, state = self._run(sequences, initial, None, mask, training)
-        return last_steps(outputs, kept), state, None
+    def run(
+        self,
+        sequences: tf.Tensor,
+        initial_state: State | None,
+        mask: tf.Tensor | None,
+        training: bool,
+        levels: Sequence[int],
+        num_outputs: Number | None,
+    ) -> tuple[tf.Tensor, State, None]:
+        """Runs whole sequences; see `SequenceHooks.run`."""
+        if initial_state is None:
+            initial_state = tuple(self.get_initial_state(tf.shape(sequences)[0]))
+        outputs, state = self._run(sequences, initial_state, None, mask, training)
+        return last_steps(outputs, num_outputs), state, None
 
-    def _stream(self, sequences, cache, mask, training):
+    def run_chunk(
+        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, State]:
+        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         state = past.checked(self, cache, tf.shape(sequences)[0])
         before = state[-_GATE.states]  # h of the last layer
         return self._run(sequences, state, before, mask, training)
 
-    def _cache_of_state(self, state: State) -> State:
+    def cache_of_state(self, state: State) -> State:
+        """Returns the state: it is the cache."""
         return tuple(state)
 
     def _run(

@@ -17,7 +17,7 @@ from keras_trellis.core.convolution import (
 from keras_trellis.engine import schedule
 from keras_trellis.engine.schedule import Grid
 from keras_trellis.engine.strides import keep_steps
-from keras_trellis.layers.inputs import num_outputs
+from keras_trellis.layers.inputs import number_of_outputs
 from keras_trellis.layers.recurrent import deserialized, serialized
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Number, State
@@ -169,7 +169,8 @@ class CausalLayer(SequenceLayer):
         """The steps of the longest past."""
         return max(steps for steps, _ in self._pasts)
 
-    def _add_variables(self, inputs: int) -> None:
+    def add_variables(self, inputs: int) -> None:
+        """Creates the variables for p = `inputs` channels."""
         for block in self.blocks:
             block.build((None, None, inputs))
             inputs = block.units
@@ -180,25 +181,34 @@ class CausalLayer(SequenceLayer):
         It computes all steps, which the state depends on.
         """
         outputs, state, further = super().propagate(sequences, **how)
-        return last_steps(outputs, num_outputs(outputs, discard)), state, further
+        return last_steps(outputs, number_of_outputs(outputs, discard)), state, further
 
-    def _whole(self, sequences, initial, mask, training, stops, kept):
-        if initial is None and mask is None and not self.return_state:
-            grids = self._grids(kept, sequences.shape[1])
+    def run(
+        self,
+        sequences: tf.Tensor,
+        initial_state: State | None,
+        mask: tf.Tensor | None,
+        training: bool,
+        levels: Sequence[int],
+        num_outputs: Number | None,
+    ) -> tuple[tf.Tensor, State, None]:
+        """Runs whole sequences; see `SequenceHooks.run`."""
+        if initial_state is None and mask is None and not self.return_state:
+            grids = self._grids(num_outputs, sequences.shape[1])
             if grids:
                 return self._run_on(grids, sequences, training), (), None
-        state = initial or tuple(self.get_initial_state(tf.shape(sequences)[0]))
+        state = initial_state or tuple(self.get_initial_state(tf.shape(sequences)[0]))
         outputs, state = self._run(sequences, state, None, mask, training)
-        return last_steps(outputs, kept), state, None
+        return last_steps(outputs, num_outputs), state, None
 
-    def _grids(self, kept: Number | None, steps: int | None) -> list[Grid]:
+    def _grids(self, num_outputs: Number | None, steps: int | None) -> list[Grid]:
         """Returns the steps that are needed: those of each block's inputs, then of the outputs.
 
         None at all where a block computes all steps anyway, or no number of outputs is known.
         """
-        if not isinstance(kept, int) or kept < 1:
+        if not isinstance(num_outputs, int) or num_outputs < 1:
             return []
-        grids = [schedule.last(kept, steps)]
+        grids = [schedule.last(num_outputs, steps)]
         for block in reversed(self.blocks):
             needed = block.read(grids[-1], steps)
             if needed is None:
@@ -217,10 +227,14 @@ class CausalLayer(SequenceLayer):
             outputs = block.call_on(outputs, grid, steps, training=training)
         return outputs
 
-    def _cache_of_state(self, state: State) -> State:
+    def cache_of_state(self, state: State) -> State:
+        """Returns the state: it is the cache."""
         return state
 
-    def _stream(self, sequences, cache, mask, training):
+    def run_chunk(
+        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, State]:
+        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         return self._run(sequences, cache, cache[0], mask, training)
 
     def _run(

@@ -1,0 +1,167 @@
+"""`SequenceHooks`: what a family of sequence layers defines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis.types import Number, State
+
+
+class SequenceHooks:
+    """What a sequence layer of your own defines; `SequenceLayer` calls it.
+
+    The constructor sets `output_units` and `receptive_field`, which models read. A layer that drops
+    anything sets `seed_generator` last in its constructor, by `core.dropout.generator_for`. It
+    overrides the methods that raise `NotImplementedError` here, and `get_config`;
+    `state_is_exact`, if the state is not; `collected_levels`, if it has levels.
+
+    Arguments are checked and cast before they reach a hook: sequences and states have the compute
+    dtype, a mask is bool `[B, T]`, and the layer is built. B and T may be unknown or 0.
+
+    Attributes:
+        input_units: the number of input channels, p; None before the layer is built.
+        output_units: the number of channels of the output.
+        receptive_field: the number of time steps that an output depends on; None: all of them.
+        seed_generator: where the seeds of dropout masks come from; None if nothing is dropped.
+    """
+
+    input_units: Any
+    output_units: int
+    seed_generator: keras.random.SeedGenerator | None
+
+    @property
+    def state_units(self) -> tuple[int, ...]:
+        """The number of channels of each tensor of the state, at least one, all above 0.
+
+        It is read once the layer is built, so that it may depend on `input_units`.
+        """
+        raise NotImplementedError
+
+    @property
+    def state_is_exact(self) -> bool:
+        """Whether a sequence that is cut in two and continued from the state equals the whole.
+
+        The cache is exact in any case.
+        """
+        return True
+
+    def add_variables(self, inputs: int) -> None:
+        """Creates the variables by `add_weight`, and builds the layers that this one holds.
+
+        It is called once. In mixed precision the variables have another dtype than the sequences.
+
+        Args:
+            inputs: the number of input channels, p; `input_units` has it too.
+        """
+        raise NotImplementedError
+
+    def run(
+        self,
+        sequences: tf.Tensor,
+        initial_state: State | None,
+        mask: tf.Tensor | None,
+        training: bool,
+        levels: Sequence[int],
+        num_outputs: Number | None,
+    ) -> tuple[tf.Tensor, State, Any]:
+        """Runs whole sequences.
+
+        A masked step is skipped, wherever it stands: what it holds, NaN too, reaches no output, no
+        state, no cache and no gradient. `core.masks` has a way to do that for any causal layer:
+        `pack` moves the valid steps of a row together, the layer runs over them, and `unpack` moves
+        the outputs back.
+
+        Args:
+            sequences: `[B, T, p]`, with anything at the masked steps.
+            initial_state: the states to the left, each `[B, units]` as `state_units` has them; None
+                for those that `get_initial_state` returns.
+            mask: bool `[B, T]`, true at the valid steps; None: all steps are valid.
+            training: whether dropout is applied.
+            levels: what `collected_levels` returned; empty for a layer without levels.
+            num_outputs: how many of the last outputs to return, an integer or a scalar; None for
+                all. What only other outputs depend on need not be computed.
+
+        Returns:
+            The outputs `[B, T, output_units]`, or the last `num_outputs` steps of them
+            (`core.convolution.last_steps`), which are fewer where T is less. The output at a masked
+            step is a copy of the output at the valid step before it, and zero where no valid step
+            has been, also if there is an `initial_state`, as in an LSTM.
+
+            The states after the last valid step, a tuple of `[B, units]` each; a row without a
+            valid step has its initial one.
+
+            And one more result, None in a layer that has none.
+        """
+        raise NotImplementedError
+
+    def run_chunk(
+        self, sequences: tf.Tensor, cache: Any, mask: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, Any]:
+        """Continues sequences: chunks, however they are cut, equal one pass of `run`.
+
+        `stream` is this without dropout.
+
+        Args:
+            sequences: a chunk `[B, n, p]`; n may be 0.
+            cache: what the last call or `cache_of_state` returned; it stays as it is. A user may
+                give another, which `layers.inputs.check_cache` can refuse.
+            mask: bool `[B, n]`, true at the valid steps; None: all steps are valid.
+            training: whether dropout is applied; true only in a `stateful` layer.
+
+        Returns:
+            The outputs `[B, n, output_units]`. A masked step that opens the chunk repeats the last
+            output of the chunk before: the cache has to hold that output, unless the rest of the
+            cache gives it. Before any valid step it is zero, or the output of the `initial_state`
+            that the cache was made of.
+
+            And the next cache, of the same structure, shapes and dtypes; the row of it that has no
+            valid step in the chunk is as it was.
+        """
+        raise NotImplementedError
+
+    def cache_of_state(self, state: State) -> Any:
+        """Returns the cache before the first time step, with a state as left context.
+
+        `run_chunk` from it computes what `run` computes with that state as `initial_state`. A cache
+        of zeros is that of sequences which have not begun: `reset_state` writes one.
+
+        Args:
+            state: each `[B, units]`, as `state_units` has them.
+
+        Returns:
+            A nest (a tuple, best a named one) of tensors whose first axis is B. Its field `state`
+            has the states after the last valid step, a tuple of `[B, units]` each; a cache without
+            such a field is itself that tuple.
+        """
+        raise NotImplementedError
+
+    def collected_levels(
+        self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str
+    ) -> Sequence[int]:
+        """Returns after how many levels outputs are collected, the auxiliary ones first.
+
+        A layer without levels returns none, and refuses the arguments, as here.
+
+        Args:
+            depth: how many levels to run; None: all.
+            auxiliary_every: as for `call`; None for no auxiliary outputs.
+            auxiliary_from: as for `call`.
+
+        Raises:
+            ValueError: the layer has no such levels.
+        """
+        if depth is not None:
+            raise ValueError(
+                f"`depth` must be None: {type(self).__name__} has no number of levels to choose. "
+                f"Received: depth={depth!r}"
+            )
+        if auxiliary_every is not None:
+            raise ValueError(
+                f"`auxiliary_every` must be None: {type(self).__name__} has no inner levels to "
+                f"collect outputs after. Received: auxiliary_every={auxiliary_every!r}"
+            )
+        return []
