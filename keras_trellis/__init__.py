@@ -29,7 +29,8 @@ from keras_trellis.layers.recurrent import RecurrentLayer  # noqa: E402
 from keras_trellis.layers.sequence import SequenceLayer  # noqa: E402
 from keras_trellis.layers.trellis import TrellisLayer  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
-from keras_trellis.models.language_model import LossTerms, TrellisLM  # noqa: E402
+from keras_trellis.models.language_model import TrellisLM  # noqa: E402
+from keras_trellis.models.losses import LossTerms  # noqa: E402
 from keras_trellis.recurrent.tensorized import TensorizedLSTM  # noqa: E402
 from keras_trellis.types import Cache, Convergence, State  # noqa: E402
 

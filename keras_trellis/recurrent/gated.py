@@ -209,13 +209,7 @@ class GatedRNN(keras.layers.RNN):
         """Returns the state that a call begins from, each [B, channels]."""
         rows = sequences.shape[0]
         if self.stateful:
-            expected = self.states[0].shape[0]
-            if rows not in (None, expected):
-                raise ValueError(
-                    f"`sequences` must be of shape [{expected}, T, p], since with `stateful=True` "
-                    "each batch continues the one before it. "
-                    f"Received: sequences of shape {tuple(sequences.shape)}"
-                )
+            _check_rows(sequences, self.states[0].shape[0])
         if initial_state is not None:
             initial_state = tf.nest.flatten(initial_state)
             shapes = [each.shape for each in initial_state]
@@ -239,7 +233,7 @@ class GatedRNN(keras.layers.RNN):
     ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Returns the last output, all outputs and the last states, of one step or more."""
         seed = self.cell.seed_of_call(training)
-        sequences, valid = self._ready(sequences, mask, seed)
+        sequences, valid = _in_order(self, sequences, mask, seed)
         state = tuple(initial_state)
         outputs, after = self._steps(sequences, state, valid, seed, bool(training))
         if valid is not None and self.zero_output_for_mask:
@@ -334,22 +328,15 @@ class GatedRNN(keras.layers.RNN):
             outputs, after = recur(*arguments, training=training, unroll=self.unroll)
         return outputs, after if valid is None else after[1:]
 
-    def _ready(
-        self, sequences: tf.Tensor, mask: Any, seed: tf.Tensor | None
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns sequences in the order of reading, dropped out, and their mask."""
-        valid = tf.nest.flatten(mask)[0] if mask is not None else None
-        rows = tf.shape(sequences)[0]
-        shape = [rows, sequences.shape[-1]]
-        dropped = stream_mask(seed, "inputs", self.cell.dropout, shape, sequences.dtype)
-        if valid is not None:
-            valid = masks.flat(valid)
-            sequences = masks.zero_masked(sequences, valid)
-        sequences = masked(sequences, _over_steps(dropped))
-        if not self.go_backwards:
-            return sequences, valid
-        valid = None if valid is None else tf.reverse(valid, [1])
-        return tf.reverse(sequences, [1]), valid
+
+def _check_rows(sequences: tf.Tensor, expected: int) -> None:
+    """Refuses a batch of another size than the one that a stateful layer continues."""
+    if sequences.shape[0] not in (None, expected):
+        raise ValueError(
+            f"`sequences` must be of shape [{expected}, T, p], since with `stateful=True` "
+            "each batch continues the one before it. "
+            f"Received: sequences of shape {tuple(sequences.shape)}"
+        )
 
 
 def check_state(shapes: Any, sizes: list[int]) -> None:
@@ -365,6 +352,24 @@ def check_state(shapes: Any, sizes: list[int]) -> None:
             f"{[('B', size) for size in sizes]}. Received: initial_state of shapes "
             f"{[tuple(shape) for shape in shapes]}"
         )
+
+
+def _in_order(
+    layer: GatedRNN, sequences: tf.Tensor, mask: Any, seed: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns sequences in the order of reading, dropped out, and their mask."""
+    valid = tf.nest.flatten(mask)[0] if mask is not None else None
+    rows = tf.shape(sequences)[0]
+    shape = [rows, sequences.shape[-1]]
+    dropped = stream_mask(seed, "inputs", layer.cell.dropout, shape, sequences.dtype)
+    if valid is not None:
+        valid = masks.flat(valid)
+        sequences = masks.zero_masked(sequences, valid)
+    sequences = masked(sequences, _over_steps(dropped))
+    if not layer.go_backwards:
+        return sequences, valid
+    valid = None if valid is None else tf.reverse(valid, [1])
+    return tf.reverse(sequences, [1]), valid
 
 
 def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:

@@ -105,7 +105,7 @@ def test_loss_terms_against_numpy(discard, counted_from, levels):
     ]
     table, bias = model.embedding.embeddings.numpy(), model.head.bias.numpy()
     targets = TARGETS[:, discard:]
-    expected = keras_trellis.models.language_model.LossTerms(
+    expected = keras_trellis.LossTerms(
         prediction=nll_of(outputs @ table.T + bias, targets).mean(),
         auxiliary=0.3
         * sum(nll_of(each @ table.T + bias, targets).mean() for each in inner),
