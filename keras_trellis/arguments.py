@@ -1,7 +1,4 @@
-"""Checks of arguments: an error names the argument, the value received and what was expected.
-
-And the form that arguments have in a config.
-"""
+"""Checks of arguments: an error names the argument, the value received and what was expected."""
 
 from __future__ import annotations
 
@@ -10,14 +7,6 @@ import math
 import operator
 from collections.abc import Sequence
 from typing import Any
-
-import keras
-
-_KINDS = {
-    "initializer": keras.initializers,
-    "regularizer": keras.regularizers,
-    "constraint": keras.constraints,
-}
 
 
 def positive(name: str, value: Any) -> int:
@@ -184,17 +173,3 @@ def divisor(name: str, value: Any, whole_name: str, whole: int) -> int:
             f"`{name}` must divide `{whole_name}`. Received: {name}={value!r}, {whole_name}={whole}"
         )
     return number
-
-
-def serialized(layer: keras.layers.Layer) -> dict[str, Any]:
-    """Returns initializers, regularizers and constraints as a config has them.
-
-    Args:
-        layer: has `kernel_initializer`, `recurrent_initializer`, `bias_initializer`, and so on.
-    """
-    config = {}
-    for kind, module in _KINDS.items():
-        for prefix in ("kernel", "recurrent", "bias"):
-            name = f"{prefix}_{kind}"
-            config[name] = module.serialize(getattr(layer, name))
-    return config

@@ -15,6 +15,7 @@ from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import rows
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.network import Network, Weights
+from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.engine import caches
 from keras_trellis.layers.inputs import check_cache
 from keras_trellis.layers.sequence import SequenceLayer
@@ -45,7 +46,7 @@ _OF_AN_LSTM = {
 _MANY_LEVELS = 1000
 
 
-class TrellisBase(SequenceLayer):
+class TrellisBase(WeightArguments, SequenceLayer):
     """A sequence layer whose levels share one kernel; `TrellisLayer` describes the arguments."""
 
     dropout: Any = Rate()
@@ -79,15 +80,6 @@ class TrellisBase(SequenceLayer):
         zero_output_for_mask: bool = False,
         use_bias: bool = True,
         unit_forget_bias: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
-        recurrent_initializer: Any = "orthogonal",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        recurrent_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        recurrent_constraint: Any = None,
-        bias_constraint: Any = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -122,15 +114,6 @@ class TrellisBase(SequenceLayer):
         self.recompute = bool(recompute)
         self.use_bias = bool(use_bias)
         self.unit_forget_bias = _forget_bias(unit_forget_bias, self.gate)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.recurrent_regularizer = keras.regularizers.get(recurrent_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
         self.seed_generator = generator_for(
             seed, self.dropout, self.recurrent_dropout, self.weight_dropout
         )
@@ -163,7 +146,7 @@ class TrellisBase(SequenceLayer):
         config["dilation_rate"] = list(self.dilation_rate)
         config["gate"] = keras.saving.serialize_keras_object(self.gate)
         config["output_units"] = None if self._all_units else self.output_units
-        return config | arguments.serialized(self)
+        return config
 
     # Variables
 

@@ -12,6 +12,7 @@ from keras_trellis import arguments
 from keras_trellis.core import checks
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
+from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.engine.recurrence import Recurrent, plain_reads
 from keras_trellis.types import Number, State
 
@@ -28,7 +29,7 @@ KERNEL, RECURRENT, BIAS = "kernel", "recurrent", "bias"
 _RATES = ("dropout", "recurrent_dropout", "recurrent_weight_dropout")
 
 
-class GatedCell(keras.layers.Layer):
+class GatedCell(WeightArguments):
     """One time step of a gated recurrent layer, for `keras.layers.RNN`.
 
     The layer of the same name runs it faster, and it alone drops anything: a mask holds
@@ -78,22 +79,14 @@ class GatedCell(keras.layers.Layer):
         units: int,
         *,
         variant: str = "paper",
-        kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        recurrent_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        recurrent_constraint: Any = None,
-        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         recurrent_weight_dropout: float = 0.0,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(recurrent_initializer=recurrent_initializer, **kwargs)
         self.units = self.output_size = arguments.positive("units", units)
         if variant not in self.biases:
             raise ValueError(
@@ -101,15 +94,6 @@ class GatedCell(keras.layers.Layer):
                 f"Received: variant={variant!r}"
             )
         self.variant = variant
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.recurrent_regularizer = keras.regularizers.get(recurrent_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
         self.seed = seed
         self.dropout = dropout
         self.recurrent_dropout = recurrent_dropout
@@ -207,7 +191,7 @@ class GatedCell(keras.layers.Layer):
         config = super().get_config()
         for name in ("units", "variant", *_RATES, "seed"):
             config[name] = getattr(self, name)
-        return config | arguments.serialized(self)
+        return config
 
     # What its layer asks for
 

@@ -16,6 +16,7 @@ from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
+from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.engine import stack
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
@@ -74,7 +75,7 @@ _OF_TRAINING = (
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
-class StackedLSTM(SequenceLayer):
+class StackedLSTM(WeightArguments, SequenceLayer):
     """LSTM layers, one above the other; each one above the first reads the input too.
 
         layer = keras_trellis.recurrent.StackedLSTM(220, return_sequences=True)
@@ -158,15 +159,6 @@ class StackedLSTM(SequenceLayer):
         zero_output_for_mask: bool = False,
         use_bias: bool = True,
         unit_forget_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        recurrent_initializer: Any = "orthogonal",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        recurrent_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        recurrent_constraint: Any = None,
-        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         seed: int | None = None,
@@ -186,15 +178,6 @@ class StackedLSTM(SequenceLayer):
         self.skip_input = bool(skip_input)
         self.use_bias = bool(use_bias)
         self.unit_forget_bias = bool(unit_forget_bias)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.recurrent_regularizer = keras.regularizers.get(recurrent_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
         self.dropout = dropout
         self.recurrent_dropout = recurrent_dropout
         self.seed_generator = generator_for(seed, self.dropout, self.recurrent_dropout)
@@ -243,7 +226,7 @@ class StackedLSTM(SequenceLayer):
         config = super().get_config()
         for name in _PLAIN:
             config[name] = getattr(self, name)
-        return config | arguments.serialized(self)
+        return config
 
     @property
     def state_units(self) -> tuple[int, ...]:
