@@ -103,6 +103,10 @@ class DrawingExperiment:
         values = {split: {PROTOCOL: _numbers(each)} for split, each in scores.items()}
         return runs.Scores(summary, values)
 
+    def advice(self) -> list[str]:
+        """Returns no advice."""
+        return []
+
     def show(self, losses: Sequence[float]) -> None:
         """Writes the sheet of the epoch that ended, in the folder and for TensorBoard.
 

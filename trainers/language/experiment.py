@@ -16,6 +16,7 @@ from trainers.data import files
 from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.language import adaptation, evaluation, modeling, models, unigram
+from trainers.sequences import layer
 from trainers.tasks import corpora, provenance, registry
 from trainers.tasks.task import LanguageTask
 from trainers.training import checkpoints, memory, runs
@@ -112,6 +113,10 @@ class LanguageExperiment:
         exact = values.get("test", {}).get("exact")
         beside = self._beside(exact["tokens"], exact[measure.name]) if exact else ()
         return runs.Scores("; ".join(described), values, beside=beside)
+
+    def advice(self) -> list[str]:
+        """Returns advice on the config, for a machine without a GPU."""
+        return layer.advice(self._config)
 
     def _numbers(self, score: evaluation.Score) -> dict[str, Any]:
         return {

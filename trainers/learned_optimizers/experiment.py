@@ -104,6 +104,10 @@ class MetaExperiment:
         values = {split: {PROTOCOL: _numbers(each)} for split, each in scores.items()}
         return runs.Scores(summary, values)
 
+    def advice(self) -> list[str]:
+        """Returns no advice."""
+        return []
+
     def keep_best(self, losses: Sequence[float]) -> None:
         """Writes the optimizer if the last of the validation losses is the best.
 

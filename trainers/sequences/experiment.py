@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from keras_trellis.export import export_classifier, inference_model
 from trainers.data import files, images
-from trainers.sequences import models
+from trainers.sequences import layer, models
 from trainers.sequences.modeling import Score, SequenceModeling
 from trainers.tasks import provenance, registry, sequences
 from trainers.tasks.measures import Measure
@@ -129,6 +129,10 @@ class SequenceExperiment:
         values["test"][PROTOCOL]["confusion"] = matrix.tolist()
         picture = draw_confusion(matrix, self._data.classes)
         return runs.Scores(described, values, {CONFUSION: picture})
+
+    def advice(self) -> list[str]:
+        """Returns advice on the config, for a machine without a GPU."""
+        return layer.advice(self._config)
 
     def _numbers(self, score: Score) -> dict[str, Any]:
         numbers = {

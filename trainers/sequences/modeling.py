@@ -10,6 +10,7 @@ import tensorflow as tf
 from ml_collections import ConfigDict
 
 from trainers.data.sequences import SequenceData
+from trainers.sequences import layer
 from trainers.tasks import registry
 from trainers.tasks.measures import SYMBOLS, Metric
 from trainers.training.examples import ShuffledExamples
@@ -64,6 +65,8 @@ class SequenceModeling(ShuffledExamples):
         task = registry.get(config.task)
         self._measure, self._metrics = task.measure, task.metrics
         self.unit = self._measure.counted
+        self.stages = layer.stages(config)
+        self.allows_rewrites = layer.allows_rewrites(config)
         self._outputs = tf.function(self._run, reduce_retracing=True, autograph=False)
 
     def loss(

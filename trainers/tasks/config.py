@@ -18,7 +18,7 @@ from trainers.tasks import registry, schema
 from trainers.tasks.names import Values, flatten, nested, unknown
 
 _PRESET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
-RUN = "run"  # the group of a workdir's config.json that says which run it is; no run reads it
+_RUN = "run"  # the group that a workdir's config.json has beside these, and no config
 
 
 def load(task: str, preset: str | None = None) -> ConfigDict:
@@ -55,7 +55,7 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
         OSError: It cannot be read.
     """
     values = read_json(path, {"task": str, "preset": str})
-    values.pop(RUN, None)
+    values.pop(_RUN, None)
     try:
         if not _PRESET.fullmatch(preset := values["preset"]):
             raise ValueError(

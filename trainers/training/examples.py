@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from trainers.data import files, shuffling
 from trainers.data.sequences import SequenceData
 from trainers.training import schedules
+from trainers.training.stages import WHOLE, Stages
 from trainers.training.workdir import WorkdirError, read_kept
 
 DATA = "data.json"
@@ -21,6 +22,9 @@ class ShuffledExamples:
         config: The run's config.
         data: The examples.
     """
+
+    stages: Stages = WHOLE
+    allows_rewrites: bool = True
 
     def __init__(self, config: ConfigDict, data: SequenceData) -> None:
         self._config = config

@@ -16,7 +16,7 @@ from matplotlib import figure
 from trainers import optimizers
 from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
-from trainers.tasks import layers, registry, schema
+from trainers.tasks import registry, schema
 from trainers.training import (
     checkpoints,
     followers,
@@ -24,7 +24,6 @@ from trainers.training import (
     memory,
     precision,
     schedules,
-    stages,
     stopping,
     strategies,
     variables,
@@ -102,6 +101,9 @@ class Experiment(Protocol):
             splits: some of `SPLITS`.
         """
 
+    def advice(self) -> list[str]:
+        """Returns advice on the config, for a machine without a GPU."""
+
 
 def train(
     load: Callable[[], Experiment],
@@ -158,7 +160,7 @@ def train(
                     f"{config.task}, preset {config.preset}, in {path}",
                     experiment.introduction(trainer.task.model),
                     *_memory_told(experiment.need(config)),
-                    *_depths_told(config.training),
+                    *trainer.stages.lines,
                     *advice,
                 ]
                 if team.is_chief:
@@ -179,7 +181,8 @@ def _check_folder(path: epath.Path, config: ml_collections.ConfigDict) -> None:
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
-    refuse_other_run(path, config.to_dict(), schema.may_change(config))
+    may_change = schema.may_change(config)
+    refuse_other_run(path, config.to_dict(), may_change, configs.of_a_run)
 
 
 def _opened(
@@ -188,7 +191,12 @@ def _opened(
     """Returns the context of the run's folder, which the chief alone has."""
     if not team.is_chief:
         return contextlib.nullcontext(followers.NoWorkdir())
-    return open_workdir(path, config.to_dict(), may_change=schema.may_change(config))
+    return open_workdir(
+        path,
+        config.to_dict(),
+        may_change=schema.may_change(config),
+        upgrade=configs.of_a_run,
+    )
 
 
 def _prepare(
@@ -230,7 +238,7 @@ def trainer_of(
     team: workers.Alone = workers.ALONE,
 ) -> Trainer:
     """Returns the trainer of a config; call it before a graph of the model is built."""
-    strategies.allow_rewrites(config.model.get("layer") not in layers.OF_KERAS)
+    strategies.allow_rewrites(task.allows_rewrites)
     return Trainer(
         task,
         optimizer,
@@ -239,7 +247,6 @@ def trainer_of(
         usual_steps=config.data.window if _draws_lengths(config) else None,
         team=team,
         jit_compile=config.training.jit_compile,
-        stages=stages.of_depths(config),
     )
 
 
@@ -269,7 +276,6 @@ def _fit_and_score(
         steps=training.steps,
         log_every_steps=training.log_every_steps,
         checkpoint_every_steps=training.checkpoint_every_steps,
-        costs=_costs(config),
         signals=signals,
         observe=observe,
     )
@@ -416,21 +422,6 @@ def _memory_told(need: memory.Need) -> list[str]:
     return [line] if line else []
 
 
-def _depths_told(training: ml_collections.ConfigDict) -> list[str]:
-    if not (depths := training.depths):
-        return []
-    parts, most = len(depths) + 1, ", ".join(map(str, depths))
-    return [
-        f"the run has {parts} equal parts: they train at most {most} levels, the last one all"
-    ]
-
-
-def _costs(config: ml_collections.ConfigDict) -> list[float]:
-    """Returns about how long a step of each part of the run takes, beside one of the last."""
-    depths = config.training.depths
-    return [*(min(1.0, depth / config.model.depth) for depth in depths), 1.0]
-
-
 def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:
     """Returns advice on memory, preset and speed, for a machine without a GPU."""
     presets = functools.partial(configs.presets, config.task)
@@ -441,12 +432,7 @@ def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[s
             f"there is no GPU here, and the preset {config.preset} is made for one; "
             "--preset=small is made for a CPU"
         )
-    layer = layers.LAYERS.get(config.model.get("layer"))
-    if config.training.jit_compile and not isinstance(layer, layers.Trellis | None):
-        advice.append(
-            "config.training.jit_compile=True can make a layer other than a trellis network many "
-            "times slower on a CPU; try --config.training.jit_compile=False"
-        )
+    advice += experiment.advice()
     half = config.model.get("dtype") == "mixed_bfloat16"
     if half and (slowdown := precision.slowdown()) > _MUCH_SLOWER:
         advice.append(

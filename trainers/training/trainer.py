@@ -5,7 +5,7 @@ or in the loop asks which task it is.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import keras
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trainers import optimizers
 from trainers.training import workers
-from trainers.training.stages import Stage
+from trainers.training.stages import Stage, Stages
 
 Nest = Any
 Metrics = dict[str, Any]
@@ -28,12 +28,16 @@ class Task(Protocol):
         evaluation_steps: about how many training steps take as long as `evaluate`. This and the
             next are for the estimate of a run's time.
         scoring: about how many calls of `evaluate` take as long as the scores at the end.
+        stages: the parts of a run; `stages.WHOLE` if all steps are alike.
+        allows_rewrites: whether TensorFlow may rewrite the graphs; see `strategies`.
     """
 
     model: keras.Model
     unit: str
     evaluation_steps: float
     scoring: float
+    stages: Stages
+    allows_rewrites: bool
 
     @property
     def steps_per_epoch(self) -> int:
@@ -55,7 +59,7 @@ class Task(Protocol):
     ) -> tuple[tf.Tensor, tf.Tensor, Nest, dict[str, tf.Tensor]]:
         """Computes the training loss of a replica's share of a batch.
 
-        A task that is trained in stages takes their arguments too, by name.
+        Each of the `stages` gives it further arguments, by name.
 
         Returns:
             The sum of the losses; their number (the weight); the state for the next batch; further
@@ -87,8 +91,6 @@ class Trainer:
             al. 2018). Default: the learning rate is the same for all batches.
         team: the workers over which the strategy spreads batches. Default: this process alone.
         jit_compile: whether XLA compiles the loss and its gradient, once for each shape of a batch.
-        stages: the arguments that the task's loss has in each of the equal parts of a run. Default:
-            none, in one part.
 
     Attributes:
         allow_replicas_change: whether a run goes on that had another number of replicas, and so
@@ -105,7 +107,6 @@ class Trainer:
         usual_steps: int | None = None,
         team: workers.Alone = workers.ALONE,
         jit_compile: bool = False,
-        stages: Sequence[Stage] = ({},),
     ):
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(
@@ -119,8 +120,10 @@ class Trainer:
         self.allow_replicas_change = False
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
-        self.stages = stages
-        self._compiled_steps = [self._compiled(stage, jit_compile) for stage in stages]
+        self.stages = task.stages
+        self._compiled_steps = [
+            self._compiled(stage, jit_compile) for stage in self.stages.arguments
+        ]
         with self.strategy.scope():
             optimizer.build(task.model.trainable_variables)
 
