@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from ml_collections import ConfigDict
 
 from trainers.optimizers.optimizer import Optimizer
 
@@ -58,6 +59,22 @@ class SGD(Optimizer):
                 aggregation="only_first_replica",
                 name="last_factor",
             )
+
+    @classmethod
+    def of_config(
+        cls, config: ConfigDict, scales: bool = False, **arguments: Any
+    ) -> "SGD":
+        """Returns the optimizer of a run's config, which may average from some epoch on."""
+        if cls.slots_of(config):
+            arguments |= {"averages": True, "lags": scales}
+        return super().of_config(config, scales=scales, **arguments)
+
+    @classmethod
+    def slots_of(cls, config: ConfigDict) -> tuple[str, ...]:
+        """Returns the names of the slots in a run with a config: averages have one."""
+        schedule = config.schedule
+        averages = schedule.average or schedule.average_after is not None
+        return ("average",) if averages else ()
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates one variable."""

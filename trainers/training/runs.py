@@ -340,16 +340,9 @@ def parameters(model: keras.Model) -> int:
 
 def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config."""
-    settings = config.optimizer
-    arguments = {
-        "learning_rate": settings.learning_rate,
-        "weight_decay": settings.weight_decay,
-        "steps": cosine_steps(config),
-        "scales": _draws_lengths(config),
-    }
-    if config.schedule.average or config.schedule.average_after is not None:
-        arguments |= {"averages": True, "lags": _draws_lengths(config)}
-    return optimizers.OPTIMIZERS[settings.name](**arguments)
+    return optimizers.OPTIMIZERS[config.optimizer.name].of_config(
+        config, steps=cosine_steps(config), scales=_draws_lengths(config)
+    )
 
 
 def cosine_steps(config: ml_collections.ConfigDict) -> int:

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from trainers import optimizers
+from trainers.tasks import config as configs
 
 STEPS, SHAPES, DECAY = 7, [(3, 2), (4,)], 0.01
 
@@ -194,3 +195,16 @@ def test_a_scaled_rate_counts_in_a_graph_that_was_traced_before(kind):
     np.testing.assert_allclose(steps[0.5], 0.5 * steps[1.0], rtol=1e-12)
     with pytest.raises(ValueError, match="must be made with scales=True"):
         kind(0.1).scale_rate(tf.constant(0.5, "float64"))
+
+
+@pytest.mark.parametrize("changes", [{}, {"average": True}, {"average_after": 2}])
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_an_optimizer_knows_its_slots_before_it_is_made(name, changes):
+    kind = optimizers.OPTIMIZERS[name]
+    config = configs.load("ptb", "small").unlock()
+    config.optimizer.name = name
+    if kind.can_average:
+        config.schedule.update(changes)
+    made = kind.of_config(config, steps=3, scales=True)
+    made.build([keras.Variable([1.0, 2.0])])
+    assert tuple(made.slots()) == kind.slots_of(config)
