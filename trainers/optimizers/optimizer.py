@@ -21,7 +21,7 @@ class Optimizer(keras.optimizers.Optimizer):
             them zeros at first.
         torch_name: the name in `torch.optim` of an optimizer with the same formula and defaults,
             which `trainers.verify` compares it with; None: there is none.
-        can_average: whether it takes `averages` and `lags`, as `SGD`.
+        can_average: whether it takes `averages`, as `SGD`.
 
     Args:
         learning_rate: the learning rate.
@@ -79,7 +79,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
         Args:
             config: The run's config.
-            **arguments: `steps` and `scales`, which follow from the run's length and its data.
+            **arguments: Further ones; `steps` and `scales` follow from the run's length and data.
         """
         settings = config.optimizer
         return cls(settings.learning_rate, settings.weight_decay, **arguments)

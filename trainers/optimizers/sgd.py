@@ -22,9 +22,8 @@ class SGD(Optimizer):
         weight_decay: the coefficient of the variable in the gradient.
         averages: whether to create the variables that `start_averaging` needs.
         steps: as for `Optimizer`.
-        scales: as for `Optimizer`.
-        lags: whether an averaged step takes the factor of the step before, as with torch's ASGD,
-            which computes its rate at the end of a step.
+        scales: as for `Optimizer`. An averaged step takes the factor of the step before, as with
+            torch's ASGD, which computes its rate at the end of a step.
     """
 
     torch_name = "SGD"
@@ -37,7 +36,6 @@ class SGD(Optimizer):
         averages: bool = False,
         steps: int = 0,
         scales: bool = False,
-        lags: bool = False,
     ):
         super().__init__(learning_rate, weight_decay, steps, scales)
         if averages:
@@ -51,7 +49,7 @@ class SGD(Optimizer):
         )
         self.averaged_from.assign(-1)
         self.last_factor: Any = None
-        if lags:
+        if averages and scales:
             self.last_factor = self.add_variable(
                 shape=(),
                 dtype="float64",
@@ -61,13 +59,10 @@ class SGD(Optimizer):
             )
 
     @classmethod
-    def of_config(
-        cls, config: ConfigDict, scales: bool = False, **arguments: Any
-    ) -> "SGD":
+    def of_config(cls, config: ConfigDict, **arguments: Any) -> Optimizer:
         """Returns the optimizer of a run's config, which may average from some epoch on."""
-        if cls.slots_of(config):
-            arguments |= {"averages": True, "lags": scales}
-        return super().of_config(config, scales=scales, **arguments)
+        averages = bool(cls.slots_of(config))
+        return super().of_config(config, averages=averages, **arguments)
 
     @classmethod
     def slots_of(cls, config: ConfigDict) -> tuple[str, ...]:

@@ -3,15 +3,12 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import ml_collections
 import tensorflow as tf
 from etils import epath
-from matplotlib import figure
 
 from trainers import optimizers
 from trainers.data.files import UnreadableError, exists
@@ -29,6 +26,7 @@ from trainers.training import (
     variables,
     workers,
 )
+from trainers.training.experiment import SPLITS, Experiment, Scores
 from trainers.training.progress import save_picture
 from trainers.training.trainer import Task, Trainer
 from trainers.training.workdir import (
@@ -45,64 +43,8 @@ from trainers.training.workdir import (
 )
 
 IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
-SPLITS = ("validation", "test")  # that are scored
 NEED_GPU = ("paper", "released")  # and the presets whose names begin so
 _MUCH_SLOWER = 1.5  # below it is the noise of two short timings
-
-
-class Scores(NamedTuple):
-    """The scores of a finished run.
-
-    Attributes:
-        summary: the scores in words.
-        values: numbers by split, protocol and name.
-        pictures: figures by file name.
-        beside: lines that put the score on test data beside others, for a person.
-    """
-
-    summary: str
-    values: dict[str, dict[str, dict[str, Any]]]
-    pictures: Mapping[str, figure.Figure] = MappingProxyType({})
-    beside: tuple[str, ...] = ()
-
-
-class Experiment(Protocol):
-    """What a run trains and measures: data and a model."""
-
-    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
-        """Returns the memory that training with a config takes on these data."""
-
-    def checksums(self) -> dict[str, str]:
-        """Returns a checksum of each part of the data, which all workers must share."""
-
-    def check_replicas(self, replicas: int) -> None:
-        """Raises ValueError if that many replicas cannot share the batches."""
-
-    def build(self) -> keras.Model:
-        """Returns the built model; called in the strategy's scope."""
-
-    def task(self, model: keras.Model) -> Task:
-        """Returns what the loop trains; called in the strategy's scope."""
-
-    def keep(self, path: epath.Path) -> None:
-        """Binds a run's folder to its data; raises WorkdirError if it has other data."""
-
-    def introduction(self, model: keras.Model) -> str:
-        """Returns a line about the data and the model."""
-
-    def score(
-        self, task: Task, check: Callable[[], None], splits: Sequence[str]
-    ) -> Scores:
-        """Scores the model; the test data are read only here.
-
-        Args:
-            task: what was trained.
-            check: raises if the run must stop; call it between parts of the work.
-            splits: some of `SPLITS`.
-        """
-
-    def advice(self) -> list[str]:
-        """Returns advice on the config, for a machine without a GPU."""
 
 
 def train(
@@ -126,7 +68,7 @@ def train(
         config: The run's config.
         path: The run's folder.
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
-        observe: As for `loop.fit`.
+        observe: As for `loop.fit`. Default: the experiment's own.
         splits: The splits to score, some of `SPLITS`.
         team: The workers that train together; the chief alone prints and writes.
         allow_replicas_change: As for `Trainer`.
@@ -277,7 +219,7 @@ def _fit_and_score(
         log_every_steps=training.log_every_steps,
         checkpoint_every_steps=training.checkpoint_every_steps,
         signals=signals,
-        observe=observe,
+        observe=observe or experiment.observe,
     )
     if not result.finished:
         raise signals.error()
