@@ -10,12 +10,12 @@ from ml_collections import ConfigDict
 
 from trainers.data import streams
 from trainers.language import evaluation
-from trainers.sequences import layer
+from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
 from trainers.training import schedules
 
 
-class LanguageModeling:
+class LanguageModeling(TrainedLayer):
     """The loop's `Task` for a language model on contiguous streams.
 
     The validation loss chooses the best model and drives the plateau rule. It is that of the
@@ -45,8 +45,6 @@ class LanguageModeling:
         self._config = config
         self._measure = registry.language(config.task).measure
         self.unit = self._measure.counted
-        self.stages = layer.stages(config)
-        self.allows_rewrites = layer.allows_rewrites(config)
         self._streams = streams.contiguous_streams(train, config.data.batch_size)
         self._windows = _windows(config, self._streams.shape[1])
         self.steps_per_epoch = self._windows.count

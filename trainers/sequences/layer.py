@@ -6,32 +6,35 @@ from trainers.tasks import layers
 from trainers.training.stages import WHOLE, Stages
 
 
-def stages(config: ConfigDict) -> Stages:
-    """Returns the parts of a run, of which all but the last may train fewer levels.
+class TrainedLayer:
+    """The part of the loop's `Task` that depends on the layer.
 
     All levels of a trellis network share their weights. So it can train few levels at first, which
     see more text in the same time, and all of them at last.
-
-    Args:
-        config: The run's config, with the most levels that train in each part but the last.
     """
-    depths = config.training.depths
-    if not depths:
-        return WHOLE
-    depth, most = config.model.depth, ", ".join(map(str, depths))
-    return Stages(
-        arguments=[*({"depth": min(each, depth)} for each in depths), {}],
-        costs=[*(min(1.0, each / depth) for each in depths), 1.0],
-        lines=[
-            f"the run has {len(depths) + 1} equal parts: they train at most {most} levels, the "
-            "last one all"
-        ],
-    )
 
+    _config: ConfigDict
 
-def allows_rewrites(config: ConfigDict) -> bool:
-    """Returns whether TensorFlow may rewrite graphs of the layer; see `strategies`."""
-    return config.model.layer not in layers.OF_KERAS
+    @property
+    def stages(self) -> Stages:
+        """The parts of a run, of which all but the last may train fewer levels."""
+        depths = self._config.training.depths
+        if not depths:
+            return WHOLE
+        depth, most = self._config.model.depth, ", ".join(map(str, depths))
+        return Stages(
+            arguments=[*({"depth": min(each, depth)} for each in depths), {}],
+            costs=[*(min(1.0, each / depth) for each in depths), 1.0],
+            lines=[
+                f"the run has {len(depths) + 1} equal parts: they train at most {most} levels, the "
+                "last one all"
+            ],
+        )
+
+    @property
+    def allows_rewrites(self) -> bool:
+        """Whether TensorFlow may rewrite graphs of the layer; see `strategies`."""
+        return self._config.model.layer not in layers.OF_KERAS
 
 
 def advice(config: ConfigDict) -> list[str]:

@@ -10,7 +10,6 @@ from trainers.data import files, shuffling
 from trainers.data.sequences import SequenceData
 from trainers.training import checkpoints, schedules
 from trainers.training.experiment import SPLITS, Experiment
-from trainers.training.stages import WHOLE, Stages
 from trainers.training.workdir import WorkdirError, read_kept
 
 DATA = "data.json"
@@ -23,9 +22,6 @@ class ShuffledExamples:
         config: The run's config.
         data: The examples.
     """
-
-    stages: Stages = WHOLE
-    allows_rewrites: bool = True
 
     def __init__(self, config: ConfigDict, data: SequenceData) -> None:
         self._config = config

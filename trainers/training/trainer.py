@@ -28,20 +28,24 @@ class Task(Protocol):
         evaluation_steps: about how many training steps take as long as `evaluate`. This and the
             next are for the estimate of a run's time.
         scoring: about how many calls of `evaluate` take as long as the scores at the end.
-        stages: the parts of a run; `stages.WHOLE` if all steps are alike.
-        allows_rewrites: whether TensorFlow may rewrite the graphs; see `strategies`.
     """
 
     model: keras.Model
     unit: str
     evaluation_steps: float
     scoring: float
-    stages: Stages
-    allows_rewrites: bool
 
     @property
     def steps_per_epoch(self) -> int:
         """The number of batches in an epoch."""
+
+    @property
+    def stages(self) -> Stages:
+        """The parts of a run; `stages.WHOLE` if all steps are alike."""
+
+    @property
+    def allows_rewrites(self) -> bool:
+        """Whether TensorFlow may rewrite the graphs; see `strategies.allow_rewrites`."""
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the global batches from a step of the run on, at least to the run's end.
