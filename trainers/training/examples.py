@@ -85,7 +85,7 @@ class ExamplesExperiment(Experiment):
 
     def checksums(self) -> dict[str, str]:
         """Returns the SHA-256 of each split; none without data."""
-        return self._data.checksums() if self._data else {}
+        return {} if self._data is None else self._data.checksums()
 
     def record(self) -> dict[str, Any]:
         """Returns what a run's folder keeps of its data."""
@@ -94,7 +94,7 @@ class ExamplesExperiment(Experiment):
     def keep(self, path: epath.Path) -> None:
         """Records the data in the run's folder, after `check`."""
         self.check(path)
-        if self._data and not files.exists(path / DATA):
+        if self._data is not None and not files.exists(path / DATA):
             files.write_json(path / DATA, self.record())
 
     def check(self, path: epath.Path) -> None:

@@ -240,7 +240,7 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
     """
     values = read_config(path)
     try:
-        return configs.from_dict(configs.of_a_run(values))
+        return configs.of_kept(values)
     except ValueError as error:
         raise WorkdirError(f"{path / CONFIG}: {error}") from error
 

@@ -27,7 +27,7 @@ CONFIG, CHANGES, RESULT = "config.json", "changes.json", "result.json"
 RUN = "run"  # the group of `CONFIG` that says which run it is
 RUN_ID = "run_id"  # of a result and a checkpoint
 Upgrade = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Returns config values that any release has written in today's form."""
+"""Returns config values of any release, by their dotted names, in today's form."""
 RESTORE = "Bring it back from a backup, or choose another --workdir"
 
 
@@ -388,7 +388,7 @@ def _differing(
     """Returns the fields that differ from the run's in a folder, with old and new values."""
     if not exists(folder / CONFIG):
         return {}
-    was = flatten(json_value(upgrade(read_config(folder))))
+    was = json_value(upgrade(flatten(read_config(folder))))
     # A process may have been killed after it recorded changes, before it wrote the config.
     was.update((change.field, change.now) for change in read_changes(folder))
     now = flatten(json_value(config))
