@@ -4,7 +4,7 @@ A task's presets give the values that differ from the defaults; `trainers.cli.co
 `--config.FIELD=VALUE` on top. This module also reads what a workdir keeps of a config.
 
 Presets, files and `ConfigDict` nest a config in groups. In between its values go by dotted names:
-`flatten` is the way in, and `_locked` and `from_flat` nest once at the end.
+`flatten` is the way in, and `locked` and `from_flat` nest once at the end.
 """
 
 import re
@@ -38,7 +38,7 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
     if preset not in presets:
         raise ValueError(unknown("--preset", preset, presets) + f" (of --task={task})")
     values = {"task": task, "preset": preset, **presets[preset]()}
-    return _locked(completed(flatten(values)))
+    return locked(completed(flatten(values)))
 
 
 def first_preset(task: str) -> str:
@@ -66,25 +66,20 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
                 f"folder. Received: preset={preset!r}"
             )
         values = completed({**(base or {}), **_of_0_1(flatten(values))})
-        schema.check_fields(values)
+        return locked(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{path}: its values are nested too deeply") from error
-    return _locked(values)
 
 
 def locked(values: Values) -> ConfigDict:
-    """Returns the locked config of what `of_a_run` returned.
+    """Returns the locked config of what `completed` or `of_a_run` returned.
 
     Raises:
         ValueError: One of the values is not valid.
     """
     schema.check_fields(values)
-    return _locked(values)
-
-
-def _locked(values: Values) -> ConfigDict:
     table = schema.fields(values)
     # ConfigDict needs a placeholder to know the type of None.
     typed = {
@@ -100,19 +95,7 @@ def presets(task: str) -> list[ConfigDict]:
 
 
 def from_dict(values: Values) -> ConfigDict:
-    """Returns the locked config of what a JSON file held; its lists are tuples again.
-
-    Args:
-        values: Nested mappings.
-
-    Raises:
-        ValueError: As `schema.check`.
-    """
-    return from_flat(flatten(values))
-
-
-def of_kept(values: Values) -> ConfigDict:
-    """Returns the locked config of a run's `config.json`, by `of_a_run`.
+    """Returns the locked config of what a run's `config.json` holds, by `of_a_run`.
 
     Raises:
         ValueError: As `schema.check`.
@@ -121,7 +104,7 @@ def of_kept(values: Values) -> ConfigDict:
 
 
 def from_flat(values: Values) -> ConfigDict:
-    """Returns the locked config of values by their dotted names, as `from_dict`."""
+    """Returns the locked config of values by their dotted names, after `schema.check`."""
     values = completed(values)
     schema.check_flat(values)
     return ConfigDict(nested(values)).lock()

@@ -240,7 +240,7 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
     """
     values = read_config(path)
     try:
-        return configs.of_kept(values)
+        return configs.from_dict(values)
     except ValueError as error:
         raise WorkdirError(f"{path / CONFIG}: {error}") from error
 
