@@ -60,7 +60,11 @@ def _recipe(images, labels):
     """The config and the data of a task on these examples."""
     examples = Examples(images.numpy(), labels.numpy())
     data = SequenceData(examples, examples, examples, lambda inputs: inputs, 1)
-    config = {"task": "seq_cifar10", "data": {"batch_size": len(labels)}}
+    config = {
+        "task": "seq_cifar10",
+        "data": {"batch_size": len(labels)},
+        "training": {"depths": ()},
+    }
     return ConfigDict(config), data
 
 

@@ -7,6 +7,7 @@ from keras_trellis import convert
 from tests.golden import part
 from trainers.language.modeling import LanguageModeling
 from trainers.tasks import config as configs
+from trainers.tasks.names import flatten, nested
 from trainers.training import runs
 from trainers.training.trainer import Trainer
 
@@ -54,27 +55,25 @@ def check_training_run(arrays, config):
 def _recipe(arrays, config):
     """The trainer's config of a file's recipe."""
     steps = config["steps"] + config["averaged_steps"]
-    values = configs.completed(
-        {
-            "task": "text",
-            "data": {
-                "batch_size": len(arrays["train_ids"]),
-                "window": config["window"],
-                "horizon": config["discarded"],
-                "history": config["history"],
-                "lengths": "equal",
-            },
-            "optimizer": {
-                "name": config["optimizer"].lower(),
-                "learning_rate": config["learning_rate"],
-                "weight_decay": config["weight_decay"],
-            },
-            "schedule": {"average": bool(config["averaged_steps"])},
-            "training": {"epochs": steps, "steps": 0},
-            "evaluation": {"batch_size": len(arrays["evaluation_ids"])},
-        }
-    )
-    return ConfigDict(values)
+    values = {
+        "task": "text",
+        "data": {
+            "batch_size": len(arrays["train_ids"]),
+            "window": config["window"],
+            "horizon": config["discarded"],
+            "history": config["history"],
+            "lengths": "equal",
+        },
+        "optimizer": {
+            "name": config["optimizer"].lower(),
+            "learning_rate": config["learning_rate"],
+            "weight_decay": config["weight_decay"],
+        },
+        "schedule": {"average": bool(config["averaged_steps"])},
+        "training": {"epochs": steps, "steps": 0},
+        "evaluation": {"batch_size": len(arrays["evaluation_ids"])},
+    }
+    return ConfigDict(nested(configs.completed(flatten(values))))
 
 
 def _model(arrays, config, prefix):

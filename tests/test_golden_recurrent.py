@@ -18,6 +18,7 @@ from tests import golden
 from trainers.language import modeling
 from trainers.tasks import config as configs
 from trainers.tasks.layers import LAYERS as KINDS
+from trainers.tasks.names import flatten, nested
 from trainers.training import runs
 
 FILES: dict = {"cell": {}, "training": {}}
@@ -326,7 +327,7 @@ def recipe(config):
         "training": {"epochs": 1, "steps": 0},
         "evaluation": {"batch_size": config["evaluation_batch"]},
     }
-    return ml_collections.ConfigDict(configs.completed(values))
+    return ml_collections.ConfigDict(nested(configs.completed(flatten(values))))
 
 
 def language_model(arrays, config, prefix):

@@ -128,3 +128,68 @@ def test_nothing_private_is_imported():
     assert not [
         name for name in names if name.startswith(("keras.src", "tensorflow.python"))
     ]
+
+
+def test_training_knows_no_models():
+    of_training = [
+        files
+        for file, files in IMPORTS.items()
+        if file.startswith("trainers/training/")
+    ]
+    of_tasks = {"config", "measures", "names", "registry", "schema", "task"}
+    known = {
+        *(f"trainers/tasks/{name}.py" for name in of_tasks),
+        *(file for file in IMPORTS if file.startswith(_BELOW_TRAINING)),
+    }
+    assert set().union(*of_training) <= known
+
+
+_BELOW_TRAINING = ("trainers/data/", "trainers/optimizers/", "trainers/training/")
+
+# Imports a module in a process that has forgotten ours; prints which of ours that brings.
+IMPORT = """
+import importlib, sys, types
+
+def of_packages(*packages):
+    return sorted(name for name in sys.modules if name.partition(".")[0] in packages)
+
+OURS = "configs", "keras_trellis", "trainers"
+# TensorFlow Datasets would know the data sets of ours twice.
+for name in of_packages(*OURS, "tensorflow_datasets"):
+    del sys.modules[name]
+"""
+# The library's own `__init__` imports all public names, for whatever module of it.
+BARE = """
+package = types.ModuleType("keras_trellis")
+package.__path__ = ["keras_trellis"]
+sys.modules["keras_trellis"] = package
+"""
+# As `python -m` begins: the package quiets TensorFlow and listens for signals.
+COMMAND = """
+sys.argv[0] = "-m"
+"""
+
+
+def loaded(forks, before, module):
+    end = f"importlib.import_module({module!r})\nprint(*of_packages(*OURS))\n"
+    done = forks.run("-c", IMPORT + before + end, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done.stdout.split()
+
+
+def test_the_network_in_plain_code_stands_alone(forks):
+    names = loaded(forks, BARE, "keras_trellis.core.trellis")
+    parts = {tuple(name.split(".")[1:2]) for name in names}
+    assert parts <= {(), ("core",), ("types",), ("arguments",)}
+
+
+def test_the_training_loop_loads_neither_models_nor_tasks(forks):
+    names = loaded(forks, COMMAND, "trainers.training.loop")
+    parts = {".".join(name.split(".")[:3]) for name in names}
+    expected = {"trainers", "trainers.cli", "trainers.cli.quiet"}
+    expected |= {"trainers.data", "trainers.data.files", "trainers.data.stores"}
+    expected |= {"trainers.tasks", "trainers.tasks.names"}
+    others = parts - expected
+    allowed = ("trainers.training", "trainers.optimizers")
+    assert not [name for name in others if not name.startswith(allowed)]
+    assert len(names) <= 34

@@ -43,9 +43,8 @@ def _do() -> int | None:
 
 
 def _train() -> int:
-    return run_command.train_and_show(
-        lambda path: DrawingExperiment(FLAGS.config, FLAGS.data_dir, path),
-        DrawingExperiment.show,
+    return run_command.train_by_flags(
+        lambda path: DrawingExperiment(FLAGS.config, FLAGS.data_dir, path)
     )
 
 

@@ -32,6 +32,7 @@ from trainers.data.text import sha256
 from trainers.language import experiment as language_runs
 from trainers.language import models
 from trainers.sequences import experiment as sequence_runs
+from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.task import DrawnTask, ImageTask
 from trainers.training import checkpoints, runs, variables
@@ -109,7 +110,7 @@ def _import() -> None:
     )
     model, config, keep, told = read(checkpoint, path)
     new = not files.exists(path)
-    with open_workdir(path, config.to_dict()) as folder:
+    with open_workdir(path, config.to_dict(), upgrade=configs.of_a_run) as folder:
         if files.exists(path / _BEST):  # a former command came to its end
             checkpoints.load_best(path, model)
         else:

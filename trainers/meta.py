@@ -35,9 +35,8 @@ def _check_flags(argv: list[str]) -> None:
 
 
 def _train() -> int:
-    return run_command.train_and_show(
-        lambda path: MetaExperiment(FLAGS.config, FLAGS.data_dir, path),
-        MetaExperiment.keep_best,
+    return run_command.train_by_flags(
+        lambda path: MetaExperiment(FLAGS.config, FLAGS.data_dir, path)
     )
 
 

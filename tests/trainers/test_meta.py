@@ -143,9 +143,9 @@ def test_the_optimizer_is_written_when_it_is_the_best(trained, tmp_path):
     copied = shutil.copytree(trained, tmp_path / "run")
     (copied / "optimizer.npz").unlink()
     made = experiment.MetaExperiment(config_of(copied), None, copied)
-    made.keep_best([1.0, 2.0])
+    made.observe([1.0, 2.0])
     assert not (copied / "optimizer.npz").exists()
-    made.keep_best([2.0, 1.0])
+    made.observe([2.0, 1.0])
     files = [folder / "optimizer.npz" for folder in (trained, copied)]
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -224,6 +224,7 @@ def evaluated(paths, tmp_path, **values):
     return tmp_path / "found"
 
 
+@pytest.mark.usefixtures("pictures")
 def test_an_evaluation_has_a_table_a_picture_and_all_points(
     trained, few_trials, capsys, tmp_path
 ):

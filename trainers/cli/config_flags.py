@@ -103,7 +103,7 @@ def _named(
     if task not in (None, config.task):
         raise ValueError(f"--task={task} is not that of {file}, {config.task}")
     if trains and (kept := _kept(argv, config.task, config.preset)):
-        return configs.read(file, kept.to_dict())
+        return configs.read(file, flatten(kept))
     return config
 
 
@@ -119,7 +119,7 @@ def _kept(
     path = to_path(given) if given else default_path(task, preset)
     if not exists(path / workdir.CONFIG):
         return None
-    values = configs.of_a_run(workdir.read_config(path))
+    values = configs.of_a_run(flatten(workdir.read_config(path)))
     if (values.get("task"), values.get("preset")) != (task, preset):
         return None
     try:
@@ -155,7 +155,7 @@ def parse(
         raise ValueError(_wrong_type(flag_values, match[1], match[2])) from error
     if "config" in flag_values:
         config: Any = flag_values["config"].value
-        schema.check_fields(config)
+        schema.check_fields(flatten(config))
         _check_schedule(config, overridden(argv))
         flag_values["task"].value = config.task  # that of the file, if there is one
     return rest

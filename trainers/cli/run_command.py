@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -16,10 +16,11 @@ from trainers.cli import command, config_file, config_flags, ending, run_flags
 from trainers.data import files
 from trainers.tasks import names, registry, schema
 from trainers.training import cluster, runs, workers
-from trainers.training.loop import NonFiniteLossError, Observe
+from trainers.training.experiment import Experiment
+from trainers.training.loop import NonFiniteLossError
 
 FLAGS = flags.FLAGS
-_Own = TypeVar("_Own", bound=runs.Experiment)
+Load = Callable[[epath.Path], Experiment]
 
 _TRAIN, WORKERS = "train", "workers"
 _OF_WORKERS = ("trainers.lm", "trainers.pixels")
@@ -183,53 +184,27 @@ def trained_run(program: str) -> epath.Path:
     return path
 
 
-def train_by_flags(
-    load: Callable[[epath.Path], runs.Experiment], observe: Observe | None = None
-) -> command.Status:
+def train_by_flags(load: Load) -> command.Status:
     """Trains the run that the flags name; returns the exit status.
 
     Args:
         load: Returns what to train; takes the run's folder.
-        observe: As for `runs.train`.
     """
     path = run_flags.workdir()
     if FLAGS.distribute != WORKERS:
-        return _train(load, path, observe, workers.ALONE)
+        return _train(load, path, workers.ALONE)
     members = cluster.of_environment()
     if len(members.addresses) == 1:
-        return _train(load, path, observe, workers.ALONE)
+        return _train(load, path, workers.ALONE)
     try:
         with workers.Team(members, _port(members), FLAGS.workers_wait) as team:
-            status = _train_together(load, path, observe, team)
+            status = _train_together(load, path, team)
     except workers.LostError as error:
         status = command.fail(str(error), command.Status.WORKER_LOST)
     return status
 
 
-def train_and_show(
-    load: Callable[[epath.Path], _Own], show: Callable[[_Own, Sequence[float]], None]
-) -> command.Status:
-    """Trains the run that the flags name, as `train_by_flags` does.
-
-    Args:
-        load: Returns what to train; takes the run's folder.
-        show: Takes that, and the validation losses so far, after each epoch.
-    """
-    loaded: list[_Own] = []
-
-    def load_once(path: epath.Path) -> _Own:
-        loaded.append(load(path))
-        return loaded[0]
-
-    return train_by_flags(load_once, lambda losses: show(loaded[0], losses))
-
-
-def _train(
-    load: Callable[[epath.Path], runs.Experiment],
-    path: epath.Path,
-    observe: Observe | None,
-    team: workers.Alone,
-) -> command.Status:
+def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
     if team.is_chief:
         files.check_folder("workdir", path)
     kept = f"checkpoints from before it, if any, are kept in {path}"
@@ -240,7 +215,6 @@ def _train(
             FLAGS.config,
             path,
             distribute,
-            observe=observe,
             team=team,
             allow_replicas_change=FLAGS.allow_replicas_change,
         )
@@ -257,12 +231,7 @@ def _train(
     return command.Status.DONE
 
 
-def _train_together(
-    load: Callable[[epath.Path], runs.Experiment],
-    path: epath.Path,
-    observe: Observe | None,
-    team: workers.Team,
-) -> command.Status:
+def _train_together(load: Load, path: epath.Path, team: workers.Team) -> command.Status:
     """Trains as one of several workers; tells what they must have in common first."""
     tf.get_logger().setLevel(logging.WARNING)  # it would log each sum that it traces
     team.compare(
@@ -275,7 +244,7 @@ def _train_together(
         }
     )
     try:
-        return _train(load, path, observe, team)
+        return _train(load, path, team)
     except _BROKEN as error:
         # The team's threads find out which worker it was, and end the process.
         team.wait_for_loss()

@@ -9,7 +9,7 @@ import io
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 import fsspec
@@ -64,6 +64,9 @@ class StorePath(epath.Path):
 
     Every method that asks the store raises `FileNotFoundError`, `PermissionError` or `StoreError`.
     fsspec repeats a request that a busy store or a broken connection has failed.
+
+    The paths of universal_pathlib would not do: an error in a `with` statement leaves what was
+    half written in place of the object, and they do not see what other processes write.
     """
 
     def __str__(self) -> str:
@@ -169,21 +172,16 @@ class StorePath(epath.Path):
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Removes the object."""
-        try:
-            with self._asked():
-                self._store.rm_file(str(self))
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
+        self._remove(missing_ok, lambda: self._store.rm_file(str(self)))
 
     def rmtree(self, missing_ok: bool = False) -> None:
         """Removes all objects whose names begin with this one as a folder."""
-        try:
-            with self._asked():
-                self._store.rm(str(self), recursive=True)
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
+        self._remove(missing_ok, lambda: self._store.rm(str(self), recursive=True))
+
+    def _remove(self, missing_ok: bool, remove: Callable[[], Any]) -> None:
+        passing = (FileNotFoundError,) if missing_ok else ()
+        with contextlib.suppress(*passing), self._asked():
+            remove()
 
     def rename(self, target: epath.PathLike) -> "StorePath":
         """Copies the object to another name in the store, and then removes it."""

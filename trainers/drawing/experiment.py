@@ -1,6 +1,6 @@
 """The experiment of `trainers.draw`, and the evaluation of its runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,15 +16,16 @@ from trainers.drawing.model import DRAW
 from trainers.drawing.modeling import DrawingImages, Score
 from trainers.tasks import registry
 from trainers.tasks.measures import NATS
-from trainers.training import checkpoints, examples, memory, runs
+from trainers.training import memory, runs
 from trainers.training.events import EVENTS
+from trainers.training.examples import ExamplesExperiment
+from trainers.training.experiment import PROTOCOL, Check, Scores
 
 ANIMATION, DRAWINGS = "drawing.gif", "drawings"
-PROTOCOL = "exact"
 
 
-class DrawingExperiment:
-    """The `runs.Experiment` of DRAW.
+class DrawingExperiment(ExamplesExperiment):
+    """The experiment of DRAW.
 
     Args:
         config: The run's config.
@@ -38,19 +39,13 @@ class DrawingExperiment:
     def __init__(
         self, config: ConfigDict, data_dir: str | None, path: epath.Path
     ) -> None:
-        self._config, self._path = config, path
+        self._path = path
         task: Any = registry.get(config.task)
         self._shape = (*task.images.shape, 1)[:3]
         models.check(config, self._shape)
-        self._data = load(config, task.images, data_dir)
-        self._count = len(self._data.train.inputs)
+        super().__init__(config, load(config, task.images, data_dir))
         self._task: Any = None
-        examples.check_batch_size(self._count, config.data.batch_size, "images")
-
-    def check_replicas(self, replicas: int) -> None:
-        """Raises ValueError if the replicas cannot share the batches."""
-        size = self._config.data.batch_size
-        examples.check_replicas(self._count, size, replicas, "images")
+        self.check_batch_size()
 
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these images takes."""
@@ -65,45 +60,37 @@ class DrawingExperiment:
         self._task = DrawingImages(model, self._config, self._data)
         return self._task
 
-    def checksums(self) -> dict[str, str]:
-        """Returns the SHA-256 of each split's images."""
-        return self._data.checksums()
-
-    def keep(self, path: epath.Path) -> None:
-        """Records the run's images in its folder."""
-        examples.keep_images(path, self.checksums())
-
-    def check(self, path: epath.Path) -> None:
-        """Raises WorkdirError if the folder's run was trained on other images."""
-        examples.check_images(path, self.checksums())
-
     def introduction(self, model: DRAW) -> str:
         """Returns a line on the images and the model."""
         decoder = models.decoder_parameters(self._config)
         size = " x ".join(map(str, self._shape))
         return (
-            f"{self._count:,} training images of {size}; {runs.parameters(model):,} parameters, "
-            f"{decoder:,} of them the decoder's"
+            f"{self._data.count:,} training images of {size}; "
+            f"{runs.parameters(model):,} parameters, {decoder:,} of them the decoder's"
         )
 
-    def score(
-        self, task: Any, check: Callable[[], None], splits: Sequence[str]
-    ) -> runs.Scores:
-        """Scores splits, and writes the animation."""
-        scores: dict[str, Score] = {}
-        for split in splits:
-            check()
-            scores[split] = task.score(split)
+    def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
+        """Writes the animation."""
         check()
         path = self._path / ANIMATION
         shown = task.examples(pictures.ROWS)
         with runs.going_on_without(path):
             pictures.save_animation(task.model, shown, self._config.seed, path)
-        summary = "; ".join(describe(*each) for each in scores.items())
-        values = {split: {PROTOCOL: _numbers(each)} for split, each in scores.items()}
-        return runs.Scores(summary, values)
+        return scores
 
-    def show(self, losses: Sequence[float]) -> None:
+    def describe(self, split: str, score: Score) -> str:
+        """Returns one line: the bound of a split and its parts."""
+        told = NATS.told(score.loss, score.images)
+        parts = f"{score.reconstruction:.2f} + {score.kl:.2f}"
+        return f"{split} {NATS.name}: {told}, {parts} of the code"
+
+    def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
+        """Returns the bound of a split and its parts."""
+        parts = {"reconstruction": score.reconstruction, "kl": score.kl}
+        bound = {"loss": score.loss, "nats": score.loss, "images": score.images}
+        return {PROTOCOL: {**bound, **parts}}
+
+    def observe(self, losses: Sequence[float]) -> None:
         """Writes the sheet of the epoch that ended, in the folder and for TensorBoard.
 
         Args:
@@ -153,23 +140,4 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     Raises:
         ValueError, OSError, WorkdirError: The images or the folder cannot be used.
     """
-    config = runs.load_config(path)
-    experiment = DrawingExperiment(config, data_dir, path)
-    experiment.check(path)
-    model = experiment.build()
-    checkpoints.load_best(path, model)
-    task = experiment.task(model)
-    for split in runs.SPLITS:
-        print(describe(split, task.score(split)), flush=True)
-
-
-def describe(split: str, score: Score) -> str:
-    """Returns one line: the bound of a split and its parts."""
-    told = NATS.told(score.loss, score.images)
-    parts = f"{score.reconstruction:.2f} + {score.kl:.2f}"
-    return f"{split} {NATS.name}: {told}, {parts} of the code"
-
-
-def _numbers(score: Score) -> dict[str, Any]:
-    own = {"reconstruction": score.reconstruction, "kl": score.kl}
-    return {"loss": score.loss, "nats": score.loss, "images": score.images, **own}
+    DrawingExperiment(runs.load_config(path), data_dir, path).evaluate(path)

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from trainers.data.sequences import SequenceData
 from trainers.drawing.model import DRAW
 from trainers.training.examples import ShuffledExamples
+from trainers.training.stages import WHOLE
 
 
 class Score(NamedTuple):
@@ -41,6 +42,7 @@ class DrawingImages(ShuffledExamples):
     """
 
     unit = "images"
+    stages, allows_rewrites = WHOLE, True
 
     def __init__(self, model: DRAW, config: ConfigDict, data: SequenceData) -> None:
         super().__init__(config, data)

@@ -1,7 +1,7 @@
 """The experiment of `trainers.lm`: evaluate, sample from and export its runs."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -16,17 +16,20 @@ from trainers.data import files
 from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.language import adaptation, evaluation, modeling, models, unigram
+from trainers.sequences import layer
 from trainers.tasks import corpora, provenance, registry
 from trainers.tasks.task import LanguageTask
 from trainers.training import checkpoints, memory, runs
+from trainers.training.experiment import Check, Experiment, Scores
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
 _CHECKSUM = "vocabulary_sha256"
+ByProtocol = dict[str, evaluation.Score]
 
 
-class LanguageExperiment:
-    """The `runs.Experiment` of a language model on a corpus.
+class LanguageExperiment(Experiment):
+    """The experiment of a language model on a corpus.
 
     Args:
         config: The run's config.
@@ -37,7 +40,7 @@ class LanguageExperiment:
     """
 
     def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
-        self._config = config
+        super().__init__(config)
         self._corpus = load_corpus(config, data_dir)
         self._measure = registry.language(config.task).measure
         self._words = self._corpus.vocabulary.size
@@ -90,28 +93,34 @@ class LanguageExperiment:
             f"{self._words:,} {self._measure.types}; {runs.parameters(model):,} parameters"
         )
 
-    def score(
-        self, task: Any, check: Callable[[], None], splits: Sequence[str]
-    ) -> runs.Scores:
-        """Scores splits under both protocols."""
-        measure = self._measure
+    def score_split(self, task: Any, split: str, check: Check) -> ByProtocol:
+        """Returns the scores of a split under both protocols."""
         metrics = registry.language(self._config.task).metrics
         evaluator = task.evaluator.with_metrics(metrics)
-        described, values = [], {}
-        for split in splits:
-            scores = {}
-            for protocol in evaluation.PROTOCOLS:
-                check()
-                scores[protocol] = evaluator.score(
-                    protocol, getattr(self._corpus, split)
-                )
-            described.append(evaluation.describe(split, scores, measure))
-            values[split] = {
-                protocol: self._numbers(score) for protocol, score in scores.items()
-            }
-        exact = values.get("test", {}).get("exact")
-        beside = self._beside(exact["tokens"], exact[measure.name]) if exact else ()
-        return runs.Scores("; ".join(described), values, beside=beside)
+        scores = {}
+        for protocol in evaluation.PROTOCOLS:
+            check()
+            scores[protocol] = evaluator.score(protocol, getattr(self._corpus, split))
+        return scores
+
+    def describe(self, split: str, score: ByProtocol) -> str:
+        """Returns one line: the scores of a split under each protocol."""
+        return evaluation.describe(split, score, self._measure)
+
+    def numbers(self, split: str, score: ByProtocol) -> dict[str, dict[str, Any]]:
+        """Returns the numbers of each protocol."""
+        return {protocol: self._numbers(each) for protocol, each in score.items()}
+
+    def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
+        """Puts the exact score on test data beside others."""
+        if not (exact := scores.values.get("test", {}).get("exact")):
+            return scores
+        beside = self._beside(exact["tokens"], exact[self._measure.name])
+        return scores._replace(beside=beside)
+
+    def advice(self) -> list[str]:
+        """Returns advice on the config, for a machine without a GPU."""
+        return layer.advice(self._config)
 
     def _numbers(self, score: evaluation.Score) -> dict[str, Any]:
         return {

@@ -10,11 +10,12 @@ from ml_collections import ConfigDict
 
 from trainers.data import streams
 from trainers.language import evaluation
+from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
 from trainers.training import schedules
 
 
-class LanguageModeling:
+class LanguageModeling(TrainedLayer):
     """The loop's `Task` for a language model on contiguous streams.
 
     The validation loss chooses the best model and drives the plateau rule. It is that of the

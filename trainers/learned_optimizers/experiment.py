@@ -1,6 +1,6 @@
 """The experiment of `trainers.meta`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,17 +17,18 @@ from trainers.learned_optimizers.optimizer import RecurrentOptimizer
 from trainers.tasks import registry
 from trainers.tasks.cells import CELLS
 from trainers.tasks.measures import MEAN_LOSS
-from trainers.training import checkpoints, examples, memory, runs
+from trainers.training import checkpoints, memory, runs
+from trainers.training.examples import ExamplesExperiment
+from trainers.training.experiment import PROTOCOL, Check, Scores
 from trainers.training.workdir import WorkdirError
 
 OPTIMIZER = "optimizer.npz"
-PROTOCOL = "exact"
 # Measured: the numbers that a step keeps for a unit of a cell, of a coordinate.
 _NUMBERS_A_UNIT = 18
 
 
-class MetaExperiment:
-    """The `runs.Experiment` of learning to learn.
+class MetaExperiment(ExamplesExperiment):
+    """The experiment of learning to learn.
 
     Args:
         config: The run's config.
@@ -41,8 +42,8 @@ class MetaExperiment:
     def __init__(
         self, config: ConfigDict, data_dir: str | None, path: epath.Path
     ) -> None:
-        self._config, self._path = config, path
-        self._data = load(config, data_dir)
+        super().__init__(config, load(config, data_dir))
+        self._path = path
         self._optimizees = of_splits(config, self._data)
 
     def check_replicas(self, replicas: int) -> None:
@@ -68,19 +69,6 @@ class MetaExperiment:
         """Returns what the loop trains."""
         return MetaTraining(model, self._config, self._optimizees)
 
-    def checksums(self) -> dict[str, str]:
-        """Returns the SHA-256 of each split's images; none without images."""
-        return self._data.checksums() if self._data else {}
-
-    def keep(self, path: epath.Path) -> None:
-        """Records the run's images in its folder.
-
-        Raises:
-            WorkdirError: The folder's run was trained on other images.
-        """
-        if self._data:
-            examples.keep_images(path, self.checksums())
-
     def introduction(self, model: UpdateNetwork) -> str:
         """Returns a line on what is optimized, and the network."""
         size = self._optimizees["train"].size
@@ -90,21 +78,23 @@ class MetaExperiment:
             "them in the last cell"
         )
 
-    def score(
-        self, task: Any, check: Callable[[], None], splits: Sequence[str]
-    ) -> runs.Scores:
-        """Scores splits, and writes the optimizer."""
-        scores: dict[str, Score] = {}
-        for split in splits:
-            check()
-            scores[split] = task.score(split)
+    def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
+        """Writes the optimizer."""
         check()
         self._save(task.model)
-        summary = "; ".join(describe(*each) for each in scores.items())
-        values = {split: {PROTOCOL: _numbers(each)} for split, each in scores.items()}
-        return runs.Scores(summary, values)
+        return scores
 
-    def keep_best(self, losses: Sequence[float]) -> None:
+    def describe(self, split: str, score: Score) -> str:
+        """Returns one line: the mean loss of a split's steps, and that of the last."""
+        told = MEAN_LOSS.told(score.mean, score.draws)
+        return f"{split} {MEAN_LOSS.name}: {told}, last {MEAN_LOSS.text(score.final)}"
+
+    def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
+        """Returns both losses of a split, and how many draws they are of."""
+        losses = {MEAN_LOSS.name: score.mean, "last_loss": score.final}
+        return {PROTOCOL: {**losses, MEAN_LOSS.counted: score.draws}}
+
+    def observe(self, losses: Sequence[float]) -> None:
         """Writes the optimizer if the last of the validation losses is the best.
 
         A run that goes on has weights of a later step. So the best weights are read.
@@ -182,17 +172,3 @@ _NETWORKS = {"mnist_mlp": "perceptrons", "cifar10_cnn": "convolutional"}
 def _images(data: SequenceData, split: str) -> Images:
     pixels, labels = getattr(data, split)
     return Images(tf.constant(pixels), tf.constant(labels))
-
-
-def describe(split: str, score: Score) -> str:
-    """Returns one line: the mean loss of a split's steps, and that of the last."""
-    told = MEAN_LOSS.told(score.mean, score.draws)
-    return f"{split} {MEAN_LOSS.name}: {told}, last {MEAN_LOSS.text(score.final)}"
-
-
-def _numbers(score: Score) -> dict[str, Any]:
-    return {
-        MEAN_LOSS.name: score.mean,
-        "last_loss": score.final,
-        MEAN_LOSS.counted: score.draws,
-    }

@@ -13,6 +13,7 @@ from trainers.learned_optimizers import core, rules
 from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.optimizees import Draw, Optimizee
 from trainers.training import schedules
+from trainers.training.stages import WHOLE
 
 SPLITS = {"validation": 2**31, "test": 2**31 + 1, "tuning": 2**31 + 2}
 """The seeds of draws that are no episodes; an episode's seed is its number."""
@@ -45,6 +46,7 @@ class MetaTraining:
     """
 
     unit = "truncations"
+    stages, allows_rewrites = WHOLE, True
 
     def __init__(
         self,

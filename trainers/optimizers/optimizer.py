@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
+from ml_collections import ConfigDict
 
 
 class Optimizer(keras.optimizers.Optimizer):
@@ -20,7 +21,7 @@ class Optimizer(keras.optimizers.Optimizer):
             them zeros at first.
         torch_name: the name in `torch.optim` of an optimizer with the same formula and defaults,
             which `trainers.verify` compares it with; None: there is none.
-        can_average: whether it takes `averages` and `lags`, as `SGD`.
+        can_average: whether it takes `averages`, as `SGD`.
 
     Args:
         learning_rate: the learning rate.
@@ -71,6 +72,23 @@ class Optimizer(keras.optimizers.Optimizer):
                 trainable=False,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
+
+    @classmethod
+    def of_config(cls, config: ConfigDict, **arguments: Any) -> "Optimizer":
+        """Returns the optimizer of a run's config.
+
+        Args:
+            config: The run's config.
+            **arguments: Further ones; `steps` and `scales` follow from the run's length and data.
+        """
+        settings = config.optimizer
+        return cls(settings.learning_rate, settings.weight_decay, **arguments)
+
+    @classmethod
+    def slots_of(cls, config: ConfigDict) -> tuple[str, ...]:
+        """Returns the names of the slots in a run with a config."""
+        del config
+        return cls.slot_names
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the slots of each variable."""

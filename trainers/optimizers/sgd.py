@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from ml_collections import ConfigDict
 
 from trainers.optimizers.optimizer import Optimizer
 
@@ -21,9 +22,8 @@ class SGD(Optimizer):
         weight_decay: the coefficient of the variable in the gradient.
         averages: whether to create the variables that `start_averaging` needs.
         steps: as for `Optimizer`.
-        scales: as for `Optimizer`.
-        lags: whether an averaged step takes the factor of the step before, as with torch's ASGD,
-            which computes its rate at the end of a step.
+        scales: as for `Optimizer`. An averaged step takes the factor of the step before, as with
+            torch's ASGD, which computes its rate at the end of a step.
     """
 
     torch_name = "SGD"
@@ -36,7 +36,6 @@ class SGD(Optimizer):
         averages: bool = False,
         steps: int = 0,
         scales: bool = False,
-        lags: bool = False,
     ):
         super().__init__(learning_rate, weight_decay, steps, scales)
         if averages:
@@ -50,7 +49,7 @@ class SGD(Optimizer):
         )
         self.averaged_from.assign(-1)
         self.last_factor: Any = None
-        if lags:
+        if averages and scales:
             self.last_factor = self.add_variable(
                 shape=(),
                 dtype="float64",
@@ -58,6 +57,19 @@ class SGD(Optimizer):
                 aggregation="only_first_replica",
                 name="last_factor",
             )
+
+    @classmethod
+    def of_config(cls, config: ConfigDict, **arguments: Any) -> Optimizer:
+        """Returns the optimizer of a run's config, which may average from some epoch on."""
+        averages = bool(cls.slots_of(config))
+        return super().of_config(config, averages=averages, **arguments)
+
+    @classmethod
+    def slots_of(cls, config: ConfigDict) -> tuple[str, ...]:
+        """Returns the names of the slots in a run with a config: averages have one."""
+        schedule = config.schedule
+        averages = schedule.average or schedule.average_after is not None
+        return ("average",) if averages else ()
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates one variable."""

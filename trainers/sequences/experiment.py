@@ -1,7 +1,7 @@
 """The experiment of `trainers.pixels`: evaluate and export its runs."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,21 +12,22 @@ from matplotlib import figure
 from ml_collections import ConfigDict
 
 from keras_trellis.export import export_classifier, inference_model
-from trainers.data import files, images
-from trainers.sequences import models
+from trainers.data import images
+from trainers.sequences import layer, models
 from trainers.sequences.modeling import Score, SequenceModeling
 from trainers.tasks import provenance, registry, sequences
 from trainers.tasks.measures import Measure
 from trainers.tasks.task import ImageTask
 from trainers.training import checkpoints, examples, memory, runs
+from trainers.training.examples import ExamplesExperiment
+from trainers.training.experiment import PROTOCOL, Check, Scores
 from trainers.training.workdir import RESTORE, WorkdirError, read_kept
 
 CONFUSION = "confusion.png"
-PROTOCOL = "exact"
 
 
-class SequenceExperiment:
-    """The `runs.Experiment` of a model of sequences.
+class SequenceExperiment(ExamplesExperiment):
+    """The experiment of a model of sequences.
 
     Args:
         config: The run's config.
@@ -38,6 +39,8 @@ class SequenceExperiment:
         ValueError, OSError: The data cannot be used.
     """
 
+    examples, contents = "sequences", "data"
+
     def __init__(
         self,
         config: ConfigDict,
@@ -45,18 +48,11 @@ class SequenceExperiment:
         path: epath.Path,
         permutation: Sequence[int] | None = None,
     ) -> None:
-        self._config = config
         order = _kept(path).get("permutation", permutation)
-        self._data = sequences.load(config, data_dir, permutation=order)
+        super().__init__(config, sequences.load(config, data_dir, permutation=order))
         self._measure = registry.get(config.task).measure
         _, *self._shape = self._data.train.inputs.shape
-        size = config.data.batch_size
-        examples.check_batch_size(self._data.count, size, "sequences")
-
-    def check_replicas(self, replicas: int) -> None:
-        """Raises ValueError if the replicas cannot share the batches."""
-        size = self._config.data.batch_size
-        examples.check_replicas(self._data.count, size, replicas, "sequences")
+        self.check_batch_size()
 
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
@@ -72,28 +68,13 @@ class SequenceExperiment:
         """Returns the number of parameters of a config's model on these data."""
         return models.parameters(config, self._shape[-1], self._data.outputs)
 
-    def checksums(self) -> dict[str, str]:
-        """Returns the SHA-256 of each split's inputs and targets."""
-        return self._data.checksums()
-
     def task(self, model: keras.Model) -> SequenceModeling:
         """Returns what the loop trains."""
         return SequenceModeling(model, self._config, self._data)
 
-    def keep(self, path: epath.Path) -> None:
-        """Records the run's data and its order of time steps in its folder."""
-        self.check(path)
-        if not files.exists(path / examples.DATA):
-            value = {
-                "sha256": self._data.checksums(),
-                "permutation": self._data.permutation,
-            }
-            files.write_json(path / examples.DATA, value)
-
-    def check(self, path: epath.Path) -> None:
-        """Raises WorkdirError if the folder's run was trained on other data."""
-        kept = _kept(path).get("sha256")
-        examples.check_same(path, kept, self._data.checksums(), "data")
+    def record(self) -> dict[str, Any]:
+        """Returns what a run's folder keeps of its data, with the order of time steps."""
+        return super().record() | {"permutation": self._data.permutation}
 
     def introduction(self, model: keras.Model) -> str:
         """Returns lines on the data and the model; warns if it cannot see all time steps."""
@@ -108,29 +89,24 @@ class SequenceExperiment:
             line += f"\nwarning: of the {steps:,} steps the network sees the last {reach:,} alone"
         return line
 
-    def score(
-        self, task: Any, check: Callable[[], None], splits: Sequence[str]
-    ) -> runs.Scores:
-        """Scores splits, dropout off."""
-        scores: dict[str, Score] = {}
-        for split in splits:
-            check()
-            scores[split] = task.score(split)
-        described = "; ".join(describe(self._measure, *each) for each in scores.items())
-        values = {
-            split: {PROTOCOL: self._numbers(score)} for split, score in scores.items()
-        }
-        if not self._data.classes or "test" not in scores:
-            return runs.Scores(described, values)
-        targets, predictions = self._data.test.targets, scores["test"].predictions
-        matrix = tf.math.confusion_matrix(
-            targets, predictions, self._data.outputs
-        ).numpy()
-        values["test"][PROTOCOL]["confusion"] = matrix.tolist()
-        picture = draw_confusion(matrix, self._data.classes)
-        return runs.Scores(described, values, {CONFUSION: picture})
+    def describe(self, split: str, score: Score) -> str:
+        """Returns one line, as `describe` of this module."""
+        return describe(self._measure, split, score)
 
-    def _numbers(self, score: Score) -> dict[str, Any]:
+    def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
+        """Draws the confusion matrix of test data."""
+        matrix = scores.values.get("test", {}).get(PROTOCOL, {}).get("confusion")
+        if matrix is None:
+            return scores
+        picture = draw_confusion(np.array(matrix), self._data.classes)
+        return scores._replace(pictures={CONFUSION: picture})
+
+    def advice(self) -> list[str]:
+        """Returns advice on the config, for a machine without a GPU."""
+        return layer.advice(self._config)
+
+    def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
+        """Returns the numbers of a score; that of test data has a confusion matrix."""
         numbers = {
             "loss": score.loss,
             self._measure.counted: score.targets,
@@ -139,7 +115,11 @@ class SequenceExperiment:
         if score.right_answers is not None:
             numbers["right_answers"] = 100 * score.right_answers
         numbers |= {metric.name: value for metric, value in score.metrics.items()}
-        return numbers
+        if self._data.classes and split == "test":
+            targets, classes = self._data.test.targets, self._data.outputs
+            matrix = tf.math.confusion_matrix(targets, score.predictions, classes)
+            numbers["confusion"] = matrix.numpy().tolist()
+        return {PROTOCOL: numbers}
 
 
 def evaluate(path: epath.Path, data_dir: str | None) -> None:
@@ -154,13 +134,8 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     """
     config = runs.load_config(path)
     experiment = SequenceExperiment(config, data_dir, path)
-    experiment.check(path)
     memory.check_weights(experiment.parameters(config))
-    model = experiment.build()
-    checkpoints.load_best(path, model)
-    task, measure = experiment.task(model), registry.get(config.task).measure
-    for split in runs.SPLITS:
-        print(describe(measure, split, task.score(split)), flush=True)
+    experiment.evaluate(path)
 
 
 def export(

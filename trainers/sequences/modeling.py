@@ -10,6 +10,7 @@ import tensorflow as tf
 from ml_collections import ConfigDict
 
 from trainers.data.sequences import SequenceData
+from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
 from trainers.tasks.measures import SYMBOLS, Metric
 from trainers.training.examples import ShuffledExamples
@@ -44,7 +45,7 @@ class Score(NamedTuple):
         return {name: share for name, share in shares.items() if share is not None}
 
 
-class SequenceModeling(ShuffledExamples):
+class SequenceModeling(TrainedLayer, ShuffledExamples):
     """The loop's `Task` for a model that maps `[B, T, p]` to logits or to values.
 
     Args:

@@ -59,7 +59,8 @@ def stage_seconds(
     strategies.make_deterministic(config.seed)
     task = experiment.task(experiment.build())
     trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
-    seconds = [_of_stage(trainer, stage) for stage in range(len(trainer.stages))]
+    parts = len(trainer.stages.arguments)
+    seconds = [_of_stage(trainer, stage) for stage in range(parts)]
     keras.backend.clear_session()
     return seconds
 

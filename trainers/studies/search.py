@@ -13,7 +13,7 @@ import ml_collections
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.layers import LAYERS
-from trainers.tasks.names import flatten, nested, unknown
+from trainers.tasks.names import flatten, unknown
 from trainers.tasks.search import Choice, Integers, Search, Space, Uniform
 
 Values = Mapping[str, Any]
@@ -52,9 +52,9 @@ def space(
         raise ValueError(f"--task={config.task} cannot be searched: it has no space")
     ignored = {f"model.{field}" for kind in LAYERS.values() for field in kind.own}
     ignored -= {f"model.{field}" for field in LAYERS[config.model.layer].own}
-    whole = registry.get(config.task).search
+    values, whole = flatten(config), registry.get(config.task).search
     return {
-        name: _with_own(config, name, each)
+        name: _with_own(values, name, each)
         for name, each in whole.items()
         if not set(_fields(name, each)) <= ignored
         and not set(_fields(name, each)) & set(fixed)
@@ -99,7 +99,7 @@ def _check_names(config: ml_collections.ConfigDict, space: Space) -> None:
 
 def _check_own(config: ml_collections.ConfigDict, space: Space) -> None:
     """Raises ValueError if a value of the config is not in the range that is searched."""
-    own = flatten(config.to_dict())
+    own = flatten(config)
     for name, each in space.items():
         if not isinstance(each, Choice) and not each.low <= own[name] <= each.high:
             raise ValueError(
@@ -117,8 +117,9 @@ def single(space: Space) -> Iterator[Values]:
 
 def own(config: ml_collections.ConfigDict, space: Space) -> dict[str, Any]:
     """Returns a config's own value of each entry, as `Draws` has it: a choice is a string."""
+    values = flatten(config)
     return {
-        name: _stored(each, _own(config, name, each)) for name, each in space.items()
+        name: _stored(each, _own(values, name, each)) for name, each in space.items()
     }
 
 
@@ -164,7 +165,7 @@ def apply(
     Raises:
         ValueError: A value is not valid, or values do not go together.
     """
-    return configs.from_dict(nested(flatten(config.to_dict()) | dict(values)))
+    return configs.from_flat({**flatten(config), **values})
 
 
 def sized(
@@ -218,19 +219,18 @@ def _with_units(
     return changed
 
 
-def _with_own(config: ml_collections.ConfigDict, name: str, each: Search) -> Search:
+def _with_own(values: Values, name: str, each: Search) -> Search:
     """Returns an entry; a choice has the config's own value, too."""
     if (
         not isinstance(each, Choice)
-        or (value := _own(config, name, each)) in each.values
+        or (value := _own(values, name, each)) in each.values
     ):
         return each
     return Choice((value, *each.values))
 
 
-def _own(config: ml_collections.ConfigDict, name: str, each: Search) -> Any:
+def _own(values: Values, name: str, each: Search) -> Any:
     """Returns a config's own value of an entry; a mapping if the entry names a group."""
-    values = flatten(config.to_dict())
     fields = _fields(name, each)
     if fields == [name]:
         return values[name]

@@ -37,7 +37,7 @@ from trainers.studies.trials import (
 )
 from trainers.tasks import config as configs
 from trainers.tasks import schema
-from trainers.tasks.names import flatten, nested
+from trainers.tasks.names import flatten
 from trainers.training import runs, stopping
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result, read_run
@@ -191,9 +191,7 @@ def _planned(
             )
         except ValueError as error:
             raise ValueError(f"with {search.told(values)}, {error}") from error
-    shared = {
-        _OF_CONFIG + name: value for name, value in flatten(config.to_dict()).items()
-    }
+    shared = {_OF_CONFIG + name: value for name, value in flatten(config).items()}
     shared |= {
         "trial_seconds": seconds,
         "parameters": parameters,
@@ -253,7 +251,7 @@ def _in_todays_form(values: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if name.startswith(_OF_CONFIG)
     }
-    completed = files.json_value(flatten(configs.of_a_run(nested(config))))
+    completed = files.json_value(configs.of_a_run(config))
     return {**values, **{_OF_CONFIG + name: completed[name] for name in completed}}
 
 

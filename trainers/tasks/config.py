@@ -2,10 +2,12 @@
 
 A task's presets give the values that differ from the defaults; `trainers.cli.config_flags` applies
 `--config.FIELD=VALUE` on top. This module also reads what a workdir keeps of a config.
+
+Presets, files and `ConfigDict` nest a config in groups. In between its values go by dotted names:
+`flatten` is the way in, and `locked` and `from_flat` nest once at the end.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
@@ -18,7 +20,7 @@ from trainers.tasks import registry, schema
 from trainers.tasks.names import Values, flatten, nested, unknown
 
 _PRESET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
-RUN = "run"  # the group of a workdir's config.json that says which run it is; no run reads it
+_RUN = "run"  # the group that a workdir's config.json has beside these, and no config
 
 
 def load(task: str, preset: str | None = None) -> ConfigDict:
@@ -35,7 +37,8 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
     preset = first_preset(task) if preset is None else preset
     if preset not in presets:
         raise ValueError(unknown("--preset", preset, presets) + f" (of --task={task})")
-    return _locked(completed({"task": task, "preset": preset, **presets[preset]()}))
+    values = {"task": task, "preset": preset, **presets[preset]()}
+    return locked(completed(flatten(values)))
 
 
 def first_preset(task: str) -> str:
@@ -48,48 +51,41 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
 
     Args:
         path: The file, which may lack values.
-        base: The values of what it lacks. Default: the defaults.
+        base: The values of what it lacks, by dotted names. Default: the defaults.
 
     Raises:
         ValueError: The file is no JSON of a config, or one of its values is not valid.
         OSError: It cannot be read.
     """
     values = read_json(path, {"task": str, "preset": str})
-    values.pop(RUN, None)
+    values.pop(_RUN, None)
     try:
         if not _PRESET.fullmatch(preset := values["preset"]):
             raise ValueError(
                 "`preset` must be a name of letters, digits, `_`, `-` and `.`, since it names a "
                 f"folder. Received: preset={preset!r}"
             )
-        values = completed(_with_tuples(_merged(base or {}, _of_0_1(values))))
-        schema.check_fields(values)
+        values = completed({**(base or {}), **_of_0_1(flatten(values))})
+        return locked(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{path}: its values are nested too deeply") from error
-    return _locked(values)
 
 
 def locked(values: Values) -> ConfigDict:
-    """Returns the locked config of what `of_a_run` returned.
+    """Returns the locked config of what `completed` or `of_a_run` returned.
 
     Raises:
         ValueError: One of the values is not valid.
     """
-    values = completed(_with_tuples(values))
     schema.check_fields(values)
-    return _locked(values)
-
-
-def _locked(values: Mapping[str, Any]) -> ConfigDict:
-    """Returns the locked config of nested values."""
     table = schema.fields(values)
-    typed = flatten(values)
-    for name, value in typed.items():
-        if value is None:
-            # ConfigDict needs a placeholder to know the type of None.
-            typed[name] = placeholder(table[name].kind)
+    # ConfigDict needs a placeholder to know the type of None.
+    typed = {
+        name: placeholder(table[name].kind) if value is None else value
+        for name, value in values.items()
+    }
     return ConfigDict(nested(typed)).lock()
 
 
@@ -99,26 +95,34 @@ def presets(task: str) -> list[ConfigDict]:
 
 
 def from_dict(values: Values) -> ConfigDict:
-    """Returns the locked config of what a JSON file held; its lists are tuples again.
+    """Returns the locked config of what a run's `config.json` holds, by `of_a_run`.
 
     Raises:
         ValueError: As `schema.check`.
     """
-    values = completed(_with_tuples(values))
-    schema.check(values)
-    return ConfigDict(values).lock()
+    return from_flat(of_a_run(flatten(values)))
+
+
+def from_flat(values: Values) -> ConfigDict:
+    """Returns the locked config of values by their dotted names, after `schema.check`."""
+    values = completed(values)
+    schema.check_flat(values)
+    return ConfigDict(nested(values)).lock()
 
 
 def completed(values: Values) -> dict[str, Any]:
     """Returns config values with the defaults of what they lack, in today's form.
 
     Args:
-        values: Nested mappings, of a preset or of the `config.json` of any release. Those of an
-            unknown task get no defaults.
+        values: The values by dotted names, of a preset or of any release's `config.json`. Those
+            of an unknown task get no defaults.
     """
-    values = _of_0_1(values)
+    values = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in _of_0_1(values).items()
+    }
     known = values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
-    return _merged(nested(schema.defaults(values)) if known else {}, values)
+    return {**(schema.defaults(values) if known else {}), **values}
 
 
 def of_a_run(values: Values) -> dict[str, Any]:
@@ -127,37 +131,17 @@ def of_a_run(values: Values) -> dict[str, Any]:
     Releases that did not refuse `unit_forget_bias` with a gate without a forget block dropped it.
     """
     values = completed(values)
-    model = values.get("model")
-    if isinstance(model, Mapping):
-        gate = gates.NAMES.get(str(model.get("gate")))
-        if gate is not None and gate.forget_block is None:
-            values["model"] = {**model, "unit_forget_bias": False}
+    gate = gates.NAMES.get(str(values.get("model.gate")))
+    if gate is not None and gate.forget_block is None:
+        values["model.unit_forget_bias"] = False
     return values
-
-
-def _merged(base: Any, values: Any) -> Any:
-    if not isinstance(base, Mapping) or not isinstance(values, Mapping):
-        return values
-    return {**base, **{name: _merged(base.get(name), values[name]) for name in values}}
 
 
 def _of_0_1(values: Values) -> dict[str, Any]:
     """Returns config values of release 0.1 in today's form: it had `kind`, and heads as groups."""
-    model = values.get("model")
-    if not isinstance(model, Mapping):
-        return dict(values)
-    model = dict(model)
-    if "kind" in model:
-        model["layer"] = model.pop("kind")
-    head = model.get("head")
-    if isinstance(head, Mapping) and "kind" in head:
-        arguments = dict(head)
-        model["head"] = arguments.pop("kind")
-        model[str(model["head"])] = arguments
-    return {**values, "model": model}
-
-
-def _with_tuples(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _with_tuples(item) for name, item in value.items()}
-    return tuple(value) if isinstance(value, list) else value
+    head, group = values.get("model.head.kind"), "model.head."
+    renamed = {"model.kind": "model.layer", "model.head.kind": "model.head"}
+    if head is not None:
+        own = {name for name in values if name.startswith(group)} - {*renamed}
+        renamed |= {name: name.replace(group, f"model.{head}.") for name in own}
+    return {renamed.get(name, name): value for name, value in values.items()}

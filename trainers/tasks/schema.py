@@ -284,7 +284,7 @@ def fields(config: Values) -> dict[str, Field]:
     """Returns the fields of a config by their dotted names.
 
     Args:
-        config: Nested mappings; its `task` determines the fields.
+        config: Its `task` determines the fields.
 
     Raises:
         ValueError: The task is unknown or missing.
@@ -327,8 +327,13 @@ def check(config: Values) -> None:
     Raises:
         ValueError: As in `check_fields`, or fields contradict each other. The message has one line.
     """
-    check_fields(config)
-    values, task = flatten(config), registry.get(config["task"])
+    check_flat(flatten(config))
+
+
+def check_flat(values: Values) -> None:
+    """Checks the values of a config by their dotted names, as `check`."""
+    check_fields(values)
+    task = registry.get(values["task"])
     rules = itertools.chain(_of_task(values, task), _of_length(values))
     if not isinstance(task, OwnTask):
         rules = itertools.chain(rules, _of_layer(values))
@@ -337,14 +342,17 @@ def check(config: Values) -> None:
             raise ValueError(_message(values, name, expected, *others))
 
 
-def check_fields(config: Values) -> None:
+def check_fields(values: Values) -> None:
     """Checks each field of a config alone.
+
+    Args:
+        values: The values by dotted names.
 
     Raises:
         ValueError: A field is unknown or missing, or its value has the wrong type or is out of
             range. The message has one line.
     """
-    table, values = fields(config), flatten(config)
+    table = fields(values)
     check_values(values, table)
     for name, field in table.items():
         if name not in values:

@@ -1,6 +1,6 @@
 """What tasks on shuffled examples share, whatever they learn of them."""
 
-from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 from etils import epath
@@ -8,7 +8,8 @@ from ml_collections import ConfigDict
 
 from trainers.data import files, shuffling
 from trainers.data.sequences import SequenceData
-from trainers.training import schedules
+from trainers.training import checkpoints, schedules
+from trainers.training.experiment import SPLITS, Experiment
 from trainers.training.workdir import WorkdirError, read_kept
 
 DATA = "data.json"
@@ -45,67 +46,79 @@ class ShuffledExamples:
         return ()
 
 
-def check_batch_size(count: int, batch_size: int, what: str) -> None:
-    """Raises ValueError if a batch has more examples than there are.
+class ExamplesExperiment(Experiment):
+    """The part of an experiment on examples that binds it to them.
+
+    Attributes:
+        examples: what the examples are, in the plural.
+        contents: what the data are, in the plural.
 
     Args:
-        count: The number of training examples.
-        batch_size: The config's.
-        what: What an example is, in the plural.
+        config: The run's config.
+        data: The examples; None for a task without data.
     """
-    if batch_size > count:
-        raise ValueError(
-            f"`config.data.batch_size` must be at most {count}, the number of training "
-            f"{what}. Received: config.data.batch_size={batch_size}"
-        )
 
+    examples, contents = "images", "images"
 
-def check_replicas(count: int, batch_size: int, replicas: int, what: str) -> None:
-    """Raises ValueError if replicas cannot share an epoch's batches, the last included."""
-    if batch_size % replicas or count % batch_size % replicas:
-        raise ValueError(
-            f"`config.data.batch_size` must leave no rest that {replicas} replicas cannot share: "
-            f"of {count:,} training {what} the last batch has {count % batch_size}. "
-            f"Received: config.data.batch_size={batch_size}"
-        )
+    def __init__(self, config: ConfigDict, data: SequenceData | None) -> None:
+        super().__init__(config)
+        self._data: Any = data
 
+    def check_batch_size(self) -> None:
+        """Raises ValueError if a batch has more examples than there are."""
+        size, count = self._config.data.batch_size, self._data.count
+        if size > count:
+            raise ValueError(
+                f"`config.data.batch_size` must be at most {count}, the number of training "
+                f"{self.examples}. Received: config.data.batch_size={size}"
+            )
 
-def check_same(
-    path: epath.Path,
-    kept: Mapping[str, str] | None,
-    found: Mapping[str, str],
-    what: str,
-) -> None:
-    """Raises WorkdirError if a run was trained on other examples.
+    def check_replicas(self, replicas: int) -> None:
+        """Raises ValueError if replicas cannot share an epoch's batches, the last included."""
+        size, count = self._config.data.batch_size, self._data.count
+        if size % replicas or count % size % replicas:
+            raise ValueError(
+                f"`config.data.batch_size` must leave no rest that {replicas} replicas cannot "
+                f"share: of {count:,} training {self.examples} the last batch has {count % size}. "
+                f"Received: config.data.batch_size={size}"
+            )
 
-    Args:
-        path: The run's folder.
-        kept: The checksum of each split that the folder has; None if it has none yet.
-        found: The checksum of each split.
-        what: What the examples are, in the plural.
-    """
-    if kept is None:
-        return
-    if differing := [split for split in found if kept.get(split) != found[split]]:
-        raise WorkdirError(
-            f"{path} belongs to a run on other {what} ({', '.join(differing)}); "
-            "give that run's data by --data_dir, or choose another --workdir"
-        )
+    def checksums(self) -> dict[str, str]:
+        """Returns the SHA-256 of each split; none without data."""
+        return {} if self._data is None else self._data.checksums()
 
+    def record(self) -> dict[str, Any]:
+        """Returns what a run's folder keeps of its data."""
+        return {"sha256": self.checksums()}
 
-def check_images(path: epath.Path, found: Mapping[str, str]) -> None:
-    """Raises WorkdirError if the folder's run was trained on other images.
+    def keep(self, path: epath.Path) -> None:
+        """Records the data in the run's folder, after `check`."""
+        self.check(path)
+        if self._data is not None and not files.exists(path / DATA):
+            files.write_json(path / DATA, self.record())
 
-    Args:
-        path: The run's folder.
-        found: The checksum of each split.
-    """
-    kept = read_kept(path / DATA, {"sha256": dict}) or {}
-    check_same(path, kept.get("sha256"), found, "images")
+    def check(self, path: epath.Path) -> None:
+        """Raises WorkdirError if the folder's run was trained on other data."""
+        found = self.checksums()
+        kept = (read_kept(path / DATA, {"sha256": dict}) or {}).get("sha256", found)
+        if differing := [split for split in found if kept.get(split) != found[split]]:
+            raise WorkdirError(
+                f"{path} belongs to a run on other {self.contents} ({', '.join(differing)}); "
+                "give that run's data by --data_dir, or choose another --workdir"
+            )
 
+    def evaluate(self, path: epath.Path) -> None:
+        """Prints the scores of a run's best model on validation and test data.
 
-def keep_images(path: epath.Path, found: Mapping[str, str]) -> None:
-    """Records the images of a run in its folder, after `check_images`."""
-    check_images(path, found)
-    if not files.exists(path / DATA):
-        files.write_json(path / DATA, {"sha256": found})
+        Args:
+            path: The run's folder.
+
+        Raises:
+            WorkdirError: The folder cannot be used.
+        """
+        self.check(path)
+        model = self.build()
+        checkpoints.load_best(path, model)
+        task: Any = self.task(model)
+        for split in SPLITS:
+            print(self.describe(split, task.score(split)), flush=True)

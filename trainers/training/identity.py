@@ -1,13 +1,12 @@
 """Which run a file belongs to, and which program trained it from which step on."""
 
 import functools
+import importlib.metadata
 import os
 import subprocess
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from keras_trellis.export import cards
 
 _ROOT = Path(__file__).parents[2]
 
@@ -95,7 +94,11 @@ def of_value(value: Any) -> Identity:
 @functools.cache
 def program() -> Program:
     """Returns the version of the package at work."""
-    return Program(cards.version(), _commit())
+    try:
+        version = importlib.metadata.version("keras_trellis")
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        version = "of an unknown version"
+    return Program(version, _commit())
 
 
 def _commit() -> str | None:

@@ -122,7 +122,6 @@ def fit(
     steps: int = 0,
     log_every_steps: int = 20,
     checkpoint_every_steps: int | None = None,
-    costs: Sequence[float] = (1.0,),
     signals: StopSignals | None = None,
     observe: Observe | None = None,
 ) -> Result:
@@ -138,8 +137,6 @@ def fit(
         log_every_steps: How often to print and record metrics.
         checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
             each epoch.
-        costs: How long a step of each equal part of the run takes, beside one of the last part;
-            for the estimate of the run's time.
         signals: Records signals. Default: the loop's own recorder.
         observe: Takes the losses when a run goes on, and after each epoch, which is saved then.
 
@@ -169,9 +166,9 @@ def fit(
         pass_steps,
         log_every_steps,
         checkpoint_every_steps,
-        len(trainer.stages),
+        len(trainer.stages.arguments),
     )
-    run = _Run(trainer, schedule, workdir, plan, costs)
+    run = _Run(trainer, schedule, workdir, plan)
     with (
         signals or StopSignals(shared=trainer.team.count > 1) as signals,
         contextlib.closing(run.progress),
@@ -190,7 +187,6 @@ class _Run:
         schedule: schedules.Schedule,
         workdir: Workdir,
         plan: Plan,
-        costs: Sequence[float],
     ):
         self.trainer = trainer
         self.team = trainer.team
@@ -226,7 +222,7 @@ class _Run:
                 epochs=plan.epochs,
                 length=plan.length,
                 step=self.state.step,
-                costs=costs,
+                costs=trainer.stages.costs,
                 evaluation_steps=self.task.evaluation_steps,
                 scoring=self.task.scoring,
                 changes=changes,

@@ -43,9 +43,7 @@ def training(
         least: The least number of values that a training step keeps for its backward pass.
         about: An estimate of that number.
     """
-    slots = len(OPTIMIZERS[config.optimizer.name].slot_names)
-    averages = config.schedule.average or config.schedule.average_after is not None
-    copies = 2 + slots + averages
+    copies = 2 + len(OPTIMIZERS[config.optimizer.name].slots_of(config))
     least, about = (_BYTES * (copies * parameters + kept) for kept in (least, about))
     return Need(least, max(least, about) + _GRAPHS)
 

@@ -3,20 +3,17 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import ml_collections
 import tensorflow as tf
 from etils import epath
-from matplotlib import figure
 
 from trainers import optimizers
 from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
-from trainers.tasks import layers, registry, schema
+from trainers.tasks import registry, schema
 from trainers.training import (
     checkpoints,
     followers,
@@ -24,12 +21,12 @@ from trainers.training import (
     memory,
     precision,
     schedules,
-    stages,
     stopping,
     strategies,
     variables,
     workers,
 )
+from trainers.training.experiment import SPLITS, Experiment, Scores
 from trainers.training.progress import save_picture
 from trainers.training.trainer import Task, Trainer
 from trainers.training.workdir import (
@@ -46,61 +43,8 @@ from trainers.training.workdir import (
 )
 
 IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
-SPLITS = ("validation", "test")  # that are scored
 NEED_GPU = ("paper", "released")  # and the presets whose names begin so
 _MUCH_SLOWER = 1.5  # below it is the noise of two short timings
-
-
-class Scores(NamedTuple):
-    """The scores of a finished run.
-
-    Attributes:
-        summary: the scores in words.
-        values: numbers by split, protocol and name.
-        pictures: figures by file name.
-        beside: lines that put the score on test data beside others, for a person.
-    """
-
-    summary: str
-    values: dict[str, dict[str, dict[str, Any]]]
-    pictures: Mapping[str, figure.Figure] = MappingProxyType({})
-    beside: tuple[str, ...] = ()
-
-
-class Experiment(Protocol):
-    """What a run trains and measures: data and a model."""
-
-    def need(self, config: ml_collections.ConfigDict) -> memory.Need:
-        """Returns the memory that training with a config takes on these data."""
-
-    def checksums(self) -> dict[str, str]:
-        """Returns a checksum of each part of the data, which all workers must share."""
-
-    def check_replicas(self, replicas: int) -> None:
-        """Raises ValueError if that many replicas cannot share the batches."""
-
-    def build(self) -> keras.Model:
-        """Returns the built model; called in the strategy's scope."""
-
-    def task(self, model: keras.Model) -> Task:
-        """Returns what the loop trains; called in the strategy's scope."""
-
-    def keep(self, path: epath.Path) -> None:
-        """Binds a run's folder to its data; raises WorkdirError if it has other data."""
-
-    def introduction(self, model: keras.Model) -> str:
-        """Returns a line about the data and the model."""
-
-    def score(
-        self, task: Task, check: Callable[[], None], splits: Sequence[str]
-    ) -> Scores:
-        """Scores the model; the test data are read only here.
-
-        Args:
-            task: what was trained.
-            check: raises if the run must stop; call it between parts of the work.
-            splits: some of `SPLITS`.
-        """
 
 
 def train(
@@ -124,7 +68,7 @@ def train(
         config: The run's config.
         path: The run's folder.
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
-        observe: As for `loop.fit`.
+        observe: As for `loop.fit`. Default: the experiment's own.
         splits: The splits to score, some of `SPLITS`.
         team: The workers that train together; the chief alone prints and writes.
         allow_replicas_change: As for `Trainer`.
@@ -158,7 +102,7 @@ def train(
                     f"{config.task}, preset {config.preset}, in {path}",
                     experiment.introduction(trainer.task.model),
                     *_memory_told(experiment.need(config)),
-                    *_depths_told(config.training),
+                    *trainer.stages.lines,
                     *advice,
                 ]
                 if team.is_chief:
@@ -179,7 +123,8 @@ def _check_folder(path: epath.Path, config: ml_collections.ConfigDict) -> None:
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
-    refuse_other_run(path, config.to_dict(), schema.may_change(config))
+    may_change = schema.may_change(config)
+    refuse_other_run(path, config.to_dict(), may_change, configs.of_a_run)
 
 
 def _opened(
@@ -188,7 +133,12 @@ def _opened(
     """Returns the context of the run's folder, which the chief alone has."""
     if not team.is_chief:
         return contextlib.nullcontext(followers.NoWorkdir())
-    return open_workdir(path, config.to_dict(), may_change=schema.may_change(config))
+    return open_workdir(
+        path,
+        config.to_dict(),
+        may_change=schema.may_change(config),
+        upgrade=configs.of_a_run,
+    )
 
 
 def _prepare(
@@ -230,7 +180,7 @@ def trainer_of(
     team: workers.Alone = workers.ALONE,
 ) -> Trainer:
     """Returns the trainer of a config; call it before a graph of the model is built."""
-    strategies.allow_rewrites(config.model.get("layer") not in layers.OF_KERAS)
+    strategies.allow_rewrites(task.allows_rewrites)
     return Trainer(
         task,
         optimizer,
@@ -239,7 +189,6 @@ def trainer_of(
         usual_steps=config.data.window if _draws_lengths(config) else None,
         team=team,
         jit_compile=config.training.jit_compile,
-        stages=stages.of_depths(config),
     )
 
 
@@ -269,9 +218,8 @@ def _fit_and_score(
         steps=training.steps,
         log_every_steps=training.log_every_steps,
         checkpoint_every_steps=training.checkpoint_every_steps,
-        costs=_costs(config),
         signals=signals,
-        observe=observe,
+        observe=observe or experiment.observe,
     )
     if not result.finished:
         raise signals.error()
@@ -292,7 +240,7 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
     """
     values = read_config(path)
     try:
-        return configs.from_dict(configs.of_a_run(values))
+        return configs.from_dict(values)
     except ValueError as error:
         raise WorkdirError(f"{path / CONFIG}: {error}") from error
 
@@ -334,16 +282,9 @@ def parameters(model: keras.Model) -> int:
 
 def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config."""
-    settings = config.optimizer
-    arguments = {
-        "learning_rate": settings.learning_rate,
-        "weight_decay": settings.weight_decay,
-        "steps": cosine_steps(config),
-        "scales": _draws_lengths(config),
-    }
-    if config.schedule.average or config.schedule.average_after is not None:
-        arguments |= {"averages": True, "lags": _draws_lengths(config)}
-    return optimizers.OPTIMIZERS[settings.name](**arguments)
+    return optimizers.OPTIMIZERS[config.optimizer.name].of_config(
+        config, steps=cosine_steps(config), scales=_draws_lengths(config)
+    )
 
 
 def cosine_steps(config: ml_collections.ConfigDict) -> int:
@@ -416,21 +357,6 @@ def _memory_told(need: memory.Need) -> list[str]:
     return [line] if line else []
 
 
-def _depths_told(training: ml_collections.ConfigDict) -> list[str]:
-    if not (depths := training.depths):
-        return []
-    parts, most = len(depths) + 1, ", ".join(map(str, depths))
-    return [
-        f"the run has {parts} equal parts: they train at most {most} levels, the last one all"
-    ]
-
-
-def _costs(config: ml_collections.ConfigDict) -> list[float]:
-    """Returns about how long a step of each part of the run takes, beside one of the last."""
-    depths = config.training.depths
-    return [*(min(1.0, depth / config.model.depth) for depth in depths), 1.0]
-
-
 def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:
     """Returns advice on memory, preset and speed, for a machine without a GPU."""
     presets = functools.partial(configs.presets, config.task)
@@ -441,12 +367,7 @@ def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[s
             f"there is no GPU here, and the preset {config.preset} is made for one; "
             "--preset=small is made for a CPU"
         )
-    layer = layers.LAYERS.get(config.model.get("layer"))
-    if config.training.jit_compile and not isinstance(layer, layers.Trellis | None):
-        advice.append(
-            "config.training.jit_compile=True can make a layer other than a trellis network many "
-            "times slower on a CPU; try --config.training.jit_compile=False"
-        )
+    advice += experiment.advice()
     half = config.model.get("dtype") == "mixed_bfloat16"
     if half and (slowdown := precision.slowdown()) > _MUCH_SLOWER:
         advice.append(

@@ -1,23 +1,28 @@
-"""Fewer levels of a trellis network at the beginning of a run.
+"""Equal parts of a run whose steps differ."""
 
-All levels share their weights. So a network can train few levels at first, which see more text in
-the same time, and all of them at last.
-"""
-
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from ml_collections import ConfigDict
 
 Stage = Mapping[str, Any]
 """The arguments that the task's loss has in a part of the run, by name."""
 
 
-def of_depths(config: ConfigDict) -> list[Stage]:
-    """Returns the equal parts of a run; the last one trains the whole model.
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """The parts of a run, one after another, each of the same number of steps.
 
-    Args:
-        config: The run's config, with the most levels that train in each part but the last.
+    Attributes:
+        arguments: What the task's loss takes in each part.
+        costs: How long a step of each part takes, beside one of the last part; for the estimate of
+            the run's time.
+        lines: What a user reads about the parts.
     """
-    depths = config.training.depths
-    return [*({"depth": min(depth, config.model.depth)} for depth in depths), {}]
+
+    arguments: Sequence[Stage] = ({},)
+    costs: Sequence[float] = (1.0,)
+    lines: Sequence[str] = ()
+
+
+WHOLE = Stages()
+"""A run of one part."""

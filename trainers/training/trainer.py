@@ -5,7 +5,7 @@ or in the loop asks which task it is.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import keras
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trainers import optimizers
 from trainers.training import workers
-from trainers.training.stages import Stage
+from trainers.training.stages import Stage, Stages
 
 Nest = Any
 Metrics = dict[str, Any]
@@ -39,6 +39,14 @@ class Task(Protocol):
     def steps_per_epoch(self) -> int:
         """The number of batches in an epoch."""
 
+    @property
+    def stages(self) -> Stages:
+        """The parts of a run; `stages.WHOLE` if all steps are alike."""
+
+    @property
+    def allows_rewrites(self) -> bool:
+        """Whether TensorFlow may rewrite the graphs; see `strategies.allow_rewrites`."""
+
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the global batches from a step of the run on, at least to the run's end.
 
@@ -55,7 +63,7 @@ class Task(Protocol):
     ) -> tuple[tf.Tensor, tf.Tensor, Nest, dict[str, tf.Tensor]]:
         """Computes the training loss of a replica's share of a batch.
 
-        A task that is trained in stages takes their arguments too, by name.
+        Each of the `stages` gives it further arguments, by name.
 
         Returns:
             The sum of the losses; their number (the weight); the state for the next batch; further
@@ -87,8 +95,6 @@ class Trainer:
             al. 2018). Default: the learning rate is the same for all batches.
         team: the workers over which the strategy spreads batches. Default: this process alone.
         jit_compile: whether XLA compiles the loss and its gradient, once for each shape of a batch.
-        stages: the arguments that the task's loss has in each of the equal parts of a run. Default:
-            none, in one part.
 
     Attributes:
         allow_replicas_change: whether a run goes on that had another number of replicas, and so
@@ -105,7 +111,6 @@ class Trainer:
         usual_steps: int | None = None,
         team: workers.Alone = workers.ALONE,
         jit_compile: bool = False,
-        stages: Sequence[Stage] = ({},),
     ):
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(
@@ -119,8 +124,10 @@ class Trainer:
         self.allow_replicas_change = False
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
-        self.stages = stages
-        self._compiled_steps = [self._compiled(stage, jit_compile) for stage in stages]
+        self.stages = task.stages
+        self._compiled_steps = [
+            self._compiled(stage, jit_compile) for stage in self.stages.arguments
+        ]
         with self.strategy.scope():
             optimizer.build(task.model.trainable_variables)
 

@@ -5,7 +5,7 @@ and steps. The process at work holds `lock`. `result.json` exists after the run 
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -19,14 +19,20 @@ from trainers.data.files import (
     write_json,
 )
 from trainers.data.stores import as_path
-from trainers.tasks import config as configs
 from trainers.tasks.names import flatten
 from trainers.training import identity
 from trainers.training.hold import LOCK, Hold, WorkdirError, held
 
 CONFIG, CHANGES, RESULT = "config.json", "changes.json", "result.json"
+RUN = "run"  # the group of `CONFIG` that says which run it is
 RUN_ID = "run_id"  # of a result and a checkpoint
+Upgrade = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Returns config values of any release, by their dotted names, in today's form."""
 RESTORE = "Bring it back from a backup, or choose another --workdir"
+
+
+Pending = dict[str, tuple[Any, Any]]
+"""Dotted fields of a config whose values are new, each with its old and its new value."""
 
 
 class NotKeptError(Exception):
@@ -78,7 +84,7 @@ class Workdir:
         self,
         path: epath.Path,
         config: Mapping[str, Any],
-        may_change: Sequence[str],
+        pending: Pending,
         hold: Hold,
         run: identity.Identity,
     ):
@@ -87,11 +93,7 @@ class Workdir:
         self._hold = hold
         self._config = config
         self._changes = read_changes(path)
-        self.pending = {
-            field: values
-            for field, values in _differing(path, config).items()
-            if field in may_change
-        }
+        self.pending = pending
 
     def check_held(self) -> None:
         """Raises TakenError if the folder is no longer this run's; call it before each write."""
@@ -153,7 +155,11 @@ class Workdir:
 
 @contextlib.contextmanager
 def open_workdir(
-    path: epath.PathLike, config: Mapping[str, Any], *, may_change: Sequence[str] = ()
+    path: epath.PathLike,
+    config: Mapping[str, Any],
+    *,
+    may_change: Sequence[str] = (),
+    upgrade: Upgrade = dict,
 ) -> Iterator[Workdir]:
     """Prepares a folder for a new or resumed run, and locks it within the context.
 
@@ -162,6 +168,7 @@ def open_workdir(
         config: the run's whole config, nested mappings of JSON values.
         may_change: the dotted fields that a resumed run may change, such as "training.epochs".
             The folder keeps their old values until `Workdir.record`.
+        upgrade: as for `refuse_other_run`.
 
     Yields:
         The folder.
@@ -181,18 +188,30 @@ def open_workdir(
         hold.sign(run.run_id)
         if not exists(folder / CONFIG):
             write_json(folder / CONFIG, _with_run(config, run))
-        refuse_other_run(folder, config, may_change)
-        yield Workdir(folder, config, may_change, hold, run)
+        pending = refuse_other_run(folder, config, may_change, upgrade)
+        yield Workdir(folder, config, pending, hold, run)
 
 
 def refuse_other_run(
-    path: epath.PathLike, config: Mapping[str, Any], may_change: Sequence[str]
-) -> None:
-    """Raises WorkdirError if a folder has a run with another config, `may_change` aside."""
+    path: epath.PathLike,
+    config: Mapping[str, Any],
+    may_change: Sequence[str],
+    upgrade: Upgrade = dict,
+) -> Pending:
+    """Returns the fields that differ from the run's in a folder; it has none if it has no run.
+
+    Args:
+        path: the folder.
+        config: as for `open_workdir`.
+        may_change: the dotted fields that may differ.
+        upgrade: brings what the folder has into the form of `config`. Default: they have one form.
+
+    Raises:
+        WorkdirError: other fields differ, or the folder's files are damaged.
+    """
+    pending = _differing(epath.Path(path), config, upgrade)
     differing = {
-        field: values
-        for field, values in _differing(epath.Path(path), config).items()
-        if field not in may_change
+        field: pending.pop(field) for field in [*pending] if field not in may_change
     }
     if named := [name for name in ("task", "preset") if name in differing]:
         theirs = " and ".join(f"--{name}={differing[name][0]}" for name in named)
@@ -210,6 +229,7 @@ def refuse_other_run(
             f"{path} belongs to another run, whose config differs ({'; '.join(told)}); the same "
             f"command without {fields} goes on with that run, or choose another folder"
         )
+    return pending
 
 
 def read_changes(path: epath.PathLike) -> tuple[Change, ...]:
@@ -282,7 +302,7 @@ def read_run(path: epath.PathLike) -> identity.Identity | None:
         OSError: it cannot be read.
     """
     file = epath.Path(path) / CONFIG
-    value = (read_kept(file) or {}).get(configs.RUN)
+    value = (read_kept(file) or {}).get(RUN)
     try:
         return None if value is None else identity.of_value(value)
     except ValueError as error:
@@ -290,7 +310,7 @@ def read_run(path: epath.PathLike) -> identity.Identity | None:
 
 
 def _with_run(config: Mapping[str, Any], run: identity.Identity) -> dict[str, Any]:
-    return {**json_value(config), configs.RUN: run.value()}
+    return {**json_value(config), RUN: run.value()}
 
 
 def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict:
@@ -309,7 +329,7 @@ def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
         raise WorkdirError(
             f"{path} holds no run: {CONFIG} is missing; {_instead(epath.Path(path))}"
         )
-    config.pop(configs.RUN, None)
+    config.pop(RUN, None)
     return config
 
 
@@ -363,12 +383,12 @@ def _refuse_foreign(folder: epath.Path) -> None:
 
 
 def _differing(
-    folder: epath.Path, config: Mapping[str, Any]
-) -> dict[str, tuple[Any, Any]]:
+    folder: epath.Path, config: Mapping[str, Any], upgrade: Upgrade
+) -> Pending:
     """Returns the fields that differ from the run's in a folder, with old and new values."""
     if not exists(folder / CONFIG):
         return {}
-    was = flatten(json_value(configs.of_a_run(read_config(folder))))
+    was = json_value(upgrade(flatten(read_config(folder))))
     # A process may have been killed after it recorded changes, before it wrote the config.
     was.update((change.field, change.now) for change in read_changes(folder))
     now = flatten(json_value(config))

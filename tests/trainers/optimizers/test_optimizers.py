@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from trainers import optimizers
+from trainers.tasks import config as configs
 
 STEPS, SHAPES, DECAY = 7, [(3, 2), (4,)], 0.01
 
@@ -158,10 +159,9 @@ def test_the_rate_falls_along_half_a_cosine_to_the_end_of_the_run(
     assert annealed.annealed(0.1) < 1e-17
 
 
-@pytest.mark.parametrize("lags", [False, True])
-def test_a_scaled_rate_lags_a_step_once_averages_go_on(lags):
+def test_a_scaled_rate_lags_a_step_once_averages_go_on():
     """Torch's ASGD computes the rate of an averaged step at the end of the one before."""
-    optimizer = optimizers.SGD(0.1, averages=True, scales=True, lags=lags)
+    optimizer = optimizers.SGD(0.1, averages=True, scales=True)
     variable = tf.Variable(0.0, dtype="float64")
     optimizer.build([variable])
     factors = [1.0, 2.0, 3.0, 5.0, 7.0, 11.0]
@@ -170,7 +170,7 @@ def test_a_scaled_rate_lags_a_step_once_averages_go_on(lags):
             optimizer.start_averaging()
         optimizer.scale_rate(tf.constant(factor, "float64"))
         optimizer.apply([tf.constant(-1.0, "float64")])
-    used = [1.0, 2.0, 3.0, 3.0, 5.0, 7.0] if lags else factors
+    used = [1.0, 2.0, 3.0, 3.0, 5.0, 7.0]
     np.testing.assert_allclose(variable.numpy(), 0.1 * sum(used))
     assert float(optimizer.learning_rate.numpy()) == 0.1
 
@@ -194,3 +194,16 @@ def test_a_scaled_rate_counts_in_a_graph_that_was_traced_before(kind):
     np.testing.assert_allclose(steps[0.5], 0.5 * steps[1.0], rtol=1e-12)
     with pytest.raises(ValueError, match="must be made with scales=True"):
         kind(0.1).scale_rate(tf.constant(0.5, "float64"))
+
+
+@pytest.mark.parametrize("changes", [{}, {"average": True}, {"average_after": 2}])
+@pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
+def test_an_optimizer_knows_its_slots_before_it_is_made(name, changes):
+    kind = optimizers.OPTIMIZERS[name]
+    config = configs.load("ptb", "small").unlock()
+    config.optimizer.name = name
+    if kind.can_average:
+        config.schedule.update(changes)
+    made = kind.of_config(config, steps=3, scales=True)
+    made.build([keras.Variable([1.0, 2.0])])
+    assert tuple(made.slots()) == kind.slots_of(config)

@@ -1,6 +1,7 @@
 """What the task of sequences gives the loop: losses, their weight, and scores."""
 
 import dataclasses
+import types
 
 import keras
 import ml_collections
@@ -15,7 +16,7 @@ from trainers.sequences.modeling import SequenceModeling
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.measures import Metric
-from trainers.training.examples import check_replicas
+from trainers.training.examples import ExamplesExperiment
 
 CLASSES, STEPS = 3, 4
 CONFIG = ml_collections.ConfigDict(
@@ -23,7 +24,7 @@ CONFIG = ml_collections.ConfigDict(
         task="seq_mnist",
         seed=1,
         data=dict(batch_size=4),
-        training=dict(epochs=2, steps=0),
+        training=dict(epochs=2, steps=0, depths=()),
         evaluation=dict(batch_size=2),
     )
 )
@@ -225,11 +226,13 @@ def test_what_is_shown_begins_with_the_measure(task, shown):
 
 
 def test_batches_that_replicas_cannot_share_are_refused():
-    with pytest.raises(
-        ValueError, match="2 replicas cannot share.* 5 .*last batch has 1.*=4"
-    ):
-        check_replicas(5, 4, replicas=2, what="sequences")
-    check_replicas(6, 4, replicas=2, what="sequences")
+    class Bound(ExamplesExperiment):
+        build = task = need = introduction = describe = numbers = None
+
+    message = "2 replicas cannot share.* 5 .*last batch has 1.*=4"
+    with pytest.raises(ValueError, match=message):
+        Bound(CONFIG, types.SimpleNamespace(count=5)).check_replicas(2)
+    Bound(CONFIG, types.SimpleNamespace(count=6)).check_replicas(2)
 
 
 @pytest.mark.parametrize(("targets", "classes"), [(labels, "abc"), (symbols, "")])

@@ -7,6 +7,7 @@ from tests.trainers.training import toy
 from trainers.language import modeling, models
 from trainers.tasks import config as configs
 from trainers.training import loop, runs, schedules, workdir
+from trainers.training.stages import Stages
 from trainers.training.trainer import Trainer
 
 STEPS_PER_EPOCH, STEPS = 5, 13
@@ -15,7 +16,8 @@ STAGES = ({"penalty": 2.0}, {"penalty": 0.5}, {})
 
 def toy_trainer():
     task = toy.Task(steps_per_epoch=STEPS_PER_EPOCH, dropout=0.3)
-    return Trainer(task, toy.optimizer_of("adam"), stages=STAGES)
+    task.stages = Stages(STAGES, costs=(0.5, 0.5, 1.0))
+    return Trainer(task, toy.optimizer_of("adam"))
 
 
 def variables(trainer):

@@ -26,6 +26,7 @@ from trainers.training import (
     workdir,
     workers,
 )
+from trainers.training.stages import WHOLE
 from trainers.training.trainer import Trainer
 
 VOCABULARY, WIDTH, WINDOW = 11, 4, 3
@@ -69,6 +70,7 @@ class Task:
 
     unit = "tokens"
     evaluation_steps, scoring = 2.0, 2.0
+    stages, allows_rewrites = WHOLE, True
 
     def __init__(
         self, batch_size=4, steps_per_epoch=5, dropout=0.0, seed=0, bad_step=None
