@@ -177,13 +177,6 @@ class TemporalBlock(Block):
         }
 
 
-def parameters(units: int, kernel_size: int, inputs: int) -> int:
-    """Returns the number of parameters of a block."""
-    convolutions = units * (kernel_size * (inputs + units) + _CONVOLUTIONS)
-    shortcut = 0 if inputs == units else units * (inputs + 1)
-    return convolutions + shortcut
-
-
 def positions(kernel_size: int, dilations: Sequence[int], steps: int) -> int:
     """Returns how many steps all convolutions of some blocks compute for the last output alone.
 

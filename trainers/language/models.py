@@ -47,8 +47,13 @@ def outputs(model: ConfigDict) -> int:
 
 
 def parameters(config: ConfigDict, vocabulary_size: int) -> int:
-    """Returns the number of trainable parameters."""
+    """Returns the number of trainable parameters.
+
+    Raises:
+        ValueError: As `build`.
+    """
     model = config.model
+    check_vocabulary(model, vocabulary_size)
     table = vocabulary_size * model.embedding_units
     head = HEADS[model.head].parameters(model, outputs(model), vocabulary_size)
     return table + layer_parameters(config) + head

@@ -3,6 +3,7 @@
 Anything with the methods of an Optuna trial holds the values, so that nothing here needs Optuna.
 """
 
+import functools
 import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -182,25 +183,34 @@ def sized(
     Raises:
         ValueError: With any number of units the model is larger, or smaller, or not valid.
     """
+    if count(config) == parameters:
+        return config
 
+    @functools.cache
     def of(units: int) -> int:
-        return count(_with_units(config, units))
+        # A config refuses what is too small, such as fewer units than attention heads.
+        changed = _with_units(config, units)
+        return count(changed) if _is_valid(changed) else 0
 
     step = config.model.groups
-    low = high = step
+    low = high = config.model.units
     while of(high) < parameters and high < parameters:
         low, high = high, 2 * high
+    while of(low) >= parameters and low > step:
+        low, high = max(step, low // 2 // step * step), low
     while high - low > step:
         middle = (low + high) // 2 // step * step
         low, high = (middle, high) if of(middle) < parameters else (low, middle)
-    best = min((low, high), key=lambda units: abs(of(units) - parameters))
-    if not of(low) <= parameters <= of(high):
+    ends = [units for units in (low, high) if of(units)] or [high]
+    best = min(ends, key=lambda units: abs(of(units) - parameters))
+    found = apply(config, {"model.units": best})
+    if not of(ends[0]) <= parameters <= of(ends[-1]):
         size = "large" if of(best) < parameters else "small"
         raise ValueError(
             f"the model cannot be made as {size} as {parameters:,} parameters: "
             f"config.model.units={best} comes nearest, with {of(best):,}"
         )
-    return apply(config, {"model.units": best})
+    return found
 
 
 def told(value: Any) -> str:
@@ -216,6 +226,14 @@ def _with_units(
     changed = ml_collections.ConfigDict(config.to_dict())
     changed.model.units = units
     return changed
+
+
+def _is_valid(config: ml_collections.ConfigDict) -> bool:
+    try:
+        schema.check(config.to_dict())
+    except ValueError:
+        return False
+    return True
 
 
 def _with_own(config: ml_collections.ConfigDict, name: str, each: Search) -> Search:

@@ -28,14 +28,11 @@ class Kind(NamedTuple):
 
     Attributes:
         build: Takes the group `model` and a seed, and returns the head.
-        formula: Takes the group `model` and the channels of the features, and returns the number of
-            parameters except the word vectors and a bias for each word; None: they are counted.
         kept: Takes the group `model`, positions and words, and estimates how many numbers a
             training step keeps.
     """
 
     build: Callable[[ml_collections.ConfigDict, int], Head]
-    formula: Callable[[ml_collections.ConfigDict, int], int] | None = None
     kept: Callable[[ml_collections.ConfigDict, int, int], int] = _all_words
 
     def parameters(
@@ -48,8 +45,6 @@ class Kind(NamedTuple):
             features: Channels of the features.
             words: The size of the vocabulary.
         """
-        if self.formula is not None:
-            return self.formula(model, features) + words
         make = functools.partial(self.build, model, 0)
         table = (words, model.embedding_units)
         return counting.parameters(make, (None, None, features), table)
@@ -64,14 +59,10 @@ def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
 HEADS = {
     "tied": Kind(
         build=lambda model, seed: TiedSoftmax(dtype=model.dtype, name="head"),
-        formula=lambda model, features: 0,
     ),
     "mixture": Kind(
         build=lambda model, seed: MixtureOfSoftmaxes(
             **model.mixture.to_dict(), seed=seed, dtype=model.dtype, name="head"
-        ),
-        formula=lambda model, features: (
-            (features + 1) * model.mixture.experts * (1 + model.embedding_units)
         ),
         kept=lambda model, rows, words: _by_blocks(
             model, rows * model.mixture.experts, words
@@ -80,9 +71,6 @@ HEADS = {
     "adaptive": Kind(
         build=lambda model, seed: AdaptiveSoftmax(
             model.adaptive.cutoffs, dtype=model.dtype, name="head"
-        ),
-        formula=lambda model, features: (
-            len(model.adaptive.cutoffs) * (model.embedding_units + 1)
         ),
         kept=_by_blocks,
     ),

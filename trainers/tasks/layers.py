@@ -11,7 +11,6 @@ import ml_collections
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, recurrent
 from keras_trellis.core import gates
-from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.gated import GatedRNN
 from keras_trellis.recurrent.layer import RecurrentLayer
 from trainers.baselines import tcn, transformer
@@ -44,8 +43,7 @@ _INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initialize
 class Kind:
     """A kind of layer: builds one from `config.model`, and says how large it is.
 
-    A kind has to define `build`. It may count its parameters by a formula, as a search for
-    `model.units` does thousands of times, and estimate its memory more closely.
+    A kind has to define `build`. It may estimate its memory more closely.
 
     Attributes:
         gated: Whether `config.model.gate` chooses its gate.
@@ -140,24 +138,6 @@ class Trellis(Kind):
         fields = {name: model[name] for name in _OF_BOTH}
         return {**fields, "output_units": outputs, "name": "trellis"}
 
-    def parameters(
-        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
-    ) -> int:
-        """Counts the kernels of the input and of the hidden state, their gains, and the bias."""
-        del outputs  # some of the units
-        taps, groups = model.kernel_size, model.groups
-        channels = _blocks(model) * model.units
-        if groups == 1:
-            input_channels = channels
-            kernels = taps * (inputs + model.units) * channels
-        else:
-            group = channels // groups
-            input_channels = channels if model.inject_groups else group
-            rows = (groups * taps - 1) * (model.units // groups)
-            kernels = inputs * input_channels + rows * group
-        gains = input_channels + channels if model.weight_normalization else 0
-        return kernels + gains + channels
-
     def activations(self, model: ml_collections.ConfigDict) -> int:
         """Returns those of all levels."""
         return self._levels(model) * _blocks(model) * model.units
@@ -207,7 +187,6 @@ class Recurrent(Kind):
     Args:
         layer: Keras's layer.
         blocks: Gate blocks of its cell.
-        biases: How many biases each block has.
         skip_input: Whether the layers above the first read the input too.
     """
 
@@ -217,10 +196,9 @@ class Recurrent(Kind):
         self,
         layer: Callable[..., keras.layers.RNN],
         blocks: int,
-        biases: int,
         skip_input: bool = False,
     ) -> None:
-        self._layer, self._blocks, self._biases = layer, blocks, biases
+        self._layer, self._blocks = layer, blocks
         self._skip_input = skip_input
 
     def build(
@@ -242,21 +220,6 @@ class Recurrent(Kind):
 
     def _arguments(self, model: ml_collections.ConfigDict) -> dict[str, Any]:
         return {"recurrent_dropout": model.recurrent_dropout}
-
-    def parameters(
-        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
-    ) -> int:
-        """Counts kernels and biases."""
-        total, read = 0, inputs
-        for width in _widths(model.layers, model.units, outputs):
-            total += self._of_layer(model, read, width)
-            read = width + (inputs if self._skip_input else 0)
-        return total
-
-    def _of_layer(
-        self, model: ml_collections.ConfigDict, inputs: int, width: int
-    ) -> int:
-        return self._blocks * width * (inputs + width + self._biases)
 
     def activations(self, model: ml_collections.ConfigDict) -> int:
         """Returns those of all layers."""
@@ -282,9 +245,7 @@ class Gated(Recurrent):
     own: tuple[str, ...] = (*Recurrent.own, "weight_dropout", "variant")
 
     def __init__(self, layer: type[GatedRNN], blocks: int, **options: Any) -> None:
-        super().__init__(functools.partial(layer, **options), blocks, biases=0)
-        self._cell_class = layer.cell_class
-        self._options = options
+        super().__init__(functools.partial(layer, **options), blocks)
         self.square = layer.cell_class.square
         self.variants = tuple(layer.cell_class.biases)
 
@@ -294,15 +255,6 @@ class Gated(Recurrent):
             "recurrent_weight_dropout": model.weight_dropout,
             "variant": model.variant,
         }
-
-    def _of_layer(
-        self, model: ml_collections.ConfigDict, inputs: int, width: int
-    ) -> int:
-        variables = self._cell(model, width).variables_for(inputs)
-        return sum(math.prod(shape) for shape, _ in variables.values())
-
-    def _cell(self, model: ml_collections.ConfigDict, width: int) -> GatedCell:
-        return self._cell_class(width, variant=model.variant, **self._options)
 
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
         """Estimates the same: states, products with the state, and what they are made of."""
@@ -318,16 +270,13 @@ class Tensorized(Gated):
     def _arguments(self, model: ml_collections.ConfigDict) -> dict[str, Any]:
         return super()._arguments(model) | model.tensorized.to_dict()
 
-    def _cell(self, model: ml_collections.ConfigDict, width: int) -> GatedCell:
-        return self._cell_class(width, **model.tensorized)
-
     def activations(self, model: ml_collections.ConfigDict) -> int:
         """Returns those of all places of all layers."""
-        return super().activations(model) * self._cell(model, model.units).grid.places
+        return super().activations(model) * _grid(model).places
 
     def kept(self, model: ml_collections.ConfigDict, batch: int, steps: int) -> int:
         """Estimates the same, with what each place reads."""
-        grid = self._cell(model, model.units).grid
+        grid = _grid(model)
         of_place = (3 * self._blocks + 4 + grid.taps) * model.units + 2 * grid.taps
         return batch * steps * model.layers * grid.places * of_place
 
@@ -360,16 +309,6 @@ class Temporal(Kind):
             )
             blocks.append(block)
         return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
-
-    def parameters(
-        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
-    ) -> int:
-        """Counts the convolutions and the shortcuts between different widths."""
-        total = 0
-        for width in _widths(model.depth, model.units, outputs):
-            total += tcn.parameters(width, model.kernel_size, inputs)
-            inputs = width
-        return total
 
     def activations(self, model: ml_collections.ConfigDict) -> int:
         """Returns those of all convolutions."""
@@ -423,15 +362,6 @@ class Attention(Kind):
         )
         return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
 
-    def parameters(
-        self, model: ml_collections.ConfigDict, inputs: int, outputs: int
-    ) -> int:
-        """Counts those of the blocks, of the dense layers, and of the last normalisation."""
-        units = model.units
-        dense = units * (inputs + 1) + outputs * (units + 1)
-        blocks = model.layers * transformer.parameters(units, **model.transformer)
-        return blocks + dense + 2 * units
-
     def activations(self, model: ml_collections.ConfigDict) -> int:
         """Returns those of all dense layers of the blocks."""
         return model.layers * (5 + transformer.EXPANSION) * model.units
@@ -447,13 +377,13 @@ class Attention(Kind):
 LAYERS: dict[str, Kind] = {
     "trellis": Trellis(),
     "equilibrium": Equilibrium(),
-    "lstm": Recurrent(keras.layers.LSTM, blocks=4, biases=1),
-    "skip_lstm": Recurrent(keras.layers.LSTM, blocks=4, biases=1, skip_input=True),
+    "lstm": Recurrent(keras.layers.LSTM, blocks=4),
+    "skip_lstm": Recurrent(keras.layers.LSTM, blocks=4, skip_input=True),
     # Keras's default: the reset gate acts on the product, as in cuDNN and PyTorch.
-    "gru": Recurrent(keras.layers.GRU, blocks=3, biases=2),
+    "gru": Recurrent(keras.layers.GRU, blocks=3),
     # It acts on the state before the product: Cho et al. 2014, and equation (2) of Kuo et al. 2020.
     "gru_reset_before": Recurrent(
-        functools.partial(keras.layers.GRU, reset_after=False), blocks=3, biases=1
+        functools.partial(keras.layers.GRU, reset_after=False), blocks=3
     ),
     "irc_gru": Gated(recurrent.IRCGRU, blocks=3),
     "irc_lstm": Gated(recurrent.IRCLSTM, blocks=4),
@@ -501,6 +431,11 @@ def build(
 
 def _blocks(model: ml_collections.ConfigDict) -> int:
     return gates.NAMES[model.gate].blocks
+
+
+def _grid(model: ml_collections.ConfigDict) -> Any:
+    """Returns the places of the state of a tensorized layer."""
+    return recurrent.TensorizedLSTMCell(model.units, **model.tensorized).grid
 
 
 def _widths(count: int, units: int, outputs: int) -> list[int]:
