@@ -25,6 +25,7 @@ ORDER = (
     ("trainers/data/stores.py",),
     ("trainers/data/files.py",),
     ("trainers/data/",),
+    ("trainers/models/",),
     ("trainers/tasks/",),
     ("trainers/training/",),
     (

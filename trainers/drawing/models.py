@@ -8,8 +8,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from trainers.drawing.model import DRAW
-from trainers.tasks import counting
-from trainers.tasks.cells import CELLS
+from trainers.models import counting
+from trainers.models.cells import CELLS
 from trainers.training import memory
 
 

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import ml_collections
 
+from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.layers import LAYERS
 from trainers.tasks.names import flatten, nested, unknown
 from trainers.tasks.search import Choice, Integers, Search, Space, Uniform
 
@@ -184,13 +184,14 @@ def sized(
         ValueError: With any number of units the model is larger, or smaller, or not valid.
     """
     if count(config) == parameters:
-        return config
+        return apply(config, {})
 
     @functools.cache
     def of(units: int) -> int:
-        # A config refuses what is too small, such as fewer units than attention heads.
-        changed = _with_units(config, units)
-        return count(changed) if _is_valid(changed) else 0
+        try:
+            return count(apply(config, {"model.units": units}))
+        except ValueError:  # it is too small, as with fewer units than attention heads
+            return 0
 
     step = config.model.groups
     low = high = config.model.units
@@ -218,22 +219,6 @@ def told(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={told(each)}" for name, each in value.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _with_units(
-    config: ml_collections.ConfigDict, units: int
-) -> ml_collections.ConfigDict:
-    changed = ml_collections.ConfigDict(config.to_dict())
-    changed.model.units = units
-    return changed
-
-
-def _is_valid(config: ml_collections.ConfigDict) -> bool:
-    try:
-        schema.check(config.to_dict())
-    except ValueError:
-        return False
-    return True
 
 
 def _with_own(config: ml_collections.ConfigDict, name: str, each: Search) -> Search:

@@ -15,8 +15,9 @@ from matplotlib import figure
 
 from trainers import optimizers
 from trainers.data.files import UnreadableError, exists
+from trainers.models import layers
 from trainers.tasks import config as configs
-from trainers.tasks import layers, registry, schema
+from trainers.tasks import registry, schema
 from trainers.training import (
     checkpoints,
     followers,
@@ -441,8 +442,8 @@ def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[s
             f"there is no GPU here, and the preset {config.preset} is made for one; "
             "--preset=small is made for a CPU"
         )
-    layer = layers.LAYERS.get(config.model.get("layer"))
-    if config.training.jit_compile and not isinstance(layer, layers.Trellis | None):
+    fused = (None, *layers.TRELLIS)
+    if config.training.jit_compile and config.model.get("layer") not in fused:
         advice.append(
             "config.training.jit_compile=True can make a layer other than a trellis network many "
             "times slower on a CPU; try --config.training.jit_compile=False"

@@ -14,13 +14,13 @@ from etils import epath
 
 from tests import ROOT
 from trainers.language import models as language_models
+from trainers.models.layers import TRELLIS
 from trainers.sequences import models as sequence_models
 from trainers.studies import comparison, comparison_report, search, streaming, study
 from trainers.studies.comparison import MODELS, Model, Settings
 from trainers.studies.comparison_report import Found
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.layers import TRELLIS
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
 from trainers.tasks.search import CHARACTERS
 from trainers.tasks.task import AlgorithmTask, ImageTask, LanguageTask

@@ -13,10 +13,11 @@ import pytest
 from keras_trellis.core import gates
 from trainers import parameters
 from trainers.language import models as language_models
+from trainers.models.heads import HEADS
+from trainers.models.layers import LAYERS, TRELLIS
+from trainers.models.recurrent import Gated
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import LAYERS, TRELLIS, Gated
 from trainers.training import available_memory, memory, runs
 from trainers.training.available_memory import Room
 
