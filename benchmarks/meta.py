@@ -51,7 +51,7 @@ def _optimizer(cell: str | None) -> Any:
 
     from trainers.learned_optimizers.core import UpdateNetwork
     from trainers.learned_optimizers.optimizer import RecurrentOptimizer
-    from trainers.tasks.cells import CELLS
+    from trainers.models.cells import CELLS
 
     if cell is None:
         return keras.optimizers.Adam()

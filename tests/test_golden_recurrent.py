@@ -16,8 +16,8 @@ import keras_trellis
 from keras_trellis import recurrent
 from tests import golden
 from trainers.language import modeling
+from trainers.models.layers import LAYERS as KINDS
 from trainers.tasks import config as configs
-from trainers.tasks.layers import LAYERS as KINDS
 from trainers.tasks.names import flatten, nested
 from trainers.training import runs
 

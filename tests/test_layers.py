@@ -30,6 +30,7 @@ ORDER = (
     ("trainers/data/stores.py",),
     ("trainers/data/files.py",),
     ("trainers/data/",),
+    ("trainers/models/",),
     ("trainers/tasks/",),
     ("trainers/training/",),
     (

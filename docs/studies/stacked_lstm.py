@@ -20,9 +20,9 @@ from etils import epath
 
 from docs.studies import running
 from keras_trellis.recurrent import StackedLSTM
+from trainers.models.layers import LAYERS, OF_KERAS
 from trainers.studies import budget, experiments, search
 from trainers.tasks import config as configs
-from trainers.tasks.layers import LAYERS, OF_KERAS
 from trainers.training import runs, strategies
 from trainers.training.trainer import Trainer
 

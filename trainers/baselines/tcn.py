@@ -170,26 +170,3 @@ class TemporalBlock(Block):
             "dropout": self.dropout,
             "seed": self.seed,
         }
-
-
-def parameters(units: int, kernel_size: int, inputs: int) -> int:
-    """Returns the number of parameters of a block."""
-    convolutions = units * (kernel_size * (inputs + units) + _CONVOLUTIONS)
-    shortcut = 0 if inputs == units else units * (inputs + 1)
-    return convolutions + shortcut
-
-
-def positions(kernel_size: int, dilations: Sequence[int], steps: int) -> int:
-    """Returns how many steps all convolutions of some blocks compute for the last output alone.
-
-    Args:
-        kernel_size: Taps of each convolution.
-        dilations: Those of the blocks, from the lowest up.
-        steps: T.
-    """
-    grid, total = schedule.last(1, steps), 0
-    for dilation in reversed(dilations):
-        for _ in range(_CONVOLUTIONS):
-            total += grid.size(steps)
-            grid = grid.read(kernel_size - 1, dilation, steps)
-    return total

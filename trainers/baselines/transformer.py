@@ -187,12 +187,3 @@ class DenseBlock(Block):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return super().get_config() | {"normalize": self.normalize}
-
-
-def parameters(units: int, heads: int, context: int) -> int:
-    """Returns the number of parameters of an `AttentionBlock`."""
-    inner = heads * (units // heads)
-    attention = 3 * inner * (units + 1) + units * (inner + 1) + heads * context
-    hidden = EXPANSION * units
-    dense = hidden * (units + 1) + units * (hidden + 1)
-    return attention + dense + 2 * 2 * units

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from ml_collections import ConfigDict
 
-from trainers.drawing import filterbanks
 from trainers.drawing.model import DRAW
-from trainers.tasks import counting
-from trainers.tasks.cells import CELLS
+from trainers.models import counting
+from trainers.models.cells import CELLS
 from trainers.training import memory
 
 
@@ -50,13 +49,7 @@ def check(config: ConfigDict, shape: Sequence[int]) -> None:
 
 def parameters(config: ConfigDict, shape: Sequence[int]) -> int:
     """Returns the number of trainable parameters; the model need not be built."""
-    model = config.model
-    units, latent = model.units, model.latent_units
-    read, write = (_pixels(shape, taps) for taps in (model.read, model.write))
-    windows = 0 if model.read is None else 2 * filterbanks.PARAMETERS
-    encoder = 4 * units * (2 * read + 2 * units + 1)
-    dense = (windows + write + 2 * latent) * (units + 1)
-    return encoder + dense + decoder_parameters(config)
+    return counting.parameters(functools.partial(build, config, shape))
 
 
 def decoder_parameters(config: ConfigDict) -> int:

@@ -5,9 +5,10 @@ from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
 from keras_trellis.arguments import inner_levels
-from trainers.tasks import layers
-from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import LAYERS
+from trainers.models import layers
+from trainers.models.heads import HEADS
+from trainers.models.kinds import Batch
+from trainers.models.layers import LAYERS
 from trainers.training import memory
 
 
@@ -47,8 +48,13 @@ def outputs(model: ConfigDict) -> int:
 
 
 def parameters(config: ConfigDict, vocabulary_size: int) -> int:
-    """Returns the number of trainable parameters."""
+    """Returns the number of trainable parameters.
+
+    Raises:
+        ValueError: As `build`.
+    """
     model = config.model
+    check_vocabulary(model, vocabulary_size)
     table = vocabulary_size * model.embedding_units
     head = HEADS[model.head].parameters(model, outputs(model), vocabulary_size)
     return table + layer_parameters(config) + head
@@ -64,17 +70,17 @@ def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:
     """Returns the memory that training takes."""
     model, data = config.model, config.data
     layer, head = LAYERS[model.layer], HEADS[model.head]
-    scored = data.batch_size * (data.window - data.horizon)
+    steps = data.window - data.horizon
+    scored = data.batch_size * steps
     scores = 1
     if model.auxiliary_weight:
         scores += len(
             inner_levels(model.auxiliary_every, model.auxiliary_from, model.depth)
         )
-    least = (
-        scored * layer.activations(model)
-        + head.kept(model, scored, vocabulary_size) // 3
-    )
-    about = layer.kept(model, data.batch_size, data.window)
+    # The steps of the horizon may keep less than the others.
+    least = layer.kept(model, Batch(data.batch_size, steps)).least
+    about = layer.kept(model, Batch(data.batch_size, data.window)).about
+    least += head.kept(model, scored, vocabulary_size) // 3
     about += head.kept(model, scores * scored, vocabulary_size)
     return memory.training(config, parameters(config, vocabulary_size), least, about)
 

@@ -14,8 +14,8 @@ from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.modeling import MetaTraining, Score
 from trainers.learned_optimizers.optimizees import Images, Optimizee, Quadratics
 from trainers.learned_optimizers.optimizer import RecurrentOptimizer
+from trainers.models.cells import CELLS
 from trainers.tasks import registry
-from trainers.tasks.cells import CELLS
 from trainers.tasks.measures import MEAN_LOSS
 from trainers.training import checkpoints, memory, runs
 from trainers.training.examples import ExamplesExperiment

@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from trainers.tasks import layers
+from trainers.models import layers
 from trainers.training.stages import WHOLE, Stages
 
 
@@ -39,8 +39,7 @@ class TrainedLayer:
 
 def advice(config: ConfigDict) -> list[str]:
     """Returns advice on the layer, for a machine without a GPU."""
-    kind = layers.LAYERS[config.model.layer]
-    if not config.training.jit_compile or isinstance(kind, layers.Trellis):
+    if not config.training.jit_compile or config.model.layer in layers.TRELLIS:
         return []
     return [
         "config.training.jit_compile=True can make a layer other than a trellis network many "

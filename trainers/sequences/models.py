@@ -10,8 +10,9 @@ from ml_collections import ConfigDict
 from keras_trellis import TrellisClassifier
 from keras_trellis.models.sequence_layer import of_depth
 from trainers.data.sequences import SequenceData
-from trainers.tasks import layers
-from trainers.tasks.layers import LAYERS
+from trainers.models import layers
+from trainers.models.kinds import Batch
+from trainers.models.layers import LAYERS
 from trainers.training import memory
 
 
@@ -130,8 +131,8 @@ def need(
         every_step: Whether each time step has an output; else the last one has it.
     """
     layer = LAYERS[config.model.layer]
-    kept = layer.kept if every_step else layer.kept_of_last
-    about = kept(config.model, config.data.batch_size, steps)
+    batch = Batch(config.data.batch_size, steps, last_only=not every_step)
+    about = layer.kept(config.model, batch).about
     return memory.training(config, parameters(config, inputs, outputs), 0, about)
 
 

@@ -21,10 +21,10 @@ import ml_collections
 from etils import epath
 
 from trainers.data import files
+from trainers.models.layers import TRELLIS
 from trainers.studies import budget, experiments, search, streaming, study
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.layers import TRELLIS
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
 from trainers.training import hold, stopping

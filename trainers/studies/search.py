@@ -3,6 +3,7 @@
 Anything with the methods of an Optuna trial holds the values, so that nothing here needs Optuna.
 """
 
+import functools
 import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -10,9 +11,9 @@ from typing import Any, Protocol
 
 import ml_collections
 
+from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.layers import LAYERS
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.search import Choice, Integers, Search, Space, Uniform
 
@@ -183,25 +184,35 @@ def sized(
     Raises:
         ValueError: With any number of units the model is larger, or smaller, or not valid.
     """
+    if count(config) == parameters:
+        return apply(config, {})
 
+    @functools.cache
     def of(units: int) -> int:
-        return count(_with_units(config, units))
+        try:
+            return count(apply(config, {"model.units": units}))
+        except ValueError:  # it is too small, as with fewer units than attention heads
+            return 0
 
     step = config.model.groups
-    low = high = step
+    low = high = config.model.units
     while of(high) < parameters and high < parameters:
         low, high = high, 2 * high
+    while of(low) >= parameters and low > step:
+        low, high = max(step, low // 2 // step * step), low
     while high - low > step:
         middle = (low + high) // 2 // step * step
         low, high = (middle, high) if of(middle) < parameters else (low, middle)
-    best = min((low, high), key=lambda units: abs(of(units) - parameters))
-    if not of(low) <= parameters <= of(high):
+    ends = [units for units in (low, high) if of(units)] or [high]
+    best = min(ends, key=lambda units: abs(of(units) - parameters))
+    found = apply(config, {"model.units": best})
+    if not of(ends[0]) <= parameters <= of(ends[-1]):
         size = "large" if of(best) < parameters else "small"
         raise ValueError(
             f"the model cannot be made as {size} as {parameters:,} parameters: "
             f"config.model.units={best} comes nearest, with {of(best):,}"
         )
-    return apply(config, {"model.units": best})
+    return found
 
 
 def told(value: Any) -> str:
@@ -209,14 +220,6 @@ def told(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={told(each)}" for name, each in value.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _with_units(
-    config: ml_collections.ConfigDict, units: int
-) -> ml_collections.ConfigDict:
-    changed = ml_collections.ConfigDict(config.to_dict())
-    changed.model.units = units
-    return changed
 
 
 def _with_own(values: Values, name: str, each: Search) -> Search:

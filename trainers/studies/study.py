@@ -184,11 +184,12 @@ def _planned(
     experiment = experiments.load(settings.config, settings.data_dir, place.trial(0))
     parameters = settings.parameters or experiment.parameters(settings.config)
     config = search.sized(settings.config, parameters, experiment.parameters)
+    own = experiment.parameters(config)
     for values in search.single(space):
         try:
-            search.sized(
-                search.apply(config, values), parameters, experiment.parameters
-            )
+            changed = search.apply(config, values)
+            if experiment.parameters(changed) != own:  # most values change no size
+                search.sized(changed, parameters, experiment.parameters)
         except ValueError as error:
             raise ValueError(f"with {search.told(values)}, {error}") from error
     shared = {_OF_CONFIG + name: value for name, value in flatten(config).items()}

@@ -2,7 +2,7 @@
 
 from configs import addition, memorization
 from trainers.data import algorithms
-from trainers.tasks.fields import integer
+from trainers.models.fields import integer
 from trainers.tasks.task import AlgorithmTask
 
 ADDITION = AlgorithmTask(

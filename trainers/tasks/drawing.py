@@ -5,8 +5,8 @@ import dataclasses
 from configs import draw
 from trainers.data import images
 from trainers.data.images import ImageSource
-from trainers.tasks.cells import CELLS
-from trainers.tasks.fields import COUNT, Field, one_of, or_none
+from trainers.models.cells import CELLS
+from trainers.models.fields import COUNT, Field, one_of, or_none
 from trainers.tasks.measures import NATS, Measure
 from trainers.tasks.task import OwnTask, Published
 

@@ -2,7 +2,7 @@
 
 from configs import adding, baselines, copy_memory
 from trainers.data import long_memory
-from trainers.tasks.fields import COUNT, integer
+from trainers.models.fields import COUNT, integer
 from trainers.tasks.measures import SQUARED_ERROR
 from trainers.tasks.task import GeneratedTask
 

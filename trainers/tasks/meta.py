@@ -7,8 +7,8 @@ from typing import Any
 from configs import meta
 from trainers.data import images
 from trainers.data.images import ImageSource
-from trainers.tasks.cells import CELLS
-from trainers.tasks.fields import ABOVE_ZERO, COUNT, Field, one_of, or_none
+from trainers.models.cells import CELLS
+from trainers.models.fields import ABOVE_ZERO, COUNT, Field, one_of, or_none
 from trainers.tasks.measures import MEAN_LOSS, Measure
 from trainers.tasks.task import OwnTask
 

@@ -7,8 +7,8 @@ from configs import baselines, ptb_char
 from keras_trellis.export.tokenizer import split_characters
 from trainers.data import printed, tokens
 from trainers.data.encoding import Source
+from trainers.models.fields import SWITCH, one_of
 from trainers.tasks import ptb, search
-from trainers.tasks.fields import SWITCH, one_of
 from trainers.tasks.measures import CHARACTERS
 from trainers.tasks.task import LanguageTask, Measured, Published
 

@@ -11,33 +11,29 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from keras_trellis.core import gates
-from trainers.optimizers import OPTIMIZERS
-from trainers.tasks import registry
-from trainers.tasks.fields import (
+from trainers.models.fields import (
     ABOVE_ZERO,
     COUNT,
-    CUTOFFS,
-    CYCLE,
     DEPTHS,
     EPOCHS,
-    FINITE,
     FROM_ZERO,
-    RATE,
     SHARE,
     SWITCH,
     TEXT,
-    TOKEN,
     Field,
     Required,
+    Rule,
     changing,
     integer,
     of_class,
     one_of,
     or_none,
 )
-from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import LAYERS, OF_LEVELS, Gated
+from trainers.models.group import Model
+from trainers.models.heads import HEADS
+from trainers.models.layers import LAYERS
+from trainers.optimizers import OPTIMIZERS
+from trainers.tasks import registry
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
 from trainers.tasks.task import (
@@ -51,139 +47,6 @@ from trainers.tasks.task import (
 )
 
 _SHOWN = 80  # characters of a value, in an error
-
-_Rule = tuple[Any, ...]
-"""Whether a field is wrong, the field, what it must be, and fields that the error shows too."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """The least and the greatest value of a uniform distribution."""
-
-    minval: Annotated[float, FINITE] = -0.1
-    maxval: Annotated[float, FINITE] = 0.1
-
-
-@dataclasses.dataclass(frozen=True)
-class Initializer:
-    """Initial word vectors."""
-
-    class_name: Annotated[str, one_of("RandomUniform")] = "RandomUniform"
-    config: Range = Range()
-
-
-@dataclasses.dataclass(frozen=True)
-class Equilibrium:
-    """The arguments of the layer "equilibrium"."""
-
-    tolerance: Annotated[float, ABOVE_ZERO] = 1e-4
-    max_iterations: Annotated[int, COUNT] = 100
-
-
-@dataclasses.dataclass(frozen=True)
-class Tensorized:
-    """The arguments of the layer "tensorized".
-
-    Attributes:
-        size: Places along each axis of the state.
-        rank: 2 for a line of places, 3 for a square.
-    """
-
-    size: Annotated[int, COUNT] = 3
-    rank: Annotated[int, integer(2, 4)] = 2
-    kernel_size: Annotated[int, integer(2)] = 3
-    memory_convolution: Annotated[bool, SWITCH] = True
-    channel_normalization: Annotated[bool, SWITCH] = False
-    cell: Annotated[str, one_of("lstm", "rnn")] = "lstm"
-    forget_bias: Annotated[float, FINITE] = 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Transformer:
-    """The arguments of the layer "transformer".
-
-    Attributes:
-        heads: Attention heads of a block.
-        context: How many time steps a block attends to.
-    """
-
-    heads: Annotated[int, COUNT] = 4
-    context: Annotated[int, COUNT] = 64
-
-
-@dataclasses.dataclass(frozen=True)
-class Mixture:
-    """The arguments of the head "mixture"."""
-
-    experts: Annotated[int, COUNT] = 15
-    latent_dropout: Annotated[float, RATE] = 0.0
-    epsilon: Annotated[float, RATE] = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Adaptive:
-    """The arguments of the head "adaptive"."""
-
-    cutoffs: Annotated[tuple[int, ...], CUTOFFS] = (2_000,)
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """The group `model` of every task; layers and heads ignore what they do not have.
-
-    Attributes:
-        depth: The number of levels of a trellis network, or of blocks of "tcn".
-        layers: The number of recurrent layers, or of blocks of "transformer".
-        layer_dropout: The dropout between recurrent layers; None: `dropout`, as at the first.
-        variant: The form of the equations of the gated layers, of their paper or its code.
-        inject_groups: Whether the input enters all `groups` of a trellis network.
-        output_units: None: the size of a word vector, or all units for tasks without words.
-        embedding_units: The size of a word vector.
-        auxiliary_every: How many levels apart those are that have an auxiliary loss.
-        auxiliary_from: Where `auxiliary_every` counts from: the "bottom", as the authors' code, or
-            the "top", as the paper's text.
-        unit_forget_bias: Whether the bias of a gate's forget block starts at 1; False for a gate
-            without one.
-        dtype: Keras's dtype policy of all layers. With "mixed_bfloat16" they compute in bfloat16;
-            their variables and the loss are float32.
-    """
-
-    units: Annotated[int, COUNT]
-    dtype: Annotated[str, one_of("float32", "mixed_bfloat16")] = "float32"
-    layer: Annotated[str, one_of(*LAYERS)] = "trellis"
-    gate: Annotated[str, one_of(*gates.NAMES)] = "lstm"
-    head: Annotated[str, one_of(*HEADS)] = "tied"
-    depth: Annotated[int, COUNT] = 1
-    layers: Annotated[int, COUNT] = 1
-    layer_dropout: Annotated[float | None, or_none(RATE)] = None
-    variant: Annotated[str, one_of("paper", "released")] = "paper"
-    kernel_size: Annotated[int, COUNT] = 2
-    dilation_rate: Annotated[tuple[int, ...], CYCLE] = (1,)
-    groups: Annotated[int, COUNT] = 1
-    inject_groups: Annotated[bool, SWITCH] = False
-    inject_every: Annotated[int, COUNT] = 1
-    output_units: Annotated[int | None, or_none(COUNT)] = None
-    embedding_units: Annotated[int | None, or_none(COUNT)] = None
-    weight_normalization: Annotated[bool, SWITCH] = False
-    unit_forget_bias: Annotated[bool, SWITCH] = False
-    initial_deviation: Annotated[float, FROM_ZERO] = 0.0
-    embedding_dropout: Annotated[float, RATE] = 0.0
-    dropout: Annotated[float, RATE] = 0.0
-    recurrent_dropout: Annotated[float, RATE] = 0.0
-    weight_dropout: Annotated[float, RATE] = 0.0
-    output_dropout: Annotated[float, RATE] = 0.0
-    auxiliary_every: Annotated[int, COUNT] = 1
-    auxiliary_from: Annotated[str, one_of("bottom", "top")] = "bottom"
-    auxiliary_weight: Annotated[float, FROM_ZERO] = 0.0
-    activation_weight: Annotated[float, FROM_ZERO] = 0.0
-    temporal_weight: Annotated[float, FROM_ZERO] = 0.0
-    untrained_input_id: Annotated[int | None, or_none(TOKEN)] = None
-    embeddings_initializer: Initializer = Initializer()
-    equilibrium: Equilibrium = Equilibrium()
-    tensorized: Tensorized = Tensorized()
-    transformer: Transformer = Transformer()
-    mixture: Mixture = Mixture()
-    adaptive: Adaptive = Adaptive()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -336,7 +199,7 @@ def check_flat(values: Values) -> None:
     task = registry.get(values["task"])
     rules = itertools.chain(_of_task(values, task), _of_length(values))
     if not isinstance(task, OwnTask):
-        rules = itertools.chain(rules, _of_layer(values))
+        rules = itertools.chain(rules, _of_model(values))
     for bad, name, expected, *others in rules:
         if bad:
             raise ValueError(_message(values, name, expected, *others))
@@ -372,7 +235,7 @@ def check_values(values: Values, table: Mapping[str, Field]) -> None:
             raise ValueError(_message(values, name, table[name].expected))
 
 
-def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
+def _of_task(values: Values, task: Task) -> Iterator[Rule]:
     """Yields what a kind of task refuses."""
     can = [name for name, kind in OPTIMIZERS.items() if kind.can_average]
     cannot = values["optimizer.name"] not in can
@@ -399,7 +262,7 @@ def _of_task(values: Values, task: Task) -> Iterator[_Rule]:
         yield beyond, "data.batch_size", expected, "data.train"
 
 
-def _of_language(values: Values) -> Iterator[_Rule]:
+def _of_language(values: Values) -> Iterator[Rule]:
     window, horizon = values["data.window"], values["data.horizon"]
     overlaps = horizon and values["data.history"] == "carried"
     expected = (
@@ -428,7 +291,7 @@ def _of_language(values: Values) -> Iterator[_Rule]:
     yield values[least] > values[most], least, f"at most config.{most}", most
 
 
-def _of_length(values: Values) -> Iterator[_Rule]:
+def _of_length(values: Values) -> Iterator[Rule]:
     """Yields what a run of a number of steps refuses."""
     steps = values["training.steps"]
     expected = "0, or at least config.training.epochs, a step for each part of the run"
@@ -449,97 +312,12 @@ def _of_length(values: Values) -> Iterator[_Rule]:
     yield parts, "training.depths", expected, "training.steps"
 
 
-def _of_layer(values: Values) -> Iterator[_Rule]:
-    """Yields what a layer refuses."""
-    layer, depth = values["model.layer"], values["model.depth"]
-    if values["model.auxiliary_weight"]:
-        expected = f"0 with config.model.layer={layer!r}, which has no levels"
-        yield layer not in OF_LEVELS, "model.auxiliary_weight", expected, "model.layer"
-        # Counted from the top, the last level itself has none.
-        from_top = values["model.auxiliary_from"] == "top"
-        bound = "below" if from_top else "at most"
-        expected = (
-            f"{bound} config.model.depth={depth} (or config.model.auxiliary_weight 0)"
-        )
-        told = ["model.auxiliary_from"] if from_top else []
-        beyond = values["model.auxiliary_every"] > depth - from_top
-        yield beyond, "model.auxiliary_every", expected, *told
-    yield from _of_depths(values)
-    if not LAYERS[layer].gated:
-        own = f"config.model.layer={layer!r}, which has a gate of its own"
-        expected = f"'lstm', its default, with {own}"
-        yield values["model.gate"] != "lstm", "model.gate", expected, "model.layer"
-        many = (
-            layer == "transformer"
-            and values["model.transformer.heads"] > values["model.units"]
-        )
-        expected = f"at most config.model.units={values['model.units']}"
-        yield many, "model.transformer.heads", expected
-        yield from _of_gated(values)
-        return
-    forgets = gates.NAMES[values["model.gate"]].forget_block is not None
-    expected = (
-        f"False with config.model.gate={values['model.gate']!r}, which has no forget "
-        "block"
-    )
-    drops = values["model.unit_forget_bias"] and not forgets
-    yield drops, "model.unit_forget_bias", expected, "model.gate"
-    units, words = values["model.units"], values["model.embedding_units"]
-    outputs = values["model.output_units"] or words or units
-    yield (
-        units % values["model.groups"],
-        "model.groups",
-        f"a divisor of config.model.units={units}",
-    )
-    nowhere = values["model.inject_groups"] and values["model.groups"] == 1
-    expected = "False with config.model.groups=1, which the input enters anyway"
-    yield nowhere, "model.inject_groups", expected
-    yield outputs > units, "model.output_units", f"at most config.model.units={units}"
-    differs = words not in (None, outputs) and values["model.head"] != "mixture"
-    expected = (
-        "config.model.embedding_units, as outputs and word vectors are multiplied"
-    )
-    yield differs, "model.output_units", expected, "model.embedding_units"
-
-
-def _of_depths(values: Values) -> Iterator[_Rule]:
-    """Yields what a layer refuses that trains fewer levels at first."""
-    if not (depths := values["training.depths"]):
-        return
-    layer, every = values["model.layer"], values["model.auxiliary_every"]
-    expected = f"() with config.model.layer={layer!r}, whose levels cannot be fewer"
-    yield layer not in OF_LEVELS, "training.depths", expected, "model.layer"
-    from_top = values["model.auxiliary_from"] == "top"
-    bound = "above" if from_top else "at least"
-    expected = (
-        f"{bound} config.model.auxiliary_every={every} each "
-        "(or config.model.auxiliary_weight 0)"
-    )
-    few = values["model.auxiliary_weight"] and min(depths) - from_top < every
-    yield few, "training.depths", expected
-
-
-def _of_gated(values: Values) -> Iterator[_Rule]:
-    """Yields what a layer of `keras_trellis.recurrent` refuses."""
-    layer = values["model.layer"]
-    kind, variant = LAYERS[layer], values["model.variant"]
-    if not isinstance(kind, Gated):
-        return
-    expected = f"one of {kind.variants} with config.model.layer={layer!r}"
-    yield variant not in kind.variants, "model.variant", expected
-    normalized = values["model.tensorized.channel_normalization"]
-    nothing = layer == "tensorized" and values["model.tensorized.cell"] == "rnn"
-    expected = "False with config.model.tensorized.cell='rnn'"
-    yield nothing and normalized, "model.tensorized.channel_normalization", expected
-    if not kind.square:
-        return
-    words = values["model.embedding_units"]
-    reason = f"as the inputs of {layer!r} must have as many channels as its outputs"
-    yield words is None, "model.layer", f"one for inputs of a few channels, {reason}"
-    expected = f"config.model.embedding_units, {reason}"
-    for name in ("model.units", "model.output_units"):
-        width = values[name] or words
-        yield width != words, name, expected, "model.embedding_units"
+def _of_model(values: Values) -> Iterator[Rule]:
+    """Yields what a layer and a head refuse."""
+    layer = LAYERS[values["model.layer"]]
+    yield from layer.rules(values)
+    if layer.gated:
+        yield from HEADS[values["model.head"]].rules(values)
 
 
 def _message(values: Values, name: str, expected: str, *others: str) -> str:

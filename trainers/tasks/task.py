@@ -14,8 +14,8 @@ from trainers.data.algorithms import Algorithm
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
+from trainers.models.fields import Field
 from trainers.tasks import search as spaces
-from trainers.tasks.fields import Field
 from trainers.tasks.measures import (
     ACCURACY,
     CROSS_ENTROPY,

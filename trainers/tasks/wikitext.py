@@ -8,7 +8,7 @@ from configs import wikitext2, wikitext103
 from trainers.data import encoding, printed, wikitext
 from trainers.data.encoding import Source
 from trainers.data.vocabulary import ORDERS
-from trainers.tasks.fields import one_of
+from trainers.models.fields import one_of
 from trainers.tasks.task import LanguageTask, Published
 
 _HELD_OUT = {"validation": 217_646, "test": 245_569}  # the same in both

@@ -4,6 +4,7 @@ The number of parameters is exact. The rest is a lower bound for a training step
 its order of magnitude.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -121,9 +122,12 @@ def _that_fit(
         if need(smaller).about <= room.size:
             yield f"--config.data.batch_size={smaller.data.batch_size}"
             break
-    others = [other for other in presets if other.preset != config.preset]
-    sizes = [(need(other).about, other.preset) for other in others]
-    if fitting := [each for each in sizes if each[0] <= room.size]:
+    sizes = []
+    for other in presets:
+        with contextlib.suppress(ValueError):  # it does not suit the data
+            sizes.append((need(other).about, other.preset))
+    others = [each for each in sizes if each[1] != config.preset]
+    if fitting := [each for each in others if each[0] <= room.size]:
         yield f"--preset={max(fitting)[1]}"
 
 

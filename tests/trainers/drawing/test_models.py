@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from trainers.drawing import models
+from trainers.models.cells import CELLS
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.cells import CELLS
 from trainers.training import runs
 
 SHAPE = (28, 28, 1)

@@ -6,8 +6,8 @@ import pytest
 
 from configs import ptb_recurrent
 from trainers.language import evaluation, models
+from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
-from trainers.tasks.layers import LAYERS
 from trainers.training import runs
 
 VOCABULARY = 19

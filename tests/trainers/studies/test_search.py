@@ -204,13 +204,13 @@ def test_a_space_that_the_config_cannot_have_is_refused(config, space, message):
 
 
 def count(config):
-    return language_models.parameters(config, 1_000)
+    return language_models.parameters(config, 5_000)
 
 
 @pytest.mark.parametrize(
     "preset", ["small", "small_lstm", "small_levels_mixed_group_convolution"]
 )
-@pytest.mark.parametrize("parameters", [1_000_000, 5_000_000])
+@pytest.mark.parametrize("parameters", [2_000_000, 5_000_000])
 def test_a_model_is_made_as_large(preset, parameters):
     config = search.sized(configs.load("ptb", preset), parameters, count)
     assert abs(count(config) - parameters) < parameters / 100
@@ -227,7 +227,7 @@ def test_a_model_is_made_as_large(preset, parameters):
         (
             {"model.layers": 1},
             5_000_000,
-            "as large as 5,000,000 parameters.* with 522,",
+            "as large as 5,000,000 parameters.* with 1,326,",
         ),
     ],
 )
@@ -235,3 +235,9 @@ def test_a_model_that_cannot_be_made_as_large_is_refused(changed, parameters, me
     config = search.apply(configs.load("ptb", "small_lstm"), changed)
     with pytest.raises(ValueError, match=f"cannot be made {message}"):
         search.sized(config, parameters, count)
+
+
+def test_a_model_is_not_made_of_what_its_config_refuses():
+    config = search.apply(configs.load("ptb", "small"), {"model.layer": "transformer"})
+    with pytest.raises(ValueError, match="as small as 100,000 parameters.*units=4 "):
+        search.sized(config, 100_000, count)

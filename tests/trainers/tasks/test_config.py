@@ -151,7 +151,7 @@ def test_estimated_memory_knows_the_heads():
     estimates = []
     for head in ("tied", "mixture", "adaptive"):
         values = loaded.to_dict()
-        values["model"]["head"] = head
+        values["model"].update(head=head, output_units=None)
         estimates.append(language_models.need(ConfigDict(values), 267_735).about)
     tied, mixture, adaptive = estimates
     assert adaptive < mixture < tied / 2

@@ -7,10 +7,10 @@ import pytest
 
 from configs import ptb_recurrent
 from trainers.language import models as language_models
+from trainers.models.layers import LAYERS
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.layers import LAYERS
 from trainers.tasks.names import flatten
 
 # Bai, Kolter and Koltun (2019), Table 5, and the results of section 5.2. "hidden" and "output" are

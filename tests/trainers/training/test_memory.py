@@ -1,6 +1,6 @@
 """What a run needs, beside what there is."""
 
-import random
+import functools
 import re
 import resource
 import subprocess
@@ -13,11 +13,11 @@ import pytest
 from keras_trellis.core import gates
 from trainers import parameters
 from trainers.language import models as language_models
+from trainers.models.heads import HEADS
+from trainers.models.layers import LAYERS, TRELLIS
+from trainers.models.recurrent import Gated
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.tasks import layers
-from trainers.tasks.heads import HEADS
-from trainers.tasks.layers import LAYERS, TRELLIS, Gated
 from trainers.training import available_memory, memory, runs
 from trainers.training.available_memory import Room
 
@@ -108,21 +108,30 @@ def test_the_parameters_of_a_classifier_are_those_of_what_is_built(layer):
     assert runs.parameters(model) == sequence_models.parameters(config, 3, 7)
 
 
-@pytest.mark.parametrize("layer", ["trellis", "irc_lstm", "tcn"])
-@pytest.mark.parametrize("head", HEADS)
-def test_what_has_no_formula_is_counted_by_building_it(layer, head):
-    config = drawn(np.random.default_rng(5), ("ptb", "small"), layer=layer)
-    of_layer, of_head = LAYERS[layer], HEADS[head]
-    expected = [
-        of_layer.parameters(config.model, 3, 7),
-        of_head.parameters(config.model, 200, 5_000),
-    ]
-    state = random.getstate()
-    assert expected == [
-        layers.Kind.parameters(of_layer, config.model, 3, 7),
-        of_head._replace(formula=None).parameters(config.model, 200, 5_000),
-    ]
-    assert random.getstate() == state  # a run's initial values do not change
+COUNTED = """
+import random
+import keras
+from trainers.language import models
+from trainers.tasks import config as configs
+from trainers.training import costs
+
+config = configs.load("wikitext103", "paper")
+state, before = random.getstate(), costs.resident("VmHWM")
+count = models.parameters(config, 267_735)
+with keras.StatelessScope():
+    pass  # its end gives values to all variables that Keras lists
+print(count, costs.resident("VmHWM") - before, state == random.getstate())
+"""
+
+
+def test_counting_gives_no_weight_a_value_then_or_later(forks):
+    done = forks.run("-c", COUNTED)
+    assert done.returncode == 0, done.stderr
+    count, grown, same_state = done.stdout.split()
+    assert int(count) == 177_565_594
+    # The layer alone has 153 MiB.
+    assert int(grown) < 50 * 2**20
+    assert same_state == "True"  # a run's initial values do not change
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -190,6 +199,15 @@ def test_what_cannot_fit_is_refused_with_what_would(there):
     assert need(config_of("paper", batch_size=2 * batch)).about > GIB
     preset = re.search(r"--preset=(\w+)", message)[1]
     assert need(config_of(preset)).about <= GIB
+
+
+def test_a_preset_that_does_not_suit_the_text_is_not_advised(there):
+    there(1)
+    larger = [each for each in presets() if each.model.head == "adaptive"]
+    of_3_000_words = functools.partial(language_models.need, vocabulary_size=3_000)
+    with pytest.raises(ValueError, match="what would fit: ") as error:
+        memory.check_training(config_of("paper"), of_3_000_words, lambda: larger)
+    assert "--preset" not in str(error.value)
 
 
 def test_where_nothing_fits_nothing_is_advised(there):

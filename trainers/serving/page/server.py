@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from trainers.models.fields import TEXT, integer, number
 from trainers.serving.page.served import ServedModel, example, scored
 from trainers.serving.writing import Sampling, generate, unknown
-from trainers.tasks.fields import TEXT, integer, number
 
 MOST_BYTES = 64 * 1024  # of a request
 _MOST_READ = 16 * MOST_BYTES  # a client whose request is not read may lose the refusal

@@ -1,12 +1,21 @@
-"""What a field of a config may hold, its default, and whether a run may change it later."""
+"""What a field of a config may hold, its default, and whether a run may change it later.
+
+A rule is about several fields.
+"""
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _LARGEST = 2**31 - 1  # TensorFlow's int32
+
+Values = Mapping[str, Any]
+"""The values of a config by their dotted names."""
+
+Rule = tuple[Any, ...]
+"""Whether a field is wrong, the field, what it must be, and fields that the error shows too."""
 
 
 class Required:

@@ -1,10 +1,11 @@
 """The heads that `config.model.head` chooses. A new one is an entry of `HEADS`."""
 
+import dataclasses
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Annotated, NamedTuple
 
-import ml_collections
+from ml_collections import ConfigDict
 
 from keras_trellis.heads import (
     BLOCK,
@@ -14,10 +15,35 @@ from keras_trellis.heads import (
     MixtureOfSoftmaxes,
     TiedSoftmax,
 )
-from trainers.tasks import counting
+from trainers.models import counting
+from trainers.models.fields import COUNT, CUTOFFS, RATE, Rule, Values
 
 
-def _all_words(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
+@dataclasses.dataclass(frozen=True)
+class MixtureGroup:
+    """The arguments of the head "mixture"."""
+
+    experts: Annotated[int, COUNT] = 15
+    latent_dropout: Annotated[float, RATE] = 0.0
+    epsilon: Annotated[float, RATE] = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptiveGroup:
+    """The arguments of the head "adaptive"."""
+
+    cutoffs: Annotated[tuple[int, ...], CUTOFFS] = (2_000,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The fields of `config.model` that heads alone have."""
+
+    mixture: MixtureGroup = MixtureGroup()
+    adaptive: AdaptiveGroup = AdaptiveGroup()
+
+
+def _all_words(model: ConfigDict, rows: int, words: int) -> int:
     """Counts the logits and the log-probabilities of all words."""
     del model
     return 2 * rows * words
@@ -28,19 +54,16 @@ class Kind(NamedTuple):
 
     Attributes:
         build: Takes the group `model` and a seed, and returns the head.
-        formula: Takes the group `model` and the channels of the features, and returns the number of
-            parameters except the word vectors and a bias for each word; None: they are counted.
         kept: Takes the group `model`, positions and words, and estimates how many numbers a
             training step keeps.
+        projects: Whether features need not be as wide as word vectors.
     """
 
-    build: Callable[[ml_collections.ConfigDict, int], Head]
-    formula: Callable[[ml_collections.ConfigDict, int], int] | None = None
-    kept: Callable[[ml_collections.ConfigDict, int, int], int] = _all_words
+    build: Callable[[ConfigDict, int], Head]
+    kept: Callable[[ConfigDict, int, int], int] = _all_words
+    projects: bool = False
 
-    def parameters(
-        self, model: ml_collections.ConfigDict, features: int, words: int
-    ) -> int:
+    def parameters(self, model: ConfigDict, features: int, words: int) -> int:
         """Returns the number of its parameters except the word vectors.
 
         Args:
@@ -48,14 +71,22 @@ class Kind(NamedTuple):
             features: Channels of the features.
             words: The size of the vocabulary.
         """
-        if self.formula is not None:
-            return self.formula(model, features) + words
         make = functools.partial(self.build, model, 0)
         table = (words, model.embedding_units)
         return counting.parameters(make, (None, None, features), table)
 
+    def rules(self, values: Values) -> Iterator[Rule]:
+        """Yields what a config with this head, and a layer of `output_units`, must not have."""
+        outputs, words = values["model.output_units"], values["model.embedding_units"]
+        differs = None not in (outputs, words) and outputs != words
+        expected = (
+            "config.model.embedding_units, as outputs and word vectors are multiplied"
+        )
+        refused = differs and not self.projects
+        yield refused, "model.output_units", expected, "model.embedding_units"
 
-def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
+
+def _by_blocks(model: ConfigDict, rows: int, words: int) -> int:
     """Counts the logits of one block, and the numbers around them."""
     words = min(words, WORDS)
     return 3 * min(rows * words, BLOCK) + (words + 3 * rows) * model.embedding_units
@@ -64,25 +95,19 @@ def _by_blocks(model: ml_collections.ConfigDict, rows: int, words: int) -> int:
 HEADS = {
     "tied": Kind(
         build=lambda model, seed: TiedSoftmax(dtype=model.dtype, name="head"),
-        formula=lambda model, features: 0,
     ),
     "mixture": Kind(
         build=lambda model, seed: MixtureOfSoftmaxes(
             **model.mixture.to_dict(), seed=seed, dtype=model.dtype, name="head"
         ),
-        formula=lambda model, features: (
-            (features + 1) * model.mixture.experts * (1 + model.embedding_units)
-        ),
         kept=lambda model, rows, words: _by_blocks(
             model, rows * model.mixture.experts, words
         ),
+        projects=True,
     ),
     "adaptive": Kind(
         build=lambda model, seed: AdaptiveSoftmax(
             model.adaptive.cutoffs, dtype=model.dtype, name="head"
-        ),
-        formula=lambda model, features: (
-            len(model.adaptive.cutoffs) * (model.embedding_units + 1)
         ),
         kept=_by_blocks,
     ),

@@ -1,0 +1,126 @@
+"""The kinds of layers of causal blocks, a TCN and a Transformer, with their fields and rules."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from ml_collections import ConfigDict
+
+from trainers.baselines import tcn, transformer
+from trainers.baselines.causal import CausalLayer
+from trainers.models.fields import COUNT, Rule, Values
+from trainers.models.kinds import Batch, Kept, Kind, offset, widths
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerGroup:
+    """The arguments of the layer "transformer".
+
+    Attributes:
+        heads: Attention heads of a block.
+        context: How many time steps a block attends to.
+    """
+
+    heads: Annotated[int, COUNT] = 4
+    context: Annotated[int, COUNT] = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The fields of `config.model` that these layers alone have."""
+
+    transformer: TransformerGroup = TransformerGroup()
+
+
+class Temporal(Kind):
+    """`config.model.depth` residual blocks of a TCN, the last as wide as the outputs."""
+
+    own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size")
+
+    def build(
+        self,
+        model: ConfigDict,
+        outputs: int,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> CausalLayer:
+        """Returns a stack of blocks, whose dilations repeat as those of a trellis network."""
+        dilations = itertools.cycle(model.dilation_rate)
+        blocks = []
+        for number, width in enumerate(widths(model.depth, model.units, outputs), 1):
+            block = tcn.TemporalBlock(
+                width,
+                model.kernel_size,
+                next(dilations),
+                dropout=model.recurrent_dropout,
+                seed=offset(seed, number),
+                name=f"block_{number}",
+                **_of_kernels(settings),
+            )
+            blocks.append(block)
+        return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
+
+    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+        """Counts of each block its input with the past, and what ReLU returns.
+
+        For the last output alone: two blocks in all, as if dilations double.
+        """
+        depth = 2 if batch.last_only else model.depth
+        channels = batch.positions * depth * model.units
+        return Kept(2 * channels, 7 * channels)
+
+
+class Attention(Kind):
+    """`config.model.layers` causal Transformer blocks between two dense layers."""
+
+    own: tuple[str, ...] = ("layers",)
+
+    def build(
+        self,
+        model: ConfigDict,
+        outputs: int,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> CausalLayer:
+        """Returns the blocks; the outputs are normalised before the last dense layer."""
+        kernels = _of_kernels(settings)
+        blocks: list[Any] = [
+            transformer.DenseBlock(model.units, name="inputs", **kernels)
+        ]
+        for number in range(1, 1 + model.layers):
+            block = transformer.AttentionBlock(
+                model.units,
+                **model.transformer,
+                dropout=model.recurrent_dropout,
+                seed=offset(seed, number),
+                name=f"block_{number}",
+                **kernels,
+            )
+            blocks.append(block)
+        blocks.append(
+            transformer.DenseBlock(outputs, normalize=True, name="outputs", **kernels)
+        )
+        return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
+
+    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+        """Counts dense layers, and the scores of each head before and after their softmax."""
+        positions = batch.positions * model.layers
+        dense = (5 + transformer.EXPANSION) * model.units
+        scores = 4 * model.transformer.heads * (batch.steps + model.transformer.context)
+        return Kept(positions * dense, positions * (2 * dense + scores))
+
+    def rules(self, values: Values) -> Iterator[Rule]:
+        """Yields what is refused of its heads, too."""
+        yield from super().rules(values)
+        units, heads = values["model.units"], values["model.transformer.heads"]
+        expected = f"at most config.model.units={units}"
+        yield heads > units, "model.transformer.heads", expected
+
+
+def _of_kernels(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings that a block without a recurrent kernel has."""
+    has = ("kernel_initializer", "dtype")
+    return {name: value for name, value in settings.items() if name in has}

@@ -1,0 +1,114 @@
+"""What every kind of layer has: it builds one, and says how large it is and what it refuses."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from trainers.models import counting
+from trainers.models.fields import Rule, Values
+
+
+class Batch(NamedTuple):
+    """What a training step reads.
+
+    Attributes:
+        rows: B.
+        steps: T.
+        last_only: Whether only the last output is used.
+    """
+
+    rows: int
+    steps: int
+    last_only: bool = False
+
+    @property
+    def positions(self) -> int:
+        """B T."""
+        return self.rows * self.steps
+
+
+class Kept(NamedTuple):
+    """How many numbers the forward pass of a batch keeps for the gradient.
+
+    Attributes:
+        least: A lower bound.
+        about: An estimate.
+    """
+
+    least: int
+    about: int
+
+
+class Kind:
+    """A kind of layer.
+
+    A kind has to define `build`. It may estimate its memory more closely.
+
+    Attributes:
+        gated: Whether `config.model.gate` chooses its gate.
+        of_keras: Whether its loop over time is Keras's own.
+        own: The fields of `config.model` that this kind has, and some other kind ignores.
+    """
+
+    gated: bool = False
+    of_keras: bool = False
+    own: tuple[str, ...] = ()
+
+    def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
+        """Returns the layer; its outputs have `outputs` channels.
+
+        Args:
+            model: The group `model` of the config.
+            outputs: Channels of the outputs.
+            **settings: `seed`, `dropout` of the inputs and `dtype`; initializers, if
+                `model.initial_deviation` is given.
+        """
+        raise NotImplementedError
+
+    def parameters(self, model: ConfigDict, inputs: int, outputs: int) -> int:
+        """Returns the number of its parameters, for `inputs` channels of input."""
+        make = functools.partial(self.build, model, outputs, dtype=model.dtype)
+        return counting.parameters(make, (None, None, inputs))
+
+    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+        """Estimates what it keeps of a batch.
+
+        Tracing a training step would tell more, and takes 4 to 6 seconds of a processor.
+        """
+        # Ours: four gate blocks before and after their activations, and two states.
+        return Kept(0, batch.positions * 10 * model.units)
+
+    def rules(self, values: Values) -> Iterator[Rule]:
+        """Yields what a config with this kind must not have.
+
+        Args:
+            values: All of the config, by dotted names.
+        """
+        yield from without_levels(values)
+        own = (
+            f"config.model.layer={values['model.layer']!r}, which has a gate of its own"
+        )
+        expected = f"'lstm', its default, with {own}"
+        yield values["model.gate"] != "lstm", "model.gate", expected, "model.layer"
+
+
+def without_levels(values: Values) -> Iterator[Rule]:
+    """Yields what a layer refuses that has no outputs of inner levels."""
+    layer = f"config.model.layer={values['model.layer']!r}"
+    expected = f"0 with {layer}, which has no levels"
+    weight = values["model.auxiliary_weight"]
+    yield weight, "model.auxiliary_weight", expected, "model.layer"
+    expected = f"() with {layer}, whose levels cannot be fewer"
+    yield values["training.depths"], "training.depths", expected, "model.layer"
+
+
+def widths(count: int, units: int, outputs: int) -> list[int]:
+    """Returns the channels of stacked layers, the last as wide as the outputs."""
+    return [units] * (count - 1) + [outputs]
+
+
+def offset(seed: int | None, number: int) -> int | None:
+    """Returns the seed of a layer of a stack."""
+    return None if seed is None else seed + number

@@ -1,0 +1,171 @@
+"""The kinds of trellis networks, with their fields and rules."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from ml_collections import ConfigDict
+
+from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
+from keras_trellis.core import gates
+from trainers.models.fields import (
+    ABOVE_ZERO,
+    COUNT,
+    FROM_ZERO,
+    SWITCH,
+    Rule,
+    Values,
+    one_of,
+)
+from trainers.models.kinds import Batch, Kept, Kind, without_levels
+
+# The fields of `config.model` that are arguments of both layers.
+_OF_BOTH = (
+    "units",
+    "gate",
+    "kernel_size",
+    "dilation_rate",
+    "groups",
+    "inject_groups",
+    "inject_every",
+    "weight_normalization",
+    "unit_forget_bias",
+    "recurrent_dropout",
+    "weight_dropout",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class EquilibriumGroup:
+    """The arguments of the layer "equilibrium"."""
+
+    tolerance: Annotated[float, ABOVE_ZERO] = 1e-4
+    max_iterations: Annotated[int, COUNT] = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The fields of `config.model` that trellis networks alone have.
+
+    Attributes:
+        inject_groups: Whether the input enters all `groups`.
+        unit_forget_bias: Whether the bias of a gate's forget block starts at 1; False for a gate
+            without one.
+        auxiliary_every: How many levels apart those are that have an auxiliary loss.
+        auxiliary_from: Where `auxiliary_every` counts from: the "bottom", as the authors' code, or
+            the "top", as the paper's text.
+    """
+
+    gate: Annotated[str, one_of(*gates.NAMES)] = "lstm"
+    groups: Annotated[int, COUNT] = 1
+    inject_groups: Annotated[bool, SWITCH] = False
+    inject_every: Annotated[int, COUNT] = 1
+    weight_normalization: Annotated[bool, SWITCH] = False
+    unit_forget_bias: Annotated[bool, SWITCH] = False
+    auxiliary_every: Annotated[int, COUNT] = 1
+    auxiliary_from: Annotated[str, one_of("bottom", "top")] = "bottom"
+    auxiliary_weight: Annotated[float, FROM_ZERO] = 0.0
+    equilibrium: EquilibriumGroup = EquilibriumGroup()
+
+
+class Trellis(Kind):
+    """`TrellisLayer`, and `EquilibriumTrellisLayer` with one turn of its levels."""
+
+    gated = True
+    own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size", "weight_dropout")
+
+    def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
+        """Returns a `TrellisLayer`."""
+        return TrellisLayer(
+            depth=model.depth, **self._arguments(model, outputs), **settings
+        )
+
+    def _arguments(self, model: ConfigDict, outputs: int) -> dict[str, Any]:
+        fields = {name: model[name] for name in _OF_BOTH}
+        return {**fields, "output_units": outputs, "name": "trellis"}
+
+    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+        """Estimates it as if the upper levels were as wide as the lower ones.
+
+        For the last output alone: two time steps in all for each of the sequence, as if dilations
+        double.
+        """
+        blocks, channels = _blocks(model), batch.positions * model.units
+        if batch.last_only:
+            return Kept(0, 2 * channels * (blocks + 2))
+        # Each level keeps its pre-activations, h and c. One level at a time and the injected input
+        # keep what their gradients are computed from.
+        levels = self._levels(model)
+        about = levels * (blocks + 2) + 6 * blocks
+        return Kept(channels * levels * blocks, channels * about)
+
+    def _levels(self, model: ConfigDict) -> int:
+        return model.depth
+
+    def rules(self, values: Values) -> Iterator[Rule]:
+        """Yields what is refused of its levels, its gate and its channels."""
+        yield from self._of_levels(values)
+        yield from _of_gate(values)
+        yield from _of_channels(values)
+
+    def _of_levels(self, values: Values) -> Iterator[Rule]:
+        if not values["model.auxiliary_weight"]:
+            return
+        # Counted from the top, the last level itself has none.
+        from_top = values["model.auxiliary_from"] == "top"
+        depth, every = values["model.depth"], values["model.auxiliary_every"]
+        bound = "below" if from_top else "at most"
+        unless = "(or config.model.auxiliary_weight 0)"
+        expected = f"{bound} config.model.depth={depth} {unless}"
+        others = ["model.auxiliary_from"] if from_top else []
+        yield every > depth - from_top, "model.auxiliary_every", expected, *others
+        fewest = min(values["training.depths"], default=depth)
+        bound = "above" if from_top else "at least"
+        expected = f"{bound} config.model.auxiliary_every={every} each {unless}"
+        yield fewest - from_top < every, "training.depths", expected
+
+
+class Equilibrium(Trellis):
+    """`EquilibriumTrellisLayer`: it needs the memory of one turn of its levels."""
+
+    own: tuple[str, ...] = ("weight_dropout",)
+
+    def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
+        """Returns an `EquilibriumTrellisLayer`."""
+        arguments = self._arguments(model, outputs) | model.equilibrium.to_dict()
+        return EquilibriumTrellisLayer(**arguments, **settings)
+
+    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+        """Estimates the same for the last output: the levels have to settle at each step."""
+        return super().kept(model, batch._replace(last_only=False))
+
+    def _levels(self, model: ConfigDict) -> int:
+        return math.lcm(len(model.dilation_rate), model.inject_every)
+
+    def _of_levels(self, values: Values) -> Iterator[Rule]:
+        return without_levels(values)
+
+
+def _of_gate(values: Values) -> Iterator[Rule]:
+    gate = values["model.gate"]
+    forgets = gates.NAMES[gate].forget_block is not None
+    expected = f"False with config.model.gate={gate!r}, which has no forget block"
+    drops = values["model.unit_forget_bias"] and not forgets
+    yield drops, "model.unit_forget_bias", expected, "model.gate"
+
+
+def _of_channels(values: Values) -> Iterator[Rule]:
+    units, groups = values["model.units"], values["model.groups"]
+    expected = f"a divisor of config.model.units={units}"
+    yield units % groups, "model.groups", expected
+    nowhere = values["model.inject_groups"] and groups == 1
+    expected = "False with config.model.groups=1, which the input enters anyway"
+    yield nowhere, "model.inject_groups", expected
+    words = values["model.embedding_units"]
+    outputs = values["model.output_units"] or words or units
+    yield outputs > units, "model.output_units", f"at most config.model.units={units}"
+
+
+def _blocks(model: ConfigDict) -> int:
+    return gates.NAMES[model.gate].blocks
