@@ -50,4 +50,4 @@ def test_at_most_eight_frames(way, steps, training):
     run.get_concrete_function(sequences)
     longest = max(gate.roads, key=len)
     assert len(longest) <= 8, longest
-    assert longest[0] == f"base.py: {way}" and longest[-1] == "level.py: activate"
+    assert longest[0] == f"sequence.py: {way}" and longest[-1] == "level.py: activate"
