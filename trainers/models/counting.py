@@ -40,4 +40,4 @@ def _count(
         layer = make()
         if not layer.built:
             layer.build(*shapes)
-    return sum(math.prod(each.shape) for each in layer.trainable_variables)
+    return sum(math.prod(variable.shape) for variable in layer.trainable_variables)

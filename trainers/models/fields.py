@@ -90,7 +90,7 @@ def changing(field: Field) -> Field:
     return field._replace(may_change=True)
 
 
-def of_class(definition: Any, prefix: str = "") -> dict[str, Field]:
+def class_fields(definition: Any, prefix: str = "") -> dict[str, Field]:
     """Returns the fields of a dataclass by their dotted names, with their defaults.
 
     Args:
@@ -98,15 +98,15 @@ def of_class(definition: Any, prefix: str = "") -> dict[str, Field]:
         prefix: The beginning of the names.
     """
     table: dict[str, Field] = {}
-    for each in dataclasses.fields(definition):
-        name = prefix + each.name
-        kind: Any = each.type
+    for member in dataclasses.fields(definition):
+        name = prefix + member.name
+        kind: Any = member.type
         if dataclasses.is_dataclass(kind):
-            table |= of_class(kind, f"{name}.")
+            table |= class_fields(kind, f"{name}.")
             continue
         (field,) = kind.__metadata__
-        has_default = each.default is not dataclasses.MISSING
-        table[name] = field._replace(default=each.default) if has_default else field
+        has_default = member.default is not dataclasses.MISSING
+        table[name] = field._replace(default=member.default) if has_default else field
     return table
 
 

@@ -29,7 +29,7 @@ class Batch(NamedTuple):
         return self.rows * self.steps
 
 
-class Kept(NamedTuple):
+class Activations(NamedTuple):
     """How many numbers the forward pass of a batch keeps for the gradient.
 
     Attributes:
@@ -48,12 +48,12 @@ class Kind:
 
     Attributes:
         gated: Whether `config.model.gate` chooses its gate.
-        of_keras: Whether its loop over time is Keras's own.
+        is_keras: Whether its loop over time is Keras's own.
         own: The fields of `config.model` that this kind has, and some other kind ignores.
     """
 
     gated: bool = False
-    of_keras: bool = False
+    is_keras: bool = False
     own: tuple[str, ...] = ()
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
@@ -72,13 +72,13 @@ class Kind:
         make = functools.partial(self.build, model, outputs, dtype=model.dtype)
         return counting.parameters(make, (None, None, inputs))
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Estimates what it keeps of a batch.
 
         Tracing a training step would tell more, and takes 4 to 6 seconds of a processor.
         """
         # Ours: four gate blocks before and after their activations, and two states.
-        return Kept(0, batch.positions * 10 * model.units)
+        return Activations(0, batch.positions * 10 * model.units)
 
     def rules(self, values: Values) -> Iterator[Rule]:
         """Yields what a config with this kind must not have.

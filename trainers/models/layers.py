@@ -68,7 +68,7 @@ LAYERS: dict[str, Kind] = {
 # The layers that are trellis networks.
 TRELLIS = tuple(name for name, kind in LAYERS.items() if kind.gated)
 # Those whose loop over time is Keras's own.
-OF_KERAS = tuple(name for name, kind in LAYERS.items() if kind.of_keras)
+KERAS_LAYERS = tuple(name for name, kind in LAYERS.items() if kind.is_keras)
 
 
 def build(model: ConfigDict, outputs: int, *, seed: int, dropout: float = 0.0) -> Any:

@@ -62,7 +62,7 @@ class Optimizer(keras.optimizers.Optimizer):
         # Not named `weight_decay`: Keras would apply that, decoupled.
         self.coupled_weight_decay = weight_decay
         self.steps = steps
-        self.kept: dict[str, list[keras.Variable]] = {}
+        self.slot_variables: dict[str, list[keras.Variable]] = {}
         self._factor: Any = None
         if scales:
             # TensorFlow's, so that it is none of `variables`: each step sets it anew.
@@ -74,7 +74,7 @@ class Optimizer(keras.optimizers.Optimizer):
             )
 
     @classmethod
-    def of_config(cls, config: ConfigDict, **arguments: Any) -> "Optimizer":
+    def from_run_config(cls, config: ConfigDict, **arguments: Any) -> "Optimizer":
         """Returns the optimizer of a run's config.
 
         Args:
@@ -85,7 +85,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return cls(settings.learning_rate, settings.weight_decay, **arguments)
 
     @classmethod
-    def slots_of(cls, config: ConfigDict) -> tuple[str, ...]:
+    def run_slot_names(cls, config: ConfigDict) -> tuple[str, ...]:
         """Returns the names of the slots in a run with a config."""
         del config
         return cls.slot_names
@@ -96,15 +96,16 @@ class Optimizer(keras.optimizers.Optimizer):
             return
         super().build(variables)
         for name in self.slot_names:
-            self.kept[name] = [
-                self.add_variable_from_reference(each, name) for each in variables
+            self.slot_variables[name] = [
+                self.add_variable_from_reference(variable, name)
+                for variable in variables
             ]
 
     def slot(self, name: str, variable: Any) -> keras.Variable:
         """Returns the slot of a variable that `update_step` was given."""
         # `_get_variable_index` is Keras's hook for subclasses: in a strategy `variable` is a
         # replica's copy, and only Keras knows of which variable.
-        return self.kept[name][self._get_variable_index(variable)]
+        return self.slot_variables[name][self._get_variable_index(variable)]
 
     @property
     def learning_rate(self) -> keras.Variable:
@@ -160,7 +161,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def slots(self) -> dict[str, Sequence[keras.Variable]]:
         """Returns lists by name, with one variable for each variable given to `build`."""
-        return dict(self.kept)
+        return dict(self.slot_variables)
 
     def coupled(self, gradient: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
         """Returns the gradient with the weight decay in it, in the variable's dtype."""

@@ -58,14 +58,14 @@ def stage_seconds(
     # A run is deterministic too; other kernels take other times.
     strategies.make_deterministic(config.seed)
     task = experiment.task(experiment.build())
-    trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
+    trainer = runs.make_trainer(config, task, runs.make_optimizer(config))
     parts = len(trainer.stages.arguments)
-    seconds = [_of_stage(trainer, stage) for stage in range(parts)]
+    seconds = [_measured_stage(trainer, stage) for stage in range(parts)]
     keras.backend.clear_session()
     return seconds
 
 
-def _of_stage(trainer: Trainer, stage: int) -> float:
+def _measured_stage(trainer: Trainer, stage: int) -> float:
     # The last batch may have another shape.
     most = max(1, trainer.task.steps_per_epoch - 1)
     timed(trainer, 1, stage)

@@ -28,7 +28,7 @@ from trainers.tasks import registry
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
 from trainers.training import hold, stopping
-from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_kept
+from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
 
 FIRST = "trellis"
 MODELS = (FIRST, "lstm", "gru", "tcn", "transformer", "skip_lstm")
@@ -91,25 +91,27 @@ class Model(NamedTuple):
         stages, steps = len(self.step_seconds), self.config.training.steps
         ends = [math.ceil(stage * steps / stages) for stage in range(stages + 1)]
         took = zip(self.step_seconds, itertools.pairwise(ends), strict=True)
-        return sum(each * max(0, min(step, end) - start) for each, (start, end) in took)
+        return sum(cost * max(0, min(step, end) - start) for cost, (start, end) in took)
 
 
 Plan = dict[str, Model]
 """The models of a task by their names."""
 
 
-def check_names(what: str, found: Sequence[str], known: Sequence[str]) -> None:
+def check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     """Raises ValueError if names are unknown, or one is there twice, or there is none."""
-    for name in found:
+    for name in names:
         if name not in known:
             raise ValueError(unknown(what, name, known))
-    if not found or len(set(found)) < len(found):
+    if not names or len(set(names)) < len(names):
         raise ValueError(
-            f"{what} must have names, each once. Received: {what}={','.join(found)}"
+            f"{what} must have names, each once. Received: {what}={','.join(names)}"
         )
 
 
-def start_of(settings: Settings, task: str, model: str) -> ml_collections.ConfigDict:
+def starting_config(
+    settings: Settings, task: str, model: str
+) -> ml_collections.ConfigDict:
     """Returns the config that a model begins with, before its size and its time are set.
 
     Raises:
@@ -168,11 +170,12 @@ def equal(
     sized = _all_sized(starts, own, count, first if not parameters else None)
     numbers = [own] if parameters else [own, *_bounds(own, map(count, sized.values()))]
     for number in numbers:
-        found = _all_sized(starts, number, count, first if not parameters else None)
+        resized = _all_sized(starts, number, count, first if not parameters else None)
         if all(
-            abs(count(each) - number) <= TOLERANCE * number for each in found.values()
+            abs(count(config) - number) <= TOLERANCE * number
+            for config in resized.values()
         ):
-            return number, found
+            return number, resized
     worst = max(sized, key=lambda name: abs(count(sized[name]) - own))
     raise ValueError(
         f"{worst} of --task={sized[worst].task} cannot be made as large as {own:,} parameters: "
@@ -196,13 +199,13 @@ def _all_sized(
     starts: Mapping[str, ml_collections.ConfigDict],
     parameters: int,
     count: Any,
-    kept: str | None,
+    fixed: str | None,
 ) -> dict[str, ml_collections.ConfigDict]:
-    """Returns the configs of a size; that of the name `kept` stays as it is."""
+    """Returns the configs of a size; that of the name `fixed` stays as it is."""
     sized = {}
     for name, config in starts.items():
         sized[name] = (
-            config if name == kept else _sized(name, config, parameters, count)
+            config if name == fixed else _sized(name, config, parameters, count)
         )
     return sized
 
@@ -244,7 +247,7 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
         for task, plan in plans.items()
         for name, model in plan.items()
     ]
-    failed, told = 0, False
+    failed, announced = 0, False
     while left:
         elsewhere = []
         for folder, seed, model in left:
@@ -253,9 +256,9 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
                 elsewhere.append((folder, seed, model))
             failed = max(failed, status or 0)
         if elsewhere == left:
-            if not told:
+            if not announced:
                 print(f"other processes train {len(left)} runs; waiting", flush=True)
-            told = True
+            announced = True
             time.sleep(_POLL)
         left = elsewhere
     return plans, failed
@@ -267,7 +270,7 @@ def _sized_models(
     """Returns the number of parameters and the models' configs; None where a plan has them."""
     if _read(path / task, _record(settings, task, seconds)) is not None:
         return None
-    starts = {name: start_of(settings, task, name) for name in settings.models}
+    starts = {name: starting_config(settings, task, name) for name in settings.models}
     loaded = {name: _load(config, settings, path) for name, config in starts.items()}
     return equal(starts, loaded[settings.models[0]].parameters, settings.parameters)
 
@@ -314,18 +317,18 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
     Raises:
         WorkdirError: It is damaged, or was made from another record.
     """
-    kept = read_kept(folder / _PLAN, {"record": dict, "models": dict})
-    if kept is None:
+    saved = read_record(folder / _PLAN, {"record": dict, "models": dict})
+    if saved is None:
         return None
     for name, value in record.items():
-        if (was := kept["record"].get(name)) != value:
+        if (was := saved["record"].get(name)) != value:
             raise WorkdirError(
                 f"{folder} holds a comparison with another --{name}: {was} there, {value} here; "
                 "give that value, or choose another --output"
             )
     try:
         plan = {}
-        for name, model in kept["models"].items():
+        for name, model in saved["models"].items():
             config = configs.from_dict(model["config"])
             plan[name] = Model(**{**model, "config": config})
         return plan
@@ -419,7 +422,7 @@ def _measured(
         took = budget.stage_seconds(experiment, parts)
         a_step = statistics.mean(took)
         config = budget.with_steps(parts, seconds, a_step)
-        tokens[name] = streaming.step_of(experiment)
+        tokens[name] = streaming.stream_function(experiment)
         plan[name] = Model(config, experiment.parameters(config), took, 0.0)
         print(
             f"{config.task}, {name}: {plan[name].parameters:,} parameters, "
@@ -471,7 +474,7 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int
             files.write_json(file, model.config.to_dict())
         title = f"{model.config.task}, {model.config.model.layer}, seed {seed}"
         print(f"{title}: in {workdir}", flush=True)
-        line = command_of(model.config, file, seed, workdir, settings)
+        line = training_command(model.config, file, seed, workdir, settings)
         status = _train(line, folder / f"{seed}.log", settings.threads)
         if status in _FAILURES:
             print(
@@ -488,17 +491,17 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int
 
 def _wait_for(workdir: epath.Path) -> None:
     """Waits for a run that an earlier process began, if it is still at work."""
-    told = False
+    announced = False
     while process := hold.holder(workdir):
-        if not told:
+        if not announced:
             print(
                 f"process {process} is at work in {workdir}; waiting for it", flush=True
             )
-        told = True
+        announced = True
         time.sleep(_POLL)
 
 
-def command_of(
+def training_command(
     config: ml_collections.ConfigDict,
     file: epath.PathLike,
     seed: int,
@@ -550,13 +553,13 @@ def _held(path: epath.Path) -> Iterator[bool]:
 @contextlib.contextmanager
 def _alone(path: epath.Path) -> Iterator[None]:
     """Waits for a file's lock, and holds it."""
-    told = False
+    announced = False
     while True:
         with _held(path) as mine:
             if mine:
                 yield
                 return
-        if not told:
+        if not announced:
             print(f"another process plans in {path.parent}; waiting for it", flush=True)
-        told = True
+        announced = True
         time.sleep(_POLL)

@@ -43,7 +43,7 @@ from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result, read_run
 
 TRIALS = 20  # unpruned, in the hours of a study that does not say how long a trial is
-_OF_CONFIG = "config."  # before the names of a config's fields in a study's record
+_CONFIG_PREFIX = "config."  # before the names of a config's fields in a study's record
 # What a trial's values may cause.
 _NOT_VALID = (ValueError, MemoryError, tf.errors.ResourceExhaustedError)
 
@@ -155,8 +155,8 @@ def ended(path: epath.PathLike, trials: int) -> bool:
     place = Place(path)
     if place.record() is None:
         return False
-    found = Trials(import_optuna(), place).all()
-    return sum(trial.has_ended for trial in found) >= trials
+    records = Trials(import_optuna(), place).all()
+    return sum(trial.has_ended for trial in records) >= trials
 
 
 def _seconds(
@@ -191,14 +191,14 @@ def _planned(
             if experiment.parameters(changed) != own:  # most values change no size
                 search.sized(changed, parameters, experiment.parameters)
         except ValueError as error:
-            raise ValueError(f"with {search.told(values)}, {error}") from error
-    shared = {_OF_CONFIG + name: value for name, value in flatten(config).items()}
+            raise ValueError(f"with {search.format_value(values)}, {error}") from error
+    shared = {_CONFIG_PREFIX + name: value for name, value in flatten(config).items()}
     shared |= {
         "trial_seconds": seconds,
         "parameters": parameters,
         "threads": settings.threads,
     }
-    shared |= {f"search of {name}": repr(each) for name, each in space.items()}
+    shared |= {f"search of {name}": repr(entry) for name, entry in space.items()}
     record = {"task": config.task, "version": cards.version(), "values": shared}
     plan = _Plan(config, settings.data_dir, seconds, parameters, space)
     return plan, record | {"data": experiment.checksums()}
@@ -225,8 +225,8 @@ def _refuse_other(
         )
     if differing := [
         split
-        for split, each in record["data"].items()
-        if was["data"].get(split) != each
+        for split, checksum in record["data"].items()
+        if was["data"].get(split) != checksum
     ]:
         raise WorkdirError(
             f"{place.path} holds a study on other data ({', '.join(differing)}); "
@@ -248,12 +248,12 @@ def _refuse_other(
 def _in_todays_form(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a study with the defaults of fields that it is older than."""
     config = {
-        name.removeprefix(_OF_CONFIG): value
+        name.removeprefix(_CONFIG_PREFIX): value
         for name, value in values.items()
-        if name.startswith(_OF_CONFIG)
+        if name.startswith(_CONFIG_PREFIX)
     }
-    completed = files.json_value(configs.of_a_run(config))
-    return {**values, **{_OF_CONFIG + name: completed[name] for name in completed}}
+    completed = files.json_value(configs.upgrade(config))
+    return {**values, **{_CONFIG_PREFIX + name: completed[name] for name in completed}}
 
 
 class _Process:
@@ -275,8 +275,8 @@ class _Process:
         for trial in self._trials.all():
             if trial.has_ended:
                 self._remove_weights(trial)
-        if told := self._told_ended():
-            print(told, flush=True)
+        if line := self._reached_limit():
+            print(line, flush=True)
             return
         while not self._is_late():
             with self._place.locked():
@@ -298,17 +298,17 @@ class _Process:
                     raise
                 self._end(trial)
 
-    def _told_ended(self) -> str | None:
+    def _reached_limit(self) -> str | None:
         """Returns a line about a limit that earlier commands have reached, or None."""
         done = sum(trial.has_ended for trial in self._trials.all())
         hours, most = self._limits
         if most is not None and done >= most:
-            told = f"{done} trials, and --trials={most}"
+            spent = f"{done} trials, and --trials={most}"
         elif self._is_late():
-            told = f"{self._trials.hours():.3g} hours, and --hours={hours:g}"
+            spent = f"{self._trials.hours():.3g} hours, and --hours={hours:g}"
         else:
             return None
-        return f"the study in {self._place.path} has taken {told}: more of them go on"
+        return f"the study in {self._place.path} has taken {spent}: more of them go on"
 
     def _is_late(self) -> bool:
         hours = self._limits.hours

@@ -110,8 +110,8 @@ class Trials:
         """
         database = self._place.path / _DATABASE
         if not self._path.exists() and database.exists():
-            seconds = self._place.seconds_of_sessions()
-            entries = _of_database(self._optuna, database, seconds)
+            seconds = self._place.session_seconds()
+            entries = _read_database(self._optuna, database, seconds)
             content = journal.text(entries)
             files.write_atomically(self._path, lambda file: file.write(content))
         if not self._path.exists() and self._place.has_trials():
@@ -189,9 +189,11 @@ class Trials:
     def is_hopeless(self, trial: Trial) -> bool:
         """Returns whether a trial's last loss is above the median of others at that part."""
         study = self._optuna.create_study()
-        for each in self.all():
-            if each.state == COMPLETE:
-                study.add_trial(self._frozen(each, state=each.state, value=each.loss))
+        for other in self.all():
+            if other.state == COMPLETE:
+                study.add_trial(
+                    self._frozen(other, state=other.state, value=other.loss)
+                )
         pruner = self._optuna.pruners.MedianPruner(n_startup_trials=_BEFORE_PRUNING)
         return pruner.prune(study, self._frozen(trial, state=RUNNING))
 
@@ -200,11 +202,13 @@ class Trials:
         from optuna import importance
 
         study = self._optuna.create_study()
-        distributions = {name: self._distribution(each) for name, each in space.items()}
-        for each in trials:
-            own = dict(params=each.values, distributions=distributions)
+        distributions = {
+            name: self._distribution(entry) for name, entry in space.items()
+        }
+        for trial in trials:
+            own = dict(params=trial.values, distributions=distributions)
             study.add_trial(
-                self._frozen(each, state=each.state, value=each.loss, **own)
+                self._frozen(trial, state=trial.state, value=trial.loss, **own)
             )
         return importance.get_param_importances(
             study,
@@ -219,13 +223,15 @@ class Trials:
             **arguments,
         )
 
-    def _distribution(self, each: Any) -> Any:
+    def _distribution(self, entry: Any) -> Any:
         kinds = self._optuna.distributions
-        if isinstance(each, Choice):
-            return kinds.CategoricalDistribution([*map(search.told, each.values)])
-        if isinstance(each, Integers):
-            return kinds.IntDistribution(each.low, each.high, log=each.log)
-        return kinds.FloatDistribution(each.low, each.high, log=each.log)
+        if isinstance(entry, Choice):
+            return kinds.CategoricalDistribution(
+                [*map(search.format_value, entry.values)]
+            )
+        if isinstance(entry, Integers):
+            return kinds.IntDistribution(entry.low, entry.high, log=entry.log)
+        return kinds.FloatDistribution(entry.low, entry.high, log=entry.log)
 
     def _entries(self) -> list[dict[str, Any]]:
         try:
@@ -263,7 +269,7 @@ def _take(trials: list[Trial], entry: Mapping[str, Any]) -> None:
         trial.loss = math.nan if trial.loss is None else trial.loss
 
 
-def _of_database(
+def _read_database(
     optuna: ModuleType, database: Any, seconds: float
 ) -> list[dict[str, Any]]:
     """Returns the entries of a study whose trials are in a database of Optuna's.
@@ -278,18 +284,18 @@ def _of_database(
         study = optuna.load_study(
             study_name=_STUDY, storage=f"sqlite:///{epath.Path(database)}"
         )
-        for each in study.get_trials(deepcopy=False):
-            if each.state.name == "WAITING":  # its values come again
+        for trial in study.get_trials(deepcopy=False):
+            if trial.state.name == "WAITING":  # its values come again
                 break
-            own = {"trial": each.number}
-            entries.append({"event": "begun", **own, "values": each.params})
-            for part, loss in sorted(each.intermediate_values.items()):
+            own = {"trial": trial.number}
+            entries.append({"event": "begun", **own, "values": trial.params})
+            for part, loss in sorted(trial.intermediate_values.items()):
                 entries.append({"event": "loss", **own, "part": part, "loss": loss})
-            if each.state.is_finished():
-                ended = {"event": "ended", **own, "state": each.state.name}
-                ended["loss"] = each.value if each.state.name == COMPLETE else None
+            if trial.state.is_finished():
+                ended = {"event": "ended", **own, "state": trial.state.name}
+                ended["loss"] = trial.value if trial.state.name == COMPLETE else None
                 for name in ("steps", "units", "why"):
-                    ended[name] = each.user_attrs.get(name)
+                    ended[name] = trial.user_attrs.get(name)
                 entries.append(ended)
     except Exception as error:  # SQLAlchemy and Optuna raise what damage leads to
         raise WorkdirError(f"{database} is damaged ({error!r}). {_RESTORE}") from error

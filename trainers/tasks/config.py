@@ -65,7 +65,7 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
                 "`preset` must be a name of letters, digits, `_`, `-` and `.`, since it names a "
                 f"folder. Received: preset={preset!r}"
             )
-        values = completed({**(base or {}), **_of_0_1(flatten(values))})
+        values = completed({**(base or {}), **_upgrade_0_1(flatten(values))})
         return locked(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -74,7 +74,7 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
 
 
 def locked(values: Values) -> ConfigDict:
-    """Returns the locked config of what `completed` or `of_a_run` returned.
+    """Returns the locked config of what `completed` or `upgrade` returned.
 
     Raises:
         ValueError: One of the values is not valid.
@@ -95,12 +95,12 @@ def presets(task: str) -> list[ConfigDict]:
 
 
 def from_dict(values: Values) -> ConfigDict:
-    """Returns the locked config of what a run's `config.json` holds, by `of_a_run`.
+    """Returns the locked config of what a run's `config.json` holds, by `upgrade`.
 
     Raises:
         ValueError: As `schema.check`.
     """
-    return from_flat(of_a_run(flatten(values)))
+    return from_flat(upgrade(flatten(values)))
 
 
 def from_flat(values: Values) -> ConfigDict:
@@ -119,13 +119,13 @@ def completed(values: Values) -> dict[str, Any]:
     """
     values = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in _of_0_1(values).items()
+        for name, value in _upgrade_0_1(values).items()
     }
     known = values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
     return {**(schema.defaults(values) if known else {}), **values}
 
 
-def of_a_run(values: Values) -> dict[str, Any]:
+def upgrade(values: Values) -> dict[str, Any]:
     """Returns what a folder keeps of a config, as `completed`, with what the run computed.
 
     Releases that did not refuse `unit_forget_bias` with a gate without a forget block dropped it.
@@ -137,7 +137,7 @@ def of_a_run(values: Values) -> dict[str, Any]:
     return values
 
 
-def _of_0_1(values: Values) -> dict[str, Any]:
+def _upgrade_0_1(values: Values) -> dict[str, Any]:
     """Returns config values of release 0.1 in today's form: it had `kind`, and heads as groups."""
     head, group = values.get("model.head.kind"), "model.head."
     renamed = {"model.kind": "model.layer", "model.head.kind": "model.head"}

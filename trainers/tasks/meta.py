@@ -24,7 +24,7 @@ _FIELDS: dict[str, Field] = {
     "data.episodes": COUNT,
     "data.evaluated": COUNT,
 }
-_OF_IMAGES = {**_FIELDS, "data.validation": COUNT}
+_IMAGE_FIELDS = {**_FIELDS, "data.validation": COUNT}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ MNIST_MLP = MetaTask(
         "two layers": {"units": (20, 20)},
         "relu": {"activation": "relu"},
     },
-    fields=_OF_IMAGES,
+    fields=_IMAGE_FIELDS,
 )
 
 CIFAR10_CNN = MetaTask(
@@ -72,5 +72,5 @@ CIFAR10_CNN = MetaTask(
     images=images.CIFAR10,
     data="convolutional networks on CIFAR-10, small photographs in colour",
     others={"32 channels": {"channels": 32}, "tanh": {"activation": "tanh"}},
-    fields=_OF_IMAGES,
+    fields=_IMAGE_FIELDS,
 )

@@ -42,8 +42,8 @@ def nested(flat: Values) -> dict[str, Any]:
     for name, value in flat.items():
         *groups, leaf = name.split(".")
         group = values
-        for each in groups:
-            group = group.setdefault(each, {})
+        for part in groups:
+            group = group.setdefault(part, {})
         group[leaf] = value
     return values
 

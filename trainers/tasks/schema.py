@@ -24,8 +24,8 @@ from trainers.models.fields import (
     Required,
     Rule,
     changing,
+    class_fields,
     integer,
-    of_class,
     one_of,
     or_none,
 )
@@ -105,19 +105,19 @@ class Training:
 # A run that goes on may change a field that training reads again at each step or epoch: the past
 # stays as it is, the rest follows the new value. Other fields determine the model, the order of the
 # data or random numbers; changing one would make another run.
-_OF_A_RUN = {
+_RUN_FIELDS = {
     "task": TEXT,
     "preset": TEXT,
     # NumPy's generators take no other seed. The default is that of all the authors' scripts.
     "seed": integer(0, 2**32 - 1)._replace(default=1111),
     "data.batch_size": COUNT,
-    **of_class(Optimizer, "optimizer."),
-    **of_class(Schedule, "schedule."),
-    **of_class(Training, "training."),
+    **class_fields(Optimizer, "optimizer."),
+    **class_fields(Schedule, "schedule."),
+    **class_fields(Training, "training."),
 }
-_COMMON = {**_OF_A_RUN, **of_class(Model, "model.")}
+_COMMON = {**_RUN_FIELDS, **class_fields(Model, "model.")}
 _SEQUENCES_A_CALL = changing(COUNT)._replace(default=250)  # it changes no score
-_OF_DRAWN = {
+_DRAWN_FIELDS = {
     **{f"data.{split}": COUNT for split in ("train", "validation", "test")},
     "evaluation.batch_size": _SEQUENCES_A_CALL,
 }
@@ -138,8 +138,8 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
         "data.validation": COUNT,
         "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
-    GeneratedTask: _OF_DRAWN,
-    AlgorithmTask: _OF_DRAWN,
+    GeneratedTask: _DRAWN_FIELDS,
+    AlgorithmTask: _DRAWN_FIELDS,
 }
 
 
@@ -157,18 +157,18 @@ def fields(config: Values) -> dict[str, Field]:
         raise ValueError(f"`config.task` is missing; it must be one of {names}")
     task = registry.get(config["task"], "config.task")
     if isinstance(task, OwnTask):
-        return {**_OF_A_RUN, **task.fields}
-    of_kind = (table for kind, table in _BY_KIND.items() if isinstance(task, kind))
-    return {**_COMMON, **next(of_kind), **task.fields}
+        return {**_RUN_FIELDS, **task.fields}
+    tables = (table for kind, table in _BY_KIND.items() if isinstance(task, kind))
+    return {**_COMMON, **next(tables), **task.fields}
 
 
 def defaults(config: Values) -> dict[str, Any]:
     """Returns the default of each field that has one, by its dotted name."""
     table = fields(config)
     return {
-        name: each.default
-        for name, each in table.items()
-        if each.default is not Required
+        name: field.default
+        for name, field in table.items()
+        if field.default is not Required
     }
 
 
@@ -197,9 +197,9 @@ def check_flat(values: Values) -> None:
     """Checks the values of a config by their dotted names, as `check`."""
     check_fields(values)
     task = registry.get(values["task"])
-    rules = itertools.chain(_of_task(values, task), _of_length(values))
+    rules = itertools.chain(_task_rules(values, task), _length_rules(values))
     if not isinstance(task, OwnTask):
-        rules = itertools.chain(rules, _of_model(values))
+        rules = itertools.chain(rules, _model_rules(values))
     for bad, name, expected, *others in rules:
         if bad:
             raise ValueError(_message(values, name, expected, *others))
@@ -235,7 +235,7 @@ def check_values(values: Values, table: Mapping[str, Field]) -> None:
             raise ValueError(_message(values, name, table[name].expected))
 
 
-def _of_task(values: Values, task: Task) -> Iterator[Rule]:
+def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
     """Yields what a kind of task refuses."""
     can = [name for name, kind in OPTIMIZERS.items() if kind.can_average]
     cannot = values["optimizer.name"] not in can
@@ -252,7 +252,7 @@ def _of_task(values: Values, task: Task) -> Iterator[Rule]:
         yield values["training.depths"], "training.depths", expected
         return
     if isinstance(task, LanguageTask):
-        yield from _of_language(values)
+        yield from _language_rules(values)
         return
     expected = f"'tied' for --task={task.name}: the other heads tell words"
     yield values["model.head"] != "tied", "model.head", expected
@@ -262,7 +262,7 @@ def _of_task(values: Values, task: Task) -> Iterator[Rule]:
         yield beyond, "data.batch_size", expected, "data.train"
 
 
-def _of_language(values: Values) -> Iterator[Rule]:
+def _language_rules(values: Values) -> Iterator[Rule]:
     window, horizon = values["data.window"], values["data.horizon"]
     overlaps = horizon and values["data.history"] == "carried"
     expected = (
@@ -291,7 +291,7 @@ def _of_language(values: Values) -> Iterator[Rule]:
     yield values[least] > values[most], least, f"at most config.{most}", most
 
 
-def _of_length(values: Values) -> Iterator[Rule]:
+def _length_rules(values: Values) -> Iterator[Rule]:
     """Yields what a run of a number of steps refuses."""
     steps = values["training.steps"]
     expected = "0, or at least config.training.epochs, a step for each part of the run"
@@ -312,7 +312,7 @@ def _of_length(values: Values) -> Iterator[Rule]:
     yield parts, "training.depths", expected, "training.steps"
 
 
-def _of_model(values: Values) -> Iterator[Rule]:
+def _model_rules(values: Values) -> Iterator[Rule]:
     """Yields what a layer and a head refuse."""
     layer = LAYERS[values["model.layer"]]
     yield from layer.rules(values)
@@ -322,7 +322,7 @@ def _of_model(values: Values) -> Iterator[Rule]:
 
 def _message(values: Values, name: str, expected: str, *others: str) -> str:
     received = ", ".join(
-        f"config.{each}={_shown(values[each])}" for each in (name, *others)
+        f"config.{field}={_shown(values[field])}" for field in (name, *others)
     )
     return f"`config.{name}` must be {expected}. Received: {received}"
 

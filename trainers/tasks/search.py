@@ -80,13 +80,13 @@ Space = Mapping[str, Search]
 def _vectors(*widths: int) -> Choice:
     """Returns the choice among sizes of word vectors, which the outputs have too."""
     return Choice(
-        tuple({"embedding_units": each, "output_units": each} for each in widths)
+        tuple({"embedding_units": width, "output_units": width} for width in widths)
     )
 
 
 def _around(*ends: float) -> Choice:
     """Returns the choice among ranges [-end, end] of initial word vectors."""
-    return Choice(tuple({"minval": -each, "maxval": each} for each in ends))
+    return Choice(tuple({"minval": -end, "maxval": end} for end in ends))
 
 
 def _seeing(*reaches: tuple[int, tuple[int, ...]]) -> Choice:

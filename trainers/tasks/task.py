@@ -63,9 +63,11 @@ class Measured:
     tokens: int
     sha256: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def is_of(self, checksums: Mapping[str, str], tokens: int) -> bool:
+    def matches(self, checksums: Mapping[str, str], tokens: int) -> bool:
         """Returns whether a text with these checksums and scored tokens is the measured one."""
-        same = all(checksums[split] == each for split, each in self.sha256.items())
+        same = all(
+            checksums[split] == checksum for split, checksum in self.sha256.items()
+        )
         return same and tokens == self.tokens
 
 
@@ -157,7 +159,7 @@ class LanguageTask(Task):
         ready = self.standardize(text) if self.standardize else text
         return (split_characters if self.characters else split_words)(ready)
 
-    def tokens_of(self, text: str) -> list[str]:
+    def list_tokens(self, text: str) -> list[str]:
         """Returns the tokens of one text."""
         return tokens.of_text(self.tokens, text)
 

@@ -30,7 +30,7 @@ from trainers.training.workdir import (
 )
 
 BEST = "best.npz"
-_KEPT = 2  # of the newest checkpoints
+_NUM_RETAINED = 2  # of the newest checkpoints
 # The names that `Checkpoints._path` makes: never read or remove a file of another name.
 _STEP = r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz"
 _NAME = re.compile(_STEP)
@@ -41,7 +41,7 @@ _FAILURES = (OSError, tf.errors.OpError)
 _SEAL = b"\nsha256 "
 _SEAL_SIZE = len(_SEAL) + 2 * hashlib.sha256().digest_size
 # The size without a comment; NumPy adds none.
-_END_OF_ZIP, _END_OF_ZIP_SIZE = b"PK\x05\x06", 22
+_ZIP_END, _ZIP_END_SIZE = b"PK\x05\x06", 22
 
 
 class DamagedError(WorkdirError):
@@ -119,9 +119,9 @@ class Checkpoints:
             OSError: the folder cannot be read.
         """
         # Not by `glob`, which finds nothing in a folder that cannot be read.
-        found = ((path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir())
+        matches = ((path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir())
         return sorted(
-            int(match[1]) for path, match in found if match and not path.is_dir()
+            int(match[1]) for path, match in matches if match and not path.is_dir()
         )
 
     def newest(self) -> int | None:
@@ -131,8 +131,8 @@ class Checkpoints:
             WorkdirError: the file system does not let a checkpoint be read.
             OSError: the folder cannot be read.
         """
-        found, _, _ = self._read_newest()
-        return None if found is None else found[0]
+        checkpoint, _, _ = self._read_newest()
+        return None if checkpoint is None else checkpoint[0]
 
     def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Writes the checkpoint of step 0.
@@ -235,20 +235,20 @@ class Checkpoints:
                 nothing has changed.
             OSError: the folder cannot be read.
         """
-        found, damaged, others = self._read_newest()
+        checkpoint, damaged, others = self._read_newest()
         reasons = {**damaged, **others}
-        if found is None:
+        if checkpoint is None:
             self._refuse_unreadable(list(reasons.values()))
             return None
-        step, _ = found
-        for each, reason in reasons.items():
-            self._set_aside(self._path(each), reason)
+        step, _ = checkpoint
+        for later, reason in reasons.items():
+            self._set_aside(self._path(later), reason)
         if damaged:
             self.announce(
                 f"going on from step {step}: {max(damaged) - step} steps are lost"
             )
         self.saved = step
-        return found
+        return checkpoint
 
     def _read_newest(
         self,
@@ -298,9 +298,9 @@ class Checkpoints:
             for path in self.folder.iterdir()
             if _SET_ASIDE.fullmatch(path.name)
         ]
-        if found := reasons + sorted(names):
+        if problems := reasons + sorted(names):
             raise WorkdirError(
-                f"no checkpoint in {self.folder} can be read: {'; '.join(found)}. "
+                f"no checkpoint in {self.folder} can be read: {'; '.join(problems)}. "
                 "Bring them back from a backup, or choose another --workdir"
             )
 
@@ -337,9 +337,9 @@ class Checkpoints:
     def remove_old(self) -> None:
         """Removes all checkpoints but those to keep, as far as the file system lets it."""
         with contextlib.suppress(*_FAILURES):
-            older = [each for each in self.steps() if each < (self.saved or 0)]
-            for each in older[: len(older) - _KEPT + 1]:
-                self._remove(self._path(each))
+            older = [step for step in self.steps() if step < (self.saved or 0)]
+            for step in older[: len(older) - _NUM_RETAINED + 1]:
+                self._remove(self._path(step))
 
     def _remove(self, path: epath.Path) -> None:
         """Removes a checkpoint, unless it cannot be opened and so belongs to another owner."""
@@ -450,7 +450,7 @@ def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
         ):
             raise DamagedError(f"{path} cannot be read (it does not have its checksum)")
         return True
-    if not content[-_END_OF_ZIP_SIZE:].startswith(_END_OF_ZIP):
+    if not content[-_ZIP_END_SIZE:].startswith(_ZIP_END):
         raise DamagedError(f"{path} cannot be read (its end is missing)")
     return False
 
@@ -459,8 +459,8 @@ def refuse_others(
     path: epath.PathLike, arrays: Mapping[str, np.ndarray], run_id: str | None
 ) -> None:
     """Raises OthersError if the arrays of a file are of another run than `run_id`."""
-    found = str(arrays.get(RUN_ID, run_id))
-    if run_id is not None and found != run_id:
+    owner = str(arrays.get(RUN_ID, run_id))
+    if run_id is not None and owner != run_id:
         raise OthersError(f"{path} is of another run than its folder's")
 
 
@@ -479,7 +479,7 @@ def load_best(path: epath.PathLike, model: keras.Model) -> None:
     except MissingError as error:
         raise WorkdirError(f"{path} has no trained weights yet: {error}") from error
     try:
-        variables.assign(variables.of_model(model), arrays)
+        variables.assign(variables.model_variables(model), arrays)
     except ValueError as error:
         raise WorkdirError(
             f"{file} does not hold the weights of this model: {error}"

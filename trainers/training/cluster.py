@@ -55,16 +55,16 @@ class Cluster:
         )
 
 
-def of_environment(environment: Mapping[str, str] = os.environ) -> Cluster:
+def from_environment(environment: Mapping[str, str] = os.environ) -> Cluster:
     """Returns the workers that the environment names.
 
     Raises:
         ValueError: it names none, or TF_CONFIG is wrong; the message says how.
     """
     if text := environment.get("TF_CONFIG"):
-        return _of_tf_config(text)
+        return _from_tf_config(text)
     if "SLURM_PROCID" in environment:
-        return _of_slurm(environment)
+        return _from_slurm(environment)
     raise ValueError(
         f"--distribute=workers needs TF_CONFIG in the environment, {_FORM}, or a step of Slurm "
         "(srun); there is neither"
@@ -81,9 +81,11 @@ def machines(text: str | None) -> int:
     return sum(len(addresses) for addresses in groups.values())
 
 
-def _of_tf_config(text: str) -> Cluster:
+def _from_tf_config(text: str) -> Cluster:
     config = _parsed(text)
-    groups = {name: _all(each) for name, each in config.get("cluster", {}).items()}
+    groups = {
+        name: _all(addresses) for name, addresses in config.get("cluster", {}).items()
+    }
     if groups.pop("ps", None):
         raise _wrong("names parameter servers (ps); expected chief and worker alone")
     groups.pop("evaluator", None)  # no part of the training
@@ -157,7 +159,7 @@ def _wrong(what: str) -> ValueError:
     return ValueError(f"TF_CONFIG in the environment {what}")
 
 
-def _of_slurm(environment: Mapping[str, str]) -> Cluster:
+def _from_slurm(environment: Mapping[str, str]) -> Cluster:
     job = environment.get("SLURM_JOB_ID", "0")
     port = _SLURM_PORTS + int(job) % _SLURM_JOBS
     try:

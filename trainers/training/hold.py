@@ -138,9 +138,9 @@ class _Claim:
     def check(self) -> None:
         # Where the store does not answer, it does not take a checkpoint either.
         with contextlib.suppress(OSError):
-            if (found := self._read()) not in (self._claim, b""):
+            if (content := self._read()) not in (self._claim, b""):
                 raise TakenError(
-                    f"{_first(found)} has taken {self._folder} over; this process stops"
+                    f"{_first(content)} has taken {self._folder} over; this process stops"
                 )
 
     def release(self) -> None:

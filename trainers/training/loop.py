@@ -22,7 +22,7 @@ from trainers.training import (
     stopping,
     workers,
 )
-from trainers.training.run_state import RunState, Sums, replicas_of
+from trainers.training.run_state import RunState, Sums, saved_replicas
 from trainers.training.stopping import StopSignals
 from trainers.training.trainer import Nest, Trainer
 from trainers.training.workdir import (
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     checkpoint_every_steps: int | None
     stages: int
 
-    def end_of(self, epoch: int) -> int:
+    def epoch_end(self, epoch: int) -> int:
         """Returns the step after which an epoch ends, counted from 1."""
         return epoch * self.length // self.epochs
 
@@ -69,8 +69,8 @@ class Plan(NamedTuple):
 
     def until_due(self, step: int, end: int) -> int:
         """Returns how many steps fit before something is due or the data ends, at least 1."""
-        every = (self.log_every_steps, self.checkpoint_every_steps)
-        due = [each - step % each for each in every if each]
+        periods = (self.log_every_steps, self.checkpoint_every_steps)
+        due = [period - step % period for period in periods if period]
         # The last batch of a pass may have a shape of its own.
         last = self.pass_steps - 1 - step % self.pass_steps
         stage_end = -(-(self.stage(step) + 1) * self.length // self.stages)
@@ -204,12 +204,12 @@ class _Run:
                 run_id=workdir.run.run_id,
                 check_held=workdir.check_held,
             )
-        found = self.team.share(self.checkpoints.restore())
+        checkpoint = self.team.share(self.checkpoints.restore())
         self.state = RunState(trainer)
-        if found:
-            self._restore(found)
+        if checkpoint:
+            self._restore(checkpoint)
         check_epochs(workdir.path, len(self.state.losses), plan.epochs)
-        if not found:
+        if not checkpoint:
             _refuse_remains(workdir)
             self.checkpoints.begin(self.state.arrays())
         self.news: list[str] = []  # lines to print at the beginning
@@ -268,7 +268,7 @@ class _Run:
         while not self._at_end() and not signals.received:
             if batches is None:
                 batches = self.trainer.batches(state.step)
-            self._steps_of_epoch(batches, signals)
+            self._train_epoch(batches, signals)
             if signals.received:
                 break
             with contextlib.suppress(stopping.StoppedError):
@@ -279,9 +279,9 @@ class _Run:
         losses = self.state.losses
         return len(losses) == self.plan.epochs or self.schedule.stops(losses)
 
-    def _steps_of_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
+    def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         state, plan = self.state, self.plan
-        start, end = (plan.end_of(len(state.losses) + more) for more in (0, 1))
+        start, end = (plan.epoch_end(len(state.losses) + more) for more in (0, 1))
         if state.step == start:
             state.epoch_sums = Sums()
         while state.step < end:
@@ -344,7 +344,7 @@ class _Run:
             state.epoch_sums.means(),
             validation,
             best=best,
-            kept=self.checkpoints.unwritten_best is None,
+            written=self.checkpoints.unwritten_best is None,
             seconds=seconds,
         )
         if change := self.schedule.after_epoch(state.losses, self.trainer.optimizer):
@@ -436,8 +436,8 @@ class _Run:
         step = self.state.step
         new = len(workdir.pending)
         epoch = round(step * self.plan.epochs / self.plan.length, 4)
-        told = self.team.agree([*workdir.record(step, epoch)])
-        changes = tuple(Change(*each) for each in told)
+        records = self.team.agree([*workdir.record(step, epoch)])
+        changes = tuple(Change(*fields) for fields in records)
         self.news = [str(change) for change in changes[len(changes) - new :]]
         if self.team.is_chief:
             self.news += workdir.run.news(step)
@@ -447,7 +447,9 @@ class _Run:
                 f"from step {step} on, with other masks"
             )
         rates = [
-            each.now for each in changes if each.step >= step and each.field == _RATE
+            change.now
+            for change in changes
+            if change.step >= step and change.field == _RATE
         ]
         if rates:
             rate = float(self.trainer.optimizer.learning_rate.numpy())
@@ -456,9 +458,9 @@ class _Run:
                 self.news.append(f"learning rate {rate:g} -> {rates[-1]:g}")
         return changes
 
-    def _restore(self, found: workers.Step) -> None:
+    def _restore(self, checkpoint: workers.Step) -> None:
         """Restores a checkpoint."""
-        step, arrays = found
+        step, arrays = checkpoint
         try:
             _check_replicas(self.trainer, arrays, self.checkpoints.folder.parent)
             self.state.restore(step, arrays)
@@ -477,21 +479,21 @@ class _Run:
         """
         state = self.state
         loss, epoch = state.best
-        found = self.checkpoints.best_epoch(unsaid=epoch)
-        if found == epoch:
+        on_disk = self.checkpoints.best_epoch(unsaid=epoch)
+        if on_disk == epoch:
             return
         done = len(state.losses)
-        kept = 0 < found <= done
-        state.best = (state.losses[found - 1], found) if kept else (math.inf, 0)
-        if epoch and found <= done:
-            of = (
-                f"those of epoch {found}"
-                if kept
+        is_left = 0 < on_disk <= done
+        state.best = (state.losses[on_disk - 1], on_disk) if is_left else (math.inf, 0)
+        if epoch and on_disk <= done:
+            left = (
+                f"those of epoch {on_disk}"
+                if is_left
                 else "the best of the epochs from here on"
             )
             self.checkpoints.announce(
                 f"{self.checkpoints.folder / checkpoints.BEST} lacks the weights of the best "
-                f"epoch, {epoch} (loss {loss:.4g}): they are lost; kept are {of}"
+                f"epoch, {epoch} (loss {loss:.4g}): they are lost; kept are {left}"
             )
 
 
@@ -500,7 +502,7 @@ def _check_replicas(
 ) -> None:
     """Raises WorkdirError if a checkpoint is of so many replicas that the run does not go on."""
     here = trainer.replicas
-    replicas = replicas_of(arrays, here)
+    replicas = saved_replicas(arrays, here)
     if replicas != here and not trainer.allow_replicas_change:
         raise WorkdirError(
             f"{path} belongs to a run on {replicas} replicas, and here are {here}; "

@@ -44,12 +44,14 @@ def training(
         least: The least number of values that a training step keeps for its backward pass.
         about: An estimate of that number.
     """
-    copies = 2 + len(OPTIMIZERS[config.optimizer.name].slots_of(config))
-    least, about = (_BYTES * (copies * parameters + kept) for kept in (least, about))
+    copies = 2 + len(OPTIMIZERS[config.optimizer.name].run_slot_names(config))
+    least, about = (
+        _BYTES * (copies * parameters + values) for values in (least, about)
+    )
     return Need(least, max(least, about) + _GRAPHS)
 
 
-def told(need: Need, has_gpu: bool) -> str | None:
+def format_need(need: Need, has_gpu: bool) -> str | None:
     """Returns a line on the memory that this process will take; None if it cannot be known.
 
     Args:
@@ -126,8 +128,12 @@ def _that_fit(
     for other in presets:
         with contextlib.suppress(ValueError):  # it does not suit the data
             sizes.append((need(other).about, other.preset))
-    others = [each for each in sizes if each[1] != config.preset]
-    if fitting := [each for each in others if each[0] <= room.size]:
+    fitting = [
+        (size, preset)
+        for size, preset in sizes
+        if preset != config.preset and size <= room.size
+    ]
+    if fitting:
         yield f"--preset={max(fitting)[1]}"
 
 

@@ -93,8 +93,8 @@ class Progress:
         self._timed_work = 0.0
         self._seconds = 0.0
         self._last_lap = (step, 0, 0.0)  # step, timed steps, seconds
-        self._time_told = False
-        self._told: set[str] = set()  # why records could not be written
+        self._has_estimated = False
+        self._causes: set[str] = set()  # why records could not be written
         self._bar = tqdm.tqdm(
             total=length,
             initial=step,
@@ -126,8 +126,8 @@ class Progress:
         settled = (
             self._timed_steps >= _SETTLED_STEPS or self._seconds >= _SETTLED_SECONDS
         )
-        if settled and not self._time_told:
-            self._time_told = True
+        if settled and not self._has_estimated:
+            self._has_estimated = True
             self.say(
                 f"about {self._time_left()} to the end of the run, validations and scores included"
             )
@@ -164,7 +164,7 @@ class Progress:
         *,
         best: bool,
         seconds: float,
-        kept: bool = True,
+        written: bool = True,
     ) -> None:
         """Prints and records the epoch that ended.
 
@@ -173,10 +173,12 @@ class Progress:
             validation: metrics of the evaluation.
             best: whether this epoch is the best so far.
             seconds: the time of the evaluation.
-            kept: whether the best epoch's weights are on disk.
+            written: whether the best epoch's weights are on disk.
         """
         mark = (
-            " (best so far)" if kept else " (best so far, its weights not yet written)"
+            " (best so far)"
+            if written
+            else " (best so far, its weights not yet written)"
         )
         if self._validations > self._earlier:
             self._validation_seconds = seconds
@@ -273,13 +275,13 @@ class Progress:
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
-            told = (str(error) or type(error).__name__).splitlines()[0]
-            cause = getattr(error, "strerror", None) or told
-            if cause not in self._told:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            cause = getattr(error, "strerror", None) or reason
+            if cause not in self._causes:
                 self.say(
-                    f"records in {self.folder} cannot be written ({told}); going on without"
+                    f"records in {self.folder} cannot be written ({reason}); going on without"
                 )
-            self._told.add(cause)
+            self._causes.add(cause)
 
 
 def draw_curves(
@@ -328,10 +330,12 @@ def draw_curves(
 
 def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:
     """Draws a labelled line at each step with changes."""
-    drawn = [change for change in changes if change.of_the_steps]
+    drawn = [change for change in changes if change.affects_steps]
     for _, together in itertools.groupby(drawn, lambda change: change.step):
         same = list(together)
-        names = ((each.field.partition(".")[2], each.was, each.now) for each in same)
+        names = (
+            (change.field.partition(".")[2], change.was, change.now) for change in same
+        )
         label = "\n".join(f"{name} {was} → {now}" for name, was, now in names)
         axes.axvline(same[0].epoch, color="gray", linestyle=":", linewidth=1)
         axes.annotate(
@@ -358,7 +362,7 @@ def choose_scale(axes: Any, values: Sequence[float]) -> None:
     if values and min(values) > 0 and max(values) > 5 * min(values):
         axes.set_yscale("log")
         powers = math.log10(max(values) / min(values))
-        multiples = next(each for most, each in _MULTIPLES if powers <= most)
+        multiples = next(ticks for most, ticks in _MULTIPLES if powers <= most)
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=multiples))
         axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_locator(ticker.NullLocator())

@@ -29,8 +29,8 @@ class Sums:
     def means(self) -> dict[str, float]:
         """Returns the weighted means over the steps."""
         weight = self.values["weight"]
-        sums = {name: each for name, each in self.values.items() if name != "weight"}
-        return {name: each / weight for name, each in sums.items()}
+        sums = {name: total for name, total in self.values.items() if name != "weight"}
+        return {name: total / weight for name, total in sums.items()}
 
 
 class RunState:
@@ -85,7 +85,7 @@ class RunState:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Returns the model's variables by path."""
-        return variables.arrays(variables.of_model(self._trainer.task.model))
+        return variables.arrays(variables.model_variables(self._trainer.task.model))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the contents of a checkpoint, but for the step."""
@@ -109,7 +109,7 @@ class RunState:
             IndexError, KeyError, TypeError, ValueError: The checkpoint is of another model.
         """
         trainer = self._trainer
-        variables.assign(variables.of_model(trainer.task.model), arrays)
+        variables.assign(variables.model_variables(trainer.task.model), arrays)
         variables.assign(self._optimizer_variables(), arrays)
         former = trainer.task.initial_state()
         carried = [
@@ -117,7 +117,7 @@ class RunState:
             for i, tensor in enumerate(tf.nest.flatten(former))
         ]
         self.carried = trainer.spread(tf.nest.pack_sequence_as(former, carried))
-        self.replicas = replicas_of(arrays, trainer.replicas)
+        self.replicas = saved_replicas(arrays, trainer.replicas)
         self.step = step
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
@@ -130,10 +130,10 @@ class RunState:
 
     def _optimizer_variables(self):
         trainer = self._trainer
-        return variables.of_optimizer(trainer.optimizer, trainer.task.model)
+        return variables.optimizer_variables(trainer.optimizer, trainer.task.model)
 
 
-def replicas_of(arrays: Mapping[str, np.ndarray], default: int) -> int:
+def saved_replicas(arrays: Mapping[str, np.ndarray], default: int) -> int:
     """Returns on how many replicas a checkpoint was written; the first version did not say."""
     return int(arrays.get("replicas", default))
 
@@ -144,5 +144,5 @@ def _as_arrays(prefix: str, values: Mapping[str, float]) -> dict[str, np.ndarray
 
 def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Returns the numbers whose names have a prefix, by the rest of the name."""
-    found = {name: value for name, value in arrays.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): float(value) for name, value in found.items()}
+    chosen = {name: value for name, value in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): float(value) for name, value in chosen.items()}

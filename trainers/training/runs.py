@@ -101,7 +101,7 @@ def train(
                 lines = [
                     f"{config.task}, preset {config.preset}, in {path}",
                     experiment.introduction(trainer.task.model),
-                    *_memory_told(experiment.need(config)),
+                    *_memory_lines(experiment.need(config)),
                     *trainer.stages.lines,
                     *advice,
                 ]
@@ -112,7 +112,7 @@ def train(
                     experiment, trainer, folder, config, signals, observe, splits
                 )
             elif team.is_chief:
-                beside = _kept_beside(folder)
+                beside = _saved_beside(folder)
     signals.check()  # the output may have closed at the last line
     return beside
 
@@ -124,7 +124,7 @@ def _check_folder(path: epath.Path, config: ml_collections.ConfigDict) -> None:
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
     may_change = schema.may_change(config)
-    refuse_other_run(path, config.to_dict(), may_change, configs.of_a_run)
+    refuse_other_run(path, config.to_dict(), may_change, configs.upgrade)
 
 
 def _opened(
@@ -137,7 +137,7 @@ def _opened(
         path,
         config.to_dict(),
         may_change=schema.may_change(config),
-        upgrade=configs.of_a_run,
+        upgrade=configs.upgrade,
     )
 
 
@@ -167,12 +167,12 @@ def _prepare(
     advice = [] if has_gpu else _advice(config, experiment)
     with strategy.scope():
         model = experiment.build()
-        optimizer = optimizer_of(config)
+        optimizer = make_optimizer(config)
         task = experiment.task(model)
-    return experiment, trainer_of(config, task, optimizer, strategy, team), advice
+    return experiment, make_trainer(config, task, optimizer, strategy, team), advice
 
 
-def trainer_of(
+def make_trainer(
     config: ml_collections.ConfigDict,
     task: Task,
     optimizer: optimizers.Optimizer,
@@ -251,7 +251,7 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
     Raises:
         UnreadableError: The run's result is damaged.
     """
-    told = {"Task": config.task, "Preset": config.preset}
+    card = {"Task": config.task, "Preset": config.preset}
     result, measure = (
         read_result(path, {"scores": dict}),
         registry.get(config.task).measure,
@@ -261,13 +261,13 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
             score = scores["exact"]
             value = score[measure.name]
             if value is not None:  # it is finite
-                text = measure.told(value, measure.count(score))
-                told[f"{split.capitalize()} {measure.name}"] = text
+                text = measure.format_score(value, measure.count(score))
+                card[f"{split.capitalize()} {measure.name}"] = text
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(
             f"{path / RESULT} is damaged: its scores are not those of a run ({error!r})"
         ) from error
-    return told
+    return card
 
 
 def change(name: str, precision: str, before: str, after: str) -> dict[str, str]:
@@ -280,9 +280,9 @@ def parameters(model: keras.Model) -> int:
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
-def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
+def make_optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config."""
-    return optimizers.OPTIMIZERS[config.optimizer.name].of_config(
+    return optimizers.OPTIMIZERS[config.optimizer.name].from_run_config(
         config, steps=cosine_steps(config), scales=_draws_lengths(config)
     )
 
@@ -322,19 +322,19 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     if stopped:
         more = f"its validation loss did not fall for {stop_after} epochs"
     else:
-        more = f"its {length:,} steps are done" if length else _told_to_go_on(store)
+        more = f"its {length:,} steps are done" if length else _continuation(store)
     print(f"{folder.path} holds a finished run; {more}")
     print(result["summary"])
     return True
 
 
-def _kept_beside(folder: Workdir) -> tuple[str, ...]:
+def _saved_beside(folder: Workdir) -> tuple[str, ...]:
     """Returns `Scores.beside` of a finished run; earlier versions kept none."""
     lines = (folder.result() or {}).get("beside")
     return tuple(map(str, lines)) if isinstance(lines, list) else ()
 
 
-def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
+def _continuation(store: checkpoints.Checkpoints) -> str:
     if store.newest() is not None:
         return "more --config.training.epochs would go on"
     state = "can be read" if store.steps() else "is left"
@@ -345,15 +345,15 @@ def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
     """Raises WorkdirError if a config changes what a finished run has done."""
     check_epochs(folder.path, done, epochs)
     if fields := [field for field in folder.pending if field != "training.epochs"]:
-        told = ", ".join(f"`config.{field}`" for field in fields)
+        names = ", ".join(f"`config.{field}`" for field in fields)
         raise WorkdirError(
-            f"{folder.path} holds a finished run, in which {told} can change nothing any more; "
+            f"{folder.path} holds a finished run, in which {names} can change nothing any more; "
             f"give the value that it had, or more --config.training.epochs than {done}"
         )
 
 
-def _memory_told(need: memory.Need) -> list[str]:
-    line = memory.told(need, bool(tf.config.list_physical_devices("GPU")))
+def _memory_lines(need: memory.Need) -> list[str]:
+    line = memory.format_need(need, bool(tf.config.list_physical_devices("GPU")))
     return [line] if line else []
 
 
@@ -382,7 +382,7 @@ def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str
     weights = result.unsaved and result.unsaved.store.unwritten_best
     if weights:
         print("scoring the best weights from memory: they are not on disk", flush=True)
-        variables.assign(variables.of_model(model), weights)
+        variables.assign(variables.model_variables(model), weights)
     else:
         checkpoints.load_best(path, model)
     if not result.lost_epoch:
@@ -404,7 +404,7 @@ def _finish(
         folder.check_held()
         with going_on_without(path):
             save_picture(picture, path)
-    kept = {
+    record = {
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
         "parameters": parameters(model),
@@ -417,7 +417,7 @@ def _finish(
         "beside": scores.beside,
     }
     try:
-        folder.finish(kept)
+        folder.finish(record)
     except (OSError, tf.errors.OpError) as error:
         raise NotKeptError(
             f"the run has not finished: the result is not kept in {folder.path} ({error}); "

@@ -379,7 +379,7 @@ def test_the_best_weights(tmp_path):
         checkpoints.load_best(tmp_path, model)
     store = checkpoints.Checkpoints(tmp_path / "checkpoints")
     weights = [v.numpy() for v in model.variables]
-    store.save_best(variables.arrays(variables.of_model(model)))
+    store.save_best(variables.arrays(variables.model_variables(model)))
     model.set_weights([w + 1 for w in weights])
     checkpoints.load_best(tmp_path, model)
     np.testing.assert_array_equal(model.variables[0].numpy(), weights[0])

@@ -472,7 +472,7 @@ def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeyp
         ):  # the first after that of step 0
             assert gone_on.wait(60)
             written.append(
-                flat([arrays[name] for name in variables.of_model(task.model)])
+                flat([arrays[name] for name in variables.model_variables(task.model)])
             )
         write(file, **arrays)
 
