@@ -15,6 +15,7 @@ from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.training import (
+    array_files,
     checkpoints,
     followers,
     loop,
@@ -312,7 +313,7 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     store = checkpoints.Checkpoints(folder.path / "checkpoints", run_id=run_id)
     best = store.folder / checkpoints.BEST
     try:
-        checkpoints.refuse_others(best, checkpoints.load(best), run_id)
+        array_files.refuse_others(best, array_files.load(best), run_id)
     except WorkdirError as error:
         raise WorkdirError(
             f"{folder.path} holds the result of a finished run, and not its trained weights: "
