@@ -42,14 +42,7 @@ class Optimizer(keras.optimizers.Optimizer):
         steps: int = 0,
         scales: bool = False,
     ):
-        for argument, value in (
-            ("learning_rate", learning_rate),
-            ("weight_decay", weight_decay),
-        ):
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(
-                    f"`{argument}` must be finite and not negative. Received: {argument}={value}"
-                )
+        _check_not_negative(learning_rate=learning_rate, weight_decay=weight_decay)
         super().__init__(learning_rate=lambda: self.learning_rate)
         # Keras's own variable is float32, too coarse for a run in float64.
         self.rate: keras.Variable = self.add_variable(
@@ -63,15 +56,8 @@ class Optimizer(keras.optimizers.Optimizer):
         self.coupled_weight_decay = weight_decay
         self.steps = steps
         self.slot_variables: dict[str, list[keras.Variable]] = {}
-        self._factor: Any = None
-        if scales:
-            # TensorFlow's, so that it is none of `variables`: each step sets it anew.
-            self._factor = tf.Variable(
-                1.0,
-                dtype="float64",
-                trainable=False,
-                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            )
+        # TensorFlow's, so that it is none of `variables`: each step sets it anew.
+        self._factor: tf.Variable | None = _one() if scales else None
 
     @classmethod
     def from_run_config(cls, config: ConfigDict, **arguments: Any) -> "Optimizer":
@@ -169,3 +155,21 @@ class Optimizer(keras.optimizers.Optimizer):
         if self.coupled_weight_decay:
             gradient += self.coupled_weight_decay * variable
         return gradient
+
+
+def _check_not_negative(**arguments: float) -> None:
+    for name, value in arguments.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(
+                f"`{name}` must be finite and not negative. Received: {name}={value}"
+            )
+
+
+def _one() -> tf.Variable:
+    """Returns a float64 variable of 1, the same on all replicas."""
+    return tf.Variable(
+        1.0,
+        dtype="float64",
+        trainable=False,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )

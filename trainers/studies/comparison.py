@@ -247,6 +247,11 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
         for task, plan in plans.items()
         for name, model in plan.items()
     ]
+    return plans, _train_all(left, settings)
+
+
+def _train_all(left: list[tuple[epath.Path, int, Model]], settings: Settings) -> int:
+    """Trains runs, or waits while others do; returns 0 or the status of one that failed."""
     failed, announced = 0, False
     while left:
         elsewhere = []
@@ -261,7 +266,7 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
             announced = True
             time.sleep(_POLL)
         left = elsewhere
-    return plans, failed
+    return failed
 
 
 def _sized_models(
@@ -327,16 +332,17 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
                 "give that value, or choose another --output"
             )
     try:
-        plan = {}
-        for name, model in saved["models"].items():
-            config = configs.from_dict(model["config"])
-            plan[name] = Model(**{**model, "config": config})
-        return plan
+        return {name: _model(fields) for name, fields in saved["models"].items()}
     except (TypeError, KeyError, ValueError) as error:
         restore = RESTORE.replace("--workdir", "--output")
         raise WorkdirError(
             f"{folder / _PLAN} is damaged: {error}. {restore}"
         ) from error
+
+
+def _model(fields: Mapping[str, Any]) -> Model:
+    config = configs.from_dict(fields["config"])
+    return Model(**{**fields, "config": config})
 
 
 def _plan(
@@ -463,30 +469,43 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int
     workdir = folder / f"{seed}"
     if files.exists(workdir / RESULT):
         return 0
-    file = folder / "config.json"
     with _held(folder / f".{seed}.lock") as mine:
         if not mine:
             return None
         _wait_for(workdir)
         if files.exists(workdir / RESULT):
             return 0
-        if not files.exists(file):
-            files.write_json(file, model.config.to_dict())
-        title = f"{model.config.task}, {model.config.model.layer}, seed {seed}"
-        print(f"{title}: in {workdir}", flush=True)
-        line = training_command(model.config, file, seed, workdir, settings)
-        status = _train(line, folder / f"{seed}.log", settings.threads)
-        if status in _FAILURES:
-            print(
-                f"{title}: not finished; {folder / f'{seed}.log'} says why", flush=True
-            )
-            return status
-        if status:
-            raise WorkdirError(
-                f"{shlex.join(line[2:])} ended with exit status {status}; "
-                f"{folder / f'{seed}.log'} says why, and the same command goes on"
-            )
-        return 0
+        return _train_seed(folder, seed, model.config, settings)
+
+
+def _train_seed(
+    folder: epath.Path,
+    seed: int,
+    config: ml_collections.ConfigDict,
+    settings: Settings,
+) -> int:
+    """Runs the command of a run; returns 0, or its status if it cannot be finished.
+
+    Raises:
+        WorkdirError: the command failed in another way.
+    """
+    file, log = folder / "config.json", folder / f"{seed}.log"
+    if not files.exists(file):
+        files.write_json(file, config.to_dict())
+    title = f"{config.task}, {config.model.layer}, seed {seed}"
+    workdir = folder / f"{seed}"
+    print(f"{title}: in {workdir}", flush=True)
+    line = training_command(config, file, seed, workdir, settings)
+    status = _train(line, log, settings.threads)
+    if status in _FAILURES:
+        print(f"{title}: not finished; {log} says why", flush=True)
+        return status
+    if status:
+        raise WorkdirError(
+            f"{shlex.join(line[2:])} ended with exit status {status}; "
+            f"{log} says why, and the same command goes on"
+        )
+    return 0
 
 
 def _wait_for(workdir: epath.Path) -> None:

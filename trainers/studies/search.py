@@ -195,15 +195,9 @@ def sized(
         except ValueError:  # it is too small, as with fewer units than attention heads
             return 0
 
-    step = config.model.groups
-    low = high = config.model.units
-    while count_with(high) < parameters and high < parameters:
-        low, high = high, 2 * high
-    while count_with(low) >= parameters and low > step:
-        low, high = max(step, low // 2 // step * step), low
-    while high - low > step:
-        middle = (low + high) // 2 // step * step
-        low, high = (middle, high) if count_with(middle) < parameters else (low, middle)
+    low, high = _bracket(
+        count_with, config.model.units, config.model.groups, parameters
+    )
     ends = [units for units in (low, high) if count_with(units)] or [high]
     best = min(ends, key=lambda units: abs(count_with(units) - parameters))
     result = apply(config, {"model.units": best})
@@ -214,6 +208,28 @@ def sized(
             f"config.model.units={best} comes nearest, with {count_with(best):,}"
         )
     return result
+
+
+def _bracket(
+    count: Callable[[int], int], units: int, step: int, parameters: int
+) -> tuple[int, int]:
+    """Returns the units, a step apart, between which a model has a number of parameters.
+
+    Args:
+        count: returns the number of parameters with some units; it grows with them.
+        units: where to begin.
+        step: what the units must be a multiple of.
+        parameters: the number of parameters.
+    """
+    low = high = units
+    while count(high) < parameters and high < parameters:
+        low, high = high, 2 * high
+    while count(low) >= parameters and low > step:
+        low, high = max(step, low // 2 // step * step), low
+    while high - low > step:
+        middle = (low + high) // 2 // step * step
+        low, high = (middle, high) if count(middle) < parameters else (low, middle)
+    return low, high
 
 
 def format_value(value: Any) -> str:

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from trainers.studies.trials import (
 )
 from trainers.tasks import config as configs
 from trainers.tasks import schema
-from trainers.tasks.names import flatten
+from trainers.tasks.names import differences, flatten
 from trainers.training import runs, stopping
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result, read_run
@@ -184,14 +184,7 @@ def _planned(
     experiment = experiments.load(settings.config, settings.data_dir, place.trial(0))
     parameters = settings.parameters or experiment.parameters(settings.config)
     config = search.sized(settings.config, parameters, experiment.parameters)
-    own = experiment.parameters(config)
-    for values in search.single(space):
-        try:
-            changed = search.apply(config, values)
-            if experiment.parameters(changed) != own:  # most values change no size
-                search.sized(changed, parameters, experiment.parameters)
-        except ValueError as error:
-            raise ValueError(f"with {search.format_value(values)}, {error}") from error
+    _check_sizes(config, space, parameters, experiment.parameters)
     shared = {_CONFIG_PREFIX + name: value for name, value in flatten(config).items()}
     shared |= {
         "trial_seconds": seconds,
@@ -202,6 +195,23 @@ def _planned(
     record = {"task": config.task, "version": cards.version(), "values": shared}
     plan = _Plan(config, settings.data_dir, seconds, parameters, space)
     return plan, record | {"data": experiment.checksums()}
+
+
+def _check_sizes(
+    config: ml_collections.ConfigDict,
+    space: search.Space,
+    parameters: int,
+    count: Callable[[ml_collections.ConfigDict], int],
+) -> None:
+    """Raises ValueError if a value of the space leads to a model that cannot be as large."""
+    own = count(config)
+    for values in search.single(space):
+        try:
+            changed = search.apply(config, values)
+            if count(changed) != own:  # most values change no size
+                search.sized(changed, parameters, count)
+        except ValueError as error:
+            raise ValueError(f"with {search.format_value(values)}, {error}") from error
 
 
 def _measured(
@@ -232,11 +242,11 @@ def _refuse_other(
             f"{place.path} holds a study on other data ({', '.join(differing)}); "
             "give that study's data by --data_dir, or choose another --study"
         )
-    there, here = _in_todays_form(was["values"]), files.json_value(record["values"])
     others = [
-        f"{name}: {there.get(name, 'nothing')} there, {here.get(name, 'nothing')} here"
-        for name in {**there, **here}
-        if name not in there or name not in here or there[name] != here[name]
+        f"{name}: {there} there, {here} here"
+        for name, (there, here) in differences(
+            _in_todays_form(was["values"]), files.json_value(record["values"])
+        ).items()
     ]
     if others:
         raise WorkdirError(
@@ -285,18 +295,24 @@ class _Process:
                 return
             trial, lock = claimed
             with lock:
-                try:
-                    self._run(trial)
-                except _OutOfTimeError:
-                    self._trials.worked(trial)
+                if not self._run_to_end(trial):
                     return
-                except stopping.StoppedError:
-                    self._trials.worked(trial)
-                    stopping.say(
-                        f"trial {trial.number} is saved; the same command goes on with it"
-                    )
-                    raise
                 self._end(trial)
+
+    def _run_to_end(self, trial: Trial) -> bool:
+        """Trains a trial; returns False if the study's time is up before its end."""
+        try:
+            self._run(trial)
+        except _OutOfTimeError:
+            self._trials.worked(trial)
+            return False
+        except stopping.StoppedError:
+            self._trials.worked(trial)
+            stopping.say(
+                f"trial {trial.number} is saved; the same command goes on with it"
+            )
+            raise
+        return True
 
     def _reached_limit(self) -> str | None:
         """Returns a line about a limit that earlier commands have reached, or None."""

@@ -33,6 +33,7 @@ from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.optimizers import OPTIMIZERS
+from trainers.optimizers.rules import rules as optimizer_rules
 from trainers.tasks import registry
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
@@ -197,7 +198,9 @@ def check_flat(values: Values) -> None:
     """Checks the values of a config by their dotted names, as `check`."""
     check_fields(values)
     task = registry.get(values["task"])
-    rules = itertools.chain(_task_rules(values, task), _length_rules(values))
+    rules = itertools.chain(
+        optimizer_rules(values), _task_rules(values, task), _length_rules(values)
+    )
     if not isinstance(task, OwnTask):
         rules = itertools.chain(rules, _model_rules(values))
     for bad, name, expected, *others in rules:
@@ -237,22 +240,12 @@ def check_values(values: Values, table: Mapping[str, Field]) -> None:
 
 def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
     """Yields what a kind of task refuses."""
-    can = [name for name, kind in OPTIMIZERS.items() if kind.can_average]
-    cannot = values["optimizer.name"] not in can
-    unless = f"unless config.optimizer.name is {' or '.join(map(repr, can))}"
-    for name, off in (("schedule.average", False), ("schedule.average_after", None)):
-        yield values[name] and cannot, name, f"{off} {unless}", "optimizer.name"
-    if isinstance(task, MetaTask):
-        steps, unroll = values["data.steps"], values["data.unroll"]
-        yield steps % unroll, "data.unroll", f"a divisor of config.data.steps={steps}"
-        expected = f"False for --task={task.name}: XLA would compile for minutes"
-        yield values["training.jit_compile"], "training.jit_compile", expected
     if isinstance(task, OwnTask):
-        expected = f"() for --task={task.name}, which trains no trellis network"
-        yield values["training.depths"], "training.depths", expected
+        yield from _own_rules(values, task)
         return
     if isinstance(task, LanguageTask):
-        yield from _language_rules(values)
+        yield from _window_rules(values)
+        yield from _vector_rules(values)
         return
     expected = f"'tied' for --task={task.name}: the other heads tell words"
     yield values["model.head"] != "tied", "model.head", expected
@@ -262,7 +255,19 @@ def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
         yield beyond, "data.batch_size", expected, "data.train"
 
 
-def _language_rules(values: Values) -> Iterator[Rule]:
+def _own_rules(values: Values, task: OwnTask) -> Iterator[Rule]:
+    """Yields what a task refuses whose model has no sequence layer."""
+    if isinstance(task, MetaTask):
+        steps, unroll = values["data.steps"], values["data.unroll"]
+        yield steps % unroll, "data.unroll", f"a divisor of config.data.steps={steps}"
+        expected = f"False for --task={task.name}: XLA would compile for minutes"
+        yield values["training.jit_compile"], "training.jit_compile", expected
+    expected = f"() for --task={task.name}, which trains no trellis network"
+    yield values["training.depths"], "training.depths", expected
+
+
+def _window_rules(values: Values) -> Iterator[Rule]:
+    """Yields what is refused of the windows of a text."""
     window, horizon = values["data.window"], values["data.horizon"]
     overlaps = horizon and values["data.history"] == "carried"
     expected = (
@@ -280,6 +285,10 @@ def _language_rules(values: Values) -> Iterator[Rule]:
     expected = "False with config.data.lengths='drawn': XLA would compile each length"
     compiled = values["training.jit_compile"] and values["data.lengths"] == "drawn"
     yield compiled, "training.jit_compile", expected, "data.lengths"
+
+
+def _vector_rules(values: Values) -> Iterator[Rule]:
+    """Yields what is refused of word vectors."""
     yield (
         values["model.embedding_units"] is None,
         "model.embedding_units",

@@ -89,6 +89,20 @@ def _from_tf_config(text: str) -> Cluster:
     if groups.pop("ps", None):
         raise _wrong("names parameter servers (ps); expected chief and worker alone")
     groups.pop("evaluator", None)  # no part of the training
+    addresses = _in_order(groups)
+    kind, index = _task(config)
+    if kind not in groups:
+        raise _wrong(f"has task.type {kind!r}; its cluster has {' and '.join(groups)}")
+    if index not in range(len(groups[kind])):
+        raise _wrong(
+            f"has task.index {index}; its cluster has {kind} 0 to {len(groups[kind]) - 1}"
+        )
+    before = len(addresses) - len(groups[kind]) if kind == "worker" else 0
+    return Cluster(tuple(addresses), before + index)
+
+
+def _in_order(groups: Mapping[str, list[Any]]) -> list[Any]:
+    """Returns the addresses of all workers, the chief's first."""
     chiefs = [name for name in _CHIEFS if groups.get(name)]
     known = [*chiefs, "worker"]
     if unknown := [name for name in groups if groups[name] and name not in known]:
@@ -99,15 +113,7 @@ def _from_tf_config(text: str) -> Cluster:
     if len(chiefs) > 1 or any(len(groups[name]) > 1 for name in chiefs):
         raise _wrong("names more than one chief")
     _check_addresses(addresses)
-    kind, index = _task(config)
-    if kind not in groups:
-        raise _wrong(f"has task.type {kind!r}; its cluster has {' and '.join(groups)}")
-    if index not in range(len(groups[kind])):
-        raise _wrong(
-            f"has task.index {index}; its cluster has {kind} 0 to {len(groups[kind]) - 1}"
-        )
-    before = len(addresses) - len(groups[kind]) if kind == "worker" else 0
-    return Cluster(tuple(addresses), before + index)
+    return addresses
 
 
 def _parsed(text: str) -> dict[str, Any]:

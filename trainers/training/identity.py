@@ -104,18 +104,11 @@ def program() -> Program:
 def _commit() -> str | None:
     if not (_ROOT / ".git").exists():  # a user's own repository may hold .venv
         return None
-    command = [
-        "git",
-        "-C",
-        str(_ROOT),
-        "describe",
-        "--always",
-        "--dirty",
-        "--exclude=*",
-    ]
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
         process = subprocess.run(
             command,
+            cwd=_ROOT,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
             capture_output=True,
             text=True,

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import ml_collections
@@ -99,15 +100,8 @@ def train(
             if team.is_chief:
                 experiment.keep(path)
             if not team.agree(team.is_chief and _tell_finished(folder, config)):
-                lines = [
-                    f"{config.task}, preset {config.preset}, in {path}",
-                    experiment.introduction(trainer.task.model),
-                    *_memory_lines(experiment.need(config)),
-                    *trainer.stages.lines,
-                    *advice,
-                ]
                 if team.is_chief:
-                    print("\n".join(lines), flush=True)
+                    _introduce(experiment, trainer, config, path, advice)
                 signals.check()
                 beside = _fit_and_score(
                     experiment, trainer, folder, config, signals, observe, splits
@@ -195,6 +189,24 @@ def make_trainer(
 
 def _draws_lengths(config: ml_collections.ConfigDict) -> bool:
     return config.data.get("lengths") == "drawn"
+
+
+def _introduce(
+    experiment: Experiment,
+    trainer: Trainer,
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    advice: Sequence[str],
+) -> None:
+    """Prints what is trained where, what it takes, and the advice."""
+    lines = [
+        f"{config.task}, preset {config.preset}, in {path}",
+        experiment.introduction(trainer.task.model),
+        *_memory_lines(experiment.need(config)),
+        *trainer.stages.lines,
+        *advice,
+    ]
+    print("\n".join(lines), flush=True)
 
 
 def _fit_and_score(
@@ -304,11 +316,18 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     former, _ = folder.pending.get("training.epochs", (epochs, epochs))
     if result is None:
         return False
-    stop_after = config.schedule.stop_after
-    stopped = schedules.stopped(result, stop_after)
+    stopped = schedules.stopped(result, config.schedule.stop_after)
     if result["epochs"] < max(former, epochs) and not stopped:
         return False
     _refuse_changes(folder, result["epochs"], epochs)
+    store = _finished_store(folder)
+    print(f"{folder.path} holds a finished run; {_ending(config, stopped, store)}")
+    print(result["summary"])
+    return True
+
+
+def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
+    """Returns the checkpoints of a finished run; raises WorkdirError without its best weights."""
     run_id = folder.run.run_id
     store = checkpoints.Checkpoints(folder.path / "checkpoints", run_id=run_id)
     best = store.folder / checkpoints.BEST
@@ -319,14 +338,18 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
             f"{folder.path} holds the result of a finished run, and not its trained weights: "
             f"{error}. Bring them back from a backup, or choose another --workdir"
         ) from error
-    length = config.training.steps
+    return store
+
+
+def _ending(
+    config: ml_collections.ConfigDict, stopped: bool, store: checkpoints.Checkpoints
+) -> str:
+    """Returns why a run has finished, or how it would go on."""
     if stopped:
-        more = f"its validation loss did not fall for {stop_after} epochs"
-    else:
-        more = f"its {length:,} steps are done" if length else _continuation(store)
-    print(f"{folder.path} holds a finished run; {more}")
-    print(result["summary"])
-    return True
+        epochs = config.schedule.stop_after
+        return f"its validation loss did not fall for {epochs} epochs"
+    length = config.training.steps
+    return f"its {length:,} steps are done" if length else _continuation(store)
 
 
 def _saved_beside(folder: Workdir) -> tuple[str, ...]:
@@ -405,18 +428,7 @@ def _finish(
         folder.check_held()
         with going_on_without(path):
             save_picture(picture, path)
-    record = {
-        "epochs": result.epochs,
-        "best_epoch": result.best_epoch,
-        "parameters": parameters(model),
-        "cost": {
-            name: None if math.isnan(v) else v
-            for name, v in result.cost._asdict().items()
-        },
-        "summary": summary,
-        "scores": scores.values,
-        "beside": scores.beside,
-    }
+    record = _record(summary, scores, result, model)
     try:
         folder.finish(record)
     except (OSError, tf.errors.OpError) as error:
@@ -424,6 +436,22 @@ def _finish(
             f"the run has not finished: the result is not kept in {folder.path} ({error}); "
             "make room, and the same command scores again"
         ) from error
+
+
+def _record(
+    summary: str, scores: Scores, result: loop.Result, model: keras.Model
+) -> dict[str, Any]:
+    """Returns what `result.json` holds; JSON has no NaN."""
+    cost = result.cost._asdict()
+    return {
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "parameters": parameters(model),
+        "cost": {name: None if math.isnan(v) else v for name, v in cost.items()},
+        "summary": summary,
+        "scores": scores.values,
+        "beside": scores.beside,
+    }
 
 
 @contextlib.contextmanager

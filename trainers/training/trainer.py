@@ -229,23 +229,8 @@ class Trainer:
         replica_step = functools.partial(self._replica_step, differentiated)
         names: list[str] = []
 
-        def draw():
-            return tf.nest.map_structure(
-                lambda new, like: tf.ensure_shape(new, like.shape),
-                next(rest),
-                first,
-                expand_composites=True,
-            )
-
-        def draw_batch(index):
-            if rest is None:
-                return first
-            if first is None:
-                return next(rest)
-            return tf.cond(index > 0, draw, lambda: first)
-
         def step(index, state, rows):
-            batch = draw_batch(index)
+            batch = _draw(first, rest, index)
             # The loop is around the replicas, since replicas cannot synchronise inside a loop.
             metrics, state = self.strategy.run(replica_step, args=(batch, state))
             names[:] = metrics
@@ -316,6 +301,24 @@ class Trainer:
                 f"`batch_size` must be divisible by the number of replicas, {self.replicas} "
                 f"(or train on one device). Received: batch_size={batch_size}"
             )
+
+
+def _draw(first: Nest, rest: Iterator[Nest] | None, index: tf.Tensor) -> Nest:
+    """Returns the batch of a step of a call: `first`, or the next one, in the shape of `first`."""
+    if rest is None:
+        return first
+    if first is None:
+        return next(rest)
+
+    def draw() -> Nest:
+        return tf.nest.map_structure(
+            lambda new, like: tf.ensure_shape(new, like.shape),
+            next(rest),
+            first,
+            expand_composites=True,
+        )
+
+    return tf.cond(index > 0, draw, lambda: first)
 
 
 def _summed(values: Nest) -> Nest:

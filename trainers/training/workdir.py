@@ -19,7 +19,7 @@ from trainers.data.files import (
     write_json,
 )
 from trainers.data.stores import as_path
-from trainers.tasks.names import flatten
+from trainers.tasks.names import differences, flatten
 from trainers.training import identity
 from trainers.training.hold import LOCK, Hold, WorkdirError, held
 
@@ -220,13 +220,13 @@ def refuse_other_run(
             "choose another folder"
         )
     if differing:
-        differences = (
+        values = (
             f"{field}: {was} there, {now} here"
             for field, (was, now) in differing.items()
         )
         fields = ", ".join(f"--config.{field}" for field in differing)
         raise WorkdirError(
-            f"{path} belongs to another run, whose config differs ({'; '.join(differences)}); the "
+            f"{path} belongs to another run, whose config differs ({'; '.join(values)}); the "
             f"same command without {fields} goes on with that run, or choose another folder"
         )
     return pending
@@ -391,9 +391,4 @@ def _differing(
     was = json_value(upgrade(flatten(read_config(folder))))
     # A process may have been killed after it recorded changes, before it wrote the config.
     was.update((change.field, change.now) for change in read_changes(folder))
-    now = flatten(json_value(config))
-    return {
-        field: (was.get(field, "nothing"), now.get(field, "nothing"))
-        for field in {**was, **now}
-        if field not in was or field not in now or was[field] != now[field]
-    }
+    return differences(was, flatten(json_value(config)))
