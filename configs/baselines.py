@@ -92,12 +92,12 @@ def _text_settings(
     """Returns the settings for texts: the state is carried from window to window.
 
     Args:
-        window: That of a TCN and a Transformer, and how far the latter attends.
-        compiled: Whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
-        rate: An LSTM's learning rate.
-        skip_rate: That of LSTMs that both read the input.
-        outputs: Fields that lead from a layer to the words, of all these models but `skip_lstm`.
-        dropouts: An LSTM's.
+        window: that of a TCN and a Transformer, and how far the latter attends.
+        compiled: whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
+        rate: an LSTM's learning rate.
+        skip_rate: that of LSTMs that both read the input.
+        outputs: fields that lead from a layer to the words, of all these models but `skip_lstm`.
+        dropouts: an LSTM's.
     """
     data = dict(window=window, batch_size=16, **_CARRIED)
     short = dict(window=40, batch_size=16, **_CARRIED)

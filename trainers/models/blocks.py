@@ -18,8 +18,8 @@ class TransformerGroup:
     """The arguments of the layer "transformer".
 
     Attributes:
-        heads: Attention heads of a block.
-        context: How many time steps a block attends to.
+        heads: attention heads of a block.
+        context: how many time steps a block attends to.
     """
 
     heads: Annotated[int, COUNT] = 4

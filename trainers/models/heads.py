@@ -53,10 +53,10 @@ class Kind(NamedTuple):
     """A kind of head: builds one from `config.model`, and says how large it is.
 
     Attributes:
-        build: Takes the group `model` and a seed, and returns the head.
-        activations: Takes the group `model`, positions and words, and estimates how many numbers a
+        build: takes the group `model` and a seed, and returns the head.
+        activations: takes the group `model`, positions and words, and estimates how many numbers a
             training step keeps.
-        projects: Whether features need not be as wide as word vectors.
+        projects: whether features need not be as wide as word vectors.
     """
 
     build: Callable[[ConfigDict, int], Head]
@@ -67,9 +67,9 @@ class Kind(NamedTuple):
         """Returns the number of its parameters except the word vectors.
 
         Args:
-            model: The group `model` of the config.
-            features: Channels of the features.
-            words: The size of the vocabulary.
+            model: the group `model` of the config.
+            features: channels of the features.
+            words: the size of the vocabulary.
         """
         make = functools.partial(self.build, model, 0)
         table = (words, model.embedding_units)

@@ -16,7 +16,7 @@ class Batch(NamedTuple):
     Attributes:
         rows: B.
         steps: T.
-        last_only: Whether only the last output is used.
+        last_only: whether only the last output is used.
     """
 
     rows: int
@@ -33,8 +33,8 @@ class Activations(NamedTuple):
     """How many numbers the forward pass of a batch keeps for the gradient.
 
     Attributes:
-        least: A lower bound.
-        about: An estimate.
+        least: a lower bound.
+        about: an estimate.
     """
 
     least: int
@@ -47,9 +47,9 @@ class Kind:
     A kind has to define `build`. It may estimate its memory more closely.
 
     Attributes:
-        gated: Whether `config.model.gate` chooses its gate.
-        is_keras: Whether its loop over time is Keras's own.
-        own: The fields of `config.model` that this kind has, and some other kind ignores.
+        gated: whether `config.model.gate` chooses its gate.
+        is_keras: whether its loop over time is Keras's own.
+        own: the fields of `config.model` that this kind has, and some other kind ignores.
     """
 
     gated: bool = False
@@ -60,8 +60,8 @@ class Kind:
         """Returns the layer; its outputs have `outputs` channels.
 
         Args:
-            model: The group `model` of the config.
-            outputs: Channels of the outputs.
+            model: the group `model` of the config.
+            outputs: channels of the outputs.
             **settings: `seed`, `dropout` of the inputs and `dtype`; initializers, if
                 `model.initial_deviation` is given.
         """
@@ -84,7 +84,7 @@ class Kind:
         """Yields what a config with this kind must not have.
 
         Args:
-            values: All of the config, by dotted names.
+            values: all of the config, by dotted names.
         """
         yield from without_levels(values)
         own = (

@@ -30,7 +30,7 @@ class TensorizedGroup:
     """The arguments of the layer "tensorized".
 
     Attributes:
-        size: Places along each axis of the state.
+        size: places along each axis of the state.
         rank: 2 for a line of places, 3 for a square.
     """
 
@@ -48,8 +48,8 @@ class Fields:
     """The fields of `config.model` that recurrent layers alone have.
 
     Attributes:
-        layer_dropout: The dropout between the layers; None: `dropout`, as at the first.
-        variant: The form of the equations of the gated layers, of their paper or its code.
+        layer_dropout: the dropout between the layers; None: `dropout`, as at the first.
+        variant: the form of the equations of the gated layers, of their paper or its code.
     """
 
     layer_dropout: Annotated[float | None, or_none(RATE)] = None
@@ -62,8 +62,8 @@ class Recurrent(Kind):
 
     Args:
         layer: Keras's layer.
-        blocks: Gate blocks of its cell.
-        skip_input: Whether the layers above the first read the input too.
+        blocks: gate blocks of its cell.
+        skip_input: whether the layers above the first read the input too.
     """
 
     is_keras = True
@@ -106,9 +106,9 @@ class Gated(Recurrent):
     """`config.model.layers` layers of `keras_trellis.recurrent`.
 
     Args:
-        layer: The layer.
-        blocks: Gate blocks of its cell, the candidate included.
-        **options: Further arguments of the layer.
+        layer: the layer.
+        blocks: gate blocks of its cell, the candidate included.
+        **options: further arguments of the layer.
     """
 
     is_keras = False

@@ -49,11 +49,11 @@ class Fields:
     """The fields of `config.model` that trellis networks alone have.
 
     Attributes:
-        inject_groups: Whether the input enters all `groups`.
-        unit_forget_bias: Whether the bias of a gate's forget block starts at 1; False for a gate
+        inject_groups: whether the input enters all `groups`.
+        unit_forget_bias: whether the bias of a gate's forget block starts at 1; False for a gate
             without one.
-        auxiliary_every: How many levels apart those are that have an auxiliary loss.
-        auxiliary_from: Where `auxiliary_every` counts from: the "bottom", as the authors' code, or
+        auxiliary_every: how many levels apart those are that have an auxiliary loss.
+        auxiliary_from: where `auxiliary_every` counts from: the "bottom", as the authors' code, or
             the "top", as the paper's text.
     """
 

@@ -64,8 +64,8 @@ class Optimizer(keras.optimizers.Optimizer):
         """Returns the optimizer of a run's config.
 
         Args:
-            config: The run's config.
-            **arguments: Further ones; `steps` and `scales` follow from the run's length and data.
+            config: the run's config.
+            **arguments: further ones; `steps` and `scales` follow from the run's length and data.
         """
         settings = config.optimizer
         return cls(settings.learning_rate, settings.weight_decay, **arguments)

@@ -16,7 +16,7 @@ def rules(values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         values: all of the config, by dotted names.
 
     Yields:
-        Rules as those of `trainers.models.fields`.
+        rules as those of `trainers.models.fields`.
     """
     can = [name for name, kind in OPTIMIZERS.items() if kind.can_average]
     cannot = values["optimizer.name"] not in can

@@ -42,18 +42,18 @@ class Settings(NamedTuple):
     """What to compare.
 
     Attributes:
-        tasks: Names of tasks.
-        models: Names of layers; the others are compared with the first.
-        seeds: How many runs each model has on each task.
-        seconds: The processor seconds of a run's training steps, one for each task.
-        preset: The preset of each task that settings begin with.
-        parameters: The number of parameters; None: that of the first model's preset.
-        trials: How many trials tune each model on each task; 0: none.
-        validations: How many validations a run has, and a trial.
-        threads: How many threads TensorFlow computes on.
-        data_dir: The folder of the tasks' data files.
-        given: Configs that replace presets, by task and model.
-        patience: After how many validations without a better loss a run ends, and `seconds` are
+        tasks: names of tasks.
+        models: names of layers; the others are compared with the first.
+        seeds: how many runs each model has on each task.
+        seconds: the processor seconds of a run's training steps, one for each task.
+        preset: the preset of each task that settings begin with.
+        parameters: the number of parameters; None: that of the first model's preset.
+        trials: how many trials tune each model on each task; 0: none.
+        validations: how many validations a run has, and a trial.
+        threads: how many threads TensorFlow computes on.
+        data_dir: the folder of the tasks' data files.
+        given: configs that replace presets, by task and model.
+        patience: after how many validations without a better loss a run ends, and `seconds` are
             the most it takes; None: runs take all of `seconds`.
     """
 
@@ -75,10 +75,10 @@ class Model(NamedTuple):
     """What all runs of a model on a task share.
 
     Attributes:
-        config: Its config, but for the seed.
-        parameters: Its number of parameters.
-        step_seconds: Processor seconds of a training step in each stage of a run.
-        token_seconds: Processor seconds of a step when sequences are streamed.
+        config: its config, but for the seed.
+        parameters: its number of parameters.
+        step_seconds: processor seconds of a training step in each stage of a run.
+        token_seconds: processor seconds of a step when sequences are streamed.
     """
 
     config: ml_collections.ConfigDict
@@ -115,7 +115,7 @@ def starting_config(
     """Returns the config that a model begins with, before its size and its time are set.
 
     Raises:
-        ValueError: The preset is unknown, or its layer is not in `TRELLIS`, or the task has no
+        ValueError: the preset is unknown, or its layer is not in `TRELLIS`, or the task has no
             settings for the model.
     """
     if given := settings.given.get((task, model)):
@@ -133,7 +133,7 @@ def beside(config: ml_collections.ConfigDict, model: str) -> ml_collections.Conf
     """Returns the config of a layer beside a trellis network's, with its task's changes for it.
 
     Raises:
-        ValueError: The task has no settings for the layer.
+        ValueError: the task has no settings for the layer.
     """
     baselines = registry.get(config.task).baselines
     if model not in baselines:
@@ -155,15 +155,15 @@ def equal(
     from which no model is further away than `TOLERANCE`.
 
     Args:
-        starts: The models' configs by name.
-        count: Returns the number of parameters of a config's model.
-        parameters: The number of parameters, or None.
+        starts: the models' configs by name.
+        count: returns the number of parameters of a config's model.
+        parameters: the number of parameters, or None.
 
     Returns:
-        The number, and configs with other `model.units`.
+        the number, and configs with other `model.units`.
 
     Raises:
-        ValueError: A model cannot be made as large.
+        ValueError: a model cannot be made as large.
     """
     first = next(iter(starts))
     own = parameters or count(starts[first])
@@ -223,15 +223,15 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
     """Plans a comparison, and trains what no other process trains, until all is trained.
 
     Args:
-        path: The folder.
-        settings: What to compare.
+        path: the folder.
+        settings: what to compare.
 
     Returns:
-        The plan of each task, and 0 or the exit status of a run that has not finished.
+        the plan of each task, and 0 or the exit status of a run that has not finished.
 
     Raises:
-        ValueError, OSError, WorkdirError: Something cannot be used; nothing has been trained.
-        stopping.StoppedError: A signal came; the same command goes on.
+        ValueError, OSError, WorkdirError: something cannot be used; nothing has been trained.
+        stopping.StoppedError: a signal came; the same command goes on.
     """
     budget.fix_threads(settings.threads)
     seconds = dict(zip(settings.tasks, settings.seconds, strict=True))
@@ -320,7 +320,7 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
     """Returns the plan in a folder, or None.
 
     Raises:
-        WorkdirError: It is damaged, or was made from another record.
+        WorkdirError: it is damaged, or was made from another record.
     """
     saved = read_record(folder / _PLAN, {"record": dict, "models": dict})
     if saved is None:

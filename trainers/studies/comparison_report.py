@@ -35,10 +35,10 @@ class RunResult(NamedTuple):
     """What a run has reached.
 
     Attributes:
-        seed: Its seed.
-        steps: The training steps at which it was validated.
-        values: The task's measure then.
-        test: The measure on test data of the best weights; None for an unfinished run.
+        seed: its seed.
+        steps: the training steps at which it was validated.
+        values: the task's measure then.
+        test: the measure on test data of the best weights; None for an unfinished run.
     """
 
     seed: int
@@ -57,10 +57,10 @@ def write(
     """Writes the table, the picture and the points of a comparison; returns the table.
 
     Args:
-        path: The comparison's folder.
-        settings: What is compared.
-        plans: The plan of each task.
-        line: The command that made the comparison.
+        path: the comparison's folder.
+        settings: what is compared.
+        plans: the plan of each task.
+        line: the command that made the comparison.
     """
     runs = {}
     for task, plan in plans.items():
@@ -102,7 +102,7 @@ def paired(differences: Sequence[float]) -> float:
     Source: R. A. Fisher (1935), "The Design of Experiments", section 21.
 
     Args:
-        differences: One for each seed, at most 20.
+        differences: one for each seed, at most 20.
     """
     values = np.array(differences)
     signs = np.array(list(itertools.product((1, -1), repeat=len(values))))

@@ -34,10 +34,10 @@ def write(
     """Writes the outcome of a study so far, in its folder; call it with the study's lock.
 
     Args:
-        place: The study's folder.
-        study: Its trials.
-        config: What all trials share.
-        space: The search space.
+        place: the study's folder.
+        study: its trials.
+        config: what all trials share.
+        space: the search space.
     """
     trials, names = study.all(), list(space)
     folder = epath.Path(place.path)

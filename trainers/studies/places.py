@@ -24,7 +24,7 @@ class Place:
     """The folder of a study, on a disk of this machine.
 
     Attributes:
-        path: The folder.
+        path: the folder.
     """
 
     def __init__(self, path: epath.PathLike) -> None:
@@ -34,7 +34,7 @@ class Place:
         """Returns what the study was begun with, or None for a folder without a study.
 
         Raises:
-            WorkdirError: The record is damaged, or the folder holds something else.
+            WorkdirError: the record is damaged, or the folder holds something else.
         """
         file = epath.Path(self.path / RECORD)
         try:

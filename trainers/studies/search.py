@@ -46,8 +46,8 @@ def space(
     Each choice has the config's own value, too.
 
     Args:
-        config: The config.
-        fixed: Fields whose values stay, by their dotted names.
+        config: the config.
+        fixed: fields whose values stay, by their dotted names.
     """
     if config.task not in registry.TASKS:
         raise ValueError(f"--task={config.task} cannot be searched: it has no space")
@@ -66,11 +66,11 @@ def check(config: ml_collections.ConfigDict, space: Space) -> None:
     """Checks a search space before anything is drawn from it.
 
     Args:
-        config: What the drawn values replace values of.
-        space: The search space.
+        config: what the drawn values replace values of.
+        space: the search space.
 
     Raises:
-        ValueError: It is empty or names an unknown field, two of its entries name one field, the
+        ValueError: it is empty or names an unknown field, two of its entries name one field, the
             config cannot have one of its values, or the config's own value is not in a range.
     """
     if not space:
@@ -134,11 +134,11 @@ def near(
     a table of both.
 
     Args:
-        space: The search space.
-        values: A value of each entry, as `Draws` has it.
-        earlier: The values of earlier trials. None of them comes again, as long as other values are
+        space: the search space.
+        values: a value of each entry, as `Draws` has it.
+        earlier: the values of earlier trials. None of them comes again, as long as other values are
             found in a hundred tries.
-        generator: What decides which entries change, and to what.
+        generator: what decides which entries change, and to what.
     """
     for _ in range(_TRIES):
         count = min(generator.randint(1, _MOST_CHANGES), len(space))
@@ -165,7 +165,7 @@ def apply(
     """Returns a config with other values of some fields.
 
     Raises:
-        ValueError: A value is not valid, or values do not go together.
+        ValueError: a value is not valid, or values do not go together.
     """
     return configs.from_flat({**flatten(config), **values})
 
@@ -178,12 +178,12 @@ def sized(
     """Returns a config whose model has nearly a number of parameters: it solves for `model.units`.
 
     Args:
-        config: The config.
-        parameters: The number of parameters.
-        count: Returns the number of parameters of a config's model.
+        config: the config.
+        parameters: the number of parameters.
+        count: returns the number of parameters of a config's model.
 
     Raises:
-        ValueError: With any number of units the model is larger, or smaller, or not valid.
+        ValueError: with any number of units the model is larger, or smaller, or not valid.
     """
     if count(config) == parameters:
         return apply(config, {})

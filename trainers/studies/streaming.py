@@ -20,7 +20,7 @@ def stream_function(experiment: Experiment) -> Callable[[], None]:
     A language model writes tokens. Of another model it is the sequence layer alone.
 
     Args:
-        experiment: What builds the model.
+        experiment: what builds the model.
     """
     model = experiment.build()
     if isinstance(model, TrellisLM):
@@ -48,7 +48,7 @@ def measure(steps: Mapping[str, Callable[[], None]]) -> dict[str, float]:
     """Returns the processor seconds of a step of each model; the models take turns.
 
     Args:
-        steps: What `stream_function` returned, by the models' names.
+        steps: what `stream_function` returned, by the models' names.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():  # traces

@@ -52,13 +52,13 @@ class Settings(NamedTuple):
     """What all trials of a study share.
 
     Attributes:
-        config: The config in which drawn values replace others.
-        data_dir: The folder of the task's data files.
-        seconds: Processor seconds of a trial's training steps; None: the study's own, at first a
+        config: the config in which drawn values replace others.
+        data_dir: the folder of the task's data files.
+        seconds: processor seconds of a trial's training steps; None: the study's own, at first a
             share of its hours, for `TRIALS` trials.
-        parameters: The number of parameters of all models; None: that of `config`.
-        threads: The number of threads that TensorFlow computes on.
-        fixed: Fields that are not searched.
+        parameters: the number of parameters of all models; None: that of `config`.
+        threads: the number of threads that TensorFlow computes on.
+        fixed: fields that are not searched.
     """
 
     config: ml_collections.ConfigDict
@@ -73,8 +73,8 @@ class Limits(NamedTuple):
     """When a study ends; None: not by this.
 
     Attributes:
-        hours: Wall time of all processes that have worked on the study, added up.
-        trials: The number of trials.
+        hours: wall time of all processes that have worked on the study, added up.
+        trials: the number of trials.
     """
 
     hours: float | None = None
@@ -85,7 +85,7 @@ class _Plan(NamedTuple):
     """What all trials share, nothing left open.
 
     Attributes:
-        first: The config of trial 0, where this process has measured it to see that the seconds
+        first: the config of trial 0, where this process has measured it to see that the seconds
             suffice.
     """
 
@@ -111,14 +111,14 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
     Several processes may do this in one folder. Each prints a line for each of its trials.
 
     Args:
-        path: The study's folder.
-        settings: What the trials share; the same in each call.
-        limits: When to end.
+        path: the study's folder.
+        settings: what the trials share; the same in each call.
+        limits: when to end.
 
     Raises:
-        ValueError, OSError, ImportError: The settings or the data cannot be used.
-        WorkdirError: The folder has a study with other settings, or something else.
-        stopping.StoppedError: A signal came, and the trial is saved.
+        ValueError, OSError, ImportError: the settings or the data cannot be used.
+        WorkdirError: the folder has a study with other settings, or something else.
+        stopping.StoppedError: a signal came, and the trial is saved.
     """
     optuna, place = import_optuna(), Place(path)
     was = place.record()
@@ -142,7 +142,7 @@ def best(path: epath.PathLike) -> ml_collections.ConfigDict:
     """Returns the config of a study's best trial.
 
     Raises:
-        WorkdirError: No trial of the study has ended.
+        WorkdirError: no trial of the study has ended.
     """
     file = Place(path).path / outcome.BEST
     if not file.exists():

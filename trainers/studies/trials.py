@@ -29,7 +29,7 @@ def import_optuna() -> ModuleType:
     """Returns Optuna.
 
     Raises:
-        ImportError: It is not installed; the message names the extra.
+        ImportError: it is not installed; the message names the extra.
     """
     try:
         import optuna
@@ -46,15 +46,15 @@ class Trial:
     """A trial of a study.
 
     Attributes:
-        number: Counted from 0.
-        values: Of each entry of the search space, as `search.own` has them.
+        number: counted from 0.
+        values: of each entry of the search space, as `search.own` has them.
         state: `RUNNING` until it has ended, whether or not a process is at work on it.
-        losses: The validation loss after each part, counted from 1.
-        loss: That of the best weights of a complete trial; else NaN.
-        steps: The training steps of its run.
-        units: The units of its model.
-        why: Why it failed, or was pruned for another reason than its losses.
-        processor_seconds: What all processes have taken for it.
+        losses: the validation loss after each part, counted from 1.
+        loss: that of the best weights of a complete trial; else NaN.
+        steps: the training steps of its run.
+        units: the units of its model.
+        why: why it failed, or was pruned for another reason than its losses.
+        processor_seconds: what all processes have taken for it.
     """
 
     number: int
@@ -92,8 +92,8 @@ class Trials:
     """The trials of a study, as its journal has them.
 
     Args:
-        optuna: The module.
-        place: The study's folder.
+        optuna: the module.
+        place: the study's folder.
     """
 
     def __init__(self, optuna: ModuleType, place: Place) -> None:
@@ -106,7 +106,7 @@ class Trials:
         """Takes over the trials of an earlier release; call it with the study's lock.
 
         Raises:
-            WorkdirError: The journal is damaged, or missing where the study has trials.
+            WorkdirError: the journal is damaged, or missing where the study has trials.
         """
         database = self._place.path / _DATABASE
         if not self._path.exists() and database.exists():
@@ -124,7 +124,7 @@ class Trials:
         """Returns the trials, ended or not.
 
         Raises:
-            WorkdirError: The journal is damaged.
+            WorkdirError: the journal is damaged.
         """
         trials: list[Trial] = []
         for entry in self._entries():
@@ -145,8 +145,8 @@ class Trials:
         `most` trials.
 
         Args:
-            most: The most trials of the study; None: there is no limit.
-            values: Returns the values of a new trial, given all others.
+            most: the most trials of the study; None: there is no limit.
+            values: returns the values of a new trial, given all others.
         """
         trials = self.all()
         for trial in trials:
@@ -177,8 +177,8 @@ class Trials:
         """Records how a trial ended; call this with the study's lock.
 
         Args:
-            trial: Has a state, and what the run had.
-            run_id: Of the trial's run.
+            trial: has a state, and what the run had.
+            run_id: of the trial's run.
         """
         ended = {
             name: getattr(trial, name)
@@ -275,7 +275,7 @@ def _read_database(
     """Returns the entries of a study whose trials are in a database of Optuna's.
 
     Raises:
-        WorkdirError: The database is damaged.
+        WorkdirError: the database is damaged.
     """
     entries: list[dict[str, Any]] = [
         {"event": "worked", "trial": None, "seconds": seconds}

@@ -27,11 +27,11 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
     """Returns the locked config of a task.
 
     Args:
-        task: The task's name.
-        preset: One of the task's presets; None: the first of them.
+        task: the task's name.
+        preset: one of the task's presets; None: the first of them.
 
     Raises:
-        ValueError: The task or the preset is unknown; the message has the nearest name.
+        ValueError: the task or the preset is unknown; the message has the nearest name.
     """
     presets = registry.get(task, "--task").presets
     preset = first_preset(task) if preset is None else preset
@@ -50,12 +50,12 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
     """Returns the locked config in a JSON file.
 
     Args:
-        path: The file, which may lack values.
-        base: The values of what it lacks, by dotted names. Default: the defaults.
+        path: the file, which may lack values.
+        base: the values of what it lacks, by dotted names. Default: the defaults.
 
     Raises:
-        ValueError: The file is no JSON of a config, or one of its values is not valid.
-        OSError: It cannot be read.
+        ValueError: the file is no JSON of a config, or one of its values is not valid.
+        OSError: it cannot be read.
     """
     values = read_json(path, {"task": str, "preset": str})
     values.pop(_RUN, None)
@@ -77,7 +77,7 @@ def locked(values: Values) -> ConfigDict:
     """Returns the locked config of what `completed` or `upgrade` returned.
 
     Raises:
-        ValueError: One of the values is not valid.
+        ValueError: one of the values is not valid.
     """
     schema.check_fields(values)
     table = schema.fields(values)
@@ -98,7 +98,7 @@ def from_dict(values: Values) -> ConfigDict:
     """Returns the locked config of what a run's `config.json` holds, by `upgrade`.
 
     Raises:
-        ValueError: As `schema.check`.
+        ValueError: as `schema.check`.
     """
     return from_flat(upgrade(flatten(values)))
 
@@ -114,7 +114,7 @@ def completed(values: Values) -> dict[str, Any]:
     """Returns config values with the defaults of what they lack, in today's form.
 
     Args:
-        values: The values by dotted names, of a preset or of any release's `config.json`. Those
+        values: the values by dotted names, of a preset or of any release's `config.json`. Those
             of an unknown task get no defaults.
     """
     values = {

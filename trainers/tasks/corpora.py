@@ -19,12 +19,12 @@ class Corpus:
     """An encoded corpus.
 
     Attributes:
-        vocabulary: The vocabulary of the training text.
-        train: Token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
-        validation: Like `train`.
-        test: Like `train`.
-        checksums: The SHA-256 of each split's text.
-        labels: What errors call the text of each split.
+        vocabulary: the vocabulary of the training text.
+        train: token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
+        validation: like `train`.
+        test: like `train`.
+        checksums: the SHA-256 of each split's text.
+        labels: what errors call the text of each split.
     """
 
     vocabulary: Vocabulary
@@ -44,16 +44,16 @@ def load(
     """Loads a corpus, encoding it on first use.
 
     Args:
-        name: A task of language.
-        data_dir: The folder of the corpus's text files.
-        cache_dir: A local folder for downloads and encoded ids, which may be deleted at any time;
+        name: a task of language.
+        data_dir: the folder of the corpus's text files.
+        cache_dir: a local folder for downloads and encoded ids, which may be deleted at any time;
             None: `downloads.DEFAULT_CACHE_DIR`.
-        **options: The values of the config's group `corpus`.
+        **options: the values of the config's group `corpus`.
 
     Raises:
-        ValueError: The task is unknown, an option is not valid, or a text file is missing, empty,
+        ValueError: the task is unknown, an option is not valid, or a text file is missing, empty,
             not UTF-8, or has symbols that the training text lacks.
-        OSError: The corpus cannot be downloaded, or the cache cannot be written.
+        OSError: the corpus cannot be downloaded, or the cache cannot be written.
     """
     task = registry.language(name)
     schema.check_values(

@@ -14,11 +14,11 @@ class Measure:
     """A measure of a task's results.
 
     Attributes:
-        name: The name of the number, in printed lines and records.
-        decimals: The number of decimals to print.
-        counted: What a score counts, in the plural.
-        higher_is_better: Whether higher numbers are better.
-        unit: The text after the number.
+        name: the name of the number, in printed lines and records.
+        decimals: the number of decimals to print.
+        counted: what a score counts, in the plural.
+        higher_is_better: whether higher numbers are better.
+        unit: the text after the number.
     """
 
     name: str
@@ -45,8 +45,8 @@ class TokenMeasure(Measure):
     """A measure of language models, a function of the loss.
 
     Attributes:
-        from_nats: Takes nats a token and returns the number.
-        types: The task's name for the tokens of its vocabulary.
+        from_nats: takes nats a token and returns the number.
+        types: the task's name for the tokens of its vocabulary.
     """
 
     from_nats: Callable[[float], float] = dataclasses.field(kw_only=True)
@@ -62,12 +62,12 @@ class Metric:
     """A number that is scored beside a task's measure: a mean over the scored targets.
 
     Attributes:
-        name: The name of the number, in printed lines and records.
-        compute: Takes log-probabilities `[..., V]` and targets `[...]`, integers, and returns a
+        name: the name of the number, in printed lines and records.
+        compute: takes log-probabilities `[..., V]` and targets `[...]`, integers, and returns a
             number for each target, `[...]`. In a task of values it takes the predicted values,
             `[...]`, and the targets.
-        decimals: The number of decimals to print.
-        unit: The text after the number.
+        decimals: the number of decimals to print.
+        unit: the text after the number.
     """
 
     name: str

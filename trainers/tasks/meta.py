@@ -32,8 +32,8 @@ class MetaTask(OwnTask):
     """A family of functions that an optimizer is trained on.
 
     Attributes:
-        images: The source of the images of which losses are computed; None: there are none.
-        others: What else its optimizers are evaluated on: arguments of the functions in
+        images: the source of the images of which losses are computed; None: there are none.
+        others: what else its optimizers are evaluated on: arguments of the functions in
             `trainers.learned_optimizers.optimizees`, by a name.
     """
 

@@ -52,11 +52,11 @@ def get(name: str, what: str = "task") -> Task:
     """Returns a task.
 
     Args:
-        name: Its name.
-        what: The name of the argument, for errors.
+        name: its name.
+        what: the name of the argument, for errors.
 
     Raises:
-        ValueError: There is no such task; the message has the nearest name.
+        ValueError: there is no such task; the message has the nearest name.
     """
     every: dict[str, Task] = {**TASKS, **OWN_TASKS}
     if not isinstance(name, str) or name not in every:

@@ -67,7 +67,7 @@ class Schedule:
     """The group `schedule`. It has no state: after each epoch it decides by all losses.
 
     Attributes:
-        stop_after: The run ends after so many epochs without a better validation loss. The rate
+        stop_after: the run ends after so many epochs without a better validation loss. The rate
             then follows this group with `training.steps` too: a cosine needs a known end.
     """
 
@@ -86,12 +86,12 @@ class Training:
     """The group `training`.
 
     Attributes:
-        epochs: Passes over the data. With `steps`: equal parts of the run, each with a validation.
-        steps: The training steps of the run, over which the learning rate falls along a cosine
+        epochs: passes over the data. With `steps`: equal parts of the run, each with a validation.
+        steps: the training steps of the run, over which the learning rate falls along a cosine
             unless `schedule.stop_after` may end it before; 0: as many as `epochs` have, with the
             rates of `schedule`.
-        jit_compile: Whether XLA compiles the loss and its gradient.
-        depths: The most levels of a trellis network that train in each of the equal parts of the
+        jit_compile: whether XLA compiles the loss and its gradient.
+        depths: the most levels of a trellis network that train in each of the equal parts of the
             run's `steps`, but for the last part, which trains all; (): all levels always train.
     """
 
@@ -148,10 +148,10 @@ def fields(config: Values) -> dict[str, Field]:
     """Returns the fields of a config by their dotted names.
 
     Args:
-        config: Its `task` determines the fields.
+        config: its `task` determines the fields.
 
     Raises:
-        ValueError: The task is unknown or missing.
+        ValueError: the task is unknown or missing.
     """
     if "task" not in config:
         names = ", ".join(registry.TASKS)
@@ -186,10 +186,10 @@ def check(config: Values) -> None:
     """Checks everything in a config that does not depend on the data.
 
     Args:
-        config: Nested mappings, with tuples where JSON has lists.
+        config: nested mappings, with tuples where JSON has lists.
 
     Raises:
-        ValueError: As in `check_fields`, or fields contradict each other. The message has one line.
+        ValueError: as in `check_fields`, or fields contradict each other. The message has one line.
     """
     check_flat(flatten(config))
 
@@ -212,10 +212,10 @@ def check_fields(values: Values) -> None:
     """Checks each field of a config alone.
 
     Args:
-        values: The values by dotted names.
+        values: the values by dotted names.
 
     Raises:
-        ValueError: A field is unknown or missing, or its value has the wrong type or is out of
+        ValueError: a field is unknown or missing, or its value has the wrong type or is out of
             range. The message has one line.
     """
     table = fields(values)
@@ -229,7 +229,7 @@ def check_values(values: Values, table: Mapping[str, Field]) -> None:
     """Checks the values of fields by their dotted names.
 
     Raises:
-        ValueError: A field is not in the table, or its value is not allowed.
+        ValueError: a field is not in the table, or its value is not allowed.
     """
     for name, value in values.items():
         if name not in table:

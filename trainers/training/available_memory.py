@@ -28,7 +28,7 @@ def room(root: Path = Path("/")) -> Room | None:
     Swap adds to the first two. Cached files count as available, since the system can drop them.
 
     Args:
-        root: The folder of `proc` and `sys`.
+        root: the folder of `proc` and `sys`.
     """
     machine = fields(root / "proc/meminfo", 1024)
     swap = machine.get("SwapFree", 0)

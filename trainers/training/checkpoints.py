@@ -129,7 +129,7 @@ class Checkpoints(RunFiles):
         """Writes a checkpoint and removes old ones.
 
         Returns:
-            Whether the checkpoint was written. If not, all earlier ones stay.
+            whether the checkpoint was written. If not, all earlier ones stay.
         """
         self.wait()
         return self._best_is_written(step) and self._save(step, arrays)
@@ -201,7 +201,7 @@ class Checkpoints(RunFiles):
         """Reads the newest checkpoint that is whole; renames and announces damaged later ones.
 
         Returns:
-            Its step and arrays, or None if there never was a checkpoint.
+            its step and arrays, or None if there never was a checkpoint.
 
         Raises:
             WorkdirError: no checkpoint is whole, or the file system does not let one be read;
@@ -231,7 +231,7 @@ class Checkpoints(RunFiles):
         """Reads the newest checkpoint that is whole and the run's own; changes nothing.
 
         Returns:
-            Its step and arrays, or None; and what is wrong with later steps: which are damaged,
+            its step and arrays, or None; and what is wrong with later steps: which are damaged,
             and which are of another run.
         """
         damaged: dict[int, str] = {}

@@ -19,8 +19,8 @@ class ShuffledExamples:
     """The part of the loop's `Task` that draws batches; nothing is carried between them.
 
     Args:
-        config: The run's config.
-        data: The examples.
+        config: the run's config.
+        data: the examples.
     """
 
     def __init__(self, config: ConfigDict, data: SequenceData) -> None:
@@ -54,8 +54,8 @@ class ExamplesExperiment(Experiment):
         contents: what the data are, in the plural.
 
     Args:
-        config: The run's config.
-        data: The examples; None for a task without data.
+        config: the run's config.
+        data: the examples; None for a task without data.
     """
 
     examples, contents = "images", "images"
@@ -115,10 +115,10 @@ class ExamplesExperiment(Experiment):
         """Prints the scores of a run's best model on validation and test data.
 
         Args:
-            path: The run's folder.
+            path: the run's folder.
 
         Raises:
-            WorkdirError: The folder cannot be used.
+            WorkdirError: the folder cannot be used.
         """
         self.check(path)
         model = self.build()

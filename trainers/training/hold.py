@@ -49,7 +49,7 @@ def held(folder: epath.Path) -> Iterator[Hold]:
     """Holds a folder within the context; the system ends that however the process ends.
 
     Raises:
-        WorkdirError: Another process is at work in it, or it cannot be locked.
+        WorkdirError: another process is at work in it, or it cannot be locked.
     """
     if is_store(folder):
         claim = _Claim(folder)

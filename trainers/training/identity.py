@@ -79,7 +79,7 @@ def from_value(value: Any) -> Identity:
     """Returns the identity in a value of JSON.
 
     Raises:
-        ValueError: It is none.
+        ValueError: it is none.
     """
     try:
         trained = tuple(

@@ -34,12 +34,12 @@ class Plan(NamedTuple):
     """How long a run is, and when something is due in it.
 
     Attributes:
-        epochs: The equal parts of the run, each ended by a validation.
-        length: The run's training steps.
-        pass_steps: The training steps that read the data once.
-        log_every_steps: How often metrics are shown and recorded.
-        checkpoint_every_steps: How often a checkpoint is written within an epoch, or None.
-        stages: The number of equal parts whose steps differ.
+        epochs: the equal parts of the run, each ended by a validation.
+        length: the run's training steps.
+        pass_steps: the training steps that read the data once.
+        log_every_steps: how often metrics are shown and recorded.
+        checkpoint_every_steps: how often a checkpoint is written within an epoch, or None.
+        stages: the number of equal parts whose steps differ.
     """
 
     epochs: int
@@ -118,26 +118,26 @@ def fit(
     """Trains until the end or a signal; continues the run in the folder.
 
     Args:
-        trainer: Takes the steps.
-        schedule: Changes the optimizer after an epoch.
-        workdir: The folder for checkpoints and records.
-        epochs: The length of the run.
-        steps: Its length in training steps, if `epochs` are not passes over the data but equal
+        trainer: takes the steps.
+        schedule: changes the optimizer after an epoch.
+        workdir: the folder for checkpoints and records.
+        epochs: the length of the run.
+        steps: its length in training steps, if `epochs` are not passes over the data but equal
             parts of the run; else 0.
-        log_every_steps: How often to print and record metrics.
-        checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
+        log_every_steps: how often to print and record metrics.
+        checkpoint_every_steps: how often to write a checkpoint within an epoch. One more follows
             each epoch.
-        signals: Records signals. Default: the loop's own recorder.
-        observe: Takes the losses when a run goes on, and after each epoch, which is saved then.
+        signals: records signals. Default: the loop's own recorder.
+        observe: takes the losses when a run goes on, and after each epoch, which is saved then.
 
     Returns:
-        How the run ended. `checkpoints.load_best` reads the best weights, unless they are
+        how the run ended. `checkpoints.load_best` reads the best weights, unless they are
         `unsaved`.
 
     Raises:
-        NonFiniteLossError: The loss or the gradient is NaN or infinite. Earlier checkpoints stay.
-        ValueError: An argument is out of range.
-        WorkdirError: The folder's run has another number of replicas, its checkpoints cannot be
+        NonFiniteLossError: the loss or the gradient is NaN or infinite. Earlier checkpoints stay.
+        ValueError: an argument is out of range.
+        WorkdirError: the folder's run has another number of replicas, its checkpoints cannot be
             read, or none can be written.
     """
     _check_counts(

@@ -99,7 +99,7 @@ def apply_changes(
         epoch: the run's step in epochs.
 
     Returns:
-        All changes of the run, and lines for the user about what is new.
+        all changes of the run, and lines for the user about what is new.
     """
     step, new = state.step, len(workdir.pending)
     # The chief alone has the folder; the other workers take the changes from it.

@@ -14,7 +14,7 @@ class Sums:
     """Sums of metrics over steps.
 
     Args:
-        values: What has been summed: "weight", and each other metric times the step's weight.
+        values: what has been summed: "weight", and each other metric times the step's weight.
     """
 
     def __init__(self, values: Mapping[str, float] | None = None):
@@ -37,16 +37,16 @@ class RunState:
     """The step, the variables and the records of a run.
 
     Args:
-        trainer: It has the model and the optimizer, whose variables are the run's.
+        trainer: it has the model and the optimizer, whose variables are the run's.
 
     Attributes:
-        step: Steps done.
-        losses: The validation losses of the epochs done.
-        best: The least of those whose weights are kept, with its epoch; infinity and 0 at first.
-        carried: What the next batch begins with, in the replicas' shares.
-        epoch_sums: The metrics of this epoch's steps.
-        interval_sums: The metrics since the last line was shown.
-        replicas: On how many the run computed when its checkpoint was written.
+        step: steps done.
+        losses: the validation losses of the epochs done.
+        best: the least of those whose weights are kept, with its epoch; infinity and 0 at first.
+        carried: what the next batch begins with, in the replicas' shares.
+        epoch_sums: the metrics of this epoch's steps.
+        interval_sums: the metrics since the last line was shown.
+        replicas: on how many the run computed when its checkpoint was written.
     """
 
     def __init__(self, trainer: Trainer):
@@ -106,7 +106,7 @@ class RunState:
         """Takes the contents of a checkpoint.
 
         Raises:
-            IndexError, KeyError, TypeError, ValueError: The checkpoint is of another model.
+            IndexError, KeyError, TypeError, ValueError: the checkpoint is of another model.
         """
         trainer = self._trainer
         variables.assign(variables.model_variables(trainer.task.model), arrays)

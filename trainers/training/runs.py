@@ -66,24 +66,24 @@ def train(
     all. A signal or a closed output ends it after the current call of steps, about a second.
 
     Args:
-        load: Returns what to train; called after the generators are seeded.
-        config: The run's config.
-        path: The run's folder.
+        load: returns what to train; called after the generators are seeded.
+        config: the run's config.
+        path: the run's folder.
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
-        observe: As for `loop.fit`. Default: the experiment's own.
-        splits: The splits to score, some of `SPLITS`.
-        team: The workers that train together; the chief alone prints and writes.
-        allow_replicas_change: As for `Trainer`.
+        observe: as for `loop.fit`. Default: the experiment's own.
+        splits: the splits to score, some of `SPLITS`.
+        team: the workers that train together; the chief alone prints and writes.
+        allow_replicas_change: as for `Trainer`.
 
     Returns:
         `Scores.beside` of the run; () for other workers than the chief.
 
     Raises:
-        workers.LostError: Another worker has ended.
-        ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
-        loop.NonFiniteLossError: The loss is NaN or infinite.
-        NotKeptError: The result could not be written.
-        stopping.StoppedError: A signal came, and everything is saved.
+        workers.LostError: another worker has ended.
+        ValueError, OSError, WorkdirError: the config, the data or the folder cannot be used.
+        loop.NonFiniteLossError: the loss is NaN or infinite.
+        NotKeptError: the result could not be written.
+        stopping.StoppedError: a signal came, and everything is saved.
     """
     schema.check(config)
     if team.is_chief:
@@ -146,7 +146,7 @@ def _prepare(
     """Loads the data and builds the model; calls `check` in between.
 
     Returns:
-        What the run measures, what trains it, and advice for the user.
+        what the run measures, what trains it, and advice for the user.
     """
     strategies.make_deterministic(config.seed)
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -249,7 +249,7 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
     """Returns the config of the run in a folder.
 
     Raises:
-        WorkdirError: There is no config, or it is not valid.
+        WorkdirError: there is no config, or it is not valid.
     """
     values = read_config(path)
     try:
@@ -262,7 +262,7 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
     """Returns what a model card says about a run: its task and its scores.
 
     Raises:
-        UnreadableError: The run's result is damaged.
+        UnreadableError: the run's result is damaged.
     """
     card = {"Task": config.task, "Preset": config.preset}
     result, measure = (

@@ -15,8 +15,8 @@ def passes(training: Any, steps_per_epoch: int) -> int:
     """Returns how often a run reads its data, the last time perhaps in part.
 
     Args:
-        training: The config's group `training`.
-        steps_per_epoch: The training steps that read the data once.
+        training: the config's group `training`.
+        steps_per_epoch: the training steps that read the data once.
     """
     return -(-training.steps // steps_per_epoch) or training.epochs
 
@@ -84,7 +84,7 @@ class Schedule:
             optimizer: from `optimizers`.
 
         Returns:
-            The change in words, or None.
+            the change in words, or None.
         """
         if optimizer.averaging:
             return None

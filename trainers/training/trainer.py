@@ -66,7 +66,7 @@ class Task(Protocol):
         Each of the `stages` gives it further arguments, by name.
 
         Returns:
-            The sum of the losses; their number (the weight); the state for the next batch; further
+            the sum of the losses; their number (the weight); the state for the next batch; further
             metrics, summed like the loss.
         """
 
@@ -206,7 +206,7 @@ class Trainer:
             stage: the index of the run's part in `stages`. Default: the last one.
 
         Returns:
-            Metrics of each step, float64 [count], and the state for the next step. The task's
+            metrics of each step, float64 [count], and the state for the next step. The task's
             metrics and "loss" are means over the global batch, "gradient_norm" is that before
             clipping, and "weight" is the batch's.
         """

@@ -24,8 +24,8 @@ def optimizer_variables(
     """Returns an optimizer's variables, such as "optimizer/trellis/kernel/mean".
 
     Args:
-        optimizer: Built for the model's trainable variables.
-        model: The model.
+        optimizer: built for the model's trainable variables.
+        model: the model.
     """
     paths = {
         id(v): name.removeprefix("model/") for name, v in model_variables(model).items()
@@ -78,11 +78,11 @@ def assign(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
     """Sets variables to the values of a checkpoint, which may also hold other arrays.
 
     Args:
-        named: From `model_variables` or `optimizer_variables`.
-        arrays: From `arrays`, or numbered by 0.1: `model/0`, `model/1`, ...
+        named: from `model_variables` or `optimizer_variables`.
+        arrays: from `arrays`, or numbered by 0.1: `model/0`, `model/1`, ...
 
     Raises:
-        ValueError: The arrays belong to other variables; nothing has been set.
+        ValueError: the arrays belong to other variables; nothing has been set.
     """
     prefix = next(iter(named)).partition("/")[0]
     own = {

@@ -111,7 +111,7 @@ class Workdir:
             epoch: that step in epochs.
 
         Returns:
-            All changes of the run, the new ones last.
+            all changes of the run, the new ones last.
         """
         self.check_held()
         former = tuple(
@@ -171,7 +171,7 @@ def open_workdir(
         upgrade: as for `refuse_other_run`.
 
     Yields:
-        The folder.
+        the folder.
 
     Raises:
         WorkdirError: another process is at work in it, it belongs to another model or recipe, or
