@@ -45,6 +45,7 @@ def integer(least: int, most: int = _LARGEST) -> Field:
     end = " and below 2**31" if most == _LARGEST else f" and at most {most}"
     return Field(
         f"an integer of at least {least}{end}",
+        # `isinstance` would take True for an integer.
         lambda value: type(value) is int and least <= value <= most,
     )
 

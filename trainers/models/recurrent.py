@@ -97,6 +97,7 @@ class Recurrent(Kind):
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts all layers; Keras's loop keeps the kernels of each time step too."""
         channels = batch.positions * model.layers * model.units
+        # Kernels of the inputs and of the state, [units, blocks units] each.
         kernels = batch.steps * model.layers * 2 * self._blocks * model.units**2
         about = channels * (2 * self._blocks + 4) + kernels
         return Activations(channels * self._blocks, about)

@@ -20,5 +20,6 @@ def clip_by_global_norm(
     norm = tf.linalg.global_norm(gradients)
     if clip_norm is None:
         return list(gradients), norm
+    # The 1e-6 is that of torch's `clip_grad_norm_`.
     scale = tf.minimum(tf.ones_like(norm), clip_norm / (norm + 1e-6))
     return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm

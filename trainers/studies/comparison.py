@@ -187,7 +187,7 @@ def equal(
 def _bounds(own: int, sizes: Iterable[int]) -> list[int]:
     """Returns the numbers of which a size is just within the tolerance, those nearest to `own`."""
     numbers = set()
-    for size in sizes:
+    for size in sizes:  # |size - number| <= TOLERANCE * number, solved for the number
         numbers |= {
             math.ceil(size / (1 + TOLERANCE)),
             math.floor(size / (1 - TOLERANCE)),

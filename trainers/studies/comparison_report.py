@@ -107,6 +107,7 @@ def paired(differences: Sequence[float]) -> float:
     values = np.array(differences)
     signs = np.array(list(itertools.product((1, -1), repeat=len(values))))
     sums = np.abs(signs @ values)
+    # Sums that are equal but for rounding count as equal.
     return float(np.mean(sums >= abs(values.sum()) * (1 - 1e-12)))
 
 

@@ -208,20 +208,23 @@ def _curves(
         shares = [epoch / config.training.epochs for epoch, _ in points]
         losses = [loss for _, loss in points]
         drawn += losses
-        style: dict[str, Any] = dict(color="tab:gray", alpha=0.5, linewidth=1)
-        if trial.state == PRUNED:
-            style |= dict(linestyle=":")
-        if trial.number == 0:
-            style = dict(color="tab:blue", label="trial 0, the preset")
-        if trial.number == best:
-            style = dict(color="tab:orange", label=f"trial {best}, the best")
-        axes.plot(shares, losses, marker=".", **style)
+        axes.plot(shares, losses, marker=".", **_style(trial, best))
     choose_scale(axes, drawn)
     axes.set(xlabel="share of a trial's processor time", ylabel="validation loss")
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend()
     return picture
+
+
+def _style(trial: Trial, best: int | None) -> dict[str, Any]:
+    """Returns how a trial's curve looks: the best and the preset stand out."""
+    if trial.number == best:
+        return dict(color="tab:orange", label=f"trial {best}, the best")
+    if trial.number == 0:
+        return dict(color="tab:blue", label="trial 0, the preset")
+    line = ":" if trial.state == PRUNED else "-"
+    return dict(color="tab:gray", alpha=0.5, linewidth=1, linestyle=line)
 
 
 def _importances(

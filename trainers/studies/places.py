@@ -86,7 +86,7 @@ class Place:
         """Returns an open file that holds a trial's lock, or None if another process has it."""
         path = self.path / _TRIALS / f"{number:04}.lock"
         path.parent.mkdir(exist_ok=True)
-        file = open(path, "a")
+        file = open(path, "a")  # the caller closes it, which ends the lock
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

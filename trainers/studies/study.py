@@ -233,24 +233,27 @@ def _refuse_other(
             f"{place.path} holds a study of --task={was['task']}, not of {record['task']}; "
             "choose another --study"
         )
-    if differing := [
-        split
-        for split, checksum in record["data"].items()
-        if was["data"].get(split) != checksum
-    ]:
+    data = record["data"]
+    if splits := [split for split in data if was["data"].get(split) != data[split]]:
         raise WorkdirError(
-            f"{place.path} holds a study on other data ({', '.join(differing)}); "
+            f"{place.path} holds a study on other data ({', '.join(splits)}); "
             "give that study's data by --data_dir, or choose another --study"
         )
-    others = [
-        f"{name}: {there} there, {here} here"
-        for name, (there, here) in differences(
-            _in_todays_form(was["values"]), files.json_value(record["values"])
-        ).items()
-    ]
+    _refuse_other_values(place, was["values"], record["values"])
+
+
+def _refuse_other_values(
+    place: Place, there: Mapping[str, Any], here: Mapping[str, Any]
+) -> None:
+    """Raises WorkdirError if a study was begun with other values than these."""
+    others = differences(_in_todays_form(there), files.json_value(here))
     if others:
+        lines = [
+            f"{name}: {former} there, {value} here"
+            for name, (former, value) in others.items()
+        ]
         raise WorkdirError(
-            f"{place.path} holds a study with other values ({'; '.join(others)}); "
+            f"{place.path} holds a study with other values ({'; '.join(lines)}); "
             "go on with that study's values, or choose another --study"
         )
 

@@ -7,7 +7,7 @@ after one of its parts, it ended. A line has the time since the process's line b
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import IO, Any
 
@@ -188,6 +188,7 @@ class Trials:
 
     def is_hopeless(self, trial: Trial) -> bool:
         """Returns whether a trial's last loss is above the median of others at that part."""
+        # In memory: Optuna judges, and the journal alone holds the trials.
         study = self._optuna.create_study()
         for other in self.all():
             if other.state == COMPLETE:
@@ -287,16 +288,20 @@ def _read_database(
         for trial in study.get_trials(deepcopy=False):
             if trial.state.name == "WAITING":  # its values come again
                 break
-            own = {"trial": trial.number}
-            entries.append({"event": "begun", **own, "values": trial.params})
-            for part, loss in sorted(trial.intermediate_values.items()):
-                entries.append({"event": "loss", **own, "part": part, "loss": loss})
-            if trial.state.is_finished():
-                ended = {"event": "ended", **own, "state": trial.state.name}
-                ended["loss"] = trial.value if trial.state.name == COMPLETE else None
-                for name in ("steps", "units", "why"):
-                    ended[name] = trial.user_attrs.get(name)
-                entries.append(ended)
+            entries.extend(_trial_entries(trial))
     except Exception as error:  # SQLAlchemy and Optuna raise what damage leads to
         raise WorkdirError(f"{database} is damaged ({error!r}). {_RESTORE}") from error
     return entries
+
+
+def _trial_entries(trial: Any) -> Iterator[dict[str, Any]]:
+    """Yields the entries of a trial of Optuna's."""
+    own = {"trial": trial.number}
+    yield {"event": "begun", **own, "values": trial.params}
+    for part, loss in sorted(trial.intermediate_values.items()):
+        yield {"event": "loss", **own, "part": part, "loss": loss}
+    if trial.state.is_finished():
+        ended = {name: trial.user_attrs.get(name) for name in ("steps", "units", "why")}
+        state = trial.state.name
+        loss = trial.value if state == COMPLETE else None
+        yield {"event": "ended", **own, "state": state, "loss": loss, **ended}

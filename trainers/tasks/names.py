@@ -17,6 +17,7 @@ def unknown(what: str, name: Any, known: Iterable[str]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Returns the known name that is most like a name, or whose last part is; or None."""
+    # A user may leave out the groups of a field, as in `units` for `model.units`.
     whole = {item: item for item in known}
     leaves = {item.rpartition(".")[2]: item for item in whole}
     for names in (whole, leaves):

@@ -153,6 +153,7 @@ def fields(config: Values) -> dict[str, Field]:
     Raises:
         ValueError: the task is unknown or missing.
     """
+    # The task comes first: which fields there are depends on it.
     if "task" not in config:
         names = ", ".join(registry.TASKS)
         raise ValueError(f"`config.task` is missing; it must be one of {names}")

@@ -46,6 +46,12 @@ def load(
             f"--data_dir has no use for --task={config.task}, which is drawn from the seed. "
             f"Received: --data_dir={data_dir}"
         )
+    return _drawn(task, config)
+
+
+def _drawn(task: Any, config: Any) -> SequenceData:
+    """Returns data that are drawn from the seed."""
+    data = config.data
     lengths = [data[split] for split in sequences.SPLITS]
     if isinstance(task, AlgorithmTask):
         algorithm = task.algorithm(data)

@@ -62,11 +62,12 @@ def _cgroup_sizes(root: Path) -> Iterator[int]:
     """Yields the memory that each cgroup of this process leaves, in both versions."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if not controllers:
+        if not controllers:  # version 2
             yield from _group_sizes(
                 root / "sys/fs/cgroup", path, "memory.max", "memory.current", ""
             )
         elif "memory" in controllers.split(","):
+            # In version 1 the numbers of a group and of those in it begin with `total_`.
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
             yield from _group_sizes(root / "sys/fs/cgroup/memory", path, *names)
 
@@ -82,6 +83,7 @@ def _group_sizes(
         )
         if limit.isdecimal() and usage.isdecimal() and int(limit) < _UNLIMITED:
             statistics = fields(folder / "memory.stat")
+            # The usage counts cached files, which the system drops before it refuses memory.
             kinds = ("inactive_file", "active_file")
             files = sum(statistics.get(f"{prefix}{kind}", 0) for kind in kinds)
             yield max(0, int(limit) - int(usage) + files)

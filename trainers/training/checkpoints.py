@@ -287,7 +287,7 @@ class Checkpoints(RunFiles):
     def _remove(self, path: epath.Path) -> None:
         """Removes a checkpoint, unless it cannot be opened and so belongs to another owner."""
         with contextlib.suppress(*FAILURES):
-            if not is_store(path):
+            if not is_store(path):  # each opening there is a request
                 path.open("rb").close()
             path.unlink()
 

@@ -19,6 +19,7 @@ EVENTS = "tensorboard"
 _MARK = "tfevents"  # TensorBoard reads only files with this in their name
 # Sorts before the files of any process.
 _RETAINED = "events.out.tfevents.0000000000.kept.v2"
+# TensorBoard does not read it: its name lacks the mark.
 _UNDER_WAY = "kept.part"  # becomes `_RETAINED` when no other file has its events
 # Around each record: its length, and checksums of the length and the record.
 _FRAME_BYTES = 16

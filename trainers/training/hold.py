@@ -59,6 +59,7 @@ def held(folder: epath.Path) -> Iterator[Hold]:
             claim.release()
         return
     refuse_pipe(folder / LOCK)
+    # Not "w", which would empty the file of a process that holds the lock.
     with open(os.fspath(folder / LOCK), "a+") as file:
         _take(file, folder)
         lock = _Lock(folder, file)

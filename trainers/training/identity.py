@@ -109,6 +109,7 @@ def _commit() -> str | None:
         process = subprocess.run(
             command,
             cwd=_ROOT,
+            # Git may not write the index of a clone in which somebody is at work.
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
             capture_output=True,
             text=True,

@@ -63,6 +63,7 @@ class Plan(NamedTuple):
         due = [period - step % period for period in periods if period]
         # The last batch of a pass may have a shape of its own.
         last = self.pass_steps - 1 - step % self.pass_steps
+        # The steps of a call belong to one stage: this is the first step of the next one.
         stage_end = -(-(self.stage(step) + 1) * self.length // self.stages)
         return max(1, min(*due, last, end - step, stage_end - step))
 
@@ -291,7 +292,7 @@ class _Run:
     def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         state, plan = self.state, self.plan
         start, end = (plan.epoch_end(len(state.losses) + more) for more in (0, 1))
-        if state.step == start:
+        if state.step == start:  # else the checkpoint has the sums of the epoch so far
             state.epoch_sums = Sums()
         while state.step < end:
             count = self._agree(

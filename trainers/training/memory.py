@@ -103,6 +103,7 @@ def check_training(
 
 def check_weights(parameters: int) -> None:
     """Raises ValueError if a model and the file of its weights cannot be in memory at once."""
+    # The variables and the arrays of the file.
     room, least = available_memory.room(), 2 * _BYTES * parameters
     if room is not None and least > room.size:
         raise ValueError(

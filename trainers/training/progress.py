@@ -171,15 +171,7 @@ class Progress:
         self._pace = _Pace(length, epochs, step, costs, evaluation_steps, scoring)
         self._has_estimated = False
         self._causes: set[str] = set()  # why records could not be written
-        self._bar = tqdm.tqdm(
-            total=length,
-            initial=step,
-            file=self.out,
-            disable=not self.out.isatty(),
-            unit="step",
-            dynamic_ncols=True,
-            bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
-        )
+        self._bar = _bar(length, step, self.out)
         self._table = Table(folder / METRICS, last_step=step, announce=self.say)
         # If this fails, the next process writes the events.
         self._events: Events | None = None
@@ -324,6 +316,19 @@ class Progress:
                     f"records in {self.folder} cannot be written ({reason}); going on without"
                 )
             self._causes.add(cause)
+
+
+def _bar(length: int, step: int, out: Any) -> tqdm.tqdm:
+    """Returns a bar of the run's steps, which shows itself in a terminal alone."""
+    return tqdm.tqdm(
+        total=length,
+        initial=step,
+        file=out,
+        disable=not out.isatty(),
+        unit="step",
+        dynamic_ncols=True,
+        bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
+    )
 
 
 def draw_curves(

@@ -111,6 +111,7 @@ class RunState:
         trainer = self._trainer
         variables.assign(variables.model_variables(trainer.task.model), arrays)
         variables.assign(self._optimizer_variables(), arrays)
+        # Its structure is that of the state, of which the checkpoint has the tensors alone.
         former = trainer.task.initial_state()
         carried = [
             tf.convert_to_tensor(variables.as_dtype(arrays[f"state/{i}"], tensor.dtype))

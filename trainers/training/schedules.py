@@ -18,6 +18,7 @@ def passes(training: Any, steps_per_epoch: int) -> int:
         training: the config's group `training`.
         steps_per_epoch: the training steps that read the data once.
     """
+    # Rounded up; a run without a number of steps has whole epochs.
     return -(-training.steps // steps_per_epoch) or training.epochs
 
 

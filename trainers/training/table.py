@@ -80,8 +80,10 @@ class Table:
 
     def has(self, kind: str, step: int) -> bool:
         """Returns whether the last step has a row of a kind."""
+        # A step has a row of each kind at the most.
         return any(
-            row["kind"] == kind and row["step"] == str(step) for row in self.rows[-3:]
+            row["kind"] == kind and row["step"] == str(step)
+            for row in self.rows[-len(_KINDS) :]
         )
 
     def append(self, row: Mapping[str, Any]) -> None:

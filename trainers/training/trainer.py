@@ -233,7 +233,9 @@ class Trainer:
             batch = _draw(first, rest, index)
             # The loop is around the replicas, since replicas cannot synchronise inside a loop.
             metrics, state = self.strategy.run(replica_step, args=(batch, state))
-            names[:] = metrics
+            names[:] = (
+                metrics  # while it is traced: the loop itself carries tensors alone
+            )
             values = [
                 self.strategy.experimental_local_results(v)[0] for v in metrics.values()
             ]
@@ -289,6 +291,7 @@ class Trainer:
 
     def _split(self, *batch):
         local = self.replicas // self.team.count
+        # The workers' replicas are numbered one worker after another.
         mine = slice(self.team.index * local, (self.team.index + 1) * local)
         shares = tf.nest.map_structure(
             lambda x: tf.stack(tf.split(x, self.replicas)[mine]), batch

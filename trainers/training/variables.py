@@ -34,6 +34,7 @@ def optimizer_variables(
     for slot, own_variables in optimizer.slots().items():
         for trained, own in zip(model.trainable_variables, own_variables, strict=True):
             names[id(own)] = f"{paths[id(trained)]}/{slot}"
+    # The others, such as the number of iterations, belong to no variable of the model.
     return {f"optimizer/{names[id(v)]}": v for v in optimizer.variables}
 
 

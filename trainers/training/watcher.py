@@ -40,6 +40,7 @@ class Watcher:
         libc.signal(ENDED, ctypes.cast(libc._exit, ctypes.c_void_p))
         arguments = [text for pair in connections.items() for text in map(str, pair)]
         numbers = map(str, (os.getpid(), silence, grace))
+        # Isolated and without `site`: it imports nothing of ours, and starts at once.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, *numbers, otherwise, *arguments],
             stdin=subprocess.PIPE,
@@ -91,6 +92,7 @@ def _ready(descriptors: Iterable[int], seconds: float) -> list[int]:
             descriptor, select.POLLIN if descriptor == 0 else select.POLLRDHUP
         )
     ready = [descriptor for descriptor, _ in poller.poll(1000 * seconds)]
+    # A pipe that is ready and empty has lost its other end.
     if 0 in ready and not os.read(0, 4096):
         sys.exit()  # the process has ended, or closed the watch
     return ready

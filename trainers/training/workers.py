@@ -31,7 +31,7 @@ _GRACE = 5.0  # seconds to end for a reason of one's own, after another has ende
 _LAST = 1.0  # seconds for the others to read why
 _RETRY = 0.2
 _MAGIC = "keras_trellis workers 1"
-_HEADER = struct.Struct("!cQ")
+_HEADER = struct.Struct("!cQ")  # the kind of a message, and the bytes that follow
 _PIECE = 1 << 20
 _GREETING, _SIGN, _VALUE, _ARRAYS, _END = b"g", b"s", b"v", b"a", b"e"
 GO_ON = "start all workers again; the run goes on from its newest checkpoint"
@@ -87,7 +87,7 @@ class _Link:
     def send(self, kind: bytes, payload: bytes = b"") -> None:
         data = memoryview(_HEADER.pack(kind, len(payload)) + payload)
         with self._sending:
-            for start in range(0, len(data), _PIECE):  # the limit counts for each
+            for start in range(0, len(data), _PIECE):  # a call has the time limit
                 self._connection.sendall(data[start : start + _PIECE])
 
     def receive(self) -> tuple[bytes, bytes]:
@@ -137,16 +137,7 @@ class Team(Alone):
         check_free(cluster)
         come = _gathered if self.is_chief else _joined
         self._links: list[_Link] = come(cluster, port, wait)
-        self._watcher = watcher.Watcher(
-            SILENCE + _GRACE,
-            2 * _GRACE,
-            {
-                link.fileno(): f"{link.name} is gone: its connection is closed; {GO_ON}"
-                for link in self._links
-            },
-            f"{' or '.join(link.name for link in self._links)} is gone: nothing of this worker has "
-            f"run for {SILENCE + _GRACE:.0f} s; {GO_ON}",
-        )
+        self._watcher = _watched(self._links)
         self._receivers = [
             threading.Thread(target=self._receive, args=(link,), daemon=True)
             for link in self._links
@@ -298,6 +289,20 @@ class Team(Alone):
         message = f"{link.name} is gone: {why}; {GO_ON}"
         self._end(message)
         _leave(message)
+
+
+def _watched(links: Sequence[_Link]) -> watcher.Watcher:
+    """Returns a process that ends this one where its own threads cannot run."""
+    closed = {
+        link.fileno(): f"{link.name} is gone: its connection is closed; {GO_ON}"
+        for link in links
+    }
+    names = " or ".join(link.name for link in links)
+    silence = SILENCE + _GRACE
+    silent = (
+        f"{names} is gone: nothing of this worker has run for {silence:.0f} s; {GO_ON}"
+    )
+    return watcher.Watcher(silence, 2 * _GRACE, closed, silent)
 
 
 def _leave(message: str) -> NoReturn:
