@@ -5,6 +5,10 @@ and Faster: Tensorized LSTMs for Sequence Learning", https://arxiv.org/abs/1711.
 known from that paper, not checked; "ours": chosen here.
 """
 
+from collections.abc import Callable
+
+Preset = Callable[[], dict]
+
 
 def paper(size: int) -> dict:
     """The published experiment with a state of `size` x `size` places."""
@@ -74,3 +78,25 @@ def trellis(units: int) -> dict:
     """Returns the group `model` of a trellis network that sees 31 steps, more than there are."""
     dilations = (1, 2, 4, 8)
     return dict(layer="trellis", units=units, depth=8, dilation_rate=dilations)
+
+
+def presets(
+    published: Preset,
+    finish: Callable[[dict], dict],
+    trellis_units: int,
+    lstm_units: int,
+) -> dict[str, Preset]:
+    """Returns the presets of a task: the published one, and three layers of as many parameters.
+
+    Args:
+        published: the published experiment.
+        finish: takes the group `model` of a small preset, and returns its config.
+        trellis_units: those of the trellis network.
+        lstm_units: those of Keras's LSTM.
+    """
+    return {
+        "paper": published,
+        "small": lambda: finish(trellis(trellis_units)),
+        "small_tensorized": lambda: finish(tensorized(units=40)),
+        "small_lstm": lambda: finish(lstm(lstm_units)),
+    }

@@ -13,30 +13,11 @@ def paper() -> dict:
     return config
 
 
-def small() -> dict:
-    """A trellis network and 8 of 16 symbols."""
-    return _small(algorithms.trellis(units=43))
-
-
-def small_tensorized() -> dict:
-    """A tensorized LSTM of as many parameters."""
-    return _small(algorithms.tensorized(units=40))
-
-
-def small_lstm() -> dict:
-    """Keras's LSTM of as many parameters."""
-    return _small(algorithms.lstm(units=63))
-
-
 def _small(model: dict) -> dict:
+    """Small layers, and 8 of 16 symbols."""
     config = algorithms.small(model, train=2_000, epochs=60)
     config["data"].update(symbols=8, kinds=17)
     return config
 
 
-PRESETS = {
-    "paper": paper,
-    "small": small,
-    "small_tensorized": small_tensorized,
-    "small_lstm": small_lstm,
-}
+PRESETS = algorithms.presets(paper, _small, trellis_units=43, lstm_units=63)

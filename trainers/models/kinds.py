@@ -14,8 +14,8 @@ class Batch(NamedTuple):
     """What a training step reads.
 
     Attributes:
-        rows: B.
-        steps: T.
+        rows: the number of sequences, `B`.
+        steps: the number of time steps, `T`.
         last_only: whether only the last output is used.
     """
 
@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
     @property
     def positions(self) -> int:
-        """B T."""
+        """The number of time steps of all sequences, `B T`."""
         return self.rows * self.steps
 
 

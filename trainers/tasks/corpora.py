@@ -20,7 +20,7 @@ class Corpus:
 
     Attributes:
         vocabulary: the vocabulary of the training text.
-        train: token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
+        train: token ids `[N]`, int32, read-only and memory-mapped; a line ends in `<eos>`.
         validation: like `train`.
         test: like `train`.
         checksums: the SHA-256 of each split's text.

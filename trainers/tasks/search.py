@@ -85,7 +85,7 @@ def _vectors(*widths: int) -> Choice:
 
 
 def _around(*ends: float) -> Choice:
-    """Returns the choice among ranges [-end, end] of initial word vectors."""
+    """Returns the choice among ranges `[-end, end]` of initial word vectors."""
     return Choice(tuple({"minval": -end, "maxval": end} for end in ends))
 
 

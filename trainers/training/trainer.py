@@ -56,7 +56,7 @@ class Task(Protocol):
         """
 
     def initial_state(self) -> Nest:
-        """Returns the state at the start of an epoch: [global batch, ...] tensors, or ()."""
+        """Returns the state at the start of an epoch: `[global batch, ...]` tensors, or ()."""
 
     def loss(
         self, batch: Nest, state: Nest, /
@@ -90,7 +90,7 @@ class Trainer:
             here.
         clip_norm: the largest global norm of the mean loss's gradient, or None.
         strategy: spreads batches over devices. Default: the current strategy.
-        usual_steps: if given, batches [B, T, ...] differ in their number of time steps T. The
+        usual_steps: if given, batches `[B, T, ...]` differ in their number of time steps T. The
             learning rate is that of a batch with as many as this, and proportional to T (Merity et
             al. 2018). Default: the learning rate is the same for all batches.
         team: the workers over which the strategy spreads batches. Default: this process alone.
@@ -152,7 +152,7 @@ class Trainer:
         return iter(self.strategy.distribute_datasets_from_function(lambda _: shares))
 
     def spread(self, state: Nest) -> Nest:
-        """Cuts [global batch, ...] tensors into the replicas' shares."""
+        """Cuts `[global batch, ...]` tensors into the replicas' shares."""
         if self.replicas == 1:
             return state
 
@@ -206,7 +206,7 @@ class Trainer:
             stage: the index of the run's part in `stages`. Default: the last one.
 
         Returns:
-            metrics of each step, float64 [count], and the state for the next step. The task's
+            metrics of each step, float64 `[count]`, and the state for the next step. The task's
             metrics and "loss" are means over the global batch, "gradient_norm" is that before
             clipping, and "weight" is the batch's.
         """
