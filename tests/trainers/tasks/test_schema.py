@@ -1,6 +1,7 @@
 """What a config may hold: each field of each preset, and what is refused."""
 
 import dataclasses
+import functools
 
 import hypothesis
 import pytest
@@ -174,8 +175,13 @@ def values_of(preset, fields):
     return values
 
 
+@functools.cache
+def field_names(preset):
+    return set(flatten(configs.load(*preset)))
+
+
 def preset_with(field):
-    return next(each for each in PRESETS if field in flatten(configs.load(*each)))
+    return next(preset for preset in PRESETS if field in field_names(preset))
 
 
 @pytest.mark.parametrize("task", registry.TASKS)
