@@ -23,8 +23,7 @@ from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
 from trainers.data.files import CHECKSUM
 from trainers.scoring.output import SETTINGS
 from trainers.studies.places import JOURNAL
-from trainers.tasks.config import RUN
-from trainers.training.workdir import CONFIG, RUN_ID
+from trainers.training.workdir import CONFIG, RUN, RUN_ID
 
 Values = dict[str, Any]
 _OWN = {"cost/seconds", "cost/peak_bytes", RUN_ID}  # arrays that are a run's own
