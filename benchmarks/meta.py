@@ -92,8 +92,8 @@ def main(argv: Sequence[str]) -> int:
     sizes = ModelSizes(**report.values(["batch_size", "pixels", "units"]))
     results, left_out = report.compare(CONTENDERS, ADAM, sizes, here)
     rows = report.rows(CONTENDERS, ADAM, results)
-    found = {**here, "sizes": vars(sizes), "left_out": left_out, "rows": rows}
-    report.end(found, report.table(rows, COLUMNS))
+    result = {**here, "sizes": vars(sizes), "left_out": left_out, "rows": rows}
+    report.end(result, report.table(rows, COLUMNS))
     return 0
 
 

@@ -65,8 +65,8 @@ def main(argv: Sequence[str]) -> int:
     sizes = Sizes(**given, input_units=FLAGS.units, depth=1, threads=here["threads"])
     results, left_out = report.compare(CONTENDERS, OURS, sizes, here)
     rows = report.rows(CONTENDERS, OURS, results)
-    found = {**here, "sizes": vars(sizes), "left_out": left_out, "rows": rows}
-    report.end(found, report.table(rows, COLUMNS))
+    result = {**here, "sizes": vars(sizes), "left_out": left_out, "rows": rows}
+    report.end(result, report.table(rows, COLUMNS))
     return 0
 
 

@@ -92,7 +92,7 @@ def measure(
         rounds: how many rounds count.
 
     Returns:
-        The results, and the reason for each contender that cannot run.
+        the results, and the reason for each contender that cannot run.
     """
     spawn = multiprocessing.get_context("spawn")
     processes = {}

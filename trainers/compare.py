@@ -101,11 +101,11 @@ def _seconds() -> list[float]:
     """Returns the processor seconds of a run of each task."""
     given = FLAGS.seconds
     try:
-        numbers = [float(each) for each in given]
+        numbers = [float(text) for text in given]
     except ValueError:
         numbers = []
     fits = len(numbers) in (1, len(FLAGS.tasks)) and all(
-        0 < each < math.inf for each in numbers
+        0 < number < math.inf for number in numbers
     )
     expected = "a number above 0, or one for each of --tasks"
     names.check_flag("seconds", ",".join(given), expected, fits)

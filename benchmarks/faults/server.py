@@ -59,7 +59,7 @@ def findings(
     processes.limit_core_files()
     workers.SILENCE = _SILENCE
     quick.install()
-    needed = [case.split(":")[1] for case in given] or cases.programs_of(kinds, only)
+    needed = [case.split(":")[1] for case in given] or cases.programs_with(kinds, only)
     for name in needed:
         for module in PROGRAMS[name].imports:
             importlib.import_module(module)
@@ -121,11 +121,11 @@ def _begin(mine, trying, deadline):
 
 def _received(receivers):
     while receivers:
-        for each in connection.wait(receivers):
+        for receiver in connection.wait(receivers):
             try:
-                yield each.recv()
+                yield receiver.recv()
             except EOFError:
-                receivers.remove(each)
+                receivers.remove(receiver)
 
 
 def _lane(mine, trying, deadline, sender):

@@ -56,9 +56,9 @@ def define_flag(
     It defines nothing without `--task` or `--config_file`, since there is no config.
 
     Raises:
-        ValueError: The task, the preset or a field is unknown; the message has the nearest name. Or
+        ValueError: the task, the preset or a field is unknown; the message has the nearest name. Or
             the file is no config.
-        OSError: The file cannot be read.
+        OSError: the file cannot be read.
     """
     fields = overridden(argv)
     config = _named(argv, flag_values)
@@ -92,8 +92,10 @@ def _named(
     if not file:
         if task is None:
             return None
-        if trains and (kept := _kept(argv, task, preset or configs.first_preset(task))):
-            return kept
+        if trains and (
+            saved := _run_config(argv, task, preset or configs.first_preset(task))
+        ):
+            return saved
         return configs.load(task, preset)
     config = configs.read(file)
     if preset is not None:
@@ -102,12 +104,12 @@ def _named(
         )
     if task not in (None, config.task):
         raise ValueError(f"--task={task} is not that of {file}, {config.task}")
-    if trains and (kept := _kept(argv, config.task, config.preset)):
-        return configs.read(file, flatten(kept))
+    if trains and (saved := _run_config(argv, config.task, config.preset)):
+        return configs.read(file, flatten(saved))
     return config
 
 
-def _kept(
+def _run_config(
     argv: Sequence[str], task: str, preset: str
 ) -> ml_collections.ConfigDict | None:
     """Returns the config of the run that a command goes on with, or None if it begins one.
@@ -141,9 +143,9 @@ def parse(
     `schema.check` later checks whether the values go together.
 
     Raises:
-        ValueError: As in `define_flag`; or a value has the wrong type or is out of its range. The
+        ValueError: as in `define_flag`; or a value has the wrong type or is out of its range. The
             message names the field, the value and what was expected.
-        flags.Error: Any other mistake in the flags.
+        flags.Error: any other mistake in the flags.
     """
     define_flag(argv, flag_values)
     try:
