@@ -10,7 +10,7 @@ Flags of Beam, such as `--runner`, are passed to it. docs/corpora.md describes f
 import logging as silenced
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -125,14 +125,19 @@ def score(corpus: Corpus, beam_flags: Sequence[str] = ()) -> dict[str, int]:
         if counts := output.check(folder, described):
             return _report_done(folder, counts)
         output.begin(folder, described)
-        try:
-            counts = beam.run(pipeline, settings)
-        except Exception as error:
-            logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
-            raise _stopped_by(error) from error
+        counts = _run(lambda: beam.run(pipeline, settings))
         held.check()
         output.finish(folder, counts)
     return counts
+
+
+def _run(work: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """Runs a pipeline; raises its error as one of the kinds that have an exit status."""
+    try:
+        return work()
+    except Exception as error:
+        logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
+        raise _stopped_by(error) from error
 
 
 def _report_done(folder: epath.Path, counts: dict[str, int]) -> dict[str, int]:

@@ -107,30 +107,39 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     finished = result.get("epochs", 0) >= config["training"]["epochs"]
     finished = finished or schedules.stopped(result, stop_after)
     content = tables.read(folder / tables.METRICS)
-    problem = content.problem
-    if finished and content.half:
-        problem = problem or "its last line is cut off"
-    if problem:
-        problem = (
-            f"{folder / tables.METRICS} is shown as far as it can be read ({problem})"
-        )
     run = Run(
         name,
         config,
         result if finished else {},
         curve=_curve(content.rows, tables.VALIDATION, config),
         training=_curve(content.rows, tables.INTERVAL, config),
-        problem=problem,
+        problem=_problem(folder, content, finished),
         changes=workdir.read_changes(folder),
     )
+    _check_scores(folder, run)
+    return run
+
+
+def _problem(folder: epath.Path, content: tables.Content, finished: bool) -> str | None:
+    """Returns what is wrong with a run's table, or None."""
+    problem = content.problem
+    # While a run trains, its last line may still be written.
+    if finished and content.half:
+        problem = problem or "its last line is cut off"
+    if not problem:
+        return None
+    return f"{folder / tables.METRICS} is shown as far as it can be read ({problem})"
+
+
+def _check_scores(folder: epath.Path, run: Run) -> None:
+    """Raises UnreadableError if something that the report shows is missing or malformed."""
     try:
-        _run_cells(run), run.values()  # raises if something is missing or malformed
+        _run_cells(run), run.values()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"they lack {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableError(
             f"{folder / workdir.RESULT} is damaged: its scores are not those of a run ({reason})"
         ) from error
-    return run
 
 
 def _curve(rows: Sequence[tables.Row], kind: str, config: Values) -> Curve:

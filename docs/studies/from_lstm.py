@@ -48,7 +48,7 @@ class TrainedOn(language_runs.LanguageExperiment):
         """Returns the model."""
         return self._made()
 
-    def describe(self, name: str) -> str:
+    def score_line(self, name: str) -> str:
         """Returns a line with the model's exact scores on validation and test data."""
         config = self._config
         measure = registry.language(config.task).measure
@@ -92,6 +92,23 @@ def with_layer(lstm: TrellisLM, layer: keras.layers.Layer) -> TrellisLM:
     return model
 
 
+def _grouped_config(
+    config: ConfigDict, lstms: Sequence[keras.layers.Layer]
+) -> ConfigDict:
+    """Returns a copy of the LSTMs' config for their `grouped_layer`."""
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        config.model.update(
+            layer="equilibrium",
+            units=len(lstms) * max(lstm.units for lstm in lstms),
+            groups=len(lstms),
+            inject_groups=True,
+            output_units=lstms[-1].units,
+            recurrent_dropout=_HIDDEN,
+        )
+    return config
+
+
 def main(argv: Sequence[str]) -> None:
     """Scores, trains on, and scores again."""
     _, before, data_dir, folder = argv
@@ -101,17 +118,7 @@ def main(argv: Sequence[str]) -> None:
         config.seed = FLAGS.seed
         config.optimizer.learning_rate = FLAGS.rate
         config.training.epochs = FLAGS.epochs
-    trellis_config = config.copy_and_resolve_references()
-    with trellis_config.unlocked():
-        trellis_config.model.update(
-            layer="equilibrium",
-            units=len(stack.layers)
-            * max(lstm_layer.units for lstm_layer in stack.layers),
-            groups=len(stack.layers),
-            inject_groups=True,
-            output_units=stack.layers[-1].units,
-            recurrent_dropout=_HIDDEN,
-        )
+    trellis_config = _grouped_config(config, stack.layers)
 
     def trellis() -> TrellisLM:
         training = dict(dropout=trellis_config.model.dropout, recurrent_dropout=_HIDDEN)
@@ -133,7 +140,7 @@ def main(argv: Sequence[str]) -> None:
         experiment = load()
         steps = experiment.task(lstm).steps_per_epoch
         values.training.steps = FLAGS.epochs * steps
-        print(experiment.describe(f"{name} at first"), flush=True)
+        print(experiment.score_line(f"{name} at first"), flush=True)
         runs.train(load, values, epath.Path(folder) / name, "none")
 
 

@@ -100,22 +100,35 @@ def with_sizes_from_shapes(
             preset has other sizes; or the values do not go together.
     """
     trellis: Any = model.trellis
-    sizes = {**trellis.get_config(), **model.get_config()}
+    all_sizes = {**trellis.get_config(), **model.get_config()}
     # A size is None if the preset has none, as a classifier has no word vectors.
-    sizes_from_shapes = {
-        name: sizes[name] for name in IN_SHAPES if config.model[name] is not None
+    sizes = {
+        name: all_sizes[name] for name in IN_SHAPES if config.model[name] is not None
     }
+    _check_sizes(config, sizes, given)
+    config = config.copy_and_resolve_references()
+    config.model.update(sizes)
+    from_top = config.model.auxiliary_from == "top"
+    beyond = config.model.auxiliary_every > config.model.depth - from_top
+    if beyond and not given & set(_AUXILIARY):
+        config.model.auxiliary_weight = 0.0
+    schema.check(config)
+    return config
+
+
+def _check_sizes(config: ConfigDict, sizes: Mapping[str, Any], given: Set[str]) -> None:
+    """Raises ValueError if sizes contradict given ones, or need ones that are not given."""
     differing = []
-    for name, value in sizes_from_shapes.items():
-        had = config.model[name]
-        if had == value:
+    for name, value in sizes.items():
+        expected = config.model[name]
+        if expected == value:
             continue
         if f"model.{name}" in given:
             raise ValueError(
                 f"`config.model.{name}` must be {value}, by the shapes in the file. Received: "
-                f"config.model.{name}={had}"
+                f"config.model.{name}={expected}"
             )
-        differing.append(f"{name} {value} (preset: {had})")
+        differing.append(f"{name} {value} (preset: {expected})")
     missing = [
         f"--config.model.{name}"
         for name in NOT_IN_SHAPES
@@ -126,14 +139,6 @@ def with_sizes_from_shapes(
             f"the file's sizes are not the preset {config.preset}'s: {', '.join(differing)}; give "
             f"{' and '.join(missing)}, which no shape tells"
         )
-    config = config.copy_and_resolve_references()
-    config.model.update(sizes_from_shapes)
-    from_top = config.model.auxiliary_from == "top"
-    beyond = config.model.auxiliary_every > config.model.depth - from_top
-    if beyond and not given & set(_AUXILIARY):
-        config.model.auxiliary_weight = 0.0
-    schema.check(config)
-    return config
 
 
 def give_weights(model: keras.Model, source: keras.Model) -> None:

@@ -230,7 +230,21 @@ def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
     """Scores a corpus and waits until all of it is written; returns the counters by name."""
     unfinished = FileSystems.join(settings.output, UNFINISHED)
     counts = FileSystems.join(unfinished, _COUNTS)
-    written = (
+    scored = _scored(pipeline, settings)
+    _write_lines(scored["lines"], settings.output, unfinished)
+    _ = (
+        scored[_COUNTED]
+        | beam.CombineGlobally(total)
+        | beam.Map(_write_counts, unfinished, counts)
+    )
+    pipeline.run().wait_until_finish()
+    with FileSystems.open(counts) as file:
+        return dict(zip(COUNTERS, json.load(file), strict=True))
+
+
+def _scored(pipeline: beam.Pipeline, settings: Settings) -> Any:
+    """Returns what `Write` yields of the corpus: the collections "lines" and `_COUNTED`."""
+    return (
         pipeline
         | beam.Create(parts(settings.paths), reshuffle=False)
         | "To workers" >> beam.GroupByKey()
@@ -240,26 +254,22 @@ def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
             _COUNTED, main="lines"
         )
     )
+
+
+def _write_lines(lines: beam.PCollection, output: str, unfinished: str) -> None:
+    """Writes lines to the files that they name, in `unfinished` until all are written."""
     _ = (
-        written["lines"]
+        lines
         | fileio.WriteToFiles(
-            path=settings.output,
+            path=output,
             destination=_destination,
             sink=_Lines,
             file_naming=_name,
             temp_directory=StaticValueProvider(str, unfinished),
             max_writers_per_bundle=3 * _PARTS,
         )
-        | beam.Map(_check_written, settings.output)
+        | beam.Map(_check_written, output)
     )
-    _ = (
-        written[_COUNTED]
-        | beam.CombineGlobally(total)
-        | beam.Map(_write_counts, unfinished, counts)
-    )
-    pipeline.run().wait_until_finish()
-    with FileSystems.open(counts) as file:
-        return dict(zip(COUNTERS, json.load(file), strict=True))
 
 
 def total(rows: Iterable[Counts]) -> Counts:

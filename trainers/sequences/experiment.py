@@ -173,12 +173,7 @@ def export(
     if precision != "float32":
         experiment = SequenceExperiment(config, data_dir, path)
         experiment.check(path)
-        scores = [
-            experiment.task(candidate).score("validation")
-            for candidate in (model, inference_model(model, precision))
-        ]
-        texts = [task.measure.text(_measured(task.measure, score)) for score in scores]
-        facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
+        facts |= _precision_facts(experiment, task.measure, model, precision)
     return export_classifier(
         model,
         output,
@@ -188,6 +183,21 @@ def export(
         precision=precision,
         facts=facts,
     )
+
+
+def _precision_facts(
+    experiment: SequenceExperiment,
+    measure: Measure,
+    model: keras.Model,
+    precision: str,
+) -> dict[str, str]:
+    """Returns the line of the model card with the score before and after rounding."""
+    scores = [
+        experiment.task(candidate).score("validation")
+        for candidate in (model, inference_model(model, precision))
+    ]
+    texts = [measure.text(_measured(measure, score)) for score in scores]
+    return runs.change(f"validation {measure.name}", precision, *texts)
 
 
 def describe(measure: Measure, split: str, score: Score) -> str:
