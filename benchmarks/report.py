@@ -192,6 +192,16 @@ def rows(contenders: Contenders, ours: str, results: Results) -> list[Facts]:
     return table_rows
 
 
+def show(
+    contenders: Contenders, ours: str, sizes: Any, here: Facts, columns: Columns
+) -> None:
+    """Compares contenders of one size, and prints a table with a row for each."""
+    results, left_out = compare(contenders, ours, sizes, here)
+    table_rows = rows(contenders, ours, results)
+    result = {**here, "sizes": vars(sizes), "left_out": left_out, "rows": table_rows}
+    end(result, table(table_rows, columns))
+
+
 def end(result: Facts, text: str) -> None:
     """Prints the tables and who was left out, and writes the result where --json says."""
     for title, reason in result["left_out"].items():

@@ -113,6 +113,7 @@ class AttentionBlock(Block):
         within = (distance >= 0) & (distance < self.context)
         now = tf.ones([tf.shape(valid)[0], steps], tf.bool)
         there = tf.concat([valid, now], axis=1)
+        # The mask leaves out the distances that the table does not have.
         index = tf.clip_by_value(distance, 0, self.reach)
         bias = tf.gather(tf.cast(self.distances, queries.dtype), index, axis=1)
         attended = keras.ops.dot_product_attention(

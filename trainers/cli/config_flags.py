@@ -1,7 +1,7 @@
 """The flags `--config.FIELD=VALUE`: defined for a task and a preset, parsed, and checked."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ml_collections
@@ -68,7 +68,13 @@ def define_flag(
                 f"--config.{fields[0]} was given without --task, whose field it is"
             )
         return
-    known = flatten(config)
+    _check_fields(fields, flatten(config))
+    config_flags.DEFINE_config_dict(
+        "config", config, "", flag_values=flag_values, sys_argv=list(argv)
+    )
+
+
+def _check_fields(fields: Iterable[str], known: Iterable[str]) -> None:
     for field in fields:
         if field in ("task", "preset"):
             raise ValueError(
@@ -77,9 +83,6 @@ def define_flag(
             )
         if field not in known:
             raise ValueError(unknown("--config field", field, known))
-    config_flags.DEFINE_config_dict(
-        "config", config, "", flag_values=flag_values, sys_argv=list(argv)
-    )
 
 
 def _named(
@@ -89,14 +92,21 @@ def _named(
     task, preset = (last_value(argv, name) for name in ("task", "preset"))
     file = last_value(argv, "config_file") if "config_file" in flag_values else None
     trains = "workdir" in flag_values and last_value(argv, "mode") in (None, "train")
-    if not file:
-        if task is None:
-            return None
-        if trains and (
-            saved := _run_config(argv, task, preset or configs.first_preset(task))
-        ):
-            return saved
-        return configs.load(task, preset)
+    if file:
+        return _from_file(argv, file, trains)
+    if task is None:
+        return None
+    saved = None
+    if trains:
+        saved = _run_config(argv, task, preset or configs.first_preset(task))
+    return saved or configs.load(task, preset)
+
+
+def _from_file(
+    argv: Sequence[str], file: str, trains: bool
+) -> ml_collections.ConfigDict:
+    """Returns the config of `--config_file`, with the values of the run it goes on with."""
+    task, preset = (last_value(argv, name) for name in ("task", "preset"))
     config = configs.read(file)
     if preset is not None:
         raise ValueError(

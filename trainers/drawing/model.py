@@ -144,6 +144,7 @@ class DRAW(keras.Model):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         with tf.GradientTape() as tape:
             loss = self._batch_loss(data)
+            # The optimizer sums the gradients of all replicas.
             scaled = self.optimizer.scale_loss(loss / replicas)
         variables = self.trainable_variables
         gradients = tape.gradient(scaled, variables)
@@ -169,6 +170,7 @@ class DRAW(keras.Model):
         values = {"reconstruction": bound.reconstruction, "kl": bound.kl, "loss": loss}
         rows = tf.shape(bound.kl)[0]
         for metric in self.metrics:
+            # The loss is one number of the batch; the others have one for each row.
             weight = rows if metric.name == "loss" else None
             metric.update_state(values[metric.name], sample_weight=weight)
         return loss
@@ -251,6 +253,7 @@ class DRAW(keras.Model):
         Returns:
             the last state; the steps' canvases, places written and places read, each `[B, T, ...]`.
         """
+        # Without images no place is read, so that `_step` returns two values.
         kinds = 0 if not keep else 2 if images is None else 3
         arrays = [
             tf.TensorArray(noise.dtype, self.steps, element_shape=shape)
@@ -268,7 +271,7 @@ class DRAW(keras.Model):
             (0, self._begin(tf.shape(noise)[1]), arrays[:kinds]),
             maximum_iterations=self.steps,
         )
-        by_steps = (array.stack() for array in written)
+        by_steps = (array.stack() for array in written)  # the steps come first
         return state, [tf.einsum("tb...->bt...", values) for values in by_steps]
 
     def _begin(self, rows: tf.Tensor) -> _State:
@@ -320,7 +323,7 @@ class DRAW(keras.Model):
         message = "`images` must have values from 0 to 1. Received: values from"
         inside = tf.reduce_all((images >= 0) & (images <= 1))
         ends = tf.reduce_min(images), tf.reduce_max(images)
-        if not tf.executing_eagerly():
+        if not tf.executing_eagerly():  # the values are known when the graph runs
             values = [message, ends[0], "to", ends[1]]
             with tf.control_dependencies([tf.debugging.Assert(inside, values)]):
                 return tf.identity(images)
@@ -394,6 +397,7 @@ def _output_units(cell: Any, inputs: int) -> int:
 
 def _states(cell: keras.layers.Layer, rows: Any) -> States:
     """Returns a cell's states at the start, each of `rows` rows."""
+    # `RNN` makes zeros for a cell that has no `get_initial_state` of its own.
     return list(keras.layers.RNN(cell).get_initial_state(rows))
 
 

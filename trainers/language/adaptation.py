@@ -152,15 +152,14 @@ def recall(
     )
     scores = cache.theta * tf.matmul(features, joined.features, transpose_b=True)
     # A time step's cache has the `size` places before its own; the first may not be filled yet.
-    places, steps = (
-        tf.range(tf.size(joined.targets)),
-        tf.range(tf.size(targets))[:, None],
-    )
+    places = tf.range(tf.size(joined.targets))
+    steps = tf.range(tf.size(targets))[:, None]
     known = (places >= steps) & (places < steps + cache.size)
     known &= places >= cache.size - recent.count
     filled = tf.reduce_any(known, 1)
     every = tf.where(filled, _log_sum(scores, known), 0)
     same = _log_sum(scores, known & (joined.targets == targets[:, None]))
+    # While the cache is empty, the model's own probability takes its place in the mixture.
     recalled = tf.where(filled, tf.cast(same - every, nll.dtype), -nll)
     shares = tf.math.log(tf.constant([1 - cache.weight, cache.weight], nll.dtype))
     mixed = -tf.reduce_logsumexp(shares + tf.stack([-nll, recalled], 1), 1)
@@ -240,6 +239,7 @@ class AdaptiveEvaluator:
     def _no_steps(self) -> Recent | None:
         if not self._continuous:
             return None
+        # A time step of any token shows how wide features are, and their dtype.
         features, _ = self._model.stream(
             tf.constant([[0]]), self._model.get_initial_cache(1)
         )

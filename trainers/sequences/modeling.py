@@ -84,6 +84,7 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         if hits is not None:
             right["accuracy"] = tf.reduce_sum(hits)
             if self._measure is SYMBOLS:
+                # The loop divides every sum by `count`, also this one, which is of answers.
                 whole = tf.reduce_min(hits, axis=-1)
                 right["right_answers"] = tf.reduce_mean(whole) * count
         total = tf.reduce_sum(losses) + sum(self.model.losses) * count
