@@ -46,9 +46,9 @@ def small(model: dict, train: int, epochs: int) -> dict:
     """Some minutes of one CPU core; every value ours, found by trials of minutes.
 
     Args:
-        model: The config's group `model`.
-        train: Training examples between two validations.
-        epochs: How many validations there are.
+        model: the config's group `model`.
+        train: training examples between two validations.
+        epochs: how many validations there are.
     """
     return dict(
         model=model,

@@ -72,16 +72,16 @@ ALGORITHMS = {
 # five, in turns on one busy thread). So neither drops it. XLA makes both slower over 784 steps,
 # 13,100 and 15,600 ms. So it makes the TCN, whose dropout it draws slowly: 4,440 ms in place of
 # 341. docs/choosing.md has the command that measures them.
-_KEPT = dict(recurrent_dropout=0.0)
+_UNDROPPED = dict(recurrent_dropout=0.0)
 IMAGES = {
-    "lstm": _with(_layer("lstm", layers=1, **_WHOLE, **_KEPT), 2e-3),
-    "gru": _with(_layer("gru", layers=1, **_WHOLE, **_KEPT), 2e-3),
+    "lstm": _with(_layer("lstm", layers=1, **_WHOLE, **_UNDROPPED), 2e-3),
+    "gru": _with(_layer("gru", layers=1, **_WHOLE, **_UNDROPPED), 2e-3),
     "tcn": _with(_long_tcn(7), 2e-3),
     "transformer": _with(_long_attention(256), 1e-3),
 }
 
 
-def _of_text(
+def _text_settings(
     window: int,
     compiled: bool,
     rate: float,
@@ -92,12 +92,12 @@ def _of_text(
     """Returns the settings for texts: the state is carried from window to window.
 
     Args:
-        window: That of a TCN and a Transformer, and how far the latter attends.
-        compiled: Whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
-        rate: An LSTM's learning rate.
-        skip_rate: That of LSTMs that both read the input.
-        outputs: Fields that lead from a layer to the words, of all these models but `skip_lstm`.
-        dropouts: An LSTM's.
+        window: that of a TCN and a Transformer, and how far the latter attends.
+        compiled: whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
+        rate: an LSTM's learning rate.
+        skip_rate: that of LSTMs that both read the input.
+        outputs: fields that lead from a layer to the words, of all these models but `skip_lstm`.
+        dropouts: an LSTM's.
     """
     data = dict(window=window, batch_size=16, **_CARRIED)
     short = dict(window=40, batch_size=16, **_CARRIED)
@@ -129,7 +129,7 @@ def _of_text(
 # Over the adaptive softmax XLA makes a GRU slow: 610 ms a step, 515 without, by
 # `python -m docs.studies.step_time --task=ptb --layers=gru --data_dir=DIR` beside other work.
 _PTB = ptb.small_lstm()
-WORDS = _of_text(
+WORDS = _text_settings(
     window=64,
     compiled=False,
     rate=_PTB["optimizer"]["learning_rate"],
@@ -141,7 +141,7 @@ WORDS = _of_text(
     },
 )
 # The dropouts of words cost an LSTM 0.3 bits a character in 200 seconds.
-CHARACTERS = _of_text(
+CHARACTERS = _text_settings(
     window=128,
     compiled=True,
     rate=ptb_char.small_lstm()["optimizer"]["learning_rate"],

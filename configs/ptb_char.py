@@ -131,8 +131,8 @@ def small_skip_lstm() -> dict:
     The second of the two layers reads the outputs of the first and the input.
     """
     config = small()
-    for of_groups in ("groups", "inject_groups", "unit_forget_bias"):
-        del config["model"][of_groups]
+    for field in ("groups", "inject_groups", "unit_forget_bias"):
+        del config["model"][field]
     # 661,002 parameters, as in `small`
     config["model"].update(layer="skip_lstm", layers=2, units=211)
     config["training"].update(jit_compile=False)

@@ -30,7 +30,7 @@ def check_training_run(arrays, config):
         arrays["train_ids"].reshape(-1),
         arrays["evaluation_ids"].reshape(-1),
     )
-    optimizer = runs.optimizer_of(recipe)
+    optimizer = runs.make_optimizer(recipe)
     trainer = Trainer(task, optimizer, clip_norm=config["clip_norm"])
     batches, state = trainer.batches(0), task.initial_state()
     evaluations = [task.evaluate()["loss"]]

@@ -363,8 +363,8 @@ def test_training_run(path):
     task = modeling.LanguageModeling(
         model, settings, ids.reshape(-1), arrays["evaluation_ids"].reshape(-1)
     )
-    optimizer = runs.optimizer_of(settings)
-    trainer = runs.trainer_of(settings, task, optimizer)
+    optimizer = runs.make_optimizer(settings)
+    trainer = runs.make_trainer(settings, task, optimizer)
     state, begin = task.initial_state(), 0
     losses = [task.evaluate()["loss"]]
     first_averaged = len(config["lengths"]) - config["averaged_steps"]

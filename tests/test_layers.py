@@ -193,4 +193,4 @@ def test_the_training_loop_loads_neither_models_nor_tasks(forks):
     others = parts - expected
     allowed = ("trainers.training", "trainers.optimizers")
     assert not [name for name in others if not name.startswith(allowed)]
-    assert len(names) <= 34
+    assert len(names) <= 36

@@ -41,7 +41,7 @@ from trainers.training.workdir import (
     Workdir,
     WorkdirError,
     open_workdir,
-    read_kept,
+    read_record,
 )
 
 FLAGS = flags.FLAGS
@@ -79,14 +79,14 @@ def main(argv: list[str]) -> int:
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
     # Put the preset first, since the last one counts. Tasks of our own have no such preset.
-    theirs = config_flags.last_value(argv, "task") not in registry.of_kind(DrawnTask)
+    theirs = config_flags.last_value(argv, "task") not in registry.by_kind(DrawnTask)
     preset = ["--preset=released"] if theirs else []
     return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
 
 
 def _check_flags() -> None:
     command.require("task", "checkpoint", "workdir")
-    if FLAGS.task in registry.of_kind(DrawnTask):
+    if FLAGS.task in registry.by_kind(DrawnTask):
         raise ValueError(
             f"--task={FLAGS.task} is none of the authors' trellis networks"
         )
@@ -105,12 +105,12 @@ def _import() -> None:
     files.check_folder("workdir", path)
     read = (
         _classifier
-        if FLAGS.config.task in registry.of_kind(ImageTask)
+        if FLAGS.config.task in registry.by_kind(ImageTask)
         else _language_model
     )
     model, config, keep, summary = read(checkpoint, path)
     new = not files.exists(path)
-    with open_workdir(path, config.to_dict(), upgrade=configs.of_a_run) as folder:
+    with open_workdir(path, config.to_dict(), upgrade=configs.upgrade) as folder:
         if files.exists(path / _BEST):  # a former command came to its end
             checkpoints.load_best(path, model)
         else:
@@ -129,7 +129,7 @@ def _refuse_other(path: epath.Path, provenance: Mapping[str, str]) -> None:
     """Raises WorkdirError if a folder has more than an import of these weights has written."""
     if not files.exists(path):
         return
-    imported = read_kept(path / runs.IMPORTED) if path.is_dir() else None
+    imported = read_record(path / runs.IMPORTED) if path.is_dir() else None
     if files.exists(path / _BEST) and imported == provenance:
         return
     folders = [folder for folder in (path, path / "checkpoints") if folder.is_dir()]
@@ -149,7 +149,7 @@ def _write(
     path = folder.path
     files.write_json(path / runs.IMPORTED, provenance)
     keep(path)
-    weights = variables.arrays(variables.of_model(model))
+    weights = variables.arrays(variables.model_variables(model))
     store = checkpoints.Checkpoints(path / "checkpoints", run_id=folder.run.run_id)
     if not store.save_best(weights):
         raise NotKeptError(

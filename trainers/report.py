@@ -195,7 +195,7 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     for (
         run
     ) in runs:  # a note on config values that a run did not have from its first step
-        if changes := [str(change) for change in run.changes if change.of_the_steps]:
+        if changes := [str(change) for change in run.changes if change.affects_steps]:
             section += (
                 f"\n{run.name} went on with other values: {'; '.join(changes)}.\n"
             )
@@ -294,11 +294,11 @@ def _score_cell(task: Task, score: Values | None) -> str:
     measure = task.measure
     if score is None or score[measure.name] is None:
         return _UNKNOWN
-    parts = [measure.told(score[measure.name], measure.count(score))]
+    parts = [measure.format_score(score[measure.name], measure.count(score))]
     for metric in task.metrics:
         value = score.get(metric.name)  # a run from before the task had it has none
         if value is not None:
-            parts.append(metric.told(value))
+            parts.append(metric.format(value))
     return ", ".join(parts)
 
 

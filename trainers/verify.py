@@ -176,8 +176,8 @@ class _InTraining:
     def __init__(self, config: ConfigDict, weights: Arrays, model: Any, task: Any):
         self._config, self.model, self.task = config, model, task
         released.give_weights(model, self.from_theirs(weights))
-        optimizer = runs.optimizer_of(config)
-        self._trainer = runs.trainer_of(config, task, optimizer)
+        optimizer = runs.make_optimizer(config)
+        self._trainer = runs.make_trainer(config, task, optimizer)
         self._look = tf.function(self._computed, autograph=False)
         self.start_epoch()
 
@@ -368,7 +368,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 def _check_flags() -> None:
     command.require("task", "reference_dir")
-    known = [*registry.of_kind(LanguageTask), *registry.of_kind(ImageTask)]
+    known = [*registry.by_kind(LanguageTask), *registry.by_kind(ImageTask)]
     if FLAGS.task not in known:
         raise ValueError(
             f"--task must be one of {', '.join(known)}. Received: --task={FLAGS.task}"

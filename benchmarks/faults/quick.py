@@ -239,7 +239,7 @@ def _search_quickly():
         registry.TASKS["adding"], search=rates
     )
     budget.stage_seconds = lambda *_: [1.0]
-    streaming.step_of = lambda experiment: lambda: None
+    streaming.stream_function = lambda experiment: lambda: None
     streaming.measure = lambda steps: dict.fromkeys(steps, 1.0)
     comparison._POLL = 0.05
     comparison.subprocess = types.SimpleNamespace(

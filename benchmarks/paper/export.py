@@ -46,12 +46,15 @@ def write(
     language = isinstance(registry.TASKS[config.task], LanguageTask)
     kind = texts.TextRecipe if language else examples.ExamplesRecipe
     recipe = kind(config, data_dir)
-    optimizer = runs.optimizer_of(config)
-    trainer = runs.trainer_of(config, recipe.task, optimizer)
+    optimizer = runs.make_optimizer(config)
+    trainer = runs.make_trainer(config, recipe.task, optimizer)
     model = recipe.task.model
     round_weights(model)
 
-    named = {**variables.of_model(model), **variables.of_optimizer(optimizer, model)}
+    named = {
+        **variables.model_variables(model),
+        **variables.optimizer_variables(optimizer, model),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     lowering = Lowering(named, folder)
     arrays = {

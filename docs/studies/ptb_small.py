@@ -45,8 +45,8 @@ def main(data_dir: str, preset: str, seconds: float, *changes: str) -> None:
     corpus = load_corpus(config, data_dir)
     model = models.build(config, corpus.vocabulary.size)
     task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
-    optimizer = runs.optimizer_of(config)
-    trainer = runs.trainer_of(config, task, optimizer)
+    optimizer = runs.make_optimizer(config)
+    trainer = runs.make_trainer(config, task, optimizer)
     batches, state = trainer.batches(0), task.initial_state()
     step, tokens, used = 0, 0, 0.0
     while used < seconds:

@@ -20,7 +20,7 @@ from etils import epath
 
 from docs.studies import running
 from keras_trellis.recurrent import StackedLSTM
-from trainers.models.layers import LAYERS, OF_KERAS
+from trainers.models.layers import KERAS_LAYERS, LAYERS
 from trainers.studies import budget, experiments, search
 from trainers.tasks import config as configs
 from trainers.training import runs, strategies
@@ -86,10 +86,10 @@ def trainer(config: ml_collections.ConfigDict) -> Trainer:
     """Returns the trainer of a config, compiled."""
     strategies.make_deterministic(config.seed)
     # As `runs.train` does for layers of Keras.
-    strategies.allow_rewrites(config.model.layer not in OF_KERAS)
+    strategies.allow_rewrites(config.model.layer not in KERAS_LAYERS)
     experiment = experiments.load(config, FLAGS.data_dir, epath.Path("nowhere"))
     task = experiment.task(experiment.build())
-    made = runs.trainer_of(config, task, runs.optimizer_of(config))
+    made = runs.make_trainer(config, task, runs.make_optimizer(config))
     budget.timed(made, 1, -1)
     return made
 

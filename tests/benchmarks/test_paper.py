@@ -95,7 +95,10 @@ def rows(folder):
 def assert_same(folder, model, optimizer):
     """The folder's variables are those of a model and its optimizer."""
     arrays = kept(folder)
-    named = {**variables.of_model(model), **variables.of_optimizer(optimizer, model)}
+    named = {
+        **variables.model_variables(model),
+        **variables.optimizer_variables(optimizer, model),
+    }
     assert {f"variable/{name}" for name in named} == {
         n for n in arrays if n.startswith("var")
     }
@@ -110,7 +113,7 @@ def test_its_steps_are_those_of_the_trainers(undisturbed, config, data_dir):
     corpus = experiment.load_corpus(config, data_dir)
     model = models.build(config, corpus.vocabulary.size)
     export.round_weights(model)
-    optimizer = runs.optimizer_of(config)
+    optimizer = runs.make_optimizer(config)
     task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
     trainer = Trainer(task, optimizer, clip_norm=config.optimizer.clip_norm)
     schedule = schedules.Schedule(**config.schedule.to_dict())
@@ -143,7 +146,7 @@ def test_an_lstm_is_scored_as_by_the_trainers(config, data_dir, tmp_path):
     corpus = experiment.load_corpus(config, data_dir)
     model = models.build(config, corpus.vocabulary.size)
     arrays = kept(folder)
-    for name, variable in variables.of_model(model).items():
+    for name, variable in variables.model_variables(model).items():
         variable.assign(arrays[f"variable/{name}"])
     task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
     row = rows(folder)[-1]
@@ -171,9 +174,9 @@ def test_steps_on_examples_are_those_of_the_trainers(tmp_path):
     data = sequences.load(config)
     model = sequence_models.build(config, data)
     export.round_weights(model)
-    optimizer = runs.optimizer_of(config)
+    optimizer = runs.make_optimizer(config)
     task = sequence_modeling.SequenceModeling(model, config, data)
-    trainer = runs.trainer_of(config, task, optimizer)
+    trainer = runs.make_trainer(config, task, optimizer)
     batches = trainer.batches(0)
     for row, steps in zip(rows(tmp_path / "recipe"), (3, 4), strict=True):
         metrics = [trainer.step(next(batches), ())[0] for _ in range(steps)]

@@ -173,7 +173,7 @@ settings = comparison.Settings(
 of_images = [model for model in comparison.MODELS if model != "skip_lstm"]
 for task, models in (("lower", comparison.MODELS), ("leaves", of_images)):
     for model in models:
-        assert comparison.start_of(settings, task, model).task == task
+        assert comparison.starting_config(settings, task, model).task == task
 """
     )
 

@@ -22,7 +22,7 @@ def main() -> None:
     ids = (np.arange(ROWS * (2 * WINDOW + 1)) % WORDS).astype("int32")
     model = models.build(config, WORDS)
     task = LanguageModeling(model, config, ids, ids[:2000])
-    trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
+    trainer = runs.make_trainer(config, task, runs.make_optimizer(config))
     losses: list[float] = []
     for count in (1, 2):
         state = task.initial_state()

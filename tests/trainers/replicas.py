@@ -35,7 +35,7 @@ def train(strategy_name, history):
             temporal_weight=1.0,
             dtype="float64",
         )
-        optimizer = runs.optimizer_of(config)
+        optimizer = runs.make_optimizer(config)
     generator = np.random.default_rng(1)
     for variable in model.trainable_variables:
         variable.assign(generator.normal(0, 0.3, variable.shape))

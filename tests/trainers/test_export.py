@@ -39,7 +39,7 @@ def save_weights(path, model):
     rng = np.random.default_rng(0)
     for variable in model.trainable_variables:
         variable.assign(rng.normal(size=variable.shape))
-    arrays = variables.arrays(variables.of_model(model))
+    arrays = variables.arrays(variables.model_variables(model))
     assert checkpoints.Checkpoints(path / "checkpoints").save_best(arrays)
 
 
@@ -116,14 +116,14 @@ def test_every_task_says_where_its_data_is_from():
     for name, task in registry.TASKS.items():
         if isinstance(task, DrawnTask):
             continue
-        facts = provenance.of_data(name, {})
+        facts = provenance.data_facts(name, {})
         assert facts["Trained on"] and facts["Licence of the data"]
         standardized = getattr(task, "standardize", None) is not None
         assert ("Text is made ready" in facts) == standardized
 
 
 def test_what_a_run_did_not_keep_is_not_known():
-    facts = provenance.of_data("ptb", {}) | provenance.unknown_words({"sha256": {}})
+    facts = provenance.data_facts("ptb", {}) | provenance.unknown_words({"sha256": {}})
     assert facts["SHA-256 of the data"] == "not stated"
     assert facts["Unknown words in the test text"] == "not measured"
 

@@ -27,14 +27,15 @@ def write_run(
     rows += [("validation", 10 * n, float(n), loss) for n, loss in enumerate(losses, 1)]
     measure = registry.get(task).measure
     lines = [
-        f"{kind},{step},{epoch},{measure.of(loss)}" for kind, step, epoch, loss in rows
+        f"{kind},{step},{epoch},{measure.from_nats(loss)}"
+        for kind, step, epoch, loss in rows
     ]
     (folder / "metrics.csv").write_text(
         "".join(f"{line}\n" for line in [f"kind,step,epoch,{measure.name}", *lines])
     )
     if test is not None:
         scores = {
-            name: {"tokens": tokens, measure.name: measure.of(test)}
+            name: {"tokens": tokens, measure.name: measure.from_nats(test)}
             for name, tokens in (("exact", 2000), ("trellisnet", 1900))
         }
         kept = {"epochs": epochs, "scores": {"test": scores}, **result}
@@ -82,7 +83,7 @@ def test_what_a_run_of_an_earlier_version_does_not_tell_is_a_dash(tmp_path, resu
 
 
 def test_a_metric_stands_beside_the_measure(tmp_path, monkeypatch):
-    metric = Metric("next_token", of=None, decimals=1, unit=" %")
+    metric = Metric("next_token", compute=None, decimals=1, unit=" %")
     task = dataclasses.replace(registry.get("ptb"), metrics=(metric,))
     monkeypatch.setitem(registry.TASKS, "ptb", task)
     path = write_run(tmp_path / "one", test=math.log(99.25))

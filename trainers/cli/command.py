@@ -198,5 +198,5 @@ def _output() -> Iterator[None]:
 
 def _lost(error: stopping.OutputError) -> int:
     if error.errno == errno.EPIPE:  # The reader has read enough.
-        return stopping.status_of(signal.SIGPIPE)
+        return stopping.exit_status(signal.SIGPIPE)
     return fail(f"the output cannot be written ({error})", Status.NOT_KEPT)

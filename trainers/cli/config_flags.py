@@ -131,7 +131,7 @@ def _run_config(
     path = to_path(given) if given else default_path(task, preset)
     if not exists(path / workdir.CONFIG):
         return None
-    values = configs.of_a_run(flatten(workdir.read_config(path)))
+    values = configs.upgrade(flatten(workdir.read_config(path)))
     if (values.get("task"), values.get("preset")) != (task, preset):
         return None
     try:

@@ -128,7 +128,7 @@ def check_own_flags(argv: list[str], program: str, modes: Iterable[str]) -> None
         ValueError: as there. If --task is missing, the message names the command's tasks.
     """
     if not (FLAGS.task or FLAGS.workdir):
-        known = ", ".join(registry.of_program(program))
+        known = ", ".join(registry.trained_by(program))
         raise ValueError(f"--task is missing; expected one of {known}")
     check_flags(argv, program, modes, {})
 
@@ -141,7 +141,7 @@ def _check_workers(program: str) -> None:
                 f"--distribute must be none or mirrored for {program}. Received: "
                 f"--distribute={WORKERS}"
             )
-        cluster.of_environment()
+        cluster.from_environment()
         return
     for name in ("workers_port", "workers_wait"):
         if FLAGS[name].present:
@@ -193,7 +193,7 @@ def train_by_flags(load: Load) -> command.Status:
     path = run_flags.workdir()
     if FLAGS.distribute != WORKERS:
         return _train(load, path, workers.ALONE)
-    members = cluster.of_environment()
+    members = cluster.from_environment()
     if len(members.addresses) == 1:
         return _train(load, path, workers.ALONE)
     try:

@@ -80,7 +80,7 @@ class DrawingExperiment(ExamplesExperiment):
 
     def describe(self, split: str, score: Score) -> str:
         """Returns one line: the bound of a split and its parts."""
-        bound = NATS.told(score.loss, score.images)
+        bound = NATS.format_score(score.loss, score.images)
         parts = f"{score.reconstruction:.2f} + {score.kl:.2f}"
         return f"{split} {NATS.name}: {bound}, {parts} of the code"
 

@@ -152,7 +152,7 @@ class Evaluator:
         )
         nll = passes.nll(model, outputs, targets, **head_arguments)
         log_probs = passes.log_probs(model, outputs)
-        metrics = [metric.of(log_probs, targets) for metric in self._metrics]
+        metrics = [metric.compute(log_probs, targets) for metric in self._metrics]
         return [nll, *metrics], past
 
 
@@ -206,8 +206,9 @@ def describe(name: str, scores: dict[str, Score], measure: TokenMeasure = WORDS)
     """Returns one line: the scores of a text under each protocol, with their tokens."""
     parts = []
     for protocol, score in scores.items():
-        parts.append(f"{protocol} {measure.told(measure.of(score.mean), score.tokens)}")
-        parts += [metric.told(value) for metric, value in score.metrics.items()]
+        value = measure.from_nats(score.mean)
+        parts.append(f"{protocol} {measure.format_score(value, score.tokens)}")
+        parts += [metric.format(value) for metric, value in score.metrics.items()]
     return f"{name} {measure.name}: {', '.join(parts)}"
 
 

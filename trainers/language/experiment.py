@@ -21,7 +21,7 @@ from trainers.tasks import corpora, provenance, registry
 from trainers.tasks.task import LanguageTask
 from trainers.training import checkpoints, memory, runs
 from trainers.training.experiment import Check, Experiment, Scores
-from trainers.training.workdir import RESTORE, WorkdirError, read_kept
+from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
 _CHECKSUM = "vocabulary_sha256"
@@ -126,7 +126,7 @@ class LanguageExperiment(Experiment):
         return {
             "nll": score.nll,
             "tokens": score.tokens,
-            self._measure.name: self._measure.of(score.mean),
+            self._measure.name: self._measure.from_nats(score.mean),
             **{metric.name: value for metric, value in score.metrics.items()},
         }
 
@@ -135,13 +135,13 @@ class LanguageExperiment(Experiment):
         measure, corpus = self._measure, self._corpus
         rows = [(measure.text(value), "this run")]
         for entry in registry.language(self._config.task).measured:
-            if entry.is_of(corpus.checksums, tokens):
+            if entry.matches(corpus.checksums, tokens):
                 score = f"{measure.text(entry.value)} ± {measure.text(entry.deviation)}"
                 rows.append(
                     (score, f"--preset={entry.preset}, mean of {entry.seeds} seeds")
                 )
         nats = unigram.nats(corpus.train, corpus.test[1:], self._words)
-        rows.append((measure.text(measure.of(nats)), unigram.TITLE))
+        rows.append((measure.text(measure.from_nats(nats)), unigram.TITLE))
         width = max(len(number) for number, _ in rows)
         lines = (f"  {number:<{width}}  {name}" for number, name in rows)
         return (f"test {measure.name}, exact:", *lines)
@@ -200,7 +200,7 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     """
     model, vocabulary, config = load_trained(path)
     task = registry.language(config.task)
-    tokens = task.tokens_of(prompt)
+    tokens = task.list_tokens(prompt)
     ids = vocabulary.encode(tokens or [EOS])
     if unknown := {*tokens}.difference(vocabulary.tokens):
         print(
@@ -270,7 +270,7 @@ def export(
         model.head.epsilon = evaluation.EPSILON["exact"]
     task, record = registry.language(config.task), _saved_corpus(path)
     facts = runs.facts(path, config)
-    facts |= provenance.of_data(config.task, record.get("sha256", {}))
+    facts |= provenance.data_facts(config.task, record.get("sha256", {}))
     facts |= provenance.unknown_words(record)
     if precision != "float32":
         corpus = _run_corpus(path, config, data_dir)
@@ -278,7 +278,7 @@ def export(
         for candidate in (model, inference_model(model, precision)):
             evaluator = evaluation.Evaluator(candidate, config.data, config.evaluation)
             nats = evaluator.exact(corpus.validation).mean
-            texts.append(task.measure.text(task.measure.of(nats)))
+            texts.append(task.measure.text(task.measure.from_nats(nats)))
         facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
     return export_language_model(
         model,
@@ -332,9 +332,9 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
 
 def _saved_corpus(path: epath.Path) -> dict[str, Any]:
     """Returns the record of `keep_corpus`; raises WorkdirError if it is damaged."""
-    record = read_kept(path / CORPUS, {"sha256": dict}) or {}
+    record = read_record(path / CORPUS, {"sha256": dict}) or {}
     if "unknown" in record:  # earlier versions did not count them
-        read_kept(path / CORPUS, {"unknown.test": int, "tokens.test": int})
+        read_record(path / CORPUS, {"unknown.test": int, "tokens.test": int})
     return record
 
 

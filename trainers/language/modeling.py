@@ -107,7 +107,10 @@ class LanguageModeling(TrainedLayer):
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Returns the task's measure, in training of the prediction alone, and the loss."""
         nats = metrics.get("prediction", metrics["loss"])
-        return {self._measure.name: self._measure.of(nats), "loss": metrics["loss"]}
+        return {
+            self._measure.name: self._measure.from_nats(nats),
+            "loss": metrics["loss"],
+        }
 
 
 def _windows(config: ConfigDict, length: int) -> streams.AnyWindows:

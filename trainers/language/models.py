@@ -78,10 +78,10 @@ def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:
             inner_levels(model.auxiliary_every, model.auxiliary_from, model.depth)
         )
     # The steps of the horizon may keep less than the others.
-    least = layer.kept(model, Batch(data.batch_size, steps)).least
-    about = layer.kept(model, Batch(data.batch_size, data.window)).about
-    least += head.kept(model, scored, vocabulary_size) // 3
-    about += head.kept(model, scores * scored, vocabulary_size)
+    least = layer.activations(model, Batch(data.batch_size, steps)).least
+    about = layer.activations(model, Batch(data.batch_size, data.window)).about
+    least += head.activations(model, scored, vocabulary_size) // 3
+    about += head.activations(model, scores * scored, vocabulary_size)
     return memory.training(config, parameters(config, vocabulary_size), least, about)
 
 

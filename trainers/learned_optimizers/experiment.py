@@ -86,7 +86,7 @@ class MetaExperiment(ExamplesExperiment):
 
     def describe(self, split: str, score: Score) -> str:
         """Returns one line: the mean loss of a split's steps, and that of the last."""
-        mean = MEAN_LOSS.told(score.mean, score.draws)
+        mean = MEAN_LOSS.format_score(score.mean, score.draws)
         return f"{split} {MEAN_LOSS.name}: {mean}, last {MEAN_LOSS.text(score.final)}"
 
     def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:

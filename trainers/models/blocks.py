@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from trainers.baselines import tcn, transformer
 from trainers.baselines.causal import CausalLayer
 from trainers.models.fields import COUNT, Rule, Values
-from trainers.models.kinds import Batch, Kept, Kind, offset, widths
+from trainers.models.kinds import Activations, Batch, Kind, offset, widths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +18,8 @@ class TransformerGroup:
     """The arguments of the layer "transformer".
 
     Attributes:
-        heads: Attention heads of a block.
-        context: How many time steps a block attends to.
+        heads: attention heads of a block.
+        context: how many time steps a block attends to.
     """
 
     heads: Annotated[int, COUNT] = 4
@@ -57,19 +57,19 @@ class Temporal(Kind):
                 dropout=model.recurrent_dropout,
                 seed=offset(seed, number),
                 name=f"block_{number}",
-                **_of_kernels(settings),
+                **_kernel_settings(settings),
             )
             blocks.append(block)
         return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts of each block its input with the past, and what ReLU returns.
 
         For the last output alone: two blocks in all, as if dilations double.
         """
         depth = 2 if batch.last_only else model.depth
         channels = batch.positions * depth * model.units
-        return Kept(2 * channels, 7 * channels)
+        return Activations(2 * channels, 7 * channels)
 
 
 class Attention(Kind):
@@ -86,7 +86,7 @@ class Attention(Kind):
         **settings: Any,
     ) -> CausalLayer:
         """Returns the blocks; the outputs are normalised before the last dense layer."""
-        kernels = _of_kernels(settings)
+        kernels = _kernel_settings(settings)
         blocks: list[Any] = [
             transformer.DenseBlock(model.units, name="inputs", **kernels)
         ]
@@ -105,12 +105,12 @@ class Attention(Kind):
         )
         return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts dense layers, and the scores of each head before and after their softmax."""
         positions = batch.positions * model.layers
         dense = (5 + transformer.EXPANSION) * model.units
         scores = 4 * model.transformer.heads * (batch.steps + model.transformer.context)
-        return Kept(positions * dense, positions * (2 * dense + scores))
+        return Activations(positions * dense, positions * (2 * dense + scores))
 
     def rules(self, values: Values) -> Iterator[Rule]:
         """Yields what is refused of its heads, too."""
@@ -120,7 +120,7 @@ class Attention(Kind):
         yield heads > units, "model.transformer.heads", expected
 
 
-def _of_kernels(settings: dict[str, Any]) -> dict[str, Any]:
+def _kernel_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings that a block without a recurrent kernel has."""
     has = ("kernel_initializer", "dtype")
     return {name: value for name, value in settings.items() if name in has}

@@ -16,11 +16,11 @@ def parameters(
     It takes some hundredths of a second and no memory, however large the layer is.
 
     Args:
-        make: Returns the layer, built or not.
-        *shapes: What its `build` takes.
+        make: returns the layer, built or not.
+        *shapes: what its `build` takes.
 
     Raises:
-        ValueError: The layer cannot be made or built.
+        ValueError: the layer cannot be made or built.
     """
     # Keras draws the seeds of initializers from Python's generator: a run has to find it as it was.
     state = random.getstate()
@@ -40,4 +40,4 @@ def _count(
         layer = make()
         if not layer.built:
             layer.build(*shapes)
-    return sum(math.prod(each.shape) for each in layer.trainable_variables)
+    return sum(math.prod(variable.shape) for variable in layer.trainable_variables)

@@ -26,11 +26,11 @@ class Field(NamedTuple):
     """What a field may hold.
 
     Attributes:
-        expected: The allowed values in words, after "must be".
-        allows: Returns whether a value is allowed.
-        default: The value if a config lacks the field.
-        may_change: Whether a run that goes on may change the value.
-        kind: The type of a value whose default is None.
+        expected: the allowed values in words, after "must be".
+        allows: returns whether a value is allowed.
+        default: the value if a config lacks the field.
+        may_change: whether a run that goes on may change the value.
+        kind: the type of a value whose default is None.
     """
 
     expected: str
@@ -90,23 +90,23 @@ def changing(field: Field) -> Field:
     return field._replace(may_change=True)
 
 
-def of_class(definition: Any, prefix: str = "") -> dict[str, Field]:
+def class_fields(definition: Any, prefix: str = "") -> dict[str, Field]:
     """Returns the fields of a dataclass by their dotted names, with their defaults.
 
     Args:
-        definition: A dataclass whose types are `Annotated[type, Field]`, or such dataclasses.
-        prefix: The beginning of the names.
+        definition: a dataclass whose types are `Annotated[type, Field]`, or such dataclasses.
+        prefix: the beginning of the names.
     """
     table: dict[str, Field] = {}
-    for each in dataclasses.fields(definition):
-        name = prefix + each.name
-        kind: Any = each.type
+    for member in dataclasses.fields(definition):
+        name = prefix + member.name
+        kind: Any = member.type
         if dataclasses.is_dataclass(kind):
-            table |= of_class(kind, f"{name}.")
+            table |= class_fields(kind, f"{name}.")
             continue
         (field,) = kind.__metadata__
-        has_default = each.default is not dataclasses.MISSING
-        table[name] = field._replace(default=each.default) if has_default else field
+        has_default = member.default is not dataclasses.MISSING
+        table[name] = field._replace(default=member.default) if has_default else field
     return table
 
 

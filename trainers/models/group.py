@@ -39,10 +39,10 @@ class Model(trellis.Fields, recurrent.Fields, blocks.Fields, heads.Fields):
     """The group, with the fields that several kinds have.
 
     Attributes:
-        depth: The number of levels of a trellis network, or of blocks of "tcn".
-        layers: The number of recurrent layers, or of blocks of "transformer".
+        depth: the number of levels of a trellis network, or of blocks of "tcn".
+        layers: the number of recurrent layers, or of blocks of "transformer".
         output_units: None: the size of a word vector, or all units for tasks without words.
-        embedding_units: The size of a word vector.
+        embedding_units: the size of a word vector.
         dtype: Keras's dtype policy of all layers. With "mixed_bfloat16" they compute in bfloat16;
             their variables and the loss are float32.
     """

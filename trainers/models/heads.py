@@ -53,23 +53,23 @@ class Kind(NamedTuple):
     """A kind of head: builds one from `config.model`, and says how large it is.
 
     Attributes:
-        build: Takes the group `model` and a seed, and returns the head.
-        kept: Takes the group `model`, positions and words, and estimates how many numbers a
+        build: takes the group `model` and a seed, and returns the head.
+        activations: takes the group `model`, positions and words, and estimates how many numbers a
             training step keeps.
-        projects: Whether features need not be as wide as word vectors.
+        projects: whether features need not be as wide as word vectors.
     """
 
     build: Callable[[ConfigDict, int], Head]
-    kept: Callable[[ConfigDict, int, int], int] = _all_words
+    activations: Callable[[ConfigDict, int, int], int] = _all_words
     projects: bool = False
 
     def parameters(self, model: ConfigDict, features: int, words: int) -> int:
         """Returns the number of its parameters except the word vectors.
 
         Args:
-            model: The group `model` of the config.
-            features: Channels of the features.
-            words: The size of the vocabulary.
+            model: the group `model` of the config.
+            features: channels of the features.
+            words: the size of the vocabulary.
         """
         make = functools.partial(self.build, model, 0)
         table = (words, model.embedding_units)
@@ -100,7 +100,7 @@ HEADS = {
         build=lambda model, seed: MixtureOfSoftmaxes(
             **model.mixture.to_dict(), seed=seed, dtype=model.dtype, name="head"
         ),
-        kept=lambda model, rows, words: _by_blocks(
+        activations=lambda model, rows, words: _by_blocks(
             model, rows * model.mixture.experts, words
         ),
         projects=True,
@@ -109,6 +109,6 @@ HEADS = {
         build=lambda model, seed: AdaptiveSoftmax(
             model.adaptive.cutoffs, dtype=model.dtype, name="head"
         ),
-        kept=_by_blocks,
+        activations=_by_blocks,
     ),
 }

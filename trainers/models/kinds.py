@@ -16,7 +16,7 @@ class Batch(NamedTuple):
     Attributes:
         rows: B.
         steps: T.
-        last_only: Whether only the last output is used.
+        last_only: whether only the last output is used.
     """
 
     rows: int
@@ -29,12 +29,12 @@ class Batch(NamedTuple):
         return self.rows * self.steps
 
 
-class Kept(NamedTuple):
+class Activations(NamedTuple):
     """How many numbers the forward pass of a batch keeps for the gradient.
 
     Attributes:
-        least: A lower bound.
-        about: An estimate.
+        least: a lower bound.
+        about: an estimate.
     """
 
     least: int
@@ -47,21 +47,21 @@ class Kind:
     A kind has to define `build`. It may estimate its memory more closely.
 
     Attributes:
-        gated: Whether `config.model.gate` chooses its gate.
-        of_keras: Whether its loop over time is Keras's own.
-        own: The fields of `config.model` that this kind has, and some other kind ignores.
+        gated: whether `config.model.gate` chooses its gate.
+        is_keras: whether its loop over time is Keras's own.
+        own: the fields of `config.model` that this kind has, and some other kind ignores.
     """
 
     gated: bool = False
-    of_keras: bool = False
+    is_keras: bool = False
     own: tuple[str, ...] = ()
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
         """Returns the layer; its outputs have `outputs` channels.
 
         Args:
-            model: The group `model` of the config.
-            outputs: Channels of the outputs.
+            model: the group `model` of the config.
+            outputs: channels of the outputs.
             **settings: `seed`, `dropout` of the inputs and `dtype`; initializers, if
                 `model.initial_deviation` is given.
         """
@@ -72,19 +72,19 @@ class Kind:
         make = functools.partial(self.build, model, outputs, dtype=model.dtype)
         return counting.parameters(make, (None, None, inputs))
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Estimates what it keeps of a batch.
 
         Tracing a training step would tell more, and takes 4 to 6 seconds of a processor.
         """
         # Ours: four gate blocks before and after their activations, and two states.
-        return Kept(0, batch.positions * 10 * model.units)
+        return Activations(0, batch.positions * 10 * model.units)
 
     def rules(self, values: Values) -> Iterator[Rule]:
         """Yields what a config with this kind must not have.
 
         Args:
-            values: All of the config, by dotted names.
+            values: all of the config, by dotted names.
         """
         yield from without_levels(values)
         own = (

@@ -20,11 +20,11 @@ class Built(Kind):
     """A layer that is made by its class, for the outputs and by some fields.
 
     Args:
-        layer: Takes the number of channels of its outputs, and by name the fields, `seed`, `dtype`
+        layer: takes the number of channels of its outputs, and by name the fields, `seed`, `dtype`
             and `name`, as a `SequenceLayer`. The layers in it have names of their own: numbers that
             Keras counts would differ from one building to the next, and with them the paths in
             checkpoints.
-        *fields: The fields of `config.model` that it takes, and some other kind ignores.
+        *fields: the fields of `config.model` that it takes, and some other kind ignores.
     """
 
     def __init__(self, layer: Callable[..., keras.layers.Layer], *fields: str) -> None:
@@ -68,20 +68,20 @@ LAYERS: dict[str, Kind] = {
 # The layers that are trellis networks.
 TRELLIS = tuple(name for name, kind in LAYERS.items() if kind.gated)
 # Those whose loop over time is Keras's own.
-OF_KERAS = tuple(name for name, kind in LAYERS.items() if kind.of_keras)
+KERAS_LAYERS = tuple(name for name, kind in LAYERS.items() if kind.is_keras)
 
 
 def build(model: ConfigDict, outputs: int, *, seed: int, dropout: float = 0.0) -> Any:
     """Returns the layer of the group `model`.
 
     Args:
-        model: The group.
-        outputs: Channels of the layer's outputs.
-        seed: The seed of its masks.
-        dropout: The dropout rate of its inputs.
+        model: the group.
+        outputs: channels of the layer's outputs.
+        seed: the seed of its masks.
+        dropout: the dropout rate of its inputs.
 
     Raises:
-        ValueError: An argument of the layer is not valid.
+        ValueError: an argument of the layer is not valid.
     """
     arguments: dict[str, Any] = {
         "seed": seed,

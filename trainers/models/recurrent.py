@@ -22,7 +22,7 @@ from trainers.models.fields import (
     one_of,
     or_none,
 )
-from trainers.models.kinds import Batch, Kept, Kind, offset, widths
+from trainers.models.kinds import Activations, Batch, Kind, offset, widths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TensorizedGroup:
     """The arguments of the layer "tensorized".
 
     Attributes:
-        size: Places along each axis of the state.
+        size: places along each axis of the state.
         rank: 2 for a line of places, 3 for a square.
     """
 
@@ -48,8 +48,8 @@ class Fields:
     """The fields of `config.model` that recurrent layers alone have.
 
     Attributes:
-        layer_dropout: The dropout between the layers; None: `dropout`, as at the first.
-        variant: The form of the equations of the gated layers, of their paper or its code.
+        layer_dropout: the dropout between the layers; None: `dropout`, as at the first.
+        variant: the form of the equations of the gated layers, of their paper or its code.
     """
 
     layer_dropout: Annotated[float | None, or_none(RATE)] = None
@@ -62,11 +62,11 @@ class Recurrent(Kind):
 
     Args:
         layer: Keras's layer.
-        blocks: Gate blocks of its cell.
-        skip_input: Whether the layers above the first read the input too.
+        blocks: gate blocks of its cell.
+        skip_input: whether the layers above the first read the input too.
     """
 
-    of_keras = True
+    is_keras = True
     own: tuple[str, ...] = ("layers", "layer_dropout")
 
     def __init__(
@@ -94,24 +94,24 @@ class Recurrent(Kind):
     def _arguments(self, model: ConfigDict) -> dict[str, Any]:
         return {"recurrent_dropout": model.recurrent_dropout}
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts all layers; Keras's loop keeps the kernels of each time step too."""
         channels = batch.positions * model.layers * model.units
         kernels = batch.steps * model.layers * 2 * self._blocks * model.units**2
         about = channels * (2 * self._blocks + 4) + kernels
-        return Kept(channels * self._blocks, about)
+        return Activations(channels * self._blocks, about)
 
 
 class Gated(Recurrent):
     """`config.model.layers` layers of `keras_trellis.recurrent`.
 
     Args:
-        layer: The layer.
-        blocks: Gate blocks of its cell, the candidate included.
-        **options: Further arguments of the layer.
+        layer: the layer.
+        blocks: gate blocks of its cell, the candidate included.
+        **options: further arguments of the layer.
     """
 
-    of_keras = False
+    is_keras = False
     own: tuple[str, ...] = (*Recurrent.own, "weight_dropout", "variant")
 
     def __init__(self, layer: type[GatedRNN], blocks: int, **options: Any) -> None:
@@ -126,10 +126,10 @@ class Gated(Recurrent):
             "variant": model.variant,
         }
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts states, products with the state, and what they are made of."""
         channels = batch.positions * model.layers * model.units
-        return Kept(channels * self._blocks, channels * (3 * self._blocks + 4))
+        return Activations(channels * self._blocks, channels * (3 * self._blocks + 4))
 
     def rules(self, values: Values) -> Iterator[Rule]:
         """Yields what is refused of its equations and its channels."""
@@ -138,7 +138,7 @@ class Gated(Recurrent):
         expected = f"one of {self.variants} with config.model.layer={layer!r}"
         yield values["model.variant"] not in self.variants, "model.variant", expected
         if self.square:
-            yield from _of_square(values)
+            yield from _square_rules(values)
 
 
 class Tensorized(Gated):
@@ -150,13 +150,13 @@ class Tensorized(Gated):
     def _arguments(self, model: ConfigDict) -> dict[str, Any]:
         return super()._arguments(model) | model.tensorized.to_dict()
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts the same at each place, and what it reads."""
-        least, about = super().kept(model, batch)
+        least, about = super().activations(model, batch)
         cell = recurrent.TensorizedLSTMCell(model.units, **model.tensorized)
         places, taps = cell.grid.places, cell.grid.taps
         read = batch.positions * model.layers * taps * (model.units + 2)
-        return Kept(places * least, places * (about + read))
+        return Activations(places * least, places * (about + read))
 
     def rules(self, values: Values) -> Iterator[Rule]:
         """Yields what is refused of its cell, too."""
@@ -166,7 +166,7 @@ class Tensorized(Gated):
         yield nothing, name, "False with config.model.tensorized.cell='rnn'"
 
 
-def _of_square(values: Values) -> Iterator[Rule]:
+def _square_rules(values: Values) -> Iterator[Rule]:
     """Yields what is refused where inputs and outputs have as many channels."""
     layer, words = values["model.layer"], values["model.embedding_units"]
     reason = f"as the inputs of {layer!r} must have as many channels as its outputs"

@@ -18,10 +18,10 @@ from trainers.models.fields import (
     Values,
     one_of,
 )
-from trainers.models.kinds import Batch, Kept, Kind, without_levels
+from trainers.models.kinds import Activations, Batch, Kind, without_levels
 
 # The fields of `config.model` that are arguments of both layers.
-_OF_BOTH = (
+_SHARED_FIELDS = (
     "units",
     "gate",
     "kernel_size",
@@ -49,11 +49,11 @@ class Fields:
     """The fields of `config.model` that trellis networks alone have.
 
     Attributes:
-        inject_groups: Whether the input enters all `groups`.
-        unit_forget_bias: Whether the bias of a gate's forget block starts at 1; False for a gate
+        inject_groups: whether the input enters all `groups`.
+        unit_forget_bias: whether the bias of a gate's forget block starts at 1; False for a gate
             without one.
-        auxiliary_every: How many levels apart those are that have an auxiliary loss.
-        auxiliary_from: Where `auxiliary_every` counts from: the "bottom", as the authors' code, or
+        auxiliary_every: how many levels apart those are that have an auxiliary loss.
+        auxiliary_from: where `auxiliary_every` counts from: the "bottom", as the authors' code, or
             the "top", as the paper's text.
     """
 
@@ -82,10 +82,10 @@ class Trellis(Kind):
         )
 
     def _arguments(self, model: ConfigDict, outputs: int) -> dict[str, Any]:
-        fields = {name: model[name] for name in _OF_BOTH}
+        fields = {name: model[name] for name in _SHARED_FIELDS}
         return {**fields, "output_units": outputs, "name": "trellis"}
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Estimates it as if the upper levels were as wide as the lower ones.
 
         For the last output alone: two time steps in all for each of the sequence, as if dilations
@@ -93,23 +93,23 @@ class Trellis(Kind):
         """
         blocks, channels = _blocks(model), batch.positions * model.units
         if batch.last_only:
-            return Kept(0, 2 * channels * (blocks + 2))
+            return Activations(0, 2 * channels * (blocks + 2))
         # Each level keeps its pre-activations, h and c. One level at a time and the injected input
         # keep what their gradients are computed from.
         levels = self._levels(model)
         about = levels * (blocks + 2) + 6 * blocks
-        return Kept(channels * levels * blocks, channels * about)
+        return Activations(channels * levels * blocks, channels * about)
 
     def _levels(self, model: ConfigDict) -> int:
         return model.depth
 
     def rules(self, values: Values) -> Iterator[Rule]:
         """Yields what is refused of its levels, its gate and its channels."""
-        yield from self._of_levels(values)
-        yield from _of_gate(values)
-        yield from _of_channels(values)
+        yield from self._level_rules(values)
+        yield from _gate_rules(values)
+        yield from _channel_rules(values)
 
-    def _of_levels(self, values: Values) -> Iterator[Rule]:
+    def _level_rules(self, values: Values) -> Iterator[Rule]:
         if not values["model.auxiliary_weight"]:
             return
         # Counted from the top, the last level itself has none.
@@ -136,18 +136,18 @@ class Equilibrium(Trellis):
         arguments = self._arguments(model, outputs) | model.equilibrium.to_dict()
         return EquilibriumTrellisLayer(**arguments, **settings)
 
-    def kept(self, model: ConfigDict, batch: Batch) -> Kept:
+    def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Estimates the same for the last output: the levels have to settle at each step."""
-        return super().kept(model, batch._replace(last_only=False))
+        return super().activations(model, batch._replace(last_only=False))
 
     def _levels(self, model: ConfigDict) -> int:
         return math.lcm(len(model.dilation_rate), model.inject_every)
 
-    def _of_levels(self, values: Values) -> Iterator[Rule]:
+    def _level_rules(self, values: Values) -> Iterator[Rule]:
         return without_levels(values)
 
 
-def _of_gate(values: Values) -> Iterator[Rule]:
+def _gate_rules(values: Values) -> Iterator[Rule]:
     gate = values["model.gate"]
     forgets = gates.NAMES[gate].forget_block is not None
     expected = f"False with config.model.gate={gate!r}, which has no forget block"
@@ -155,7 +155,7 @@ def _of_gate(values: Values) -> Iterator[Rule]:
     yield drops, "model.unit_forget_bias", expected, "model.gate"
 
 
-def _of_channels(values: Values) -> Iterator[Rule]:
+def _channel_rules(values: Values) -> Iterator[Rule]:
     units, groups = values["model.units"], values["model.groups"]
     expected = f"a divisor of config.model.units={units}"
     yield units % groups, "model.groups", expected

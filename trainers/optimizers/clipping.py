@@ -15,7 +15,7 @@ def clip_by_global_norm(
         clip_norm: the largest norm; None keeps the gradients as they are.
 
     Returns:
-        The clipped gradients, and the norm before clipping.
+        the clipped gradients, and the norm before clipping.
     """
     norm = tf.linalg.global_norm(gradients)
     if clip_norm is None:

@@ -42,14 +42,7 @@ class Optimizer(keras.optimizers.Optimizer):
         steps: int = 0,
         scales: bool = False,
     ):
-        for argument, value in (
-            ("learning_rate", learning_rate),
-            ("weight_decay", weight_decay),
-        ):
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(
-                    f"`{argument}` must be finite and not negative. Received: {argument}={value}"
-                )
+        _check_not_negative(learning_rate=learning_rate, weight_decay=weight_decay)
         super().__init__(learning_rate=lambda: self.learning_rate)
         # Keras's own variable is float32, too coarse for a run in float64.
         self.rate: keras.Variable = self.add_variable(
@@ -62,30 +55,23 @@ class Optimizer(keras.optimizers.Optimizer):
         # Not named `weight_decay`: Keras would apply that, decoupled.
         self.coupled_weight_decay = weight_decay
         self.steps = steps
-        self.kept: dict[str, list[keras.Variable]] = {}
-        self._factor: Any = None
-        if scales:
-            # TensorFlow's, so that it is none of `variables`: each step sets it anew.
-            self._factor = tf.Variable(
-                1.0,
-                dtype="float64",
-                trainable=False,
-                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            )
+        self.slot_variables: dict[str, list[keras.Variable]] = {}
+        # TensorFlow's, so that it is none of `variables`: each step sets it anew.
+        self._factor: tf.Variable | None = _one() if scales else None
 
     @classmethod
-    def of_config(cls, config: ConfigDict, **arguments: Any) -> "Optimizer":
+    def from_run_config(cls, config: ConfigDict, **arguments: Any) -> "Optimizer":
         """Returns the optimizer of a run's config.
 
         Args:
-            config: The run's config.
-            **arguments: Further ones; `steps` and `scales` follow from the run's length and data.
+            config: the run's config.
+            **arguments: further ones; `steps` and `scales` follow from the run's length and data.
         """
         settings = config.optimizer
         return cls(settings.learning_rate, settings.weight_decay, **arguments)
 
     @classmethod
-    def slots_of(cls, config: ConfigDict) -> tuple[str, ...]:
+    def run_slot_names(cls, config: ConfigDict) -> tuple[str, ...]:
         """Returns the names of the slots in a run with a config."""
         del config
         return cls.slot_names
@@ -96,15 +82,16 @@ class Optimizer(keras.optimizers.Optimizer):
             return
         super().build(variables)
         for name in self.slot_names:
-            self.kept[name] = [
-                self.add_variable_from_reference(each, name) for each in variables
+            self.slot_variables[name] = [
+                self.add_variable_from_reference(variable, name)
+                for variable in variables
             ]
 
     def slot(self, name: str, variable: Any) -> keras.Variable:
         """Returns the slot of a variable that `update_step` was given."""
         # `_get_variable_index` is Keras's hook for subclasses: in a strategy `variable` is a
         # replica's copy, and only Keras knows of which variable.
-        return self.kept[name][self._get_variable_index(variable)]
+        return self.slot_variables[name][self._get_variable_index(variable)]
 
     @property
     def learning_rate(self) -> keras.Variable:
@@ -160,7 +147,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def slots(self) -> dict[str, Sequence[keras.Variable]]:
         """Returns lists by name, with one variable for each variable given to `build`."""
-        return dict(self.kept)
+        return dict(self.slot_variables)
 
     def coupled(self, gradient: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
         """Returns the gradient with the weight decay in it, in the variable's dtype."""
@@ -168,3 +155,21 @@ class Optimizer(keras.optimizers.Optimizer):
         if self.coupled_weight_decay:
             gradient += self.coupled_weight_decay * variable
         return gradient
+
+
+def _check_not_negative(**arguments: float) -> None:
+    for name, value in arguments.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(
+                f"`{name}` must be finite and not negative. Received: {name}={value}"
+            )
+
+
+def _one() -> tf.Variable:
+    """Returns a float64 variable of 1, the same on all replicas."""
+    return tf.Variable(
+        1.0,
+        dtype="float64",
+        trainable=False,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )

@@ -59,13 +59,13 @@ class SGD(Optimizer):
             )
 
     @classmethod
-    def of_config(cls, config: ConfigDict, **arguments: Any) -> Optimizer:
+    def from_run_config(cls, config: ConfigDict, **arguments: Any) -> Optimizer:
         """Returns the optimizer of a run's config, which may average from some epoch on."""
-        averages = bool(cls.slots_of(config))
-        return super().of_config(config, averages=averages, **arguments)
+        averages = bool(cls.run_slot_names(config))
+        return super().from_run_config(config, averages=averages, **arguments)
 
     @classmethod
-    def slots_of(cls, config: ConfigDict) -> tuple[str, ...]:
+    def run_slot_names(cls, config: ConfigDict) -> tuple[str, ...]:
         """Returns the names of the slots in a run with a config: averages have one."""
         schedule = config.schedule
         averages = schedule.average or schedule.average_after is not None
@@ -116,11 +116,13 @@ class SGD(Optimizer):
         if not self.averaging or self.iterations.numpy() == self.averaged_from.numpy():
             yield  # no step has been averaged yet
             return
-        kept = [variable.numpy() for variable in variables]
+        values = [variable.numpy() for variable in variables]
         try:
-            for variable, average in zip(variables, self.kept["average"], strict=True):
+            for variable, average in zip(
+                variables, self.slot_variables["average"], strict=True
+            ):
                 variable.assign(average.numpy())
             yield
         finally:
-            for variable, value in zip(variables, kept, strict=True):
+            for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)

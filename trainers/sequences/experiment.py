@@ -21,7 +21,7 @@ from trainers.tasks.task import ImageTask
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
-from trainers.training.workdir import RESTORE, WorkdirError, read_kept
+from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 CONFUSION = "confusion.png"
 
@@ -160,7 +160,7 @@ def export(
     if not isinstance(task, ImageTask):
         raise ValueError(
             "what is served classifies images, "
-            f"{', '.join(registry.of_kind(ImageTask))}. Received: a run of {config.task}, in {path}"
+            f"{', '.join(registry.by_kind(ImageTask))}. Received: a run of {config.task}, in {path}"
         )
     source, shape = task.images, task.images.sequence_shape
     memory.check_weights(models.parameters(config, shape[-1], len(source.classes)))
@@ -169,7 +169,7 @@ def export(
     )
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
-    facts |= provenance.of_data(config.task, record.get("sha256", {}))
+    facts |= provenance.data_facts(config.task, record.get("sha256", {}))
     if precision != "float32":
         experiment = SequenceExperiment(config, data_dir, path)
         experiment.check(path)
@@ -202,11 +202,11 @@ def _precision_facts(
 
 def describe(measure: Measure, split: str, score: Score) -> str:
     """Returns one line: the score of a split, with what it counts."""
-    number = measure.told(_measured(measure, score), score.targets)
+    number = measure.format_score(_measured(measure, score), score.targets)
     parts = [f"{split} {measure.name}: {number}"]
     if score.right_answers is not None:
         parts.append(f"{score.right_answers:.2%} of the answers right")
-    parts += [metric.told(value) for metric, value in score.metrics.items()]
+    parts += [metric.format(value) for metric, value in score.metrics.items()]
     return ", ".join(parts)
 
 
@@ -239,7 +239,7 @@ def _measured(measure: Measure, score: Score) -> float:
 
 def _saved_record(path: epath.Path) -> dict[str, Any]:
     """Returns a run's record of its data; raises WorkdirError if it is damaged."""
-    record = read_kept(path / examples.DATA, {"sha256": dict}) or {}
+    record = read_record(path / examples.DATA, {"sha256": dict}) or {}
     if record and not _is_order(record.get("permutation", "missing")):
         raise WorkdirError(
             f"{path / examples.DATA} is damaged: `permutation` is neither null nor each of "

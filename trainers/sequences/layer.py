@@ -34,7 +34,7 @@ class TrainedLayer:
     @property
     def allows_rewrites(self) -> bool:
         """Whether TensorFlow may rewrite graphs of the layer; see `strategies`."""
-        return self._config.model.layer not in layers.OF_KERAS
+        return self._config.model.layer not in layers.KERAS_LAYERS
 
 
 def advice(config: ConfigDict) -> list[str]:

@@ -154,7 +154,7 @@ def _mean(metric: Metric, targets: np.ndarray, outputs: np.ndarray) -> float:
     """Returns the mean of a metric over all targets."""
     is_class = targets.dtype == np.int32
     values = tf.nn.log_softmax(outputs) if is_class else tf.squeeze(outputs, -1)
-    return float(np.mean(metric.of(values, tf.constant(targets)), dtype="float64"))
+    return float(np.mean(metric.compute(values, tf.constant(targets)), dtype="float64"))
 
 
 def _predicted(outputs: tf.Tensor) -> tf.Tensor:

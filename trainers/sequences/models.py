@@ -132,7 +132,7 @@ def need(
     """
     layer = LAYERS[config.model.layer]
     batch = Batch(config.data.batch_size, steps, last_only=not every_step)
-    about = layer.kept(config.model, batch).about
+    about = layer.activations(config.model, batch).about
     return memory.training(config, parameters(config, inputs, outputs), 0, about)
 
 

@@ -49,23 +49,23 @@ def stage_seconds(
     Tracing and the first step, which compile, do not count. Nothing else may run in the process.
 
     Args:
-        experiment: What the config trains.
-        config: The config of a run.
+        experiment: what the config trains.
+        config: the config of a run.
 
     Returns:
-        The seconds of a step in each stage of the run; stages have equally many steps.
+        the seconds of a step in each stage of the run; stages have equally many steps.
     """
     # A run is deterministic too; other kernels take other times.
     strategies.make_deterministic(config.seed)
     task = experiment.task(experiment.build())
-    trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
+    trainer = runs.make_trainer(config, task, runs.make_optimizer(config))
     parts = len(trainer.stages.arguments)
-    seconds = [_of_stage(trainer, stage) for stage in range(parts)]
+    seconds = [_measured_stage(trainer, stage) for stage in range(parts)]
     keras.backend.clear_session()
     return seconds
 
 
-def _of_stage(trainer: Trainer, stage: int) -> float:
+def _measured_stage(trainer: Trainer, stage: int) -> float:
     # The last batch may have another shape.
     most = max(1, trainer.task.steps_per_epoch - 1)
     timed(trainer, 1, stage)
@@ -89,12 +89,12 @@ def with_steps(
     """Returns a config whose run takes a number of processor seconds for its training steps.
 
     Args:
-        config: The config; its `training.epochs` are the run's parts, each with a validation.
-        seconds: The processor seconds; validations and the final scores are not counted.
-        a_step: The processor seconds of a step.
+        config: the config; its `training.epochs` are the run's parts, each with a validation.
+        seconds: the processor seconds; validations and the final scores are not counted.
+        a_step: the processor seconds of a step.
 
     Raises:
-        ValueError: They do not suffice for one step of each part.
+        ValueError: they do not suffice for one step of each part.
     """
     steps, parts = int(seconds / a_step), config.training.epochs
     if steps < parts:

@@ -28,7 +28,7 @@ from trainers.tasks import registry
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
 from trainers.training import hold, stopping
-from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_kept
+from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
 
 FIRST = "trellis"
 MODELS = (FIRST, "lstm", "gru", "tcn", "transformer", "skip_lstm")
@@ -42,18 +42,18 @@ class Settings(NamedTuple):
     """What to compare.
 
     Attributes:
-        tasks: Names of tasks.
-        models: Names of layers; the others are compared with the first.
-        seeds: How many runs each model has on each task.
-        seconds: The processor seconds of a run's training steps, one for each task.
-        preset: The preset of each task that settings begin with.
-        parameters: The number of parameters; None: that of the first model's preset.
-        trials: How many trials tune each model on each task; 0: none.
-        validations: How many validations a run has, and a trial.
-        threads: How many threads TensorFlow computes on.
-        data_dir: The folder of the tasks' data files.
-        given: Configs that replace presets, by task and model.
-        patience: After how many validations without a better loss a run ends, and `seconds` are
+        tasks: names of tasks.
+        models: names of layers; the others are compared with the first.
+        seeds: how many runs each model has on each task.
+        seconds: the processor seconds of a run's training steps, one for each task.
+        preset: the preset of each task that settings begin with.
+        parameters: the number of parameters; None: that of the first model's preset.
+        trials: how many trials tune each model on each task; 0: none.
+        validations: how many validations a run has, and a trial.
+        threads: how many threads TensorFlow computes on.
+        data_dir: the folder of the tasks' data files.
+        given: configs that replace presets, by task and model.
+        patience: after how many validations without a better loss a run ends, and `seconds` are
             the most it takes; None: runs take all of `seconds`.
     """
 
@@ -75,10 +75,10 @@ class Model(NamedTuple):
     """What all runs of a model on a task share.
 
     Attributes:
-        config: Its config, but for the seed.
-        parameters: Its number of parameters.
-        step_seconds: Processor seconds of a training step in each stage of a run.
-        token_seconds: Processor seconds of a step when sequences are streamed.
+        config: its config, but for the seed.
+        parameters: its number of parameters.
+        step_seconds: processor seconds of a training step in each stage of a run.
+        token_seconds: processor seconds of a step when sequences are streamed.
     """
 
     config: ml_collections.ConfigDict
@@ -91,29 +91,31 @@ class Model(NamedTuple):
         stages, steps = len(self.step_seconds), self.config.training.steps
         ends = [math.ceil(stage * steps / stages) for stage in range(stages + 1)]
         took = zip(self.step_seconds, itertools.pairwise(ends), strict=True)
-        return sum(each * max(0, min(step, end) - start) for each, (start, end) in took)
+        return sum(cost * max(0, min(step, end) - start) for cost, (start, end) in took)
 
 
 Plan = dict[str, Model]
 """The models of a task by their names."""
 
 
-def check_names(what: str, found: Sequence[str], known: Sequence[str]) -> None:
+def check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     """Raises ValueError if names are unknown, or one is there twice, or there is none."""
-    for name in found:
+    for name in names:
         if name not in known:
             raise ValueError(unknown(what, name, known))
-    if not found or len(set(found)) < len(found):
+    if not names or len(set(names)) < len(names):
         raise ValueError(
-            f"{what} must have names, each once. Received: {what}={','.join(found)}"
+            f"{what} must have names, each once. Received: {what}={','.join(names)}"
         )
 
 
-def start_of(settings: Settings, task: str, model: str) -> ml_collections.ConfigDict:
+def starting_config(
+    settings: Settings, task: str, model: str
+) -> ml_collections.ConfigDict:
     """Returns the config that a model begins with, before its size and its time are set.
 
     Raises:
-        ValueError: The preset is unknown, or its layer is not in `TRELLIS`, or the task has no
+        ValueError: the preset is unknown, or its layer is not in `TRELLIS`, or the task has no
             settings for the model.
     """
     if given := settings.given.get((task, model)):
@@ -131,7 +133,7 @@ def beside(config: ml_collections.ConfigDict, model: str) -> ml_collections.Conf
     """Returns the config of a layer beside a trellis network's, with its task's changes for it.
 
     Raises:
-        ValueError: The task has no settings for the layer.
+        ValueError: the task has no settings for the layer.
     """
     baselines = registry.get(config.task).baselines
     if model not in baselines:
@@ -153,26 +155,27 @@ def equal(
     from which no model is further away than `TOLERANCE`.
 
     Args:
-        starts: The models' configs by name.
-        count: Returns the number of parameters of a config's model.
-        parameters: The number of parameters, or None.
+        starts: the models' configs by name.
+        count: returns the number of parameters of a config's model.
+        parameters: the number of parameters, or None.
 
     Returns:
-        The number, and configs with other `model.units`.
+        the number, and configs with other `model.units`.
 
     Raises:
-        ValueError: A model cannot be made as large.
+        ValueError: a model cannot be made as large.
     """
     first = next(iter(starts))
     own = parameters or count(starts[first])
     sized = _all_sized(starts, own, count, first if not parameters else None)
     numbers = [own] if parameters else [own, *_bounds(own, map(count, sized.values()))]
     for number in numbers:
-        found = _all_sized(starts, number, count, first if not parameters else None)
+        resized = _all_sized(starts, number, count, first if not parameters else None)
         if all(
-            abs(count(each) - number) <= TOLERANCE * number for each in found.values()
+            abs(count(config) - number) <= TOLERANCE * number
+            for config in resized.values()
         ):
-            return number, found
+            return number, resized
     worst = max(sized, key=lambda name: abs(count(sized[name]) - own))
     raise ValueError(
         f"{worst} of --task={sized[worst].task} cannot be made as large as {own:,} parameters: "
@@ -196,13 +199,13 @@ def _all_sized(
     starts: Mapping[str, ml_collections.ConfigDict],
     parameters: int,
     count: Any,
-    kept: str | None,
+    fixed: str | None,
 ) -> dict[str, ml_collections.ConfigDict]:
-    """Returns the configs of a size; that of the name `kept` stays as it is."""
+    """Returns the configs of a size; that of the name `fixed` stays as it is."""
     sized = {}
     for name, config in starts.items():
         sized[name] = (
-            config if name == kept else _sized(name, config, parameters, count)
+            config if name == fixed else _sized(name, config, parameters, count)
         )
     return sized
 
@@ -220,15 +223,15 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
     """Plans a comparison, and trains what no other process trains, until all is trained.
 
     Args:
-        path: The folder.
-        settings: What to compare.
+        path: the folder.
+        settings: what to compare.
 
     Returns:
-        The plan of each task, and 0 or the exit status of a run that has not finished.
+        the plan of each task, and 0 or the exit status of a run that has not finished.
 
     Raises:
-        ValueError, OSError, WorkdirError: Something cannot be used; nothing has been trained.
-        stopping.StoppedError: A signal came; the same command goes on.
+        ValueError, OSError, WorkdirError: something cannot be used; nothing has been trained.
+        stopping.StoppedError: a signal came; the same command goes on.
     """
     budget.fix_threads(settings.threads)
     seconds = dict(zip(settings.tasks, settings.seconds, strict=True))
@@ -244,7 +247,12 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
         for task, plan in plans.items()
         for name, model in plan.items()
     ]
-    failed, told = 0, False
+    return plans, _train_all(left, settings)
+
+
+def _train_all(left: list[tuple[epath.Path, int, Model]], settings: Settings) -> int:
+    """Trains runs, or waits while others do; returns 0 or the status of one that failed."""
+    failed, announced = 0, False
     while left:
         elsewhere = []
         for folder, seed, model in left:
@@ -253,12 +261,12 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
                 elsewhere.append((folder, seed, model))
             failed = max(failed, status or 0)
         if elsewhere == left:
-            if not told:
+            if not announced:
                 print(f"other processes train {len(left)} runs; waiting", flush=True)
-            told = True
+            announced = True
             time.sleep(_POLL)
         left = elsewhere
-    return plans, failed
+    return failed
 
 
 def _sized_models(
@@ -267,7 +275,7 @@ def _sized_models(
     """Returns the number of parameters and the models' configs; None where a plan has them."""
     if _read(path / task, _record(settings, task, seconds)) is not None:
         return None
-    starts = {name: start_of(settings, task, name) for name in settings.models}
+    starts = {name: starting_config(settings, task, name) for name in settings.models}
     loaded = {name: _load(config, settings, path) for name, config in starts.items()}
     return equal(starts, loaded[settings.models[0]].parameters, settings.parameters)
 
@@ -312,28 +320,29 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
     """Returns the plan in a folder, or None.
 
     Raises:
-        WorkdirError: It is damaged, or was made from another record.
+        WorkdirError: it is damaged, or was made from another record.
     """
-    kept = read_kept(folder / _PLAN, {"record": dict, "models": dict})
-    if kept is None:
+    saved = read_record(folder / _PLAN, {"record": dict, "models": dict})
+    if saved is None:
         return None
     for name, value in record.items():
-        if (was := kept["record"].get(name)) != value:
+        if (was := saved["record"].get(name)) != value:
             raise WorkdirError(
                 f"{folder} holds a comparison with another --{name}: {was} there, {value} here; "
                 "give that value, or choose another --output"
             )
     try:
-        plan = {}
-        for name, model in kept["models"].items():
-            config = configs.from_dict(model["config"])
-            plan[name] = Model(**{**model, "config": config})
-        return plan
+        return {name: _model(fields) for name, fields in saved["models"].items()}
     except (TypeError, KeyError, ValueError) as error:
         restore = RESTORE.replace("--workdir", "--output")
         raise WorkdirError(
             f"{folder / _PLAN} is damaged: {error}. {restore}"
         ) from error
+
+
+def _model(fields: Mapping[str, Any]) -> Model:
+    config = configs.from_dict(fields["config"])
+    return Model(**{**fields, "config": config})
 
 
 def _plan(
@@ -419,7 +428,7 @@ def _measured(
         took = budget.stage_seconds(experiment, parts)
         a_step = statistics.mean(took)
         config = budget.with_steps(parts, seconds, a_step)
-        tokens[name] = streaming.step_of(experiment)
+        tokens[name] = streaming.stream_function(experiment)
         plan[name] = Model(config, experiment.parameters(config), took, 0.0)
         print(
             f"{config.task}, {name}: {plan[name].parameters:,} parameters, "
@@ -460,45 +469,58 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int
     workdir = folder / f"{seed}"
     if files.exists(workdir / RESULT):
         return 0
-    file = folder / "config.json"
     with _held(folder / f".{seed}.lock") as mine:
         if not mine:
             return None
         _wait_for(workdir)
         if files.exists(workdir / RESULT):
             return 0
-        if not files.exists(file):
-            files.write_json(file, model.config.to_dict())
-        title = f"{model.config.task}, {model.config.model.layer}, seed {seed}"
-        print(f"{title}: in {workdir}", flush=True)
-        line = command_of(model.config, file, seed, workdir, settings)
-        status = _train(line, folder / f"{seed}.log", settings.threads)
-        if status in _FAILURES:
-            print(
-                f"{title}: not finished; {folder / f'{seed}.log'} says why", flush=True
-            )
-            return status
-        if status:
-            raise WorkdirError(
-                f"{shlex.join(line[2:])} ended with exit status {status}; "
-                f"{folder / f'{seed}.log'} says why, and the same command goes on"
-            )
-        return 0
+        return _train_seed(folder, seed, model.config, settings)
+
+
+def _train_seed(
+    folder: epath.Path,
+    seed: int,
+    config: ml_collections.ConfigDict,
+    settings: Settings,
+) -> int:
+    """Runs the command of a run; returns 0, or its status if it cannot be finished.
+
+    Raises:
+        WorkdirError: the command failed in another way.
+    """
+    file, log = folder / "config.json", folder / f"{seed}.log"
+    if not files.exists(file):
+        files.write_json(file, config.to_dict())
+    title = f"{config.task}, {config.model.layer}, seed {seed}"
+    workdir = folder / f"{seed}"
+    print(f"{title}: in {workdir}", flush=True)
+    line = training_command(config, file, seed, workdir, settings)
+    status = _train(line, log, settings.threads)
+    if status in _FAILURES:
+        print(f"{title}: not finished; {log} says why", flush=True)
+        return status
+    if status:
+        raise WorkdirError(
+            f"{shlex.join(line[2:])} ended with exit status {status}; "
+            f"{log} says why, and the same command goes on"
+        )
+    return 0
 
 
 def _wait_for(workdir: epath.Path) -> None:
     """Waits for a run that an earlier process began, if it is still at work."""
-    told = False
+    announced = False
     while process := hold.holder(workdir):
-        if not told:
+        if not announced:
             print(
                 f"process {process} is at work in {workdir}; waiting for it", flush=True
             )
-        told = True
+        announced = True
         time.sleep(_POLL)
 
 
-def command_of(
+def training_command(
     config: ml_collections.ConfigDict,
     file: epath.PathLike,
     seed: int,
@@ -550,13 +572,13 @@ def _held(path: epath.Path) -> Iterator[bool]:
 @contextlib.contextmanager
 def _alone(path: epath.Path) -> Iterator[None]:
     """Waits for a file's lock, and holds it."""
-    told = False
+    announced = False
     while True:
         with _held(path) as mine:
             if mine:
                 yield
                 return
-        if not told:
+        if not announced:
             print(f"another process plans in {path.parent}; waiting for it", flush=True)
-        told = True
+        announced = True
         time.sleep(_POLL)

@@ -31,14 +31,14 @@ _TITLES = (
 )
 
 
-class Found(NamedTuple):
+class RunResult(NamedTuple):
     """What a run has reached.
 
     Attributes:
-        seed: Its seed.
-        steps: The training steps at which it was validated.
-        values: The task's measure then.
-        test: The measure on test data of the best weights; None for an unfinished run.
+        seed: its seed.
+        steps: the training steps at which it was validated.
+        values: the task's measure then.
+        test: the measure on test data of the best weights; None for an unfinished run.
     """
 
     seed: int
@@ -47,7 +47,7 @@ class Found(NamedTuple):
     test: float | None
 
 
-Runs = dict[tuple[str, str], list[Found]]
+Runs = dict[tuple[str, str], list[RunResult]]
 """The runs by task and model."""
 
 
@@ -57,10 +57,10 @@ def write(
     """Writes the table, the picture and the points of a comparison; returns the table.
 
     Args:
-        path: The comparison's folder.
-        settings: What is compared.
-        plans: The plan of each task.
-        line: The command that made the comparison.
+        path: the comparison's folder.
+        settings: what is compared.
+        plans: the plan of each task.
+        line: the command that made the comparison.
     """
     runs = {}
     for task, plan in plans.items():
@@ -79,7 +79,7 @@ def write(
     return text
 
 
-def read(folder: epath.Path, seed: int, measure: Measure) -> Found:
+def read(folder: epath.Path, seed: int, measure: Measure) -> RunResult:
     """Returns what a run has reached; nothing if it has not begun."""
     workdir = folder / f"{seed}"
     steps, values = [], []
@@ -89,7 +89,7 @@ def read(folder: epath.Path, seed: int, measure: Measure) -> Found:
             values.append(float(row[measure.name]))
     result = read_result(workdir, {"scores": dict})
     test = None if result is None else result["scores"]["test"]["exact"][measure.name]
-    return Found(seed, steps, values, test)
+    return RunResult(seed, steps, values, test)
 
 
 def paired(differences: Sequence[float]) -> float:
@@ -102,7 +102,7 @@ def paired(differences: Sequence[float]) -> float:
     Source: R. A. Fisher (1935), "The Design of Experiments", section 21.
 
     Args:
-        differences: One for each seed, at most 20.
+        differences: one for each seed, at most 20.
     """
     values = np.array(differences)
     signs = np.array(list(itertools.product((1, -1), repeat=len(values))))
@@ -121,11 +121,13 @@ def markdown(
         for name, model in plan.items():
             rows.append(_cells(task, name, model, runs[task, name], first))
             file, workdir = path / task / name / "config.json", f"/tmp/{task}-{name}"
-            parts = comparison.command_of(model.config, file, 0, workdir, settings)
+            parts = comparison.training_command(
+                model.config, file, 0, workdir, settings
+            )
             commands.append(f"    python {shlex.join(parts)}")
     lines = ["| " + " | ".join(cells) + " |" for cells in rows]
-    told = "The run of seed 0 of each row, in the order of the rows:"
-    notes = f"{told}\n\n" + "\n".join(commands)
+    heading = "The run of seed 0 of each row, in the order of the rows:"
+    notes = f"{heading}\n\n" + "\n".join(commands)
     return "\n".join(lines) + f"\n\n{_NOTE}\n\n{notes}"
 
 
@@ -137,39 +139,43 @@ _NOTE = (
 
 
 def _cells(
-    task: str, name: str, model: Model, found: Sequence[Found], first: Sequence[Found]
+    task: str,
+    name: str,
+    model: Model,
+    results: Sequence[RunResult],
+    first: Sequence[RunResult],
 ) -> list[str]:
     measure = registry.get(task).measure
-    scores = [run.test for run in found if run.test is not None]
-    pairs = [(run.test, other.test) for run, other in zip(found, first, strict=True)]
+    scores = [run.test for run in results if run.test is not None]
+    pairs = [(run.test, other.test) for run, other in zip(results, first, strict=True)]
     differences = [a - b for a, b in pairs if a is not None and b is not None]
-    tested = found is not first and len(differences) > 1
+    tested = results is not first and len(differences) > 1
     return [
         f"{task}: {measure.name}",
         name,
         f"{model.config.model.units}",
         f"{model.parameters:,}",
-        _steps(model, found),
+        _steps(model, results),
         f"{1e3 * statistics.mean(model.step_seconds):.3g}",
         _score(measure, scores),
-        f"{len(scores)} of {len(found)}",
+        f"{len(scores)} of {len(results)}",
         f"{paired(differences):.3f}" if tested else "",
         f"{1e3 * model.token_seconds:.3g}",
     ]
 
 
-def _steps(model: Model, found: Sequence[Found]) -> str:
+def _steps(model: Model, results: Sequence[RunResult]) -> str:
     """Returns the steps of a run, or the mean of runs that end by themselves."""
     most = model.config.training.steps
-    taken = [_taken(model, run) for run in found if run.test is not None]
+    taken = [_taken(model, run) for run in results if run.test is not None]
     if model.config.schedule.stop_after is None or not taken:
         return f"{most:,}"
-    at_most = sum(each == most for each in taken)
-    told = f", {at_most} of {len(taken)} at the most" if at_most else ""
-    return f"{statistics.fmean(taken):,.0f}{told}"
+    at_most = sum(steps == most for steps in taken)
+    share = f", {at_most} of {len(taken)} at the most" if at_most else ""
+    return f"{statistics.fmean(taken):,.0f}{share}"
 
 
-def _taken(model: Model, run: Found) -> int:
+def _taken(model: Model, run: RunResult) -> int:
     """Returns how many steps an ended run took."""
     return run.steps[-1] if run.steps else model.config.training.steps
 
@@ -186,9 +192,9 @@ def points(plans: Mapping[str, Plan], runs: Runs) -> str:
     content = io.StringIO(newline="")
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for (task, name), found in runs.items():
+    for (task, name), results in runs.items():
         model = plans[task][name]
-        for run in found:
+        for run in results:
             start = (task, name, run.seed, model.parameters)
             for step, value in zip(run.steps, run.values, strict=True):
                 seconds = f"{model.seconds(step):.3f}"
@@ -222,16 +228,16 @@ def draw(plans: Mapping[str, Plan], runs: Runs) -> figure.Figure:
 
 
 def _draw_model(
-    axes: Any, name: str, model: Model, found: Sequence[Found], colour: str
+    axes: Any, name: str, model: Model, results: Sequence[RunResult], colour: str
 ) -> list[float]:
     """Draws a model's curves; returns their values."""
-    curves = [run.values for run in found if run.values]
+    curves = [run.values for run in results if run.values]
     length = max(map(len, curves), default=0)
     # The seeds of a model are validated at the same steps; a run at work has fewer.
     filled = [curve + [math.nan] * (length - len(curve)) for curve in curves]
     if not filled:
         return []
-    steps = max((run.steps for run in found), key=len)
+    steps = max((run.steps for run in results), key=len)
     seconds = [model.seconds(step) for step in steps]
     values = np.array(filled)
     axes.fill_between(

@@ -17,12 +17,12 @@ def load(
     """Returns what a run trains.
 
     Args:
-        config: The run's config.
-        data_dir: The folder of the task's data files.
-        path: The run's folder.
+        config: the run's config.
+        data_dir: the folder of the task's data files.
+        path: the run's folder.
 
     Raises:
-        ValueError, OSError: The data cannot be used.
+        ValueError, OSError: the data cannot be used.
     """
     if isinstance(registry.get(config.task), LanguageTask):
         return LanguageExperiment(config, data_dir)

@@ -22,8 +22,8 @@ def read(path: Path) -> list[dict[str, Any]]:
     """Returns the entries of a journal; none where the file does not exist.
 
     Raises:
-        DamagedError: A whole line is not as it was written.
-        OSError: The file cannot be read.
+        DamagedError: a whole line is not as it was written.
+        OSError: the file cannot be read.
     """
     try:
         content = files.read_bytes(path)
@@ -48,7 +48,7 @@ def append(path: Path, entry: Entry) -> None:
     """Adds an entry; call it with a lock, since it removes what a killed process left.
 
     Raises:
-        OSError: It could not be written; the journal is as it was.
+        OSError: it could not be written; the journal is as it was.
     """
     with open(path, "ab+") as file:
         whole = _whole(file)

@@ -34,10 +34,10 @@ def write(
     """Writes the outcome of a study so far, in its folder; call it with the study's lock.
 
     Args:
-        place: The study's folder.
-        study: Its trials.
-        config: What all trials share.
-        space: The search space.
+        place: the study's folder.
+        study: its trials.
+        config: what all trials share.
+        space: the search space.
     """
     trials, names = study.all(), list(space)
     folder = epath.Path(place.path)
@@ -60,17 +60,17 @@ def line(trials: Sequence[Trial], number: int, task: str) -> str:
     """Returns a line about a trial that has ended."""
     trial = trials[number]
     loss, ranked = _loss(trial), best_first(trials)
-    told = f"trial {number}: {_state(trial)}"
-    told += "" if loss is None else f", validation {_measured(loss, task)}"
+    text = f"trial {number}: {_state(trial)}"
+    text += "" if loss is None else f", validation {_measured(loss, task)}"
     if ranked and ranked[0].number == number:
-        told += ", the best so far"
+        text += ", the best so far"
     preset = trials[0].values
     values = [
         f"{_title(name)}: {_value(value)}"
         for name, value in trial.values.items()
         if value != preset.get(name)
     ]
-    return f"{told} ({'; '.join(values) or 'the preset'})"
+    return f"{text} ({'; '.join(values) or 'the preset'})"
 
 
 def summary(place: Place, trials: Sequence[Trial], task: str) -> str:
@@ -80,10 +80,10 @@ def summary(place: Place, trials: Sequence[Trial], task: str) -> str:
     if not ranked:
         return f"{counts}; none is done yet"
     best, preset = ranked[0], trials[0]
-    told = f"{counts}; the best is trial {best.number}: validation {_measured(best.loss, task)}"
+    text = f"{counts}; the best is trial {best.number}: validation {_measured(best.loss, task)}"
     if preset.state == COMPLETE:
-        told += f" (the preset: {_measured(preset.loss, task)})"
-    return f"{told}\n{_command(place, task)}"
+        text += f" (the preset: {_measured(preset.loss, task)})"
+    return f"{text}\n{_command(place, task)}"
 
 
 def _command(place: Place, task: str) -> str:
@@ -93,17 +93,17 @@ def _command(place: Place, task: str) -> str:
 
 def _counts(trials: Sequence[Trial]) -> str:
     states = [_SHOWN[trial.state] for trial in trials]
-    told = [
-        f"{states.count(each)} {each}" for each in _SHOWN.values() if each in states
+    parts = [
+        f"{states.count(state)} {state}" for state in _SHOWN.values() if state in states
     ]
-    return f"{len(trials)} trial{'s' * (len(trials) > 1)}: {', '.join(told)}"
+    return f"{len(trials)} trial{'s' * (len(trials) > 1)}: {', '.join(parts)}"
 
 
 def best_first(trials: Sequence[Trial]) -> list[Trial]:
     """Returns the finished trials, the best first."""
     return sorted(
         (trial for trial in trials if trial.state == COMPLETE),
-        key=lambda each: each.loss,
+        key=lambda trial: trial.loss,
     )
 
 
@@ -118,7 +118,9 @@ def _measured(loss: float, task: str) -> str:
     """Returns a validation loss in words; for language in the task's measure."""
     known = registry.get(task)
     if isinstance(known, LanguageTask):
-        return f"{known.measure.name} {known.measure.text(known.measure.of(loss))}"
+        return (
+            f"{known.measure.name} {known.measure.text(known.measure.from_nats(loss))}"
+        )
     return f"loss {loss:.5g}"
 
 
@@ -164,7 +166,7 @@ def _text(
     ended = best_first(trials)
     others = sorted(
         (trial for trial in trials if trial.state in (PRUNED, FAILED)),
-        key=lambda each: (-max(each.losses, default=0), each.number),
+        key=lambda trial: (-max(trial.losses, default=0), trial.number),
     )
     rows = [_cells(trial, config.task, names) for trial in (*ended, *others)]
     marks = ["---:", "---", "---", *["---:"] * (len(titles) - 3)]
@@ -182,7 +184,7 @@ def _text(
 
 
 def _cells(trial: Trial, task: str, names: Sequence[str]) -> list[str]:
-    own = ["" if each is None else str(each) for each in (trial.steps, trial.units)]
+    own = ["" if value is None else str(value) for value in (trial.steps, trial.units)]
     drawn = [_value(trial.values.get(name, "")) for name in names]
     loss = _loss(trial)
     measured = "" if loss is None else _measured(loss, task)

@@ -24,7 +24,7 @@ class Place:
     """The folder of a study, on a disk of this machine.
 
     Attributes:
-        path: The folder.
+        path: the folder.
     """
 
     def __init__(self, path: epath.PathLike) -> None:
@@ -34,7 +34,7 @@ class Place:
         """Returns what the study was begun with, or None for a folder without a study.
 
         Raises:
-            WorkdirError: The record is damaged, or the folder holds something else.
+            WorkdirError: the record is damaged, or the folder holds something else.
         """
         file = epath.Path(self.path / RECORD)
         try:
@@ -53,9 +53,9 @@ class Place:
             raise WorkdirError(
                 f"{self.path} is a file; expected a folder for the study"
             )
-        found = sorted(os.listdir(self.path)) if self.path.exists() else []
+        names = sorted(os.listdir(self.path)) if self.path.exists() else []
         if foreign := [
-            name for name in found if name not in (_LOCK, f".{RECORD}.part")
+            name for name in names if name not in (_LOCK, f".{RECORD}.part")
         ]:
             raise WorkdirError(
                 f"{self.path} holds files but no study ({RECORD} is missing): "
@@ -98,16 +98,16 @@ class Place:
         """Returns whether a trial was ever begun."""
         return (self.path / _TRIALS).exists()
 
-    def seconds_of_sessions(self) -> float:
+    def session_seconds(self) -> float:
         """Returns the wall time of a study of release 0.1, whose processes each had a file.
 
         The file's name says when the process began, its time of change when it was last at work.
         Processes that were at work together count once.
         """
         folder = self.path / _SESSIONS
-        found = sorted(folder.iterdir()) if folder.exists() else []
+        paths = sorted(folder.iterdir()) if folder.exists() else []
         intervals = sorted(
-            (float(each.name.partition("-")[0]), each.stat().st_mtime) for each in found
+            (float(path.name.partition("-")[0]), path.stat().st_mtime) for path in paths
         )
         total, end = 0.0, 0.0
         for began, last in intervals:

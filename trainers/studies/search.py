@@ -46,8 +46,8 @@ def space(
     Each choice has the config's own value, too.
 
     Args:
-        config: The config.
-        fixed: Fields whose values stay, by their dotted names.
+        config: the config.
+        fixed: fields whose values stay, by their dotted names.
     """
     if config.task not in registry.TASKS:
         raise ValueError(f"--task={config.task} cannot be searched: it has no space")
@@ -55,10 +55,10 @@ def space(
     ignored -= {f"model.{field}" for field in LAYERS[config.model.layer].own}
     values, whole = flatten(config), registry.get(config.task).search
     return {
-        name: _with_own(values, name, each)
-        for name, each in whole.items()
-        if not set(_fields(name, each)) <= ignored
-        and not set(_fields(name, each)) & set(fixed)
+        name: _with_own(values, name, entry)
+        for name, entry in whole.items()
+        if not set(_fields(name, entry)) <= ignored
+        and not set(_fields(name, entry)) & set(fixed)
     }
 
 
@@ -66,11 +66,11 @@ def check(config: ml_collections.ConfigDict, space: Space) -> None:
     """Checks a search space before anything is drawn from it.
 
     Args:
-        config: What the drawn values replace values of.
-        space: The search space.
+        config: what the drawn values replace values of.
+        space: the search space.
 
     Raises:
-        ValueError: It is empty or names an unknown field, two of its entries name one field, the
+        ValueError: it is empty or names an unknown field, two of its entries name one field, the
             config cannot have one of its values, or the config's own value is not in a range.
     """
     if not space:
@@ -85,8 +85,8 @@ def _check_names(config: ml_collections.ConfigDict, space: Space) -> None:
     """Raises ValueError for a field that does not exist, or that two entries name."""
     table = schema.fields(config)
     seen: dict[str, str] = {}
-    for name, each in space.items():
-        for field in _fields(name, each):
+    for name, entry in space.items():
+        for field in _fields(name, entry):
             if field not in table:
                 raise ValueError(
                     unknown("config field of the search space", field, table)
@@ -101,26 +101,27 @@ def _check_names(config: ml_collections.ConfigDict, space: Space) -> None:
 def _check_own(config: ml_collections.ConfigDict, space: Space) -> None:
     """Raises ValueError if a value of the config is not in the range that is searched."""
     own = flatten(config)
-    for name, each in space.items():
-        if not isinstance(each, Choice) and not each.low <= own[name] <= each.high:
+    for name, entry in space.items():
+        if not isinstance(entry, Choice) and not entry.low <= own[name] <= entry.high:
             raise ValueError(
-                f"`config.{name}` must be from {each.low} to {each.high}, its range in the search "
-                f"space of --task={config.task}, or be set by --config.{name}=..., which is not "
-                f"searched then. Received: config.{name}={own[name]} of --preset={config.preset}"
+                f"`config.{name}` must be from {entry.low} to {entry.high}, its range in the "
+                f"search space of --task={config.task}, or be set by --config.{name}=..., which is "
+                f"not searched then. Received: config.{name}={own[name]} of "
+                f"--preset={config.preset}"
             )
 
 
 def single(space: Space) -> Iterator[Values]:
     """Yields each value alone: all of a choice, and both ends of a range."""
-    for name, each in space.items():
-        yield from (_of_fields(name, value) for value in each.ends)
+    for name, entry in space.items():
+        yield from (_field_values(name, value) for value in entry.ends)
 
 
 def own(config: ml_collections.ConfigDict, space: Space) -> dict[str, Any]:
     """Returns a config's own value of each entry, as `Draws` has it: a choice is a string."""
     values = flatten(config)
     return {
-        name: _stored(each, _own(values, name, each)) for name, each in space.items()
+        name: _stored(entry, _own(values, name, entry)) for name, entry in space.items()
     }
 
 
@@ -133,11 +134,11 @@ def near(
     a table of both.
 
     Args:
-        space: The search space.
-        values: A value of each entry, as `Draws` has it.
-        earlier: The values of earlier trials. None of them comes again, as long as other values are
+        space: the search space.
+        values: a value of each entry, as `Draws` has it.
+        earlier: the values of earlier trials. None of them comes again, as long as other values are
             found in a hundred tries.
-        generator: What decides which entries change, and to what.
+        generator: what decides which entries change, and to what.
     """
     for _ in range(_TRIES):
         count = min(generator.randint(1, _MOST_CHANGES), len(space))
@@ -145,16 +146,16 @@ def near(
         changed = {
             name: _neighbour(space[name], values[name], generator) for name in names
         }
-        if (found := {**values, **changed}) not in earlier:
+        if (candidate := {**values, **changed}) not in earlier:
             break
-    return found
+    return candidate
 
 
 def draw(space: Space, draws: Draws) -> dict[str, Any]:
     """Draws a value of each entry; returns values of fields."""
     drawn: dict[str, Any] = {}
-    for name, each in space.items():
-        drawn |= _of_fields(name, _drawn(name, each, draws))
+    for name, entry in space.items():
+        drawn |= _field_values(name, _drawn(name, entry, draws))
     return drawn
 
 
@@ -164,7 +165,7 @@ def apply(
     """Returns a config with other values of some fields.
 
     Raises:
-        ValueError: A value is not valid, or values do not go together.
+        ValueError: a value is not valid, or values do not go together.
     """
     return configs.from_flat({**flatten(config), **values})
 
@@ -177,106 +178,124 @@ def sized(
     """Returns a config whose model has nearly a number of parameters: it solves for `model.units`.
 
     Args:
-        config: The config.
-        parameters: The number of parameters.
-        count: Returns the number of parameters of a config's model.
+        config: the config.
+        parameters: the number of parameters.
+        count: returns the number of parameters of a config's model.
 
     Raises:
-        ValueError: With any number of units the model is larger, or smaller, or not valid.
+        ValueError: with any number of units the model is larger, or smaller, or not valid.
     """
     if count(config) == parameters:
         return apply(config, {})
 
     @functools.cache
-    def of(units: int) -> int:
+    def count_with(units: int) -> int:
         try:
             return count(apply(config, {"model.units": units}))
         except ValueError:  # it is too small, as with fewer units than attention heads
             return 0
 
-    step = config.model.groups
-    low = high = config.model.units
-    while of(high) < parameters and high < parameters:
+    low, high = _bracket(
+        count_with, config.model.units, config.model.groups, parameters
+    )
+    ends = [units for units in (low, high) if count_with(units)] or [high]
+    best = min(ends, key=lambda units: abs(count_with(units) - parameters))
+    result = apply(config, {"model.units": best})
+    if not count_with(ends[0]) <= parameters <= count_with(ends[-1]):
+        size = "large" if count_with(best) < parameters else "small"
+        raise ValueError(
+            f"the model cannot be made as {size} as {parameters:,} parameters: "
+            f"config.model.units={best} comes nearest, with {count_with(best):,}"
+        )
+    return result
+
+
+def _bracket(
+    count: Callable[[int], int], units: int, step: int, parameters: int
+) -> tuple[int, int]:
+    """Returns the units, a step apart, between which a model has a number of parameters.
+
+    Args:
+        count: returns the number of parameters with some units; it grows with them.
+        units: where to begin.
+        step: what the units must be a multiple of.
+        parameters: the number of parameters.
+    """
+    low = high = units
+    while count(high) < parameters and high < parameters:
         low, high = high, 2 * high
-    while of(low) >= parameters and low > step:
+    while count(low) >= parameters and low > step:
         low, high = max(step, low // 2 // step * step), low
     while high - low > step:
         middle = (low + high) // 2 // step * step
-        low, high = (middle, high) if of(middle) < parameters else (low, middle)
-    ends = [units for units in (low, high) if of(units)] or [high]
-    best = min(ends, key=lambda units: abs(of(units) - parameters))
-    found = apply(config, {"model.units": best})
-    if not of(ends[0]) <= parameters <= of(ends[-1]):
-        size = "large" if of(best) < parameters else "small"
-        raise ValueError(
-            f"the model cannot be made as {size} as {parameters:,} parameters: "
-            f"config.model.units={best} comes nearest, with {of(best):,}"
-        )
-    return found
+        low, high = (middle, high) if count(middle) < parameters else (low, middle)
+    return low, high
 
 
-def told(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Returns a value of a search space in words."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={told(each)}" for name, each in value.items())
+        return ", ".join(f"{name}={format_value(item)}" for name, item in value.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _with_own(values: Values, name: str, each: Search) -> Search:
+def _with_own(values: Values, name: str, entry: Search) -> Search:
     """Returns an entry; a choice has the config's own value, too."""
     if (
-        not isinstance(each, Choice)
-        or (value := _own(values, name, each)) in each.values
+        not isinstance(entry, Choice)
+        or (value := _own(values, name, entry)) in entry.values
     ):
-        return each
-    return Choice((value, *each.values))
+        return entry
+    return Choice((value, *entry.values))
 
 
-def _own(values: Values, name: str, each: Search) -> Any:
+def _own(values: Values, name: str, entry: Search) -> Any:
     """Returns a config's own value of an entry; a mapping if the entry names a group."""
-    fields = _fields(name, each)
+    fields = _fields(name, entry)
     if fields == [name]:
         return values[name]
     return {field.removeprefix(f"{name}."): values[field] for field in fields}
 
 
-def _stored(each: Search, value: Any) -> Any:
+def _stored(entry: Search, value: Any) -> Any:
     # A database of trials holds strings, but neither tuples nor mappings.
-    return told(value) if isinstance(each, Choice) else value
+    return format_value(value) if isinstance(entry, Choice) else value
 
 
-def _neighbour(each: Search, value: Any, generator: random.Random) -> Any:
+def _neighbour(entry: Search, value: Any, generator: random.Random) -> Any:
     """Returns another value of an entry: of a range one nearby, of a choice any."""
-    if isinstance(each, Choice):
-        return generator.choice([it for it in map(told, each.values) if it != value])
-    scale, back = (math.log, math.exp) if each.log else (float, float)
-    deviation = _STEP * (scale(each.high) - scale(each.low))
+    if isinstance(entry, Choice):
+        return generator.choice(
+            [it for it in map(format_value, entry.values) if it != value]
+        )
+    scale, back = (math.log, math.exp) if entry.log else (float, float)
+    deviation = _STEP * (scale(entry.high) - scale(entry.low))
     while True:
         drawn = back(generator.gauss(scale(value), deviation))
-        found = round(drawn) if isinstance(each, Integers) else drawn
-        if each.low <= drawn <= each.high and found != value:
-            return found
+        neighbour = round(drawn) if isinstance(entry, Integers) else drawn
+        if entry.low <= drawn <= entry.high and neighbour != value:
+            return neighbour
 
 
-def _drawn(name: str, each: Search, draws: Draws) -> Any:
-    if isinstance(each, Uniform):
-        return draws.suggest_float(name, each.low, each.high, log=each.log)
-    if isinstance(each, Integers):
-        return draws.suggest_int(name, each.low, each.high, log=each.log)
-    values = {_stored(each, value): value for value in each.values}
+def _drawn(name: str, entry: Search, draws: Draws) -> Any:
+    if isinstance(entry, Uniform):
+        return draws.suggest_float(name, entry.low, entry.high, log=entry.log)
+    if isinstance(entry, Integers):
+        return draws.suggest_int(name, entry.low, entry.high, log=entry.log)
+    values = {_stored(entry, value): value for value in entry.values}
     return values[draws.suggest_categorical(name, list(values))]
 
 
-def _of_fields(name: str, value: Any) -> dict[str, Any]:
+def _field_values(name: str, value: Any) -> dict[str, Any]:
     """Returns the values of fields that a value of an entry stands for."""
     if isinstance(value, Mapping):
-        return {f"{name}.{field}": each for field, each in value.items()}
+        return {f"{name}.{field}": item for field, item in value.items()}
     return {name: value}
 
 
-def _fields(name: str, each: Search) -> list[str]:
+def _fields(name: str, entry: Search) -> list[str]:
     """Returns the fields that an entry changes."""
-    values = each.values if isinstance(each, Choice) else (None,)
+    values = entry.values if isinstance(entry, Choice) else (None,)
     return list(
-        dict.fromkeys(field for value in values for field in _of_fields(name, value))
+        dict.fromkeys(field for value in values for field in _field_values(name, value))
     )

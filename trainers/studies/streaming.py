@@ -14,13 +14,13 @@ _STEPS = 64  # in a measurement
 _ROUNDS = 5
 
 
-def step_of(experiment: Experiment) -> Callable[[], None]:
+def stream_function(experiment: Experiment) -> Callable[[], None]:
     """Returns a function that streams `_STEPS` steps of one sequence, a step at a time.
 
     A language model writes tokens. Of another model it is the sequence layer alone.
 
     Args:
-        experiment: What builds the model.
+        experiment: what builds the model.
     """
     model = experiment.build()
     if isinstance(model, TrellisLM):
@@ -48,16 +48,16 @@ def measure(steps: Mapping[str, Callable[[], None]]) -> dict[str, float]:
     """Returns the processor seconds of a step of each model; the models take turns.
 
     Args:
-        steps: What `step_of` returned, by the models' names.
+        steps: what `stream_function` returned, by the models' names.
     """
-    found: dict[str, list[float]] = {name: [] for name in steps}
+    times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():  # traces
         step()
     for _ in range(_ROUNDS):
         for name, step in steps.items():
             began = time.process_time()
             step()
-            found[name].append(time.process_time() - began)
+            times[name].append(time.process_time() - began)
     return {
-        name: statistics.median(seconds) / _STEPS for name, seconds in found.items()
+        name: statistics.median(seconds) / _STEPS for name, seconds in times.items()
     }

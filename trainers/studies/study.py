@@ -14,7 +14,7 @@ import contextlib
 import logging
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,13 +37,13 @@ from trainers.studies.trials import (
 )
 from trainers.tasks import config as configs
 from trainers.tasks import schema
-from trainers.tasks.names import flatten
+from trainers.tasks.names import differences, flatten
 from trainers.training import runs, stopping
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result, read_run
 
 TRIALS = 20  # unpruned, in the hours of a study that does not say how long a trial is
-_OF_CONFIG = "config."  # before the names of a config's fields in a study's record
+_CONFIG_PREFIX = "config."  # before the names of a config's fields in a study's record
 # What a trial's values may cause.
 _NOT_VALID = (ValueError, MemoryError, tf.errors.ResourceExhaustedError)
 
@@ -52,13 +52,13 @@ class Settings(NamedTuple):
     """What all trials of a study share.
 
     Attributes:
-        config: The config in which drawn values replace others.
-        data_dir: The folder of the task's data files.
-        seconds: Processor seconds of a trial's training steps; None: the study's own, at first a
+        config: the config in which drawn values replace others.
+        data_dir: the folder of the task's data files.
+        seconds: processor seconds of a trial's training steps; None: the study's own, at first a
             share of its hours, for `TRIALS` trials.
-        parameters: The number of parameters of all models; None: that of `config`.
-        threads: The number of threads that TensorFlow computes on.
-        fixed: Fields that are not searched.
+        parameters: the number of parameters of all models; None: that of `config`.
+        threads: the number of threads that TensorFlow computes on.
+        fixed: fields that are not searched.
     """
 
     config: ml_collections.ConfigDict
@@ -73,8 +73,8 @@ class Limits(NamedTuple):
     """When a study ends; None: not by this.
 
     Attributes:
-        hours: Wall time of all processes that have worked on the study, added up.
-        trials: The number of trials.
+        hours: wall time of all processes that have worked on the study, added up.
+        trials: the number of trials.
     """
 
     hours: float | None = None
@@ -85,7 +85,7 @@ class _Plan(NamedTuple):
     """What all trials share, nothing left open.
 
     Attributes:
-        first: The config of trial 0, where this process has measured it to see that the seconds
+        first: the config of trial 0, where this process has measured it to see that the seconds
             suffice.
     """
 
@@ -111,14 +111,14 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
     Several processes may do this in one folder. Each prints a line for each of its trials.
 
     Args:
-        path: The study's folder.
-        settings: What the trials share; the same in each call.
-        limits: When to end.
+        path: the study's folder.
+        settings: what the trials share; the same in each call.
+        limits: when to end.
 
     Raises:
-        ValueError, OSError, ImportError: The settings or the data cannot be used.
-        WorkdirError: The folder has a study with other settings, or something else.
-        stopping.StoppedError: A signal came, and the trial is saved.
+        ValueError, OSError, ImportError: the settings or the data cannot be used.
+        WorkdirError: the folder has a study with other settings, or something else.
+        stopping.StoppedError: a signal came, and the trial is saved.
     """
     optuna, place = import_optuna(), Place(path)
     was = place.record()
@@ -142,7 +142,7 @@ def best(path: epath.PathLike) -> ml_collections.ConfigDict:
     """Returns the config of a study's best trial.
 
     Raises:
-        WorkdirError: No trial of the study has ended.
+        WorkdirError: no trial of the study has ended.
     """
     file = Place(path).path / outcome.BEST
     if not file.exists():
@@ -155,8 +155,8 @@ def ended(path: epath.PathLike, trials: int) -> bool:
     place = Place(path)
     if place.record() is None:
         return False
-    found = Trials(import_optuna(), place).all()
-    return sum(trial.has_ended for trial in found) >= trials
+    records = Trials(import_optuna(), place).all()
+    return sum(trial.has_ended for trial in records) >= trials
 
 
 def _seconds(
@@ -184,24 +184,34 @@ def _planned(
     experiment = experiments.load(settings.config, settings.data_dir, place.trial(0))
     parameters = settings.parameters or experiment.parameters(settings.config)
     config = search.sized(settings.config, parameters, experiment.parameters)
-    own = experiment.parameters(config)
-    for values in search.single(space):
-        try:
-            changed = search.apply(config, values)
-            if experiment.parameters(changed) != own:  # most values change no size
-                search.sized(changed, parameters, experiment.parameters)
-        except ValueError as error:
-            raise ValueError(f"with {search.told(values)}, {error}") from error
-    shared = {_OF_CONFIG + name: value for name, value in flatten(config).items()}
+    _check_sizes(config, space, parameters, experiment.parameters)
+    shared = {_CONFIG_PREFIX + name: value for name, value in flatten(config).items()}
     shared |= {
         "trial_seconds": seconds,
         "parameters": parameters,
         "threads": settings.threads,
     }
-    shared |= {f"search of {name}": repr(each) for name, each in space.items()}
+    shared |= {f"search of {name}": repr(entry) for name, entry in space.items()}
     record = {"task": config.task, "version": cards.version(), "values": shared}
     plan = _Plan(config, settings.data_dir, seconds, parameters, space)
     return plan, record | {"data": experiment.checksums()}
+
+
+def _check_sizes(
+    config: ml_collections.ConfigDict,
+    space: search.Space,
+    parameters: int,
+    count: Callable[[ml_collections.ConfigDict], int],
+) -> None:
+    """Raises ValueError if a value of the space leads to a model that cannot be as large."""
+    own = count(config)
+    for values in search.single(space):
+        try:
+            changed = search.apply(config, values)
+            if count(changed) != own:  # most values change no size
+                search.sized(changed, parameters, count)
+        except ValueError as error:
+            raise ValueError(f"with {search.format_value(values)}, {error}") from error
 
 
 def _measured(
@@ -225,18 +235,18 @@ def _refuse_other(
         )
     if differing := [
         split
-        for split, each in record["data"].items()
-        if was["data"].get(split) != each
+        for split, checksum in record["data"].items()
+        if was["data"].get(split) != checksum
     ]:
         raise WorkdirError(
             f"{place.path} holds a study on other data ({', '.join(differing)}); "
             "give that study's data by --data_dir, or choose another --study"
         )
-    there, here = _in_todays_form(was["values"]), files.json_value(record["values"])
     others = [
-        f"{name}: {there.get(name, 'nothing')} there, {here.get(name, 'nothing')} here"
-        for name in {**there, **here}
-        if name not in there or name not in here or there[name] != here[name]
+        f"{name}: {there} there, {here} here"
+        for name, (there, here) in differences(
+            _in_todays_form(was["values"]), files.json_value(record["values"])
+        ).items()
     ]
     if others:
         raise WorkdirError(
@@ -248,12 +258,12 @@ def _refuse_other(
 def _in_todays_form(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a study with the defaults of fields that it is older than."""
     config = {
-        name.removeprefix(_OF_CONFIG): value
+        name.removeprefix(_CONFIG_PREFIX): value
         for name, value in values.items()
-        if name.startswith(_OF_CONFIG)
+        if name.startswith(_CONFIG_PREFIX)
     }
-    completed = files.json_value(configs.of_a_run(config))
-    return {**values, **{_OF_CONFIG + name: completed[name] for name in completed}}
+    completed = files.json_value(configs.upgrade(config))
+    return {**values, **{_CONFIG_PREFIX + name: completed[name] for name in completed}}
 
 
 class _Process:
@@ -275,8 +285,8 @@ class _Process:
         for trial in self._trials.all():
             if trial.has_ended:
                 self._remove_weights(trial)
-        if told := self._told_ended():
-            print(told, flush=True)
+        if line := self._reached_limit():
+            print(line, flush=True)
             return
         while not self._is_late():
             with self._place.locked():
@@ -285,30 +295,36 @@ class _Process:
                 return
             trial, lock = claimed
             with lock:
-                try:
-                    self._run(trial)
-                except _OutOfTimeError:
-                    self._trials.worked(trial)
+                if not self._run_to_end(trial):
                     return
-                except stopping.StoppedError:
-                    self._trials.worked(trial)
-                    stopping.say(
-                        f"trial {trial.number} is saved; the same command goes on with it"
-                    )
-                    raise
                 self._end(trial)
 
-    def _told_ended(self) -> str | None:
+    def _run_to_end(self, trial: Trial) -> bool:
+        """Trains a trial; returns False if the study's time is up before its end."""
+        try:
+            self._run(trial)
+        except _OutOfTimeError:
+            self._trials.worked(trial)
+            return False
+        except stopping.StoppedError:
+            self._trials.worked(trial)
+            stopping.say(
+                f"trial {trial.number} is saved; the same command goes on with it"
+            )
+            raise
+        return True
+
+    def _reached_limit(self) -> str | None:
         """Returns a line about a limit that earlier commands have reached, or None."""
         done = sum(trial.has_ended for trial in self._trials.all())
         hours, most = self._limits
         if most is not None and done >= most:
-            told = f"{done} trials, and --trials={most}"
+            spent = f"{done} trials, and --trials={most}"
         elif self._is_late():
-            told = f"{self._trials.hours():.3g} hours, and --hours={hours:g}"
+            spent = f"{self._trials.hours():.3g} hours, and --hours={hours:g}"
         else:
             return None
-        return f"the study in {self._place.path} has taken {told}: more of them go on"
+        return f"the study in {self._place.path} has taken {spent}: more of them go on"
 
     def _is_late(self) -> bool:
         hours = self._limits.hours

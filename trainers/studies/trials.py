@@ -29,7 +29,7 @@ def import_optuna() -> ModuleType:
     """Returns Optuna.
 
     Raises:
-        ImportError: It is not installed; the message names the extra.
+        ImportError: it is not installed; the message names the extra.
     """
     try:
         import optuna
@@ -46,15 +46,15 @@ class Trial:
     """A trial of a study.
 
     Attributes:
-        number: Counted from 0.
-        values: Of each entry of the search space, as `search.own` has them.
+        number: counted from 0.
+        values: of each entry of the search space, as `search.own` has them.
         state: `RUNNING` until it has ended, whether or not a process is at work on it.
-        losses: The validation loss after each part, counted from 1.
-        loss: That of the best weights of a complete trial; else NaN.
-        steps: The training steps of its run.
-        units: The units of its model.
-        why: Why it failed, or was pruned for another reason than its losses.
-        processor_seconds: What all processes have taken for it.
+        losses: the validation loss after each part, counted from 1.
+        loss: that of the best weights of a complete trial; else NaN.
+        steps: the training steps of its run.
+        units: the units of its model.
+        why: why it failed, or was pruned for another reason than its losses.
+        processor_seconds: what all processes have taken for it.
     """
 
     number: int
@@ -92,8 +92,8 @@ class Trials:
     """The trials of a study, as its journal has them.
 
     Args:
-        optuna: The module.
-        place: The study's folder.
+        optuna: the module.
+        place: the study's folder.
     """
 
     def __init__(self, optuna: ModuleType, place: Place) -> None:
@@ -106,12 +106,12 @@ class Trials:
         """Takes over the trials of an earlier release; call it with the study's lock.
 
         Raises:
-            WorkdirError: The journal is damaged, or missing where the study has trials.
+            WorkdirError: the journal is damaged, or missing where the study has trials.
         """
         database = self._place.path / _DATABASE
         if not self._path.exists() and database.exists():
-            seconds = self._place.seconds_of_sessions()
-            entries = _of_database(self._optuna, database, seconds)
+            seconds = self._place.session_seconds()
+            entries = _read_database(self._optuna, database, seconds)
             content = journal.text(entries)
             files.write_atomically(self._path, lambda file: file.write(content))
         if not self._path.exists() and self._place.has_trials():
@@ -124,7 +124,7 @@ class Trials:
         """Returns the trials, ended or not.
 
         Raises:
-            WorkdirError: The journal is damaged.
+            WorkdirError: the journal is damaged.
         """
         trials: list[Trial] = []
         for entry in self._entries():
@@ -145,8 +145,8 @@ class Trials:
         `most` trials.
 
         Args:
-            most: The most trials of the study; None: there is no limit.
-            values: Returns the values of a new trial, given all others.
+            most: the most trials of the study; None: there is no limit.
+            values: returns the values of a new trial, given all others.
         """
         trials = self.all()
         for trial in trials:
@@ -177,8 +177,8 @@ class Trials:
         """Records how a trial ended; call this with the study's lock.
 
         Args:
-            trial: Has a state, and what the run had.
-            run_id: Of the trial's run.
+            trial: has a state, and what the run had.
+            run_id: of the trial's run.
         """
         ended = {
             name: getattr(trial, name)
@@ -189,9 +189,11 @@ class Trials:
     def is_hopeless(self, trial: Trial) -> bool:
         """Returns whether a trial's last loss is above the median of others at that part."""
         study = self._optuna.create_study()
-        for each in self.all():
-            if each.state == COMPLETE:
-                study.add_trial(self._frozen(each, state=each.state, value=each.loss))
+        for other in self.all():
+            if other.state == COMPLETE:
+                study.add_trial(
+                    self._frozen(other, state=other.state, value=other.loss)
+                )
         pruner = self._optuna.pruners.MedianPruner(n_startup_trials=_BEFORE_PRUNING)
         return pruner.prune(study, self._frozen(trial, state=RUNNING))
 
@@ -200,11 +202,13 @@ class Trials:
         from optuna import importance
 
         study = self._optuna.create_study()
-        distributions = {name: self._distribution(each) for name, each in space.items()}
-        for each in trials:
-            own = dict(params=each.values, distributions=distributions)
+        distributions = {
+            name: self._distribution(entry) for name, entry in space.items()
+        }
+        for trial in trials:
+            own = dict(params=trial.values, distributions=distributions)
             study.add_trial(
-                self._frozen(each, state=each.state, value=each.loss, **own)
+                self._frozen(trial, state=trial.state, value=trial.loss, **own)
             )
         return importance.get_param_importances(
             study,
@@ -219,13 +223,15 @@ class Trials:
             **arguments,
         )
 
-    def _distribution(self, each: Any) -> Any:
+    def _distribution(self, entry: Any) -> Any:
         kinds = self._optuna.distributions
-        if isinstance(each, Choice):
-            return kinds.CategoricalDistribution([*map(search.told, each.values)])
-        if isinstance(each, Integers):
-            return kinds.IntDistribution(each.low, each.high, log=each.log)
-        return kinds.FloatDistribution(each.low, each.high, log=each.log)
+        if isinstance(entry, Choice):
+            return kinds.CategoricalDistribution(
+                [*map(search.format_value, entry.values)]
+            )
+        if isinstance(entry, Integers):
+            return kinds.IntDistribution(entry.low, entry.high, log=entry.log)
+        return kinds.FloatDistribution(entry.low, entry.high, log=entry.log)
 
     def _entries(self) -> list[dict[str, Any]]:
         try:
@@ -263,13 +269,13 @@ def _take(trials: list[Trial], entry: Mapping[str, Any]) -> None:
         trial.loss = math.nan if trial.loss is None else trial.loss
 
 
-def _of_database(
+def _read_database(
     optuna: ModuleType, database: Any, seconds: float
 ) -> list[dict[str, Any]]:
     """Returns the entries of a study whose trials are in a database of Optuna's.
 
     Raises:
-        WorkdirError: The database is damaged.
+        WorkdirError: the database is damaged.
     """
     entries: list[dict[str, Any]] = [
         {"event": "worked", "trial": None, "seconds": seconds}
@@ -278,18 +284,18 @@ def _of_database(
         study = optuna.load_study(
             study_name=_STUDY, storage=f"sqlite:///{epath.Path(database)}"
         )
-        for each in study.get_trials(deepcopy=False):
-            if each.state.name == "WAITING":  # its values come again
+        for trial in study.get_trials(deepcopy=False):
+            if trial.state.name == "WAITING":  # its values come again
                 break
-            own = {"trial": each.number}
-            entries.append({"event": "begun", **own, "values": each.params})
-            for part, loss in sorted(each.intermediate_values.items()):
+            own = {"trial": trial.number}
+            entries.append({"event": "begun", **own, "values": trial.params})
+            for part, loss in sorted(trial.intermediate_values.items()):
                 entries.append({"event": "loss", **own, "part": part, "loss": loss})
-            if each.state.is_finished():
-                ended = {"event": "ended", **own, "state": each.state.name}
-                ended["loss"] = each.value if each.state.name == COMPLETE else None
+            if trial.state.is_finished():
+                ended = {"event": "ended", **own, "state": trial.state.name}
+                ended["loss"] = trial.value if trial.state.name == COMPLETE else None
                 for name in ("steps", "units", "why"):
-                    ended[name] = each.user_attrs.get(name)
+                    ended[name] = trial.user_attrs.get(name)
                 entries.append(ended)
     except Exception as error:  # SQLAlchemy and Optuna raise what damage leads to
         raise WorkdirError(f"{database} is damaged ({error!r}). {_RESTORE}") from error

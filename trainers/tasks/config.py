@@ -27,11 +27,11 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
     """Returns the locked config of a task.
 
     Args:
-        task: The task's name.
-        preset: One of the task's presets; None: the first of them.
+        task: the task's name.
+        preset: one of the task's presets; None: the first of them.
 
     Raises:
-        ValueError: The task or the preset is unknown; the message has the nearest name.
+        ValueError: the task or the preset is unknown; the message has the nearest name.
     """
     presets = registry.get(task, "--task").presets
     preset = first_preset(task) if preset is None else preset
@@ -50,12 +50,12 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
     """Returns the locked config in a JSON file.
 
     Args:
-        path: The file, which may lack values.
-        base: The values of what it lacks, by dotted names. Default: the defaults.
+        path: the file, which may lack values.
+        base: the values of what it lacks, by dotted names. Default: the defaults.
 
     Raises:
-        ValueError: The file is no JSON of a config, or one of its values is not valid.
-        OSError: It cannot be read.
+        ValueError: the file is no JSON of a config, or one of its values is not valid.
+        OSError: it cannot be read.
     """
     values = read_json(path, {"task": str, "preset": str})
     values.pop(_RUN, None)
@@ -65,7 +65,7 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
                 "`preset` must be a name of letters, digits, `_`, `-` and `.`, since it names a "
                 f"folder. Received: preset={preset!r}"
             )
-        values = completed({**(base or {}), **_of_0_1(flatten(values))})
+        values = completed({**(base or {}), **_upgrade_0_1(flatten(values))})
         return locked(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -74,10 +74,10 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
 
 
 def locked(values: Values) -> ConfigDict:
-    """Returns the locked config of what `completed` or `of_a_run` returned.
+    """Returns the locked config of what `completed` or `upgrade` returned.
 
     Raises:
-        ValueError: One of the values is not valid.
+        ValueError: one of the values is not valid.
     """
     schema.check_fields(values)
     table = schema.fields(values)
@@ -95,12 +95,12 @@ def presets(task: str) -> list[ConfigDict]:
 
 
 def from_dict(values: Values) -> ConfigDict:
-    """Returns the locked config of what a run's `config.json` holds, by `of_a_run`.
+    """Returns the locked config of what a run's `config.json` holds, by `upgrade`.
 
     Raises:
-        ValueError: As `schema.check`.
+        ValueError: as `schema.check`.
     """
-    return from_flat(of_a_run(flatten(values)))
+    return from_flat(upgrade(flatten(values)))
 
 
 def from_flat(values: Values) -> ConfigDict:
@@ -114,18 +114,18 @@ def completed(values: Values) -> dict[str, Any]:
     """Returns config values with the defaults of what they lack, in today's form.
 
     Args:
-        values: The values by dotted names, of a preset or of any release's `config.json`. Those
+        values: the values by dotted names, of a preset or of any release's `config.json`. Those
             of an unknown task get no defaults.
     """
     values = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in _of_0_1(values).items()
+        for name, value in _upgrade_0_1(values).items()
     }
     known = values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
     return {**(schema.defaults(values) if known else {}), **values}
 
 
-def of_a_run(values: Values) -> dict[str, Any]:
+def upgrade(values: Values) -> dict[str, Any]:
     """Returns what a folder keeps of a config, as `completed`, with what the run computed.
 
     Releases that did not refuse `unit_forget_bias` with a gate without a forget block dropped it.
@@ -137,7 +137,7 @@ def of_a_run(values: Values) -> dict[str, Any]:
     return values
 
 
-def _of_0_1(values: Values) -> dict[str, Any]:
+def _upgrade_0_1(values: Values) -> dict[str, Any]:
     """Returns config values of release 0.1 in today's form: it had `kind`, and heads as groups."""
     head, group = values.get("model.head.kind"), "model.head."
     renamed = {"model.kind": "model.layer", "model.head.kind": "model.head"}

@@ -19,12 +19,12 @@ class Corpus:
     """An encoded corpus.
 
     Attributes:
-        vocabulary: The vocabulary of the training text.
-        train: Token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
-        validation: Like `train`.
-        test: Like `train`.
-        checksums: The SHA-256 of each split's text.
-        labels: What errors call the text of each split.
+        vocabulary: the vocabulary of the training text.
+        train: token ids [N], int32, read-only and memory-mapped; a line ends in `<eos>`.
+        validation: like `train`.
+        test: like `train`.
+        checksums: the SHA-256 of each split's text.
+        labels: what errors call the text of each split.
     """
 
     vocabulary: Vocabulary
@@ -44,16 +44,16 @@ def load(
     """Loads a corpus, encoding it on first use.
 
     Args:
-        name: A task of language.
-        data_dir: The folder of the corpus's text files.
-        cache_dir: A local folder for downloads and encoded ids, which may be deleted at any time;
+        name: a task of language.
+        data_dir: the folder of the corpus's text files.
+        cache_dir: a local folder for downloads and encoded ids, which may be deleted at any time;
             None: `downloads.DEFAULT_CACHE_DIR`.
-        **options: The values of the config's group `corpus`.
+        **options: the values of the config's group `corpus`.
 
     Raises:
-        ValueError: The task is unknown, an option is not valid, or a text file is missing, empty,
+        ValueError: the task is unknown, an option is not valid, or a text file is missing, empty,
             not UTF-8, or has symbols that the training text lacks.
-        OSError: The corpus cannot be downloaded, or the cache cannot be written.
+        OSError: the corpus cannot be downloaded, or the cache cannot be written.
     """
     task = registry.language(name)
     schema.check_values(
@@ -62,8 +62,8 @@ def load(
     cache = downloads.cache_folder(cache_dir)
     source = task.source(task, data_dir, cache, **options)
     vocabulary, ids = encoding.encoded(source, cache)
-    _warn_of_other_text(task, vocabulary, ids)
-    _warn_of_unknown_words(name, vocabulary, ids)
+    _warn_about_other_text(task, vocabulary, ids)
+    _warn_about_unknown_words(name, vocabulary, ids)
     return Corpus(vocabulary, **ids, checksums=source.checksums, labels=source.labels)
 
 
@@ -72,7 +72,7 @@ def count(ids: np.ndarray, token: int | None) -> int:
     return 0 if token is None else int(np.count_nonzero(ids == token))
 
 
-def _warn_of_other_text(
+def _warn_about_other_text(
     task: LanguageTask, vocabulary: Vocabulary, ids: Mapping[str, np.ndarray]
 ) -> None:
     """Warns if a text has other numbers of tokens and words than the published one."""
@@ -96,7 +96,7 @@ def _numbers(lengths: Mapping[str, int]) -> str:
     return " / ".join(f"{length:,}" for length in lengths.values())
 
 
-def _warn_of_unknown_words(
+def _warn_about_unknown_words(
     name: str, vocabulary: Vocabulary, ids: dict[str, np.ndarray]
 ) -> None:
     """Warns if evaluation text has `<unk>` and training text has none.
@@ -109,13 +109,13 @@ def _warn_of_unknown_words(
     if not appended or count(ids["train"], unknown):
         return
     for split in ("validation", "test"):
-        if found := count(ids[split], unknown):
+        if unseen := count(ids[split], unknown):
             logging.warning(
                 "%s: %d of %d %s tokens are not in the training text and read <unk>, which the "
                 "training text never holds, so that no model can learn it. Write <unk> for rare "
                 "words in the text files.",
                 name,
-                found,
+                unseen,
                 len(ids[split]),
                 split,
             )

@@ -28,7 +28,7 @@ class DrawingTask(OwnTask):
     """A generative model of images.
 
     Attributes:
-        images: Their source.
+        images: their source.
     """
 
     program = "trainers.draw"

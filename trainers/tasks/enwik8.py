@@ -67,7 +67,7 @@ def _parts(content: bytes) -> dict[str, bytes]:
     return dict(zip(SPLITS, parts, strict=True))
 
 
-def _of_bytes(preset: Callable[[], dict]) -> dict:
+def _byte_preset(preset: Callable[[], dict]) -> dict:
     config = preset()
     del config["corpus"]
     return config
@@ -76,7 +76,7 @@ def _of_bytes(preset: Callable[[], dict]) -> dict:
 ENWIK8 = LanguageTask(
     name=_NAME,
     presets={
-        name: functools.partial(_of_bytes, preset)
+        name: functools.partial(_byte_preset, preset)
         for name, preset in ptb_char.PRESETS.items()
     },
     source=_source,

@@ -14,11 +14,11 @@ class Measure:
     """A measure of a task's results.
 
     Attributes:
-        name: The name of the number, in printed lines and records.
-        decimals: The number of decimals to print.
-        counted: What a score counts, in the plural.
-        higher_is_better: Whether higher numbers are better.
-        unit: The text after the number.
+        name: the name of the number, in printed lines and records.
+        decimals: the number of decimals to print.
+        counted: what a score counts, in the plural.
+        higher_is_better: whether higher numbers are better.
+        unit: the text after the number.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Measure:
         """Returns a result as printed."""
         return f"{value:.{self.decimals}f}{self.unit}"
 
-    def told(self, value: float, count: int) -> str:
+    def format_score(self, value: float, count: int) -> str:
         """Returns a result and what it counts, as printed."""
         return f"{self.text(value)} ({count:,} {self.counted})"
 
@@ -45,11 +45,11 @@ class TokenMeasure(Measure):
     """A measure of language models, a function of the loss.
 
     Attributes:
-        of: Takes nats a token and returns the number.
-        types: The task's name for the tokens of its vocabulary.
+        from_nats: takes nats a token and returns the number.
+        types: the task's name for the tokens of its vocabulary.
     """
 
-    of: Callable[[float], float] = dataclasses.field(kw_only=True)
+    from_nats: Callable[[float], float] = dataclasses.field(kw_only=True)
     types: str = dataclasses.field(kw_only=True)
 
     def count(self, score: Mapping[str, Any]) -> int:
@@ -62,20 +62,20 @@ class Metric:
     """A number that is scored beside a task's measure: a mean over the scored targets.
 
     Attributes:
-        name: The name of the number, in printed lines and records.
-        of: Takes log-probabilities `[..., V]` and targets `[...]`, integers, and returns a number
-            for each target, `[...]`. In a task of values it takes the values found, `[...]`, and
-            the targets.
-        decimals: The number of decimals to print.
-        unit: The text after the number.
+        name: the name of the number, in printed lines and records.
+        compute: takes log-probabilities `[..., V]` and targets `[...]`, integers, and returns a
+            number for each target, `[...]`. In a task of values it takes the predicted values,
+            `[...]`, and the targets.
+        decimals: the number of decimals to print.
+        unit: the text after the number.
     """
 
     name: str
-    of: Callable[[Any, Any], Any]
+    compute: Callable[[Any, Any], Any]
     decimals: int = 2
     unit: str = ""
 
-    def told(self, value: float) -> str:
+    def format(self, value: float) -> str:
         """Returns the number with its name, as printed."""
         return f"{self.name} {value:.{self.decimals}f}{self.unit}"
 
@@ -90,8 +90,8 @@ def bits(nats: float) -> float:
     return nats / math.log(2)
 
 
-WORDS = TokenMeasure("perplexity", 2, "tokens", of=perplexity, types="words")
-CHARACTERS = TokenMeasure("bpc", 3, "characters", of=bits, types="symbols")
+WORDS = TokenMeasure("perplexity", 2, "tokens", from_nats=perplexity, types="words")
+CHARACTERS = TokenMeasure("bpc", 3, "characters", from_nats=bits, types="symbols")
 ACCURACY = Measure("accuracy", 2, "images", higher_is_better=True, unit=" %")
 SYMBOLS = Measure("accuracy", 2, "symbols", higher_is_better=True, unit=" %")
 CROSS_ENTROPY = Measure("cross_entropy", 6, "symbols")

@@ -24,7 +24,7 @@ _FIELDS: dict[str, Field] = {
     "data.episodes": COUNT,
     "data.evaluated": COUNT,
 }
-_OF_IMAGES = {**_FIELDS, "data.validation": COUNT}
+_IMAGE_FIELDS = {**_FIELDS, "data.validation": COUNT}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class MetaTask(OwnTask):
     """A family of functions that an optimizer is trained on.
 
     Attributes:
-        images: The source of the images of which losses are computed; None: there are none.
-        others: What else its optimizers are evaluated on: arguments of the functions in
+        images: the source of the images of which losses are computed; None: there are none.
+        others: what else its optimizers are evaluated on: arguments of the functions in
             `trainers.learned_optimizers.optimizees`, by a name.
     """
 
@@ -63,7 +63,7 @@ MNIST_MLP = MetaTask(
         "two layers": {"units": (20, 20)},
         "relu": {"activation": "relu"},
     },
-    fields=_OF_IMAGES,
+    fields=_IMAGE_FIELDS,
 )
 
 CIFAR10_CNN = MetaTask(
@@ -72,5 +72,5 @@ CIFAR10_CNN = MetaTask(
     images=images.CIFAR10,
     data="convolutional networks on CIFAR-10, small photographs in colour",
     others={"32 channels": {"channels": 32}, "tanh": {"activation": "tanh"}},
-    fields=_OF_IMAGES,
+    fields=_IMAGE_FIELDS,
 )

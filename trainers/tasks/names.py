@@ -42,10 +42,19 @@ def nested(flat: Values) -> dict[str, Any]:
     for name, value in flat.items():
         *groups, leaf = name.split(".")
         group = values
-        for each in groups:
-            group = group.setdefault(each, {})
+        for part in groups:
+            group = group.setdefault(part, {})
         group[leaf] = value
     return values
+
+
+def differences(former: Values, values: Values) -> dict[str, tuple[Any, Any]]:
+    """Returns the names whose values differ, with both; "nothing" stands for one that lacks."""
+    return {
+        name: (former.get(name, "nothing"), values.get(name, "nothing"))
+        for name in {**former, **values}
+        if name not in former or name not in values or former[name] != values[name]
+    }
 
 
 def check_flag(name: str, value: Any, expected: str, valid: bool) -> None:

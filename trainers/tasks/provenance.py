@@ -8,12 +8,12 @@ from trainers.tasks import registry
 from trainers.tasks.task import LanguageTask
 
 
-def of_data(name: str, checksums: Mapping[str, str]) -> dict[str, str]:
+def data_facts(name: str, checksums: Mapping[str, str]) -> dict[str, str]:
     """Returns the model card's facts about a run's data.
 
     Args:
-        name: The task.
-        checksums: The SHA-256 of each split; empty if the run did not keep them.
+        name: the task.
+        checksums: the SHA-256 of each split; empty if the run did not keep them.
     """
     task = registry.get(name)
     sums = ", ".join(f"{split} {sha256}" for split, sha256 in checksums.items())
@@ -27,14 +27,14 @@ def of_data(name: str, checksums: Mapping[str, str]) -> dict[str, str]:
     return facts
 
 
-def unknown_words(kept: Mapping[str, Any]) -> dict[str, str]:
+def unknown_words(record: Mapping[str, Any]) -> dict[str, str]:
     """Returns the model card's fact about the test text's unknown words.
 
     Args:
-        kept: What the run kept of its text; see `experiment.keep_corpus`.
+        record: what the run kept of its text; see `experiment.keep_corpus`.
     """
-    if "unknown" not in kept:
+    if "unknown" not in record:
         return {"Unknown words in the test text": "not measured"}
-    count, tokens = (kept[name]["test"] for name in ("unknown", "tokens"))
+    count, tokens = (record[name]["test"] for name in ("unknown", "tokens"))
     share = f"{100 * count / tokens:.2f} % ({count:,} of {tokens:,} tokens)"
     return {"Unknown words in the test text": share}

@@ -52,11 +52,11 @@ def get(name: str, what: str = "task") -> Task:
     """Returns a task.
 
     Args:
-        name: Its name.
-        what: The name of the argument, for errors.
+        name: its name.
+        what: the name of the argument, for errors.
 
     Raises:
-        ValueError: There is no such task; the message has the nearest name.
+        ValueError: there is no such task; the message has the nearest name.
     """
     every: dict[str, Task] = {**TASKS, **OWN_TASKS}
     if not isinstance(name, str) or name not in every:
@@ -67,18 +67,18 @@ def get(name: str, what: str = "task") -> Task:
 
 def language(name: str) -> LanguageTask:
     """Returns a task of language; raises ValueError if it is another."""
-    tasks = of_kind(LanguageTask)
+    tasks = by_kind(LanguageTask)
     if name not in tasks:
         raise ValueError(unknown("task", name, tasks))
     return tasks[name]
 
 
-def of_kind(kind: type[_Kind]) -> dict[str, _Kind]:
+def by_kind(kind: type[_Kind]) -> dict[str, _Kind]:
     """Returns the tasks of a class by name."""
     return {name: task for name, task in TASKS.items() if isinstance(task, kind)}
 
 
-def of_program(program: str) -> list[str]:
+def trained_by(program: str) -> list[str]:
     """Returns the names of the tasks that a command trains."""
     every: dict[str, Task] = {**TASKS, **OWN_TASKS}
     return [name for name, task in every.items() if task.program == program]

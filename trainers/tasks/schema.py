@@ -24,8 +24,8 @@ from trainers.models.fields import (
     Required,
     Rule,
     changing,
+    class_fields,
     integer,
-    of_class,
     one_of,
     or_none,
 )
@@ -33,6 +33,7 @@ from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.optimizers import OPTIMIZERS
+from trainers.optimizers.rules import rules as optimizer_rules
 from trainers.tasks import registry
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
@@ -66,7 +67,7 @@ class Schedule:
     """The group `schedule`. It has no state: after each epoch it decides by all losses.
 
     Attributes:
-        stop_after: The run ends after so many epochs without a better validation loss. The rate
+        stop_after: the run ends after so many epochs without a better validation loss. The rate
             then follows this group with `training.steps` too: a cosine needs a known end.
     """
 
@@ -85,12 +86,12 @@ class Training:
     """The group `training`.
 
     Attributes:
-        epochs: Passes over the data. With `steps`: equal parts of the run, each with a validation.
-        steps: The training steps of the run, over which the learning rate falls along a cosine
+        epochs: passes over the data. With `steps`: equal parts of the run, each with a validation.
+        steps: the training steps of the run, over which the learning rate falls along a cosine
             unless `schedule.stop_after` may end it before; 0: as many as `epochs` have, with the
             rates of `schedule`.
-        jit_compile: Whether XLA compiles the loss and its gradient.
-        depths: The most levels of a trellis network that train in each of the equal parts of the
+        jit_compile: whether XLA compiles the loss and its gradient.
+        depths: the most levels of a trellis network that train in each of the equal parts of the
             run's `steps`, but for the last part, which trains all; (): all levels always train.
     """
 
@@ -105,19 +106,19 @@ class Training:
 # A run that goes on may change a field that training reads again at each step or epoch: the past
 # stays as it is, the rest follows the new value. Other fields determine the model, the order of the
 # data or random numbers; changing one would make another run.
-_OF_A_RUN = {
+_RUN_FIELDS = {
     "task": TEXT,
     "preset": TEXT,
     # NumPy's generators take no other seed. The default is that of all the authors' scripts.
     "seed": integer(0, 2**32 - 1)._replace(default=1111),
     "data.batch_size": COUNT,
-    **of_class(Optimizer, "optimizer."),
-    **of_class(Schedule, "schedule."),
-    **of_class(Training, "training."),
+    **class_fields(Optimizer, "optimizer."),
+    **class_fields(Schedule, "schedule."),
+    **class_fields(Training, "training."),
 }
-_COMMON = {**_OF_A_RUN, **of_class(Model, "model.")}
+_COMMON = {**_RUN_FIELDS, **class_fields(Model, "model.")}
 _SEQUENCES_A_CALL = changing(COUNT)._replace(default=250)  # it changes no score
-_OF_DRAWN = {
+_DRAWN_FIELDS = {
     **{f"data.{split}": COUNT for split in ("train", "validation", "test")},
     "evaluation.batch_size": _SEQUENCES_A_CALL,
 }
@@ -138,8 +139,8 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
         "data.validation": COUNT,
         "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
-    GeneratedTask: _OF_DRAWN,
-    AlgorithmTask: _OF_DRAWN,
+    GeneratedTask: _DRAWN_FIELDS,
+    AlgorithmTask: _DRAWN_FIELDS,
 }
 
 
@@ -147,28 +148,28 @@ def fields(config: Values) -> dict[str, Field]:
     """Returns the fields of a config by their dotted names.
 
     Args:
-        config: Its `task` determines the fields.
+        config: its `task` determines the fields.
 
     Raises:
-        ValueError: The task is unknown or missing.
+        ValueError: the task is unknown or missing.
     """
     if "task" not in config:
         names = ", ".join(registry.TASKS)
         raise ValueError(f"`config.task` is missing; it must be one of {names}")
     task = registry.get(config["task"], "config.task")
     if isinstance(task, OwnTask):
-        return {**_OF_A_RUN, **task.fields}
-    of_kind = (table for kind, table in _BY_KIND.items() if isinstance(task, kind))
-    return {**_COMMON, **next(of_kind), **task.fields}
+        return {**_RUN_FIELDS, **task.fields}
+    tables = (table for kind, table in _BY_KIND.items() if isinstance(task, kind))
+    return {**_COMMON, **next(tables), **task.fields}
 
 
 def defaults(config: Values) -> dict[str, Any]:
     """Returns the default of each field that has one, by its dotted name."""
     table = fields(config)
     return {
-        name: each.default
-        for name, each in table.items()
-        if each.default is not Required
+        name: field.default
+        for name, field in table.items()
+        if field.default is not Required
     }
 
 
@@ -185,10 +186,10 @@ def check(config: Values) -> None:
     """Checks everything in a config that does not depend on the data.
 
     Args:
-        config: Nested mappings, with tuples where JSON has lists.
+        config: nested mappings, with tuples where JSON has lists.
 
     Raises:
-        ValueError: As in `check_fields`, or fields contradict each other. The message has one line.
+        ValueError: as in `check_fields`, or fields contradict each other. The message has one line.
     """
     check_flat(flatten(config))
 
@@ -197,9 +198,11 @@ def check_flat(values: Values) -> None:
     """Checks the values of a config by their dotted names, as `check`."""
     check_fields(values)
     task = registry.get(values["task"])
-    rules = itertools.chain(_of_task(values, task), _of_length(values))
+    rules = itertools.chain(
+        optimizer_rules(values), _task_rules(values, task), _length_rules(values)
+    )
     if not isinstance(task, OwnTask):
-        rules = itertools.chain(rules, _of_model(values))
+        rules = itertools.chain(rules, _model_rules(values))
     for bad, name, expected, *others in rules:
         if bad:
             raise ValueError(_message(values, name, expected, *others))
@@ -209,10 +212,10 @@ def check_fields(values: Values) -> None:
     """Checks each field of a config alone.
 
     Args:
-        values: The values by dotted names.
+        values: the values by dotted names.
 
     Raises:
-        ValueError: A field is unknown or missing, or its value has the wrong type or is out of
+        ValueError: a field is unknown or missing, or its value has the wrong type or is out of
             range. The message has one line.
     """
     table = fields(values)
@@ -226,7 +229,7 @@ def check_values(values: Values, table: Mapping[str, Field]) -> None:
     """Checks the values of fields by their dotted names.
 
     Raises:
-        ValueError: A field is not in the table, or its value is not allowed.
+        ValueError: a field is not in the table, or its value is not allowed.
     """
     for name, value in values.items():
         if name not in table:
@@ -235,24 +238,14 @@ def check_values(values: Values, table: Mapping[str, Field]) -> None:
             raise ValueError(_message(values, name, table[name].expected))
 
 
-def _of_task(values: Values, task: Task) -> Iterator[Rule]:
+def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
     """Yields what a kind of task refuses."""
-    can = [name for name, kind in OPTIMIZERS.items() if kind.can_average]
-    cannot = values["optimizer.name"] not in can
-    unless = f"unless config.optimizer.name is {' or '.join(map(repr, can))}"
-    for name, off in (("schedule.average", False), ("schedule.average_after", None)):
-        yield values[name] and cannot, name, f"{off} {unless}", "optimizer.name"
-    if isinstance(task, MetaTask):
-        steps, unroll = values["data.steps"], values["data.unroll"]
-        yield steps % unroll, "data.unroll", f"a divisor of config.data.steps={steps}"
-        expected = f"False for --task={task.name}: XLA would compile for minutes"
-        yield values["training.jit_compile"], "training.jit_compile", expected
     if isinstance(task, OwnTask):
-        expected = f"() for --task={task.name}, which trains no trellis network"
-        yield values["training.depths"], "training.depths", expected
+        yield from _own_rules(values, task)
         return
     if isinstance(task, LanguageTask):
-        yield from _of_language(values)
+        yield from _window_rules(values)
+        yield from _vector_rules(values)
         return
     expected = f"'tied' for --task={task.name}: the other heads tell words"
     yield values["model.head"] != "tied", "model.head", expected
@@ -262,7 +255,19 @@ def _of_task(values: Values, task: Task) -> Iterator[Rule]:
         yield beyond, "data.batch_size", expected, "data.train"
 
 
-def _of_language(values: Values) -> Iterator[Rule]:
+def _own_rules(values: Values, task: OwnTask) -> Iterator[Rule]:
+    """Yields what a task refuses whose model has no sequence layer."""
+    if isinstance(task, MetaTask):
+        steps, unroll = values["data.steps"], values["data.unroll"]
+        yield steps % unroll, "data.unroll", f"a divisor of config.data.steps={steps}"
+        expected = f"False for --task={task.name}: XLA would compile for minutes"
+        yield values["training.jit_compile"], "training.jit_compile", expected
+    expected = f"() for --task={task.name}, which trains no trellis network"
+    yield values["training.depths"], "training.depths", expected
+
+
+def _window_rules(values: Values) -> Iterator[Rule]:
+    """Yields what is refused of the windows of a text."""
     window, horizon = values["data.window"], values["data.horizon"]
     overlaps = horizon and values["data.history"] == "carried"
     expected = (
@@ -280,6 +285,10 @@ def _of_language(values: Values) -> Iterator[Rule]:
     expected = "False with config.data.lengths='drawn': XLA would compile each length"
     compiled = values["training.jit_compile"] and values["data.lengths"] == "drawn"
     yield compiled, "training.jit_compile", expected, "data.lengths"
+
+
+def _vector_rules(values: Values) -> Iterator[Rule]:
+    """Yields what is refused of word vectors."""
     yield (
         values["model.embedding_units"] is None,
         "model.embedding_units",
@@ -291,7 +300,7 @@ def _of_language(values: Values) -> Iterator[Rule]:
     yield values[least] > values[most], least, f"at most config.{most}", most
 
 
-def _of_length(values: Values) -> Iterator[Rule]:
+def _length_rules(values: Values) -> Iterator[Rule]:
     """Yields what a run of a number of steps refuses."""
     steps = values["training.steps"]
     expected = "0, or at least config.training.epochs, a step for each part of the run"
@@ -312,7 +321,7 @@ def _of_length(values: Values) -> Iterator[Rule]:
     yield parts, "training.depths", expected, "training.steps"
 
 
-def _of_model(values: Values) -> Iterator[Rule]:
+def _model_rules(values: Values) -> Iterator[Rule]:
     """Yields what a layer and a head refuse."""
     layer = LAYERS[values["model.layer"]]
     yield from layer.rules(values)
@@ -322,7 +331,7 @@ def _of_model(values: Values) -> Iterator[Rule]:
 
 def _message(values: Values, name: str, expected: str, *others: str) -> str:
     received = ", ".join(
-        f"config.{each}={_shown(values[each])}" for each in (name, *others)
+        f"config.{field}={_shown(values[field])}" for field in (name, *others)
     )
     return f"`config.{name}` must be {expected}. Received: {received}"
 

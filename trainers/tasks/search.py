@@ -16,9 +16,9 @@ class _Range:
     """What lies between two values.
 
     Attributes:
-        low: The least value.
-        high: The greatest value.
-        log: Whether its logarithm is uniform, rather than the value itself.
+        low: the least value.
+        high: the greatest value.
+        log: whether its logarithm is uniform, rather than the value itself.
     """
 
     low: float
@@ -80,13 +80,13 @@ Space = Mapping[str, Search]
 def _vectors(*widths: int) -> Choice:
     """Returns the choice among sizes of word vectors, which the outputs have too."""
     return Choice(
-        tuple({"embedding_units": each, "output_units": each} for each in widths)
+        tuple({"embedding_units": width, "output_units": width} for width in widths)
     )
 
 
 def _around(*ends: float) -> Choice:
     """Returns the choice among ranges [-end, end] of initial word vectors."""
-    return Choice(tuple({"minval": -each, "maxval": each} for each in ends))
+    return Choice(tuple({"minval": -end, "maxval": end} for end in ends))
 
 
 def _seeing(*reaches: tuple[int, tuple[int, ...]]) -> Choice:
@@ -105,8 +105,8 @@ def _shapes(overlapping: tuple[int, int, int], *carried: tuple[int, int]) -> Cho
     network is deep. So there are short windows in many rows, too.
 
     Args:
-        overlapping: Rows, window and horizon of a shape whose history is not carried.
-        carried: Rows and window of those whose history is carried.
+        overlapping: rows, window and horizon of a shape whose history is not carried.
+        carried: rows and window of those whose history is carried.
     """
     rows, window, horizon = overlapping
     zero = dict(history="zero", batch_size=rows, window=window, horizon=horizon)

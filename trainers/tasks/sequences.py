@@ -21,13 +21,13 @@ def load(
     """Loads the data of a run.
 
     Args:
-        config: The run's config, of a task on images or of one that is drawn from the seed.
-        data_dir: The folder of the published files; None to download them.
-        cache_dir: A local folder for downloads; see `images.load`.
-        permutation: The order that a run was begun with; None to draw it if the task has one.
+        config: the run's config, of a task on images or of one that is drawn from the seed.
+        data_dir: the folder of the published files; None to download them.
+        cache_dir: a local folder for downloads; see `images.load`.
+        permutation: the order that a run was begun with; None to draw it if the task has one.
 
     Raises:
-        ValueError, OSError: The data cannot be used, or do not suit the config.
+        ValueError, OSError: the data cannot be used, or do not suit the config.
     """
     task: Any = registry.get(config.task)
     data = config.data

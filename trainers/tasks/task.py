@@ -33,9 +33,9 @@ class Published:
     """A result of the paper on test data, in the task's measure, under the authors' protocol.
 
     Attributes:
-        name: The paper's name for the model.
-        parameters: The number of the model's parameters; None if it is not published.
-        value: The result.
+        name: the paper's name for the model.
+        parameters: the number of the model's parameters; None if it is not published.
+        value: the result.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Measured:
     """A result of this repository on test data, in the task's measure, by the protocol `exact`.
 
     Attributes:
-        preset: The preset that was trained.
-        value: The mean over the seeds.
-        deviation: The standard deviation over the seeds.
-        seeds: The number of seeds.
-        tokens: The number of scored tokens.
-        sha256: The checksums of the splits' texts, where the task does not check them itself.
+        preset: the preset that was trained.
+        value: the mean over the seeds.
+        deviation: the standard deviation over the seeds.
+        seeds: the number of seeds.
+        tokens: the number of scored tokens.
+        sha256: the checksums of the splits' texts, where the task does not check them itself.
     """
 
     preset: str
@@ -63,9 +63,11 @@ class Measured:
     tokens: int
     sha256: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def is_of(self, checksums: Mapping[str, str], tokens: int) -> bool:
+    def matches(self, checksums: Mapping[str, str], tokens: int) -> bool:
         """Returns whether a text with these checksums and scored tokens is the measured one."""
-        same = all(checksums[split] == each for split, each in self.sha256.items())
+        same = all(
+            checksums[split] == checksum for split, checksum in self.sha256.items()
+        )
         return same and tokens == self.tokens
 
 
@@ -74,20 +76,20 @@ class Task:
     """A task: data, a measure, published results and presets.
 
     Attributes:
-        name: The value of `--task`.
-        presets: Functions that return config values, by the value of `--preset`; the first is the
+        name: the value of `--task`.
+        presets: functions that return config values, by the value of `--preset`; the first is the
             default. They give the values that differ from the defaults of `schema`.
-        measure: The measure of results.
-        data: A description of the data, for model cards.
-        licence: What the data's publisher says; nothing here is advice on the law.
-        metrics: Numbers that are scored beside the measure. They need the whole distribution over
+        measure: the measure of results.
+        data: a description of the data, for model cards.
+        licence: what the data's publisher says; nothing here is advice on the law.
+        metrics: numbers that are scored beside the measure. They need the whole distribution over
             the tokens, also where the loss needs less. An `OwnTask` has none.
-        published: The paper's results.
-        sizes: The paper's number of parameters, by preset.
-        fields: Fields of the config that this task alone has, by their dotted names.
-        search: What `trainers.tune` searches.
-        baselines: The settings that `trainers.compare` begins with, by layer.
-        program: The command that trains it.
+        published: the paper's results.
+        sizes: the paper's number of parameters, by preset.
+        fields: fields of the config that this task alone has, by their dotted names.
+        search: what `trainers.tune` searches.
+        baselines: the settings that `trainers.compare` begins with, by layer.
+        program: the command that trains it.
     """
 
     program: ClassVar[str]
@@ -113,7 +115,7 @@ class OwnTask(Task):
     `data.batch_size`.
 
     Attributes:
-        evaluation: The command that evaluates its runs.
+        evaluation: the command that evaluates its runs.
     """
 
     evaluation: ClassVar[str]
@@ -124,16 +126,16 @@ class LanguageTask(Task):
     """Language modelling: a model predicts the next token of a text.
 
     Attributes:
-        source: Finds the text. Takes the task, `data_dir`, `cache_dir` and the values of the
+        source: finds the text. Takes the task, `data_dir`, `cache_dir` and the values of the
             config's group `corpus`.
-        standardize: Makes any text like the task's own, in the graph; None: texts stay as they are.
-        made_ready: The same in words, for model cards.
-        printed: Writes a text of the task, whose words single spaces separate, with the spaces of
+        standardize: makes any text like the task's own, in the graph; None: texts stay as they are.
+        made_ready: the same in words, for model cards.
+        printed: writes a text of the task, whose words single spaces separate, with the spaces of
             print; None: it has them.
-        characters: Whether tokens are characters; else they are words.
-        vocabulary_size: The published text's number of words, if there is such a text.
-        lengths: Tokens of each split of the published text, if the files may be others.
-        measured: Results of this repository to compare a run with.
+        characters: whether tokens are characters; else they are words.
+        vocabulary_size: the published text's number of words, if there is such a text.
+        lengths: tokens of each split of the published text, if the files may be others.
+        measured: results of this repository to compare a run with.
     """
 
     program = "trainers.lm"
@@ -157,7 +159,7 @@ class LanguageTask(Task):
         ready = self.standardize(text) if self.standardize else text
         return (split_characters if self.characters else split_words)(ready)
 
-    def tokens_of(self, text: str) -> list[str]:
+    def list_tokens(self, text: str) -> list[str]:
         """Returns the tokens of one text."""
         return tokens.text_tokens(self.tokens, text)
 
@@ -171,8 +173,8 @@ class ImageTask(Task):
     """Classification of images after the last pixel.
 
     Attributes:
-        images: Their source.
-        permuted: Whether pixels are read in an order drawn from the seed.
+        images: their source.
+        permuted: whether pixels are read in an order drawn from the seed.
     """
 
     program = "trainers.pixels"
@@ -200,8 +202,8 @@ class GeneratedTask(DrawnTask):
     """A number of sequences, to test how long a network remembers.
 
     Attributes:
-        draw: Takes a number of sequences, `config.data.steps` and a generator.
-        outputs: How many numbers the network returns for one target.
+        draw: takes a number of sequences, `config.data.steps` and a generator.
+        outputs: how many numbers the network returns for one target.
     """
 
     draw: Callable[[int, int, np.random.Generator], Examples]
@@ -214,7 +216,7 @@ class AlgorithmTask(DrawnTask):
     """An algorithm to learn from examples, each of which a run sees once.
 
     Attributes:
-        algorithm: Takes the config's group `data`.
+        algorithm: takes the config's group `data`.
     """
 
     algorithm: Callable[[Any], Algorithm]

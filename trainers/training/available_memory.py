@@ -28,13 +28,13 @@ def room(root: Path = Path("/")) -> Room | None:
     Swap adds to the first two. Cached files count as available, since the system can drop them.
 
     Args:
-        root: The folder of `proc` and `sys`.
+        root: the folder of `proc` and `sys`.
     """
     machine = fields(root / "proc/meminfo", 1024)
     swap = machine.get("SwapFree", 0)
-    found = [Room(size + swap, "cgroup limit") for size in _of_cgroups(root)]
+    rooms = [Room(size + swap, "cgroup limit") for size in _cgroup_sizes(root)]
     if "MemAvailable" in machine:
-        found.append(Room(machine["MemAvailable"] + swap, "this machine"))
+        rooms.append(Room(machine["MemAvailable"] + swap, "this machine"))
     used = fields(root / "proc/self/status", 1024)
     for number, flag, name in (
         (resource.RLIMIT_AS, "-v", "VmSize"),
@@ -42,8 +42,8 @@ def room(root: Path = Path("/")) -> Room | None:
     ):
         limit, _ = resource.getrlimit(number)
         if limit != resource.RLIM_INFINITY:
-            found.append(Room(max(0, limit - used.get(name, 0)), f"ulimit {flag}"))
-    return min(found, default=None)
+            rooms.append(Room(max(0, limit - used.get(name, 0)), f"ulimit {flag}"))
+    return min(rooms, default=None)
 
 
 def check_imports() -> None:
@@ -58,20 +58,20 @@ def check_imports() -> None:
         sys.exit(2)
 
 
-def _of_cgroups(root: Path) -> Iterator[int]:
+def _cgroup_sizes(root: Path) -> Iterator[int]:
     """Yields the memory that each cgroup of this process leaves, in both versions."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _of_groups(
+            yield from _group_sizes(
                 root / "sys/fs/cgroup", path, "memory.max", "memory.current", ""
             )
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-            yield from _of_groups(root / "sys/fs/cgroup/memory", path, *names)
+            yield from _group_sizes(root / "sys/fs/cgroup/memory", path, *names)
 
 
-def _of_groups(
+def _group_sizes(
     mount: Path, path: str, limit_name: str, usage_name: str, prefix: str
 ) -> Iterator[int]:
     """Yields the memory that a group and its parents leave."""
@@ -91,12 +91,12 @@ def _of_groups(
 
 def fields(file: Path, unit: int = 1) -> dict[str, int]:
     """Returns the numbers of lines such as `MemFree:  12 kB`, times `unit`."""
-    found = {}
+    numbers = {}
     for line in _text(file).splitlines():
         name, *values = line.replace(":", " ").split()
         if values and values[0].isdecimal():
-            found[name] = int(values[0]) * unit
-    return found
+            numbers[name] = int(values[0]) * unit
+    return numbers
 
 
 def _text(file: Path) -> str:

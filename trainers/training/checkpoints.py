@@ -1,72 +1,47 @@
-"""Checkpoints: each is one file of named arrays, written whole or not at all.
-
-A file is an uncompressed `.npz` of NumPy and a checksum of all its bytes; the checksums in an
-`.npz` cover the arrays' values alone. Files of 0.1 have no checksum and are still read.
-"""
+"""Checkpoints: the newest of a run, and the weights of its best epoch; each is an array file."""
 
 import contextlib
 import dataclasses
-import errno
-import hashlib
-import io
 import re
 from collections.abc import Callable, Mapping
 from concurrent import futures
-from typing import IO, Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from etils import epath
 
-from trainers.data.files import refuse_pipe, set_aside, write_atomically
 from trainers.data.stores import is_store
 from trainers.training import variables
-from trainers.training.workdir import (
-    RUN_ID,
-    NotKeptError,
-    WorkdirError,
-    read_run,
+from trainers.training.array_files import (
+    FAILURES,
+    DamagedError,
+    MissingError,
+    OthersError,
+    RunFiles,
+    load,
+    refuse_others,
 )
+from trainers.training.workdir import NotKeptError, WorkdirError, read_run
 
 BEST = "best.npz"
-_KEPT = 2  # of the newest checkpoints
+_NUM_RETAINED = 2  # of the newest checkpoints
 # The names that `Checkpoints._path` makes: never read or remove a file of another name.
 _STEP = r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz"
 _NAME = re.compile(_STEP)
 _SET_ASIDE = re.compile(_STEP + r"\.unreadable(-[0-9]+)?")
 _HALF_WRITTEN = re.compile(rf"\.({_STEP}|{re.escape(BEST)})\.part")
-# The errors of file systems and of TensorFlow's object stores.
-_FAILURES = (OSError, tf.errors.OpError)
-_SEAL = b"\nsha256 "
-_SEAL_SIZE = len(_SEAL) + 2 * hashlib.sha256().digest_size
-# The size without a comment; NumPy adds none.
-_END_OF_ZIP, _END_OF_ZIP_SIZE = b"PK\x05\x06", 22
 
 
-class DamagedError(WorkdirError):
-    """A file can be read, but its contents are not those that were written."""
-
-
-class MissingError(WorkdirError):
-    """There is no such file."""
-
-
-class OthersError(WorkdirError):
-    """A file is whole, and of another run."""
-
-
-class Checkpoints:
+class Checkpoints(RunFiles):
     """The newest checkpoints of a run, and the weights of its best epoch.
 
     A checkpoint promises that the best weights before it are on disk. No checkpoint is written
     until they are, and a resumed run computes them again.
 
     Attributes:
-        folder: holds the files; `step-00001200.npz` is the checkpoint of step 1200.
+        folder: `step-00001200.npz` in it is the checkpoint of step 1200.
         saved: the step of the newest checkpoint written or restored here, or None.
         unwritten_best: the arrays of the best weights that are not on disk yet, or None.
-        failure: why the last write failed, in words.
     """
 
     def __init__(
@@ -90,27 +65,25 @@ class Checkpoints:
         Raises:
             WorkdirError: the folder does not exist and cannot be created.
         """
-        self.folder = epath.Path(folder)
-        self.announce = announce
-        self._run_id = run_id
-        self._check_held = check_held
+        super().__init__(folder, run_id, check_held, announce)
         self.saved: int | None = None
         self.unwritten_best: dict[str, np.ndarray] | None = None
-        self.failure = ""
         self._writer = futures.ThreadPoolExecutor(max_workers=1)
         self._writing: futures.Future | None = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-        except _FAILURES as error:
+        except FAILURES as error:
             raise WorkdirError(
                 f"{self.folder} cannot hold checkpoints: {error}"
             ) from error
-        for (
-            part
-        ) in self.folder.iterdir():  # a process may have been killed while writing
-            if _HALF_WRITTEN.fullmatch(part.name):
-                with contextlib.suppress(*_FAILURES):
-                    part.unlink()
+        self._remove_half_written()
+
+    def _remove_half_written(self) -> None:
+        """Removes what a process left that was killed while it wrote."""
+        for path in self.folder.iterdir():
+            if _HALF_WRITTEN.fullmatch(path.name):
+                with contextlib.suppress(*FAILURES):
+                    path.unlink()
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, in ascending order.
@@ -119,9 +92,9 @@ class Checkpoints:
             OSError: the folder cannot be read.
         """
         # Not by `glob`, which finds nothing in a folder that cannot be read.
-        found = ((path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir())
+        matches = ((path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir())
         return sorted(
-            int(match[1]) for path, match in found if match and not path.is_dir()
+            int(match[1]) for path, match in matches if match and not path.is_dir()
         )
 
     def newest(self) -> int | None:
@@ -131,8 +104,8 @@ class Checkpoints:
             WorkdirError: the file system does not let a checkpoint be read.
             OSError: the folder cannot be read.
         """
-        found, _, _ = self._read_newest()
-        return None if found is None else found[0]
+        checkpoint, _, _ = self._read_newest()
+        return None if checkpoint is None else checkpoint[0]
 
     def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Writes the checkpoint of step 0.
@@ -145,7 +118,7 @@ class Checkpoints:
         path = self._path(0)
         try:
             self._put(path, arrays)
-        except _FAILURES as error:
+        except FAILURES as error:
             raise WorkdirError(
                 f"the run has not begun: {path} cannot be written ({error}); make room, or choose "
                 "another --workdir"
@@ -156,7 +129,7 @@ class Checkpoints:
         """Writes a checkpoint and removes old ones.
 
         Returns:
-            Whether the checkpoint was written. If not, all earlier ones stay.
+            whether the checkpoint was written. If not, all earlier ones stay.
         """
         self.wait()
         return self._best_is_written(step) and self._save(step, arrays)
@@ -228,27 +201,27 @@ class Checkpoints:
         """Reads the newest checkpoint that is whole; renames and announces damaged later ones.
 
         Returns:
-            Its step and arrays, or None if there never was a checkpoint.
+            its step and arrays, or None if there never was a checkpoint.
 
         Raises:
             WorkdirError: no checkpoint is whole, or the file system does not let one be read;
                 nothing has changed.
             OSError: the folder cannot be read.
         """
-        found, damaged, others = self._read_newest()
+        checkpoint, damaged, others = self._read_newest()
         reasons = {**damaged, **others}
-        if found is None:
+        if checkpoint is None:
             self._refuse_unreadable(list(reasons.values()))
             return None
-        step, _ = found
-        for each, reason in reasons.items():
-            self._set_aside(self._path(each), reason)
+        step, _ = checkpoint
+        for later, reason in reasons.items():
+            self._set_aside(self._path(later), reason)
         if damaged:
             self.announce(
                 f"going on from step {step}: {max(damaged) - step} steps are lost"
             )
         self.saved = step
-        return found
+        return checkpoint
 
     def _read_newest(
         self,
@@ -258,7 +231,7 @@ class Checkpoints:
         """Reads the newest checkpoint that is whole and the run's own; changes nothing.
 
         Returns:
-            Its step and arrays, or None; and what is wrong with later steps: which are damaged,
+            its step and arrays, or None; and what is wrong with later steps: which are damaged,
             and which are of another run.
         """
         damaged: dict[int, str] = {}
@@ -272,47 +245,17 @@ class Checkpoints:
                 others[step] = str(error)
         return None, damaged, others
 
-    def _load(self, path: epath.Path) -> dict[str, np.ndarray]:
-        """Reads a file as `load`; raises OthersError if it is of another run."""
-        arrays = load(path)
-        refuse_others(path, arrays, self._run_id)
-        return arrays
-
-    def _put(self, path: epath.Path, arrays: Mapping[str, Any]) -> None:
-        """Writes a file of this run whole or not at all."""
-        if self._run_id is not None:
-            arrays = {**arrays, RUN_ID: np.array(self._run_id)}
-
-        def write(file: IO[bytes]) -> None:
-            hashed = _Hashed(file)
-            np.savez(hashed, **arrays)
-            file.write(_SEAL + hashed.sha256.hexdigest().encode())
-
-        self._check_held()
-        # Writing takes so long that another run may have begun before the file gets its name.
-        write_atomically(path, write, self._check_held)
-
     def _refuse_unreadable(self, reasons: list[str]) -> None:
         names = [
             path.name
             for path in self.folder.iterdir()
             if _SET_ASIDE.fullmatch(path.name)
         ]
-        if found := reasons + sorted(names):
+        if problems := reasons + sorted(names):
             raise WorkdirError(
-                f"no checkpoint in {self.folder} can be read: {'; '.join(found)}. "
+                f"no checkpoint in {self.folder} can be read: {'; '.join(problems)}. "
                 "Bring them back from a backup, or choose another --workdir"
             )
-
-    def _set_aside(self, path: epath.Path, reason: str) -> None:
-        """Renames a file that the run cannot go on from, since it may still be useful."""
-        try:
-            renamed = set_aside(path)
-        except _FAILURES as failure:
-            raise WorkdirError(
-                f"{reason}, and cannot be renamed ({failure})"
-            ) from failure
-        self.announce(f"{reason}; it is now {renamed.name}")
 
     def _path(self, step: int) -> epath.Path:
         return self.folder / f"step-{step:08d}.npz"
@@ -336,14 +279,14 @@ class Checkpoints:
 
     def remove_old(self) -> None:
         """Removes all checkpoints but those to keep, as far as the file system lets it."""
-        with contextlib.suppress(*_FAILURES):
-            older = [each for each in self.steps() if each < (self.saved or 0)]
-            for each in older[: len(older) - _KEPT + 1]:
-                self._remove(self._path(each))
+        with contextlib.suppress(*FAILURES):
+            older = [step for step in self.steps() if step < (self.saved or 0)]
+            for step in older[: len(older) - _NUM_RETAINED + 1]:
+                self._remove(self._path(step))
 
     def _remove(self, path: epath.Path) -> None:
         """Removes a checkpoint, unless it cannot be opened and so belongs to another owner."""
-        with contextlib.suppress(*_FAILURES):
+        with contextlib.suppress(*FAILURES):
             if not is_store(path):
                 path.open("rb").close()
             path.unlink()
@@ -352,18 +295,6 @@ class Checkpoints:
         if self.saved is None:
             return "there is none"
         return f"the last checkpoint is that of step {self.saved}"
-
-    def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
-        try:
-            self._put(path, arrays)
-        except _FAILURES as error:
-            full = getattr(error, "errno", None) == errno.ENOSPC
-            self.failure = str(error)
-            self.announce(
-                f"{'the disk is full: ' if full else ''}{path} not written ({error})"
-            )
-            return False
-        return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -397,73 +328,6 @@ class Unsaved:
             )
 
 
-class _Hashed(io.RawIOBase):
-    """A stream that hashes what it passes on."""
-
-    def __init__(self, file: IO[bytes]):
-        self.file = file
-        self.sha256 = hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        self.sha256.update(data)
-        return self.file.write(data)
-
-    def flush(self) -> None:
-        self.file.flush()
-
-
-def load(path: epath.PathLike) -> dict[str, np.ndarray]:
-    """Reads all arrays of a file.
-
-    Raises:
-        MissingError: the file does not exist.
-        DamagedError: its contents are not those that were written.
-        WorkdirError: the file system does not let it be read; its contents are unknown.
-    """
-    try:
-        refuse_pipe(path)
-        content = epath.Path(path).read_bytes()
-    except (FileNotFoundError, tf.errors.NotFoundError) as error:
-        raise MissingError(f"{path} is missing") from error
-    except _FAILURES as error:
-        raise WorkdirError(
-            f"{path} cannot be read, its contents are unknown: {error}"
-        ) from error
-    sealed = _is_sealed(path, content)
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except Exception as error:  # damage can cause any error
-        if sealed:
-            raise
-        raise DamagedError(f"{path} cannot be read ({error!r})") from error
-
-
-def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
-    """Returns whether a file has a checksum, and checks it; files of 0.1 have none."""
-    end = len(content) - _SEAL_SIZE
-    seal = content[max(end, 0) :]
-    if seal.startswith(_SEAL):
-        if (
-            hashlib.sha256(memoryview(content)[:end]).hexdigest().encode()
-            != seal[len(_SEAL) :]
-        ):
-            raise DamagedError(f"{path} cannot be read (it does not have its checksum)")
-        return True
-    if not content[-_END_OF_ZIP_SIZE:].startswith(_END_OF_ZIP):
-        raise DamagedError(f"{path} cannot be read (its end is missing)")
-    return False
-
-
-def refuse_others(
-    path: epath.PathLike, arrays: Mapping[str, np.ndarray], run_id: str | None
-) -> None:
-    """Raises OthersError if the arrays of a file are of another run than `run_id`."""
-    found = str(arrays.get(RUN_ID, run_id))
-    if run_id is not None and found != run_id:
-        raise OthersError(f"{path} is of another run than its folder's")
-
-
 def load_best(path: epath.PathLike, model: keras.Model) -> None:
     """Sets a model to the weights of the best epoch of the run in a folder.
 
@@ -479,7 +343,7 @@ def load_best(path: epath.PathLike, model: keras.Model) -> None:
     except MissingError as error:
         raise WorkdirError(f"{path} has no trained weights yet: {error}") from error
     try:
-        variables.assign(variables.of_model(model), arrays)
+        variables.assign(variables.model_variables(model), arrays)
     except ValueError as error:
         raise WorkdirError(
             f"{file} does not hold the weights of this model: {error}"

@@ -55,16 +55,16 @@ class Cluster:
         )
 
 
-def of_environment(environment: Mapping[str, str] = os.environ) -> Cluster:
+def from_environment(environment: Mapping[str, str] = os.environ) -> Cluster:
     """Returns the workers that the environment names.
 
     Raises:
         ValueError: it names none, or TF_CONFIG is wrong; the message says how.
     """
     if text := environment.get("TF_CONFIG"):
-        return _of_tf_config(text)
+        return _from_tf_config(text)
     if "SLURM_PROCID" in environment:
-        return _of_slurm(environment)
+        return _from_slurm(environment)
     raise ValueError(
         f"--distribute=workers needs TF_CONFIG in the environment, {_FORM}, or a step of Slurm "
         "(srun); there is neither"
@@ -81,12 +81,28 @@ def machines(text: str | None) -> int:
     return sum(len(addresses) for addresses in groups.values())
 
 
-def _of_tf_config(text: str) -> Cluster:
+def _from_tf_config(text: str) -> Cluster:
     config = _parsed(text)
-    groups = {name: _all(each) for name, each in config.get("cluster", {}).items()}
+    groups = {
+        name: _all(addresses) for name, addresses in config.get("cluster", {}).items()
+    }
     if groups.pop("ps", None):
         raise _wrong("names parameter servers (ps); expected chief and worker alone")
     groups.pop("evaluator", None)  # no part of the training
+    addresses = _in_order(groups)
+    kind, index = _task(config)
+    if kind not in groups:
+        raise _wrong(f"has task.type {kind!r}; its cluster has {' and '.join(groups)}")
+    if index not in range(len(groups[kind])):
+        raise _wrong(
+            f"has task.index {index}; its cluster has {kind} 0 to {len(groups[kind]) - 1}"
+        )
+    before = len(addresses) - len(groups[kind]) if kind == "worker" else 0
+    return Cluster(tuple(addresses), before + index)
+
+
+def _in_order(groups: Mapping[str, list[Any]]) -> list[Any]:
+    """Returns the addresses of all workers, the chief's first."""
     chiefs = [name for name in _CHIEFS if groups.get(name)]
     known = [*chiefs, "worker"]
     if unknown := [name for name in groups if groups[name] and name not in known]:
@@ -97,15 +113,7 @@ def _of_tf_config(text: str) -> Cluster:
     if len(chiefs) > 1 or any(len(groups[name]) > 1 for name in chiefs):
         raise _wrong("names more than one chief")
     _check_addresses(addresses)
-    kind, index = _task(config)
-    if kind not in groups:
-        raise _wrong(f"has task.type {kind!r}; its cluster has {' and '.join(groups)}")
-    if index not in range(len(groups[kind])):
-        raise _wrong(
-            f"has task.index {index}; its cluster has {kind} 0 to {len(groups[kind]) - 1}"
-        )
-    before = len(addresses) - len(groups[kind]) if kind == "worker" else 0
-    return Cluster(tuple(addresses), before + index)
+    return addresses
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -157,7 +165,7 @@ def _wrong(what: str) -> ValueError:
     return ValueError(f"TF_CONFIG in the environment {what}")
 
 
-def _of_slurm(environment: Mapping[str, str]) -> Cluster:
+def _from_slurm(environment: Mapping[str, str]) -> Cluster:
     job = environment.get("SLURM_JOB_ID", "0")
     port = _SLURM_PORTS + int(job) % _SLURM_JOBS
     try:

@@ -18,8 +18,8 @@ from trainers.data.stores import Mirror, is_store
 EVENTS = "tensorboard"
 _MARK = "tfevents"  # TensorBoard reads only files with this in their name
 # Sorts before the files of any process.
-_KEPT = "events.out.tfevents.0000000000.kept.v2"
-_UNDER_WAY = "kept.part"  # becomes `_KEPT` when no other file has its events
+_RETAINED = "events.out.tfevents.0000000000.kept.v2"
+_UNDER_WAY = "kept.part"  # becomes `_RETAINED` when no other file has its events
 # Around each record: its length, and checksums of the length and the record.
 _FRAME_BYTES = 16
 
@@ -86,10 +86,10 @@ class Events:
         """
         self._writer.close()
         self._send()
-        found: set[tuple[str, int]] = set()
+        written: set[tuple[str, int]] = set()
         for path in _files(self._folder):
-            _read(path, sys.maxsize, found)
-        if lacking := len(self._recorded - found):
+            _read(path, sys.maxsize, written)
+        if lacking := len(self._recorded - written):
             raise LackingError(
                 f"{lacking} events of {len(self._recorded)} are not in its files"
             )
@@ -139,7 +139,7 @@ def _drop_after(
             announce(f"{path} cannot be read ({damage}); it is set aside as {aside}")
         else:
             path.unlink()
-    under_way.rename(folder / _KEPT)
+    under_way.rename(folder / _RETAINED)
     return recorded
 
 
@@ -152,7 +152,7 @@ def _files(folder: epath.Path) -> list[epath.Path]:
 def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _File:
     """Reads the events up to a step that are not in `recorded`, and adds them to it."""
     content, end = b"", 0
-    kept: list[bytes] = []
+    retained: list[bytes] = []
     whole, damage = True, None
     try:
         content = read_bytes(path)
@@ -164,7 +164,7 @@ def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _
             keys = {(value.tag, event.step) for value in event.summary.value}
             again = keys and keys <= recorded
             if event.step <= last_step and not again:
-                kept.append(content[start:end])
+                retained.append(content[start:end])
                 recorded |= keys
             else:
                 whole = False
@@ -175,4 +175,4 @@ def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _
     except (OSError, tf.errors.OpError) as error:
         damage = getattr(error, "strerror", None) or type(error).__name__
         whole = False
-    return _File(kept, whole and end == len(content), damage)
+    return _File(retained, whole and end == len(content), damage)

@@ -10,7 +10,7 @@ from trainers.data import files, shuffling
 from trainers.data.sequences import SequenceData
 from trainers.training import checkpoints, schedules
 from trainers.training.experiment import SPLITS, Experiment
-from trainers.training.workdir import WorkdirError, read_kept
+from trainers.training.workdir import WorkdirError, read_record
 
 DATA = "data.json"
 
@@ -19,8 +19,8 @@ class ShuffledExamples:
     """The part of the loop's `Task` that draws batches; nothing is carried between them.
 
     Args:
-        config: The run's config.
-        data: The examples.
+        config: the run's config.
+        data: the examples.
     """
 
     def __init__(self, config: ConfigDict, data: SequenceData) -> None:
@@ -28,7 +28,7 @@ class ShuffledExamples:
         self._data = data
         size = config.data.batch_size
         self.steps_per_epoch = shuffling.steps_per_epoch(data.count, size)
-        validation, test = (len(each.inputs) for each in (data.validation, data.test))
+        validation, test = (len(part.inputs) for part in (data.validation, data.test))
         # Without a backward pass, which takes twice as long as the forward pass.
         self.evaluation_steps = validation / size / 3
         self.scoring = (validation + test) / validation
@@ -54,8 +54,8 @@ class ExamplesExperiment(Experiment):
         contents: what the data are, in the plural.
 
     Args:
-        config: The run's config.
-        data: The examples; None for a task without data.
+        config: the run's config.
+        data: the examples; None for a task without data.
     """
 
     examples, contents = "images", "images"
@@ -99,9 +99,13 @@ class ExamplesExperiment(Experiment):
 
     def check(self, path: epath.Path) -> None:
         """Raises WorkdirError if the folder's run was trained on other data."""
-        found = self.checksums()
-        kept = (read_kept(path / DATA, {"sha256": dict}) or {}).get("sha256", found)
-        if differing := [split for split in found if kept.get(split) != found[split]]:
+        checksums = self.checksums()
+        recorded = (read_record(path / DATA, {"sha256": dict}) or {}).get(
+            "sha256", checksums
+        )
+        if differing := [
+            split for split in checksums if recorded.get(split) != checksums[split]
+        ]:
             raise WorkdirError(
                 f"{path} belongs to a run on other {self.contents} ({', '.join(differing)}); "
                 "give that run's data by --data_dir, or choose another --workdir"
@@ -111,10 +115,10 @@ class ExamplesExperiment(Experiment):
         """Prints the scores of a run's best model on validation and test data.
 
         Args:
-            path: The run's folder.
+            path: the run's folder.
 
         Raises:
-            WorkdirError: The folder cannot be used.
+            WorkdirError: the folder cannot be used.
         """
         self.check(path)
         model = self.build()

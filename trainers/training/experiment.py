@@ -1,6 +1,7 @@
 """What a run trains and measures, whatever it is."""
 
 import abc
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -99,8 +100,8 @@ class Experiment(abc.ABC):
             splits: some of `SPLITS`.
         """
         scores = {split: self.score_split(task, split, check) for split in splits}
-        summary = "; ".join(self.describe(*each) for each in scores.items())
-        values = {each: self.numbers(each, score) for each, score in scores.items()}
+        summary = "; ".join(itertools.starmap(self.describe, scores.items()))
+        values = {split: self.numbers(split, score) for split, score in scores.items()}
         return self.complete(Scores(summary, values), task, check)
 
     def complete(self, scores: Scores, task: Any, check: Check) -> Scores:

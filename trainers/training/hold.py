@@ -49,7 +49,7 @@ def held(folder: epath.Path) -> Iterator[Hold]:
     """Holds a folder within the context; the system ends that however the process ends.
 
     Raises:
-        WorkdirError: Another process is at work in it, or it cannot be locked.
+        WorkdirError: another process is at work in it, or it cannot be locked.
     """
     if is_store(folder):
         claim = _Claim(folder)
@@ -138,9 +138,9 @@ class _Claim:
     def check(self) -> None:
         # Where the store does not answer, it does not take a checkpoint either.
         with contextlib.suppress(OSError):
-            if (found := self._read()) not in (self._claim, b""):
+            if (content := self._read()) not in (self._claim, b""):
                 raise TakenError(
-                    f"{_first(found)} has taken {self._folder} over; this process stops"
+                    f"{_first(content)} has taken {self._folder} over; this process stops"
                 )
 
     def release(self) -> None:

@@ -47,7 +47,7 @@ class Identity(NamedTuple):
 
     def by(self, program: Program, step: int) -> "Identity":
         """Returns the identity of the run that goes on from a step under a program."""
-        former = tuple(each for each in self.trained if each.step < step)
+        former = tuple(entry for entry in self.trained if entry.step < step)
         if not former or former[-1].program != program:
             former += (Trained(step, program),)
         return self._replace(trained=former)
@@ -65,7 +65,7 @@ class Identity(NamedTuple):
     def value(self) -> dict[str, Any]:
         """Returns the value to keep in JSON."""
         trained = [
-            {"step": each.step, **each.program._asdict()} for each in self.trained
+            {"step": entry.step, **entry.program._asdict()} for entry in self.trained
         ]
         return {"id": self.run_id, "trained": trained}
 
@@ -75,16 +75,16 @@ def new() -> Identity:
     return Identity(uuid.uuid4().hex)
 
 
-def of_value(value: Any) -> Identity:
+def from_value(value: Any) -> Identity:
     """Returns the identity in a value of JSON.
 
     Raises:
-        ValueError: It is none.
+        ValueError: it is none.
     """
     try:
         trained = tuple(
-            Trained(int(each["step"]), Program(each["version"], each["commit"]))
-            for each in value["trained"]
+            Trained(int(entry["step"]), Program(entry["version"], entry["commit"]))
+            for entry in value["trained"]
         )
         return Identity(str(value["id"]), trained)
     except (KeyError, TypeError, ValueError) as error:
@@ -104,18 +104,11 @@ def program() -> Program:
 def _commit() -> str | None:
     if not (_ROOT / ".git").exists():  # a user's own repository may hold .venv
         return None
-    command = [
-        "git",
-        "-C",
-        str(_ROOT),
-        "describe",
-        "--always",
-        "--dirty",
-        "--exclude=*",
-    ]
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
-        told = subprocess.run(
+        process = subprocess.run(
             command,
+            cwd=_ROOT,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
             capture_output=True,
             text=True,
@@ -123,4 +116,4 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return told.stdout.strip() or None
+    return process.stdout.strip() or None

@@ -10,33 +10,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from etils import epath
-
-from trainers.data.files import exists
 from trainers.training import (
     checkpoints,
     costs,
     followers,
     progress,
+    resuming,
     schedules,
     stopping,
-    workers,
 )
-from trainers.training.run_state import RunState, Sums, replicas_of
+from trainers.training.run_state import RunState, Sums
 from trainers.training.stopping import StopSignals
 from trainers.training.trainer import Nest, Trainer
-from trainers.training.workdir import (
-    RESULT,
-    Change,
-    Workdir,
-    WorkdirError,
-    check_epochs,
-)
+from trainers.training.workdir import Change, Workdir, check_epochs
 
 Observe = Callable[[Sequence[float]], None]
 """Takes the validation losses of a run's epochs; an error that it raises ends the run."""
 
-_RATE = "optimizer.learning_rate"  # a change of this field sets a variable
 _CALL_SECONDS = 1.0  # the longest call; Python handles no signal during it
 
 
@@ -44,12 +34,12 @@ class Plan(NamedTuple):
     """How long a run is, and when something is due in it.
 
     Attributes:
-        epochs: The equal parts of the run, each ended by a validation.
-        length: The run's training steps.
-        pass_steps: The training steps that read the data once.
-        log_every_steps: How often metrics are shown and recorded.
-        checkpoint_every_steps: How often a checkpoint is written within an epoch, or None.
-        stages: The number of equal parts whose steps differ.
+        epochs: the equal parts of the run, each ended by a validation.
+        length: the run's training steps.
+        pass_steps: the training steps that read the data once.
+        log_every_steps: how often metrics are shown and recorded.
+        checkpoint_every_steps: how often a checkpoint is written within an epoch, or None.
+        stages: the number of equal parts whose steps differ.
     """
 
     epochs: int
@@ -59,7 +49,7 @@ class Plan(NamedTuple):
     checkpoint_every_steps: int | None
     stages: int
 
-    def end_of(self, epoch: int) -> int:
+    def epoch_end(self, epoch: int) -> int:
         """Returns the step after which an epoch ends, counted from 1."""
         return epoch * self.length // self.epochs
 
@@ -69,8 +59,8 @@ class Plan(NamedTuple):
 
     def until_due(self, step: int, end: int) -> int:
         """Returns how many steps fit before something is due or the data ends, at least 1."""
-        every = (self.log_every_steps, self.checkpoint_every_steps)
-        due = [each - step % each for each in every if each]
+        periods = (self.log_every_steps, self.checkpoint_every_steps)
+        due = [period - step % period for period in periods if period]
         # The last batch of a pass may have a shape of its own.
         last = self.pass_steps - 1 - step % self.pass_steps
         stage_end = -(-(self.stage(step) + 1) * self.length // self.stages)
@@ -128,37 +118,33 @@ def fit(
     """Trains until the end or a signal; continues the run in the folder.
 
     Args:
-        trainer: Takes the steps.
-        schedule: Changes the optimizer after an epoch.
-        workdir: The folder for checkpoints and records.
-        epochs: The length of the run.
-        steps: Its length in training steps, if `epochs` are not passes over the data but equal
+        trainer: takes the steps.
+        schedule: changes the optimizer after an epoch.
+        workdir: the folder for checkpoints and records.
+        epochs: the length of the run.
+        steps: its length in training steps, if `epochs` are not passes over the data but equal
             parts of the run; else 0.
-        log_every_steps: How often to print and record metrics.
-        checkpoint_every_steps: How often to write a checkpoint within an epoch. One more follows
+        log_every_steps: how often to print and record metrics.
+        checkpoint_every_steps: how often to write a checkpoint within an epoch. One more follows
             each epoch.
-        signals: Records signals. Default: the loop's own recorder.
-        observe: Takes the losses when a run goes on, and after each epoch, which is saved then.
+        signals: records signals. Default: the loop's own recorder.
+        observe: takes the losses when a run goes on, and after each epoch, which is saved then.
 
     Returns:
-        How the run ended. `checkpoints.load_best` reads the best weights, unless they are
+        how the run ended. `checkpoints.load_best` reads the best weights, unless they are
         `unsaved`.
 
     Raises:
-        NonFiniteLossError: The loss or the gradient is NaN or infinite. Earlier checkpoints stay.
-        ValueError: An argument is out of range.
-        WorkdirError: The folder's run has another number of replicas, its checkpoints cannot be
+        NonFiniteLossError: the loss or the gradient is NaN or infinite. Earlier checkpoints stay.
+        ValueError: an argument is out of range.
+        WorkdirError: the folder's run has another number of replicas, its checkpoints cannot be
             read, or none can be written.
     """
-    for argument, value in (
-        ("epochs", epochs),
-        ("log_every_steps", log_every_steps),
-        ("checkpoint_every_steps", checkpoint_every_steps),
-    ):
-        if value is not None and value < 1:
-            raise ValueError(
-                f"`{argument}` must be at least 1. Received: {argument}={value}"
-            )
+    _check_counts(
+        epochs=epochs,
+        log_every_steps=log_every_steps,
+        checkpoint_every_steps=checkpoint_every_steps,
+    )
     pass_steps = trainer.task.steps_per_epoch
     plan = Plan(
         epochs,
@@ -176,6 +162,15 @@ def fit(
     ):
         trainer.team.watch(signals)
         return run.to_the_end(signals, observe)
+
+
+def _check_counts(**counts: int | None) -> None:
+    """Raises ValueError if an argument of `fit` is below 1; None is none."""
+    for argument, value in counts.items():
+        if value is not None and value < 1:
+            raise ValueError(
+                f"`{argument}` must be at least 1. Received: {argument}={value}"
+            )
 
 
 class _Run:
@@ -196,39 +191,53 @@ class _Run:
         self.pace = 1  # most steps of a call; the first call traces and has one
         self.check_held = workdir.check_held
         self.progress: progress.Progress | followers.NoProgress = followers.NoProgress()
-        self.checkpoints: checkpoints.Checkpoints | followers.NoCheckpoints
-        self.checkpoints = followers.NoCheckpoints()
+        self.checkpoints: resuming.Store = followers.NoCheckpoints()
         if self.team.is_chief:
             self.checkpoints = checkpoints.Checkpoints(
                 workdir.path / "checkpoints",
                 run_id=workdir.run.run_id,
                 check_held=workdir.check_held,
             )
-        found = self.team.share(self.checkpoints.restore())
-        self.state = RunState(trainer)
-        if found:
-            self._restore(found)
-        check_epochs(workdir.path, len(self.state.losses), plan.epochs)
-        if not found:
-            _refuse_remains(workdir)
-            self.checkpoints.begin(self.state.arrays())
-        self.news: list[str] = []  # lines to print at the beginning
-        changes = self._change(workdir)
+        self.state = self._begin(workdir)
+        changes, self.news = resuming.apply_changes(
+            trainer, self.state, workdir, self._epochs_done()
+        )
         if self.team.is_chief:
-            self.progress = progress.Progress(
-                workdir.path,
-                display=self.task.display,
-                unit=self.task.unit,
-                epochs=plan.epochs,
-                length=plan.length,
-                step=self.state.step,
-                costs=trainer.stages.costs,
-                evaluation_steps=self.task.evaluation_steps,
-                scoring=self.task.scoring,
-                changes=changes,
-                check_held=workdir.check_held,
-            )
+            self.progress = self._open_progress(workdir, changes)
         self.checkpoints.announce = self.progress.say
+
+    def _begin(self, workdir: Workdir) -> RunState:
+        """Restores the newest checkpoint, or writes the first; returns what the run has come to."""
+        checkpoint = self.team.share(self.checkpoints.restore())
+        state = RunState(self.trainer)
+        if checkpoint:
+            resuming.restore(self.trainer, state, self.checkpoints, checkpoint)
+        check_epochs(workdir.path, len(state.losses), self.plan.epochs)
+        if not checkpoint:
+            resuming.refuse_remains(workdir)
+            self.checkpoints.begin(state.arrays())
+        return state
+
+    def _epochs_done(self) -> float:
+        """Returns the epochs up to now, with the fraction of the current one."""
+        return round(self.state.step * self.plan.epochs / self.plan.length, 4)
+
+    def _open_progress(
+        self, workdir: Workdir, changes: Sequence[Change]
+    ) -> progress.Progress:
+        return progress.Progress(
+            workdir.path,
+            display=self.task.display,
+            unit=self.task.unit,
+            epochs=self.plan.epochs,
+            length=self.plan.length,
+            step=self.state.step,
+            costs=self.trainer.stages.costs,
+            evaluation_steps=self.task.evaluation_steps,
+            scoring=self.task.scoring,
+            changes=changes,
+            check_held=workdir.check_held,
+        )
 
     def to_the_end(
         self, signals: StopSignals, observe: Observe | None = None
@@ -268,7 +277,7 @@ class _Run:
         while not self._at_end() and not signals.received:
             if batches is None:
                 batches = self.trainer.batches(state.step)
-            self._steps_of_epoch(batches, signals)
+            self._train_epoch(batches, signals)
             if signals.received:
                 break
             with contextlib.suppress(stopping.StoppedError):
@@ -279,9 +288,9 @@ class _Run:
         losses = self.state.losses
         return len(losses) == self.plan.epochs or self.schedule.stops(losses)
 
-    def _steps_of_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
+    def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         state, plan = self.state, self.plan
-        start, end = (plan.end_of(len(state.losses) + more) for more in (0, 1))
+        start, end = (plan.epoch_end(len(state.losses) + more) for more in (0, 1))
         if state.step == start:
             state.epoch_sums = Sums()
         while state.step < end:
@@ -328,7 +337,22 @@ class _Run:
         self.check_held()
         began = time.monotonic()
         state = self.state
-        epoch = len(state.losses) + 1
+        validation, best = self._evaluate(signals)
+        state.losses.append(validation["loss"])
+        seconds = time.monotonic() - began
+        self.progress.epoch(
+            state.epoch_sums.means(),
+            validation,
+            best=best,
+            written=self.checkpoints.unwritten_best is None,
+            seconds=seconds,
+        )
+        self._follow_schedule()
+        self._save()
+
+    def _evaluate(self, signals: StopSignals) -> tuple[dict[str, float], bool]:
+        """Returns the validation metrics, and whether the epoch is the best; saves its weights."""
+        state = self.state
         trained = self.task.model.trainable_variables
         with self.trainer.optimizer.evaluation_weights(trained):
             validation = self._validation(signals)
@@ -336,25 +360,21 @@ class _Run:
             if not math.isfinite(loss):
                 raise NonFiniteLossError(state.step, f"validation loss {loss}")
             if best := loss < state.best[0]:
+                epoch = len(state.losses) + 1
                 state.best = (loss, epoch)
                 self.checkpoints.save_best(state.weights(), epoch)
-        state.losses.append(loss)
-        seconds = time.monotonic() - began
-        self.progress.epoch(
-            state.epoch_sums.means(),
-            validation,
-            best=best,
-            kept=self.checkpoints.unwritten_best is None,
-            seconds=seconds,
-        )
-        if change := self.schedule.after_epoch(state.losses, self.trainer.optimizer):
+        return validation, best
+
+    def _follow_schedule(self) -> None:
+        """Lowers the rate or starts averages as the losses ask for; says so."""
+        losses = self.state.losses
+        if change := self.schedule.after_epoch(losses, self.trainer.optimizer):
             self.progress.say(change)
-        if self.schedule.stops(state.losses):
+        if self.schedule.stops(losses):
             self.progress.say(
                 "the validation loss has not fallen for "
                 f"{self.schedule.stop_after} epochs: the run ends"
             )
-        self._save()
 
     def _validation(self, signals: StopSignals) -> dict[str, float]:
         """Returns the validation metrics, which the chief alone computes."""
@@ -385,7 +405,7 @@ class _Run:
         """Writes what a finished run does not have on disk; returns what cannot be written."""
         saved = self._save_now()
         if not self.checkpoints.unwritten_best:
-            self._find_best()
+            resuming.compare_best(self.state, self.checkpoints)
         if not self.state.best[1]:
             saved = self._keep_last() and saved
         if self.team.agree(saved):
@@ -426,101 +446,9 @@ class _Run:
         self.checkpoints.wait()  # memory holds one copy at a time
         self.checkpoints.start_saving(self.state.step, self.state.arrays())
 
-    def _change(self, workdir: Workdir) -> tuple[Change, ...]:
-        """Applies changed config values from this step on; returns all changes of the run.
-
-        The step and the schedule already read the new values. Only the learning rate is a variable,
-        restored from the checkpoint. A checkpoint of the step of a change may precede or follow the
-        change, so the rate is set in both cases.
-        """
-        step = self.state.step
-        new = len(workdir.pending)
-        epoch = round(step * self.plan.epochs / self.plan.length, 4)
-        told = self.team.agree([*workdir.record(step, epoch)])
-        changes = tuple(Change(*each) for each in told)
-        self.news = [str(change) for change in changes[len(changes) - new :]]
-        if self.team.is_chief:
-            self.news += workdir.run.news(step)
-        if self.state.replicas != self.trainer.replicas:
-            self.news.append(
-                f"{self.trainer.replicas} replicas instead of {self.state.replicas} "
-                f"from step {step} on, with other masks"
-            )
-        rates = [
-            each.now for each in changes if each.step >= step and each.field == _RATE
-        ]
-        if rates:
-            rate = float(self.trainer.optimizer.learning_rate.numpy())
-            self.trainer.optimizer.learning_rate = rates[-1]
-            if rate != rates[-1]:
-                self.news.append(f"learning rate {rate:g} -> {rates[-1]:g}")
-        return changes
-
-    def _restore(self, found: workers.Step) -> None:
-        """Restores a checkpoint."""
-        step, arrays = found
-        try:
-            _check_replicas(self.trainer, arrays, self.checkpoints.folder.parent)
-            self.state.restore(step, arrays)
-        except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise WorkdirError(
-                f"the checkpoint of step {step} in {self.checkpoints.folder} is not one of "
-                f"this model: {error}; choose another --workdir"
-            ) from error
-        self._find_best()
-
-    def _find_best(self) -> None:
-        """Compares the best weights on disk with the run's record, and reports lost weights.
-
-        Weights may be of an epoch after the checkpoint, if the process was killed before the next
-        checkpoint. The run will compute them again.
-        """
-        state = self.state
-        loss, epoch = state.best
-        found = self.checkpoints.best_epoch(unsaid=epoch)
-        if found == epoch:
-            return
-        done = len(state.losses)
-        kept = 0 < found <= done
-        state.best = (state.losses[found - 1], found) if kept else (math.inf, 0)
-        if epoch and found <= done:
-            of = (
-                f"those of epoch {found}"
-                if kept
-                else "the best of the epochs from here on"
-            )
-            self.checkpoints.announce(
-                f"{self.checkpoints.folder / checkpoints.BEST} lacks the weights of the best "
-                f"epoch, {epoch} (loss {loss:.4g}): they are lost; kept are {of}"
-            )
-
-
-def _check_replicas(
-    trainer: Trainer, arrays: Mapping[str, Any], path: epath.Path
-) -> None:
-    """Raises WorkdirError if a checkpoint is of so many replicas that the run does not go on."""
-    here = trainer.replicas
-    replicas = replicas_of(arrays, here)
-    if replicas != here and not trainer.allow_replicas_change:
-        raise WorkdirError(
-            f"{path} belongs to a run on {replicas} replicas, and here are {here}; "
-            "give it as many devices (--distribute), or choose another folder. "
-            "Each replica draws its own masks; --allow_replicas_change goes on with others"
-        )
-
 
 def _check_finite(metrics: Mapping[str, float], step: int) -> None:
     """Raises NonFiniteLossError if a step's loss or gradient norm is NaN or infinite."""
     loss, norm = metrics["loss"], metrics["gradient_norm"]
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise NonFiniteLossError(step, f"loss {loss}, gradient norm {norm}")
-
-
-def _refuse_remains(workdir: Workdir) -> None:
-    """Raises WorkdirError if a folder has traces of a run but no checkpoint."""
-    names = (RESULT, progress.METRICS, f"checkpoints/{checkpoints.BEST}")
-    if remains := [name for name in names if exists(workdir.path / name)]:
-        raise WorkdirError(
-            f"{workdir.path} holds {' and '.join(remains)} of a run, and its checkpoints are gone; "
-            "bring them back from a backup, or choose another --workdir"
-        )

@@ -24,8 +24,8 @@ class Need(NamedTuple):
     """The memory of training in bytes, beside what the process has before.
 
     Attributes:
-        least: A lower bound.
-        about: An estimate.
+        least: a lower bound.
+        about: an estimate.
     """
 
     least: int
@@ -38,23 +38,25 @@ def training(
     """Returns the memory of training, without the imported program and the data.
 
     Args:
-        config: The run's config.
-        parameters: The model's number of parameters. They, their gradients and the optimizer's
+        config: the run's config.
+        parameters: the model's number of parameters. They, their gradients and the optimizer's
             variables are in memory at once.
-        least: The least number of values that a training step keeps for its backward pass.
-        about: An estimate of that number.
+        least: the least number of values that a training step keeps for its backward pass.
+        about: an estimate of that number.
     """
-    copies = 2 + len(OPTIMIZERS[config.optimizer.name].slots_of(config))
-    least, about = (_BYTES * (copies * parameters + kept) for kept in (least, about))
+    copies = 2 + len(OPTIMIZERS[config.optimizer.name].run_slot_names(config))
+    least, about = (
+        _BYTES * (copies * parameters + values) for values in (least, about)
+    )
     return Need(least, max(least, about) + _GRAPHS)
 
 
-def told(need: Need, has_gpu: bool) -> str | None:
+def format_need(need: Need, has_gpu: bool) -> str | None:
     """Returns a line on the memory that this process will take; None if it cannot be known.
 
     Args:
-        need: The memory of training.
-        has_gpu: Whether training takes a GPU's memory. Else it adds to what the process has now,
+        need: the memory of training.
+        has_gpu: whether training takes a GPU's memory. Else it adds to what the process has now,
             TensorFlow above all.
     """
     if has_gpu:
@@ -74,15 +76,15 @@ def check_training(
     """Compares the memory of training with the available memory.
 
     Args:
-        config: The run's config.
-        need: Returns the memory of training with a config on the run's data.
-        presets: Returns the configs of the task's presets.
+        config: the run's config.
+        need: returns the memory of training with a config on the run's data.
+        presets: returns the configs of the task's presets.
 
     Returns:
-        A warning if training may not fit, else None.
+        a warning if training may not fit, else None.
 
     Raises:
-        ValueError: Training cannot fit; the message names what would.
+        ValueError: training cannot fit; the message names what would.
     """
     room, (least, about) = available_memory.room(), need(config)
     if room is None or about <= room.size:
@@ -116,19 +118,30 @@ def _that_fit(
     room: Room,
 ) -> Iterator[str]:
     """Yields flags that make training fit: a smaller batch, another preset."""
+    if size := _fitting_batch(config, need, room):
+        yield f"--config.data.batch_size={size}"
+    fitting = []
+    for other in presets:
+        with contextlib.suppress(ValueError):  # it does not suit the data
+            size = need(other).about
+            if other.preset != config.preset and size <= room.size:
+                fitting.append((size, other.preset))
+    if fitting:
+        yield f"--preset={max(fitting)[1]}"
+
+
+def _fitting_batch(
+    config: ml_collections.ConfigDict,
+    need: Callable[[ml_collections.ConfigDict], Need],
+    room: Room,
+) -> int | None:
+    """Returns the size of a smaller batch that fits, or None."""
     smaller = ml_collections.ConfigDict(config.to_dict())
     while smaller.data.batch_size > 1:
         smaller.data.batch_size //= 2
         if need(smaller).about <= room.size:
-            yield f"--config.data.batch_size={smaller.data.batch_size}"
-            break
-    sizes = []
-    for other in presets:
-        with contextlib.suppress(ValueError):  # it does not suit the data
-            sizes.append((need(other).about, other.preset))
-    others = [each for each in sizes if each[1] != config.preset]
-    if fitting := [each for each in others if each[0] <= room.size]:
-        yield f"--preset={max(fitting)[1]}"
+            return smaller.data.batch_size
+    return None
 
 
 def _text(size: int) -> str:

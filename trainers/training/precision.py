@@ -21,9 +21,9 @@ def slowdown() -> float:
 def _seconds(dtype: tf.DType) -> float:
     """Returns the least time of a product."""
     matrix = tf.ones([_SIZE, _SIZE], dtype)
-    found = []
+    seconds = []
     for _ in range(_TRIALS):
         began = time.perf_counter()
         tf.matmul(matrix, matrix).numpy()
-        found.append(time.perf_counter() - began)
-    return min(found)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)

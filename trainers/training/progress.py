@@ -33,8 +33,94 @@ _MULTIPLES = (
     (5, (1, 3)),
     (math.inf, (1,)),
 )
+# Kind, label, shift, style. The shift puts an epoch's mean in the middle of the epoch.
+_CURVES: tuple[tuple[str, str, float, dict[str, Any]], ...] = (
+    (INTERVAL, "train", 0.0, dict(color="tab:blue", alpha=0.35, linewidth=0.8)),
+    (EPOCH, "train, mean of an epoch", -0.5, dict(color="tab:blue", marker=".")),
+    (VALIDATION, "validation", 0.0, dict(color="tab:orange", marker=".")),
+)
 _SETTLED_STEPS, _SETTLED_SECONDS = 10, 5.0  # enough for an estimate
 Metrics = Mapping[str, float]
+
+
+class _Pace:
+    """How fast a run is, and how long the rest of it takes.
+
+    Attributes:
+        length: the training steps of the run.
+        epochs: the parts of the run that end with a validation.
+        step: steps done.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        epochs: int,
+        step: int,
+        costs: Sequence[float],
+        evaluation_steps: float,
+        scoring: float,
+    ):
+        self.length, self.epochs = length, epochs
+        self.step = self._first_step = step
+        self._costs = costs
+        self._evaluation_steps, self._scoring = evaluation_steps, scoring
+        # An epoch ends after step `epoch * length // epochs`.
+        self._validations = self._earlier = ((step + 1) * epochs - 1) // length
+        self._validation_seconds: float | None = None  # of the last one
+        # Without the first call and the first validation, which trace and compile.
+        self._timed_steps = 0
+        self._timed_work = 0.0
+        self._seconds = 0.0
+        self._last_lap = (step, 0, 0.0)  # step, timed steps, seconds
+
+    def advance(self, steps: int, seconds: float) -> None:
+        """Counts steps and their time."""
+        if self.step > self._first_step:
+            self._timed_steps += steps
+            self._timed_work += self._work(self.step, self.step + steps)
+            self._seconds += seconds
+        self.step += steps
+
+    def validate(self, seconds: float) -> None:
+        """Counts a validation and its time."""
+        if self._validations > self._earlier:
+            self._validation_seconds = seconds
+        self._validations += 1
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether enough is timed for an estimate."""
+        timed = self._timed_steps >= _SETTLED_STEPS
+        return timed or self._seconds >= _SETTLED_SECONDS
+
+    def rate(self, weight: float) -> float:
+        """Returns the weight per second since the last call; the steps since weigh `weight`."""
+        now = (self.step, self._timed_steps, self._seconds)
+        steps, timed, seconds = (
+            b - a for a, b in zip(self._last_lap, now, strict=True)
+        )
+        self._last_lap = now
+        return weight / steps * timed / seconds if timed else 0.0
+
+    def seconds_left(self) -> float:
+        """Returns the time to the end of the run."""
+        pace = self._seconds / self._timed_work if self._timed_work else 0.0
+        training = pace * self._work(self.step, self.length)
+        validation = self._validation_seconds
+        if validation is None:
+            validation = pace * self._evaluation_steps
+        evaluations = self.epochs - self._validations + self._scoring
+        return training + validation * evaluations
+
+    def _work(self, start: int, stop: int) -> float:
+        """Returns the work of the steps from `start` to `stop`; one of the last part is 1."""
+        part = self.length / len(self._costs)
+        work = 0.0
+        for index, cost in enumerate(self._costs):
+            begin, end = index * part, (index + 1) * part
+            work += cost * max(0.0, min(stop, end) - max(start, begin))
+        return work
 
 
 class Progress:
@@ -78,23 +164,13 @@ class Progress:
         self.length = length
         self.steps_per_epoch = length / epochs
         self.out = out or sys.stdout
-        self.step = self._first_step = step
-        self.costs = costs
-        self.evaluation_steps = evaluation_steps
-        self.scoring = scoring
+        self.step = step
         self.changes = changes
         # In a store each look is a request, and those before checkpoints have to do.
         self._check_held = (lambda: None) if is_store(folder) else check_held
-        # An epoch ends after step `epoch * length // epochs`.
-        self._validations = self._earlier = ((step + 1) * epochs - 1) // length
-        self._validation_seconds: float | None = None  # of the last one
-        # Without the first call and the first validation, which trace and compile.
-        self._timed_steps = 0
-        self._timed_work = 0.0
-        self._seconds = 0.0
-        self._last_lap = (step, 0, 0.0)  # step, timed steps, seconds
-        self._time_told = False
-        self._told: set[str] = set()  # why records could not be written
+        self._pace = _Pace(length, epochs, step, costs, evaluation_steps, scoring)
+        self._has_estimated = False
+        self._causes: set[str] = set()  # why records could not be written
         self._bar = tqdm.tqdm(
             total=length,
             initial=step,
@@ -117,19 +193,14 @@ class Progress:
 
     def advance(self, steps: int, seconds: float) -> None:
         """Counts steps and their time; after enough of them, prints how long the run will take."""
-        if self.step > self._first_step:
-            self._timed_steps += steps
-            self._timed_work += self._work(self.step, self.step + steps)
-            self._seconds += seconds
+        self._pace.advance(steps, seconds)
         self.step += steps
         self._bar.update(steps)
-        settled = (
-            self._timed_steps >= _SETTLED_STEPS or self._seconds >= _SETTLED_SECONDS
-        )
-        if settled and not self._time_told:
-            self._time_told = True
+        if self._pace.is_settled and not self._has_estimated:
+            self._has_estimated = True
+            left = _duration(self._pace.seconds_left())
             self.say(
-                f"about {self._time_left()} to the end of the run, validations and scores included"
+                f"about {left} to the end of the run, validations and scores included"
             )
 
     def interval(self, metrics: Metrics, weight: float, learning_rate: float) -> None:
@@ -140,11 +211,12 @@ class Progress:
             weight: the number of tokens in these steps.
             learning_rate: the current one.
         """
-        rate = self._rate(weight)
+        rate = self._pace.rate(weight)
+        left = _duration(self._pace.seconds_left())
         shown = self.display(metrics)
         summary = (
             f"{_text(shown)}, lr {learning_rate:g}, {rate:,.0f} {self.unit}/s, "
-            f"{self._time_left()} left"
+            f"{left} left"
         )
         self._bar.set_postfix_str(summary)
         if self._bar.disable:
@@ -164,7 +236,7 @@ class Progress:
         *,
         best: bool,
         seconds: float,
-        kept: bool = True,
+        written: bool = True,
     ) -> None:
         """Prints and records the epoch that ended.
 
@@ -173,14 +245,14 @@ class Progress:
             validation: metrics of the evaluation.
             best: whether this epoch is the best so far.
             seconds: the time of the evaluation.
-            kept: whether the best epoch's weights are on disk.
+            written: whether the best epoch's weights are on disk.
         """
         mark = (
-            " (best so far)" if kept else " (best so far, its weights not yet written)"
+            " (best so far)"
+            if written
+            else " (best so far, its weights not yet written)"
         )
-        if self._validations > self._earlier:
-            self._validation_seconds = seconds
-        self._validations += 1
+        self._pace.validate(seconds)
         train_shown, validation_shown = self.display(train), self.display(validation)
         self.say(
             f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
@@ -226,34 +298,6 @@ class Progress:
     def _epoch(self) -> int:
         return -(-self.step * self.epochs // self.length)
 
-    def _rate(self, weight: float) -> float:
-        """Returns the weight per second since the last call; the steps since weigh `weight`."""
-        now = (self.step, self._timed_steps, self._seconds)
-        steps, timed, seconds = (
-            b - a for a, b in zip(self._last_lap, now, strict=True)
-        )
-        self._last_lap = now
-        return weight / steps * timed / seconds if timed else 0.0
-
-    def _work(self, start: int, stop: int) -> float:
-        """Returns the work of the steps from `start` to `stop`; one of the last part is 1."""
-        part = self.length / len(self.costs)
-        work = 0.0
-        for index, cost in enumerate(self.costs):
-            begin, end = index * part, (index + 1) * part
-            work += cost * max(0.0, min(stop, end) - max(start, begin))
-        return work
-
-    def _time_left(self) -> str:
-        """Returns the time to the end of the run, as printed."""
-        pace = self._seconds / self._timed_work if self._timed_work else 0.0
-        training = pace * self._work(self.step, self.length)
-        validation = self._validation_seconds
-        if validation is None:
-            validation = pace * self.evaluation_steps
-        evaluations = self.epochs - self._validations + self.scoring
-        return _duration(training + validation * evaluations)
-
     def _record(self, kind: str, values: Metrics) -> None:
         epoch = round(self.step / self.steps_per_epoch, 4)
         self._check_held()
@@ -273,13 +317,13 @@ class Progress:
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
-            told = (str(error) or type(error).__name__).splitlines()[0]
-            cause = getattr(error, "strerror", None) or told
-            if cause not in self._told:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            cause = getattr(error, "strerror", None) or reason
+            if cause not in self._causes:
                 self.say(
-                    f"records in {self.folder} cannot be written ({told}); going on without"
+                    f"records in {self.folder} cannot be written ({reason}); going on without"
                 )
-            self._told.add(cause)
+            self._causes.add(cause)
 
 
 def draw_curves(
@@ -300,22 +344,7 @@ def draw_curves(
     """
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
-    # Kind, label, shift, style. The shift puts an epoch's mean in the middle of the epoch.
-    curves: list[tuple[str, str, float, dict[str, Any]]] = [
-        (INTERVAL, "train", 0.0, dict(color="tab:blue", alpha=0.35, linewidth=0.8)),
-        (EPOCH, "train, mean of an epoch", -0.5, dict(color="tab:blue", marker=".")),
-        (VALIDATION, "validation", 0.0, dict(color="tab:orange", marker=".")),
-    ]
-    drawn: list[float] = []
-    for kind, label, shift, style in curves:
-        chosen = [
-            r for r in rows if r["kind"] == kind and math.isfinite(_number(r, metric))
-        ]
-        values = [float(row[metric]) for row in chosen]
-        epochs = [int(row["step"]) / steps_per_epoch + shift for row in chosen]
-        if values:
-            axes.plot(epochs, values, label=f"{label}, last {values[-1]:.4g}", **style)
-        drawn += values
+    drawn = _draw_metric(axes, rows, steps_per_epoch, metric)
     choose_scale(axes, drawn)
     _draw_changes(axes, changes)
     axes.set(xlabel="epoch", ylabel=metric)
@@ -326,12 +355,33 @@ def draw_curves(
     save_picture(picture, path)
 
 
+def _draw_metric(
+    axes: Any, rows: list[dict[str, str]], steps_per_epoch: float, metric: str
+) -> list[float]:
+    """Draws a curve for each kind of row; returns all values."""
+    drawn: list[float] = []
+    for kind, label, shift, style in _CURVES:
+        chosen = [
+            row
+            for row in rows
+            if row["kind"] == kind and math.isfinite(_number(row, metric))
+        ]
+        values = [float(row[metric]) for row in chosen]
+        epochs = [int(row["step"]) / steps_per_epoch + shift for row in chosen]
+        if values:
+            axes.plot(epochs, values, label=f"{label}, last {values[-1]:.4g}", **style)
+        drawn += values
+    return drawn
+
+
 def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:
     """Draws a labelled line at each step with changes."""
-    drawn = [change for change in changes if change.of_the_steps]
+    drawn = [change for change in changes if change.affects_steps]
     for _, together in itertools.groupby(drawn, lambda change: change.step):
         same = list(together)
-        names = ((each.field.partition(".")[2], each.was, each.now) for each in same)
+        names = (
+            (change.field.partition(".")[2], change.was, change.now) for change in same
+        )
         label = "\n".join(f"{name} {was} → {now}" for name, was, now in names)
         axes.axvline(same[0].epoch, color="gray", linestyle=":", linewidth=1)
         axes.annotate(
@@ -358,7 +408,7 @@ def choose_scale(axes: Any, values: Sequence[float]) -> None:
     if values and min(values) > 0 and max(values) > 5 * min(values):
         axes.set_yscale("log")
         powers = math.log10(max(values) / min(values))
-        multiples = next(each for most, each in _MULTIPLES if powers <= most)
+        multiples = next(ticks for most, ticks in _MULTIPLES if powers <= most)
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=multiples))
         axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_locator(ticker.NullLocator())

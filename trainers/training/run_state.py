@@ -14,7 +14,7 @@ class Sums:
     """Sums of metrics over steps.
 
     Args:
-        values: What has been summed: "weight", and each other metric times the step's weight.
+        values: what has been summed: "weight", and each other metric times the step's weight.
     """
 
     def __init__(self, values: Mapping[str, float] | None = None):
@@ -29,24 +29,24 @@ class Sums:
     def means(self) -> dict[str, float]:
         """Returns the weighted means over the steps."""
         weight = self.values["weight"]
-        sums = {name: each for name, each in self.values.items() if name != "weight"}
-        return {name: each / weight for name, each in sums.items()}
+        sums = {name: total for name, total in self.values.items() if name != "weight"}
+        return {name: total / weight for name, total in sums.items()}
 
 
 class RunState:
     """The step, the variables and the records of a run.
 
     Args:
-        trainer: It has the model and the optimizer, whose variables are the run's.
+        trainer: it has the model and the optimizer, whose variables are the run's.
 
     Attributes:
-        step: Steps done.
-        losses: The validation losses of the epochs done.
-        best: The least of those whose weights are kept, with its epoch; infinity and 0 at first.
-        carried: What the next batch begins with, in the replicas' shares.
-        epoch_sums: The metrics of this epoch's steps.
-        interval_sums: The metrics since the last line was shown.
-        replicas: On how many the run computed when its checkpoint was written.
+        step: steps done.
+        losses: the validation losses of the epochs done.
+        best: the least of those whose weights are kept, with its epoch; infinity and 0 at first.
+        carried: what the next batch begins with, in the replicas' shares.
+        epoch_sums: the metrics of this epoch's steps.
+        interval_sums: the metrics since the last line was shown.
+        replicas: on how many the run computed when its checkpoint was written.
     """
 
     def __init__(self, trainer: Trainer):
@@ -85,7 +85,7 @@ class RunState:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Returns the model's variables by path."""
-        return variables.arrays(variables.of_model(self._trainer.task.model))
+        return variables.arrays(variables.model_variables(self._trainer.task.model))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the contents of a checkpoint, but for the step."""
@@ -106,10 +106,10 @@ class RunState:
         """Takes the contents of a checkpoint.
 
         Raises:
-            IndexError, KeyError, TypeError, ValueError: The checkpoint is of another model.
+            IndexError, KeyError, TypeError, ValueError: the checkpoint is of another model.
         """
         trainer = self._trainer
-        variables.assign(variables.of_model(trainer.task.model), arrays)
+        variables.assign(variables.model_variables(trainer.task.model), arrays)
         variables.assign(self._optimizer_variables(), arrays)
         former = trainer.task.initial_state()
         carried = [
@@ -117,7 +117,7 @@ class RunState:
             for i, tensor in enumerate(tf.nest.flatten(former))
         ]
         self.carried = trainer.spread(tf.nest.pack_sequence_as(former, carried))
-        self.replicas = replicas_of(arrays, trainer.replicas)
+        self.replicas = saved_replicas(arrays, trainer.replicas)
         self.step = step
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
@@ -130,10 +130,10 @@ class RunState:
 
     def _optimizer_variables(self):
         trainer = self._trainer
-        return variables.of_optimizer(trainer.optimizer, trainer.task.model)
+        return variables.optimizer_variables(trainer.optimizer, trainer.task.model)
 
 
-def replicas_of(arrays: Mapping[str, np.ndarray], default: int) -> int:
+def saved_replicas(arrays: Mapping[str, np.ndarray], default: int) -> int:
     """Returns on how many replicas a checkpoint was written; the first version did not say."""
     return int(arrays.get("replicas", default))
 
@@ -144,5 +144,5 @@ def _as_arrays(prefix: str, values: Mapping[str, float]) -> dict[str, np.ndarray
 
 def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Returns the numbers whose names have a prefix, by the rest of the name."""
-    found = {name: value for name, value in arrays.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): float(value) for name, value in found.items()}
+    chosen = {name: value for name, value in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): float(value) for name, value in chosen.items()}

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import ml_collections
@@ -15,6 +16,7 @@ from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.training import (
+    array_files,
     checkpoints,
     followers,
     loop,
@@ -64,24 +66,24 @@ def train(
     all. A signal or a closed output ends it after the current call of steps, about a second.
 
     Args:
-        load: Returns what to train; called after the generators are seeded.
-        config: The run's config.
-        path: The run's folder.
+        load: returns what to train; called after the generators are seeded.
+        config: the run's config.
+        path: the run's folder.
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
-        observe: As for `loop.fit`. Default: the experiment's own.
-        splits: The splits to score, some of `SPLITS`.
-        team: The workers that train together; the chief alone prints and writes.
-        allow_replicas_change: As for `Trainer`.
+        observe: as for `loop.fit`. Default: the experiment's own.
+        splits: the splits to score, some of `SPLITS`.
+        team: the workers that train together; the chief alone prints and writes.
+        allow_replicas_change: as for `Trainer`.
 
     Returns:
         `Scores.beside` of the run; () for other workers than the chief.
 
     Raises:
-        workers.LostError: Another worker has ended.
-        ValueError, OSError, WorkdirError: The config, the data or the folder cannot be used.
-        loop.NonFiniteLossError: The loss is NaN or infinite.
-        NotKeptError: The result could not be written.
-        stopping.StoppedError: A signal came, and everything is saved.
+        workers.LostError: another worker has ended.
+        ValueError, OSError, WorkdirError: the config, the data or the folder cannot be used.
+        loop.NonFiniteLossError: the loss is NaN or infinite.
+        NotKeptError: the result could not be written.
+        stopping.StoppedError: a signal came, and everything is saved.
     """
     schema.check(config)
     if team.is_chief:
@@ -98,21 +100,14 @@ def train(
             if team.is_chief:
                 experiment.keep(path)
             if not team.agree(team.is_chief and _tell_finished(folder, config)):
-                lines = [
-                    f"{config.task}, preset {config.preset}, in {path}",
-                    experiment.introduction(trainer.task.model),
-                    *_memory_told(experiment.need(config)),
-                    *trainer.stages.lines,
-                    *advice,
-                ]
                 if team.is_chief:
-                    print("\n".join(lines), flush=True)
+                    _introduce(experiment, trainer, config, path, advice)
                 signals.check()
                 beside = _fit_and_score(
                     experiment, trainer, folder, config, signals, observe, splits
                 )
             elif team.is_chief:
-                beside = _kept_beside(folder)
+                beside = _saved_beside(folder)
     signals.check()  # the output may have closed at the last line
     return beside
 
@@ -124,7 +119,7 @@ def _check_folder(path: epath.Path, config: ml_collections.ConfigDict) -> None:
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
     may_change = schema.may_change(config)
-    refuse_other_run(path, config.to_dict(), may_change, configs.of_a_run)
+    refuse_other_run(path, config.to_dict(), may_change, configs.upgrade)
 
 
 def _opened(
@@ -137,7 +132,7 @@ def _opened(
         path,
         config.to_dict(),
         may_change=schema.may_change(config),
-        upgrade=configs.of_a_run,
+        upgrade=configs.upgrade,
     )
 
 
@@ -151,7 +146,7 @@ def _prepare(
     """Loads the data and builds the model; calls `check` in between.
 
     Returns:
-        What the run measures, what trains it, and advice for the user.
+        what the run measures, what trains it, and advice for the user.
     """
     strategies.make_deterministic(config.seed)
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -167,12 +162,12 @@ def _prepare(
     advice = [] if has_gpu else _advice(config, experiment)
     with strategy.scope():
         model = experiment.build()
-        optimizer = optimizer_of(config)
+        optimizer = make_optimizer(config)
         task = experiment.task(model)
-    return experiment, trainer_of(config, task, optimizer, strategy, team), advice
+    return experiment, make_trainer(config, task, optimizer, strategy, team), advice
 
 
-def trainer_of(
+def make_trainer(
     config: ml_collections.ConfigDict,
     task: Task,
     optimizer: optimizers.Optimizer,
@@ -194,6 +189,24 @@ def trainer_of(
 
 def _draws_lengths(config: ml_collections.ConfigDict) -> bool:
     return config.data.get("lengths") == "drawn"
+
+
+def _introduce(
+    experiment: Experiment,
+    trainer: Trainer,
+    config: ml_collections.ConfigDict,
+    path: epath.Path,
+    advice: Sequence[str],
+) -> None:
+    """Prints what is trained where, what it takes, and the advice."""
+    lines = [
+        f"{config.task}, preset {config.preset}, in {path}",
+        experiment.introduction(trainer.task.model),
+        *_memory_lines(experiment.need(config)),
+        *trainer.stages.lines,
+        *advice,
+    ]
+    print("\n".join(lines), flush=True)
 
 
 def _fit_and_score(
@@ -236,7 +249,7 @@ def load_config(path: epath.Path) -> ml_collections.ConfigDict:
     """Returns the config of the run in a folder.
 
     Raises:
-        WorkdirError: There is no config, or it is not valid.
+        WorkdirError: there is no config, or it is not valid.
     """
     values = read_config(path)
     try:
@@ -249,9 +262,9 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
     """Returns what a model card says about a run: its task and its scores.
 
     Raises:
-        UnreadableError: The run's result is damaged.
+        UnreadableError: the run's result is damaged.
     """
-    told = {"Task": config.task, "Preset": config.preset}
+    card = {"Task": config.task, "Preset": config.preset}
     result, measure = (
         read_result(path, {"scores": dict}),
         registry.get(config.task).measure,
@@ -261,13 +274,13 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
             score = scores["exact"]
             value = score[measure.name]
             if value is not None:  # it is finite
-                text = measure.told(value, measure.count(score))
-                told[f"{split.capitalize()} {measure.name}"] = text
+                text = measure.format_score(value, measure.count(score))
+                card[f"{split.capitalize()} {measure.name}"] = text
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(
             f"{path / RESULT} is damaged: its scores are not those of a run ({error!r})"
         ) from error
-    return told
+    return card
 
 
 def change(name: str, precision: str, before: str, after: str) -> dict[str, str]:
@@ -280,9 +293,9 @@ def parameters(model: keras.Model) -> int:
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
-def optimizer_of(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
+def make_optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config."""
-    return optimizers.OPTIMIZERS[config.optimizer.name].of_config(
+    return optimizers.OPTIMIZERS[config.optimizer.name].from_run_config(
         config, steps=cosine_steps(config), scales=_draws_lengths(config)
     )
 
@@ -303,38 +316,49 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     former, _ = folder.pending.get("training.epochs", (epochs, epochs))
     if result is None:
         return False
-    stop_after = config.schedule.stop_after
-    stopped = schedules.stopped(result, stop_after)
+    stopped = schedules.stopped(result, config.schedule.stop_after)
     if result["epochs"] < max(former, epochs) and not stopped:
         return False
     _refuse_changes(folder, result["epochs"], epochs)
+    store = _finished_store(folder)
+    print(f"{folder.path} holds a finished run; {_ending(config, stopped, store)}")
+    print(result["summary"])
+    return True
+
+
+def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
+    """Returns the checkpoints of a finished run; raises WorkdirError without its best weights."""
     run_id = folder.run.run_id
     store = checkpoints.Checkpoints(folder.path / "checkpoints", run_id=run_id)
     best = store.folder / checkpoints.BEST
     try:
-        checkpoints.refuse_others(best, checkpoints.load(best), run_id)
+        array_files.refuse_others(best, array_files.load(best), run_id)
     except WorkdirError as error:
         raise WorkdirError(
             f"{folder.path} holds the result of a finished run, and not its trained weights: "
             f"{error}. Bring them back from a backup, or choose another --workdir"
         ) from error
-    length = config.training.steps
+    return store
+
+
+def _ending(
+    config: ml_collections.ConfigDict, stopped: bool, store: checkpoints.Checkpoints
+) -> str:
+    """Returns why a run has finished, or how it would go on."""
     if stopped:
-        more = f"its validation loss did not fall for {stop_after} epochs"
-    else:
-        more = f"its {length:,} steps are done" if length else _told_to_go_on(store)
-    print(f"{folder.path} holds a finished run; {more}")
-    print(result["summary"])
-    return True
+        epochs = config.schedule.stop_after
+        return f"its validation loss did not fall for {epochs} epochs"
+    length = config.training.steps
+    return f"its {length:,} steps are done" if length else _continuation(store)
 
 
-def _kept_beside(folder: Workdir) -> tuple[str, ...]:
+def _saved_beside(folder: Workdir) -> tuple[str, ...]:
     """Returns `Scores.beside` of a finished run; earlier versions kept none."""
     lines = (folder.result() or {}).get("beside")
     return tuple(map(str, lines)) if isinstance(lines, list) else ()
 
 
-def _told_to_go_on(store: checkpoints.Checkpoints) -> str:
+def _continuation(store: checkpoints.Checkpoints) -> str:
     if store.newest() is not None:
         return "more --config.training.epochs would go on"
     state = "can be read" if store.steps() else "is left"
@@ -345,15 +369,15 @@ def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
     """Raises WorkdirError if a config changes what a finished run has done."""
     check_epochs(folder.path, done, epochs)
     if fields := [field for field in folder.pending if field != "training.epochs"]:
-        told = ", ".join(f"`config.{field}`" for field in fields)
+        names = ", ".join(f"`config.{field}`" for field in fields)
         raise WorkdirError(
-            f"{folder.path} holds a finished run, in which {told} can change nothing any more; "
+            f"{folder.path} holds a finished run, in which {names} can change nothing any more; "
             f"give the value that it had, or more --config.training.epochs than {done}"
         )
 
 
-def _memory_told(need: memory.Need) -> list[str]:
-    line = memory.told(need, bool(tf.config.list_physical_devices("GPU")))
+def _memory_lines(need: memory.Need) -> list[str]:
+    line = memory.format_need(need, bool(tf.config.list_physical_devices("GPU")))
     return [line] if line else []
 
 
@@ -382,7 +406,7 @@ def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str
     weights = result.unsaved and result.unsaved.store.unwritten_best
     if weights:
         print("scoring the best weights from memory: they are not on disk", flush=True)
-        variables.assign(variables.of_model(model), weights)
+        variables.assign(variables.model_variables(model), weights)
     else:
         checkpoints.load_best(path, model)
     if not result.lost_epoch:
@@ -404,25 +428,30 @@ def _finish(
         folder.check_held()
         with going_on_without(path):
             save_picture(picture, path)
-    kept = {
-        "epochs": result.epochs,
-        "best_epoch": result.best_epoch,
-        "parameters": parameters(model),
-        "cost": {
-            name: None if math.isnan(v) else v
-            for name, v in result.cost._asdict().items()
-        },
-        "summary": summary,
-        "scores": scores.values,
-        "beside": scores.beside,
-    }
+    record = _record(summary, scores, result, model)
     try:
-        folder.finish(kept)
+        folder.finish(record)
     except (OSError, tf.errors.OpError) as error:
         raise NotKeptError(
             f"the run has not finished: the result is not kept in {folder.path} ({error}); "
             "make room, and the same command scores again"
         ) from error
+
+
+def _record(
+    summary: str, scores: Scores, result: loop.Result, model: keras.Model
+) -> dict[str, Any]:
+    """Returns what `result.json` holds; JSON has no NaN."""
+    cost = result.cost._asdict()
+    return {
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "parameters": parameters(model),
+        "cost": {name: None if math.isnan(v) else v for name, v in cost.items()},
+        "summary": summary,
+        "scores": scores.values,
+        "beside": scores.beside,
+    }
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ def passes(training: Any, steps_per_epoch: int) -> int:
     """Returns how often a run reads its data, the last time perhaps in part.
 
     Args:
-        training: The config's group `training`.
-        steps_per_epoch: The training steps that read the data once.
+        training: the config's group `training`.
+        steps_per_epoch: the training steps that read the data once.
     """
     return -(-training.steps // steps_per_epoch) or training.epochs
 
@@ -63,20 +63,12 @@ class Schedule:
             raise ValueError(
                 f"`minimum` must be finite and not negative. Received: minimum={self.minimum}"
             )
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(
-                f"`patience` must be None or at least 1. Received: patience={self.patience}"
-            )
-        if self.average_after is not None and self.average_after < 1:
-            raise ValueError(
-                "`average_after` must be None or at least 1. "
-                f"Received: average_after={self.average_after}"
-            )
-        if self.stop_after is not None and self.stop_after < 1:
-            raise ValueError(
-                "`stop_after` must be None or at least 1. "
-                f"Received: stop_after={self.stop_after}"
-            )
+        for name in ("patience", "average_after", "stop_after"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(
+                    f"`{name}` must be None or at least 1. Received: {name}={value}"
+                )
         if any(epoch < 1 for epoch in self.epochs):
             raise ValueError(
                 f"`epochs` must be at least 1 each. Received: epochs={self.epochs}"
@@ -92,7 +84,7 @@ class Schedule:
             optimizer: from `optimizers`.
 
         Returns:
-            The change in words, or None.
+            the change in words, or None.
         """
         if optimizer.averaging:
             return None

@@ -13,10 +13,10 @@ class Stages:
     """The parts of a run, one after another, each of the same number of steps.
 
     Attributes:
-        arguments: What the task's loss takes in each part.
-        costs: How long a step of each part takes, beside one of the last part; for the estimate of
+        arguments: what the task's loss takes in each part.
+        costs: how long a step of each part takes, beside one of the last part; for the estimate of
             the run's time.
-        lines: What a user reads about the parts.
+        lines: what a user reads about the parts.
     """
 
     arguments: Sequence[Stage] = ({},)

@@ -33,7 +33,7 @@ class StoppedError(SystemExit):
     """
 
     def __init__(self, number: int) -> None:
-        super().__init__(status_of(number))
+        super().__init__(exit_status(number))
 
 
 class _AtOnceError(StoppedError):
@@ -68,7 +68,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def status_of(number: int) -> int:
+def exit_status(number: int) -> int:
     """Returns the exit status that shells give a command stopped by a signal."""
     return 128 + number
 
@@ -183,8 +183,8 @@ class StopSignals:
 
     def _record(self, number: int, _: object) -> None:
         self.record(number)
-        for each in self._former:
-            signal.signal(each, _again())
+        for other in self._former:
+            signal.signal(other, _again())
         if self._at_once:
             raise _AtOnceError(number)
 
@@ -264,7 +264,9 @@ def _handle(handler: Callable[[int, Any], Any]) -> dict[int, Any]:
         threading.current_thread() is not threading.main_thread()
     ):  # Python refuses other threads
         return {}
-    heard = [each for each in NUMBERS if signal.getsignal(each) is not signal.SIG_IGN]
+    heard = [
+        number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN
+    ]
     return {number: signal.signal(number, handler) for number in heard}
 
 
@@ -279,7 +281,7 @@ def ended_by() -> int | None:
 
 def _stop(number: int, _: object) -> NoReturn:
     global _ended_by
-    _ended_by = status_of(number)
+    _ended_by = exit_status(number)
     _handle(_again())
     say(_reason(signal.Signals(number)))
     raise StoppedError(number)
@@ -287,7 +289,7 @@ def _stop(number: int, _: object) -> NoReturn:
 
 def _end(stderr: int, number: int, _: object) -> NoReturn:
     say(_reason(signal.Signals(number)), stderr)
-    os._exit(status_of(number))
+    os._exit(exit_status(number))
 
 
 def _again() -> Callable[[int, Any], None]:
@@ -298,7 +300,7 @@ def _again() -> Callable[[int, Any], None]:
         # A closing terminal causes two SIGHUP, its own and its shell's.
         same = number == signal.SIGTERM and time.monotonic() - first < _SAME
         if number != signal.SIGHUP and not same:
-            os._exit(status_of(number))
+            os._exit(exit_status(number))
 
     return handle
 

@@ -65,18 +65,18 @@ class Table:
             last_step: the step of the run's checkpoint.
             announce: takes a line about a problem with the file.
         """
-        found = read(path)
+        content = read(path)
         self.path = path
-        self.fields = found.fields
-        self.rows = [row for row in found.rows if int(row["step"]) <= last_step]
+        self.fields = content.fields
+        self.rows = [row for row in content.rows if int(row["step"]) <= last_step]
         self._current = False  # whether the file holds `rows`
         self._ours = True  # whether the file may be written
         self._written = -math.inf  # when, by `time.monotonic`
-        problem = found.problem
-        if not problem and _step(found.half.split(",")) <= last_step:
+        problem = content.problem
+        if not problem and _step(content.half.split(",")) <= last_step:
             problem = "its last line is cut off"  # a killed process leaves a later step
         if problem:
-            announce(self._set_aside(problem, found.origin))
+            announce(self._set_aside(problem, content.origin))
 
     def has(self, kind: str, step: int) -> bool:
         """Returns whether the last step has a row of a kind."""
@@ -123,7 +123,7 @@ class Table:
 
     def _set_aside(self, problem: str, origin: bytes | None) -> str:
         """Keeps the file under another name and begins a new one; returns a line about it."""
-        told = f"{self.path} is not as a run writes it ({problem})"
+        message = f"{self.path} is not as a run writes it ({problem})"
         try:
             if origin is None:
                 aside = set_aside(self.path)
@@ -132,14 +132,14 @@ class Table:
                 write_atomically(aside, lambda file: file.write(origin))
         except OSError as error:
             self._ours = False
-            return f"{told} and cannot be set aside ({error}); it stays, and gets no more rows"
-        told += f"; it is set aside as {aside}, and "
-        told += f"its {len(self.rows)} readable rows are in a new {self.path.name}"
+            return f"{message} and cannot be set aside ({error}); it stays, and gets no more rows"
+        message += f"; it is set aside as {aside}, and "
+        message += f"its {len(self.rows)} readable rows are in a new {self.path.name}"
         try:
             self.flush()
         except OSError as error:
-            told += f" once that can be written ({error})"
-        return told
+            message += f" once that can be written ({error})"
+        return message
 
 
 def read(path: epath.Path) -> Content:

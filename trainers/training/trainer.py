@@ -66,7 +66,7 @@ class Task(Protocol):
         Each of the `stages` gives it further arguments, by name.
 
         Returns:
-            The sum of the losses; their number (the weight); the state for the next batch; further
+            the sum of the losses; their number (the weight); the state for the next batch; further
             metrics, summed like the loss.
         """
 
@@ -206,7 +206,7 @@ class Trainer:
             stage: the index of the run's part in `stages`. Default: the last one.
 
         Returns:
-            Metrics of each step, float64 [count], and the state for the next step. The task's
+            metrics of each step, float64 [count], and the state for the next step. The task's
             metrics and "loss" are means over the global batch, "gradient_norm" is that before
             clipping, and "weight" is the batch's.
         """
@@ -229,23 +229,8 @@ class Trainer:
         replica_step = functools.partial(self._replica_step, differentiated)
         names: list[str] = []
 
-        def draw():
-            return tf.nest.map_structure(
-                lambda new, like: tf.ensure_shape(new, like.shape),
-                next(rest),
-                first,
-                expand_composites=True,
-            )
-
-        def draw_batch(index):
-            if rest is None:
-                return first
-            if first is None:
-                return next(rest)
-            return tf.cond(index > 0, draw, lambda: first)
-
         def step(index, state, rows):
-            batch = draw_batch(index)
+            batch = _draw(first, rest, index)
             # The loop is around the replicas, since replicas cannot synchronise inside a loop.
             metrics, state = self.strategy.run(replica_step, args=(batch, state))
             names[:] = metrics
@@ -316,6 +301,24 @@ class Trainer:
                 f"`batch_size` must be divisible by the number of replicas, {self.replicas} "
                 f"(or train on one device). Received: batch_size={batch_size}"
             )
+
+
+def _draw(first: Nest, rest: Iterator[Nest] | None, index: tf.Tensor) -> Nest:
+    """Returns the batch of a step of a call: `first`, or the next one, in the shape of `first`."""
+    if rest is None:
+        return first
+    if first is None:
+        return next(rest)
+
+    def draw() -> Nest:
+        return tf.nest.map_structure(
+            lambda new, like: tf.ensure_shape(new, like.shape),
+            next(rest),
+            first,
+            expand_composites=True,
+        )
+
+    return tf.cond(index > 0, draw, lambda: first)
 
 
 def _summed(values: Nest) -> Nest:

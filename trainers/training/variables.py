@@ -12,25 +12,27 @@ from trainers import optimizers
 Named = Mapping[str, keras.Variable]
 
 
-def of_model(model: keras.Model) -> dict[str, keras.Variable]:
+def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns a model's variables by their paths within it, such as "model/trellis/kernel"."""
     paths = _paths(model.variables, model.name)
     return {f"model/{path}": v for path, v in zip(paths, model.variables, strict=True)}
 
 
-def of_optimizer(
+def optimizer_variables(
     optimizer: optimizers.Optimizer, model: keras.Model
 ) -> dict[str, keras.Variable]:
     """Returns an optimizer's variables, such as "optimizer/trellis/kernel/mean".
 
     Args:
-        optimizer: Built for the model's trainable variables.
-        model: The model.
+        optimizer: built for the model's trainable variables.
+        model: the model.
     """
-    paths = {id(v): name.removeprefix("model/") for name, v in of_model(model).items()}
+    paths = {
+        id(v): name.removeprefix("model/") for name, v in model_variables(model).items()
+    }
     names = {id(v): v.name for v in optimizer.variables}
-    for slot, of_slot in optimizer.slots().items():
-        for trained, own in zip(model.trainable_variables, of_slot, strict=True):
+    for slot, own_variables in optimizer.slots().items():
+        for trained, own in zip(model.trainable_variables, own_variables, strict=True):
             names[id(own)] = f"{paths[id(trained)]}/{slot}"
     return {f"optimizer/{names[id(v)]}": v for v in optimizer.variables}
 
@@ -43,7 +45,7 @@ def _paths(variables: Sequence[keras.Variable], root: str) -> list[str]:
     """
     taken: set[str] = set()
     layers: dict[str, str] = {}  # Keras's path to ours
-    found = []
+    paths = []
     for variable in variables:
         *above, name = variable.path.removeprefix(f"{root}/").split("/")
         theirs = ours = ""
@@ -52,8 +54,8 @@ def _paths(variables: Sequence[keras.Variable], root: str) -> list[str]:
             if theirs not in layers:
                 layers[theirs] = _untaken(ours + layer, taken)
             ours = f"{layers[theirs]}/"
-        found.append(_untaken(ours + name, taken))
-    return found
+        paths.append(_untaken(ours + name, taken))
+    return paths
 
 
 def _untaken(path: str, taken: set[str]) -> str:
@@ -76,11 +78,11 @@ def assign(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
     """Sets variables to the values of a checkpoint, which may also hold other arrays.
 
     Args:
-        named: From `of_model` or `of_optimizer`.
-        arrays: From `arrays`, or numbered by 0.1: `model/0`, `model/1`, ...
+        named: from `model_variables` or `optimizer_variables`.
+        arrays: from `arrays`, or numbered by 0.1: `model/0`, `model/1`, ...
 
     Raises:
-        ValueError: The arrays belong to other variables; nothing has been set.
+        ValueError: the arrays belong to other variables; nothing has been set.
     """
     prefix = next(iter(named)).partition("/")[0]
     own = {

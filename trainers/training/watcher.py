@@ -38,10 +38,10 @@ class Watcher:
         # A handler of Python's would wait as all threads do. This one calls `_exit(5)`: the
         # function takes the signal's number for the status.
         libc.signal(ENDED, ctypes.cast(libc._exit, ctypes.c_void_p))
-        told = [text for pair in connections.items() for text in map(str, pair)]
+        arguments = [text for pair in connections.items() for text in map(str, pair)]
         numbers = map(str, (os.getpid(), silence, grace))
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, *numbers, otherwise, *told],
+            [sys.executable, "-I", "-S", __file__, *numbers, otherwise, *arguments],
             stdin=subprocess.PIPE,
             pass_fds=tuple(connections),
         )
@@ -72,7 +72,7 @@ def watch(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while ready := _ready([0, *connections], silence):
-        if closed := [each for each in ready if each]:
+        if closed := [descriptor for descriptor in ready if descriptor]:
             deadline, left = time.monotonic() + grace, grace
             while left > 0:  # below 0 a poll never ends
                 _ready([0], left)
@@ -86,17 +86,19 @@ def watch(
 def _ready(descriptors: Iterable[int], seconds: float) -> list[int]:
     """Waits for a sign, or for the other end of a connection to close."""
     poller = select.poll()
-    for each in descriptors:
-        poller.register(each, select.POLLIN if each == 0 else select.POLLRDHUP)
-    found = [each for each, _ in poller.poll(1000 * seconds)]
-    if 0 in found and not os.read(0, 4096):
+    for descriptor in descriptors:
+        poller.register(
+            descriptor, select.POLLIN if descriptor == 0 else select.POLLRDHUP
+        )
+    ready = [descriptor for descriptor, _ in poller.poll(1000 * seconds)]
+    if 0 in ready and not os.read(0, 4096):
         sys.exit()  # the process has ended, or closed the watch
-    return found
+    return ready
 
 
 def _main(argv: list[str]) -> None:
-    parent, silence, grace, otherwise, *told = argv[1:]
-    connections = dict(zip(map(int, told[::2]), told[1::2], strict=True))
+    parent, silence, grace, otherwise, *arguments = argv[1:]
+    connections = dict(zip(map(int, arguments[::2]), arguments[1::2], strict=True))
     watch(int(parent), float(silence), float(grace), otherwise, connections)
 
 

@@ -19,7 +19,7 @@ from trainers.data.files import (
     write_json,
 )
 from trainers.data.stores import as_path
-from trainers.tasks.names import flatten
+from trainers.tasks.names import differences, flatten
 from trainers.training import identity
 from trainers.training.hold import LOCK, Hold, WorkdirError, held
 
@@ -60,7 +60,7 @@ class Change(NamedTuple):
     now: Any
 
     @property
-    def of_the_steps(self) -> bool:
+    def affects_steps(self) -> bool:
         """Whether the change affects training steps; more epochs do not."""
         return self.field.startswith(("optimizer.", "schedule."))
 
@@ -111,12 +111,12 @@ class Workdir:
             epoch: that step in epochs.
 
         Returns:
-            All changes of the run, the new ones last.
+            all changes of the run, the new ones last.
         """
         self.check_held()
         former = tuple(
-            each if each.step <= step else each._replace(step=step, epoch=epoch)
-            for each in self._changes
+            change if change.step <= step else change._replace(step=step, epoch=epoch)
+            for change in self._changes
         )
         changes = former + tuple(
             Change(step, epoch, field, was, now)
@@ -127,9 +127,9 @@ class Workdir:
             write_json(self.path / CHANGES, value)
         self.run = self.run.by(identity.program(), step)
         # Write the config last, so that a folder with the new config also has the record.
-        kept = _with_run(self._config, self.run)
-        if kept != read_kept(self.path / CONFIG):
-            write_json(self.path / CONFIG, kept)
+        config = _with_run(self._config, self.run)
+        if config != read_record(self.path / CONFIG):
+            write_json(self.path / CONFIG, config)
         self._changes, self.pending = changes, {}
         return changes
 
@@ -171,7 +171,7 @@ def open_workdir(
         upgrade: as for `refuse_other_run`.
 
     Yields:
-        The folder.
+        the folder.
 
     Raises:
         WorkdirError: another process is at work in it, it belongs to another model or recipe, or
@@ -220,14 +220,14 @@ def refuse_other_run(
             "choose another folder"
         )
     if differing:
-        told = (
+        values = (
             f"{field}: {was} there, {now} here"
             for field, (was, now) in differing.items()
         )
         fields = ", ".join(f"--config.{field}" for field in differing)
         raise WorkdirError(
-            f"{path} belongs to another run, whose config differs ({'; '.join(told)}); the same "
-            f"command without {fields} goes on with that run, or choose another folder"
+            f"{path} belongs to another run, whose config differs ({'; '.join(values)}); the "
+            f"same command without {fields} goes on with that run, or choose another folder"
         )
     return pending
 
@@ -239,10 +239,10 @@ def read_changes(path: epath.PathLike) -> tuple[Change, ...]:
         WorkdirError: the record cannot be read.
     """
     file = epath.Path(path) / CHANGES
-    value = read_kept(file, {"changes": list})
+    value = read_record(file, {"changes": list})
     try:
         changes = tuple(
-            Change(**each) for each in (value or {"changes": ()})["changes"]
+            Change(**entry) for entry in (value or {"changes": ()})["changes"]
         )
         if not all(type(c.step) is int and isinstance(c.field, str) for c in changes):
             raise TypeError
@@ -302,9 +302,9 @@ def read_run(path: epath.PathLike) -> identity.Identity | None:
         OSError: it cannot be read.
     """
     file = epath.Path(path) / CONFIG
-    value = (read_kept(file) or {}).get(RUN)
+    value = (read_record(file) or {}).get(RUN)
     try:
-        return None if value is None else identity.of_value(value)
+        return None if value is None else identity.from_value(value)
     except ValueError as error:
         raise WorkdirError(f"{file} is damaged: {error}. {RESTORE}") from error
 
@@ -324,7 +324,7 @@ def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
         WorkdirError: the folder has no run, or its config is damaged.
         OSError: it cannot be read.
     """
-    config = read_kept(epath.Path(path) / CONFIG, fields)
+    config = read_record(epath.Path(path) / CONFIG, fields)
     if config is None:
         raise WorkdirError(
             f"{path} holds no run: {CONFIG} is missing; {_instead(epath.Path(path))}"
@@ -333,7 +333,7 @@ def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
     return config
 
 
-def read_kept(
+def read_record(
     file: epath.Path, fields: Mapping[str, type] | None = None
 ) -> dict | None:
     """Returns a JSON file that a run wrote at its beginning and needs; None if it is missing.
@@ -364,8 +364,8 @@ def check_output(path: epath.PathLike) -> None:
     """Raises WorkdirError if `--output` is a run's folder or lies in one."""
     output = as_path(path)
     for folder in (output, *output.parents):
-        of_a_run = (folder / LOCK, folder / "checkpoints")
-        if exists(folder / CONFIG) and any(exists(each) for each in of_a_run):
+        traces = (folder / LOCK, folder / "checkpoints")
+        if exists(folder / CONFIG) and any(exists(trace) for trace in traces):
             raise WorkdirError(
                 f"--output={path} is in the folder of a run, {folder}, which holds nothing else; "
                 "choose another folder"
@@ -374,8 +374,8 @@ def check_output(path: epath.PathLike) -> None:
 
 def _refuse_foreign(folder: epath.Path) -> None:
     """Raises WorkdirError if a folder without a config has files, but for an unused lock."""
-    found = sorted(p.name for p in folder.iterdir()) if exists(folder) else []
-    if foreign := [name for name in found if name not in (LOCK, f".{CONFIG}.part")]:
+    names = sorted(p.name for p in folder.iterdir()) if exists(folder) else []
+    if foreign := [name for name in names if name not in (LOCK, f".{CONFIG}.part")]:
         raise WorkdirError(
             f"{folder} holds files but no run ({CONFIG} is missing): {', '.join(foreign[:5])}; "
             "choose an empty or a new folder"
@@ -391,9 +391,4 @@ def _differing(
     was = json_value(upgrade(flatten(read_config(folder))))
     # A process may have been killed after it recorded changes, before it wrote the config.
     was.update((change.field, change.now) for change in read_changes(folder))
-    now = flatten(json_value(config))
-    return {
-        field: (was.get(field, "nothing"), now.get(field, "nothing"))
-        for field in {**was, **now}
-        if field not in was or field not in now or was[field] != now[field]
-    }
+    return differences(was, flatten(json_value(config)))

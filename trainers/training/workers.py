@@ -59,9 +59,9 @@ class Alone:
         """Returns the chief's value, one of JSON."""
         return value
 
-    def share(self, found: Step | None) -> Step | None:
+    def share(self, checkpoint: Step | None) -> Step | None:
         """Returns the chief's checkpoint: its step and arrays, or None."""
-        return found
+        return checkpoint
 
     def compare(self, facts: Mapping[str, Any]) -> None:
         """Raises DifferentError on all workers if the facts are not the same on all."""
@@ -182,7 +182,7 @@ class Team(Alone):
             return value
         return json.loads(self._next(self._links[0], _VALUE))
 
-    def share(self, found: Step | None) -> Step | None:
+    def share(self, checkpoint: Step | None) -> Step | None:
         """Returns the chief's checkpoint, so that the others need not reach its folder."""
         if not self.is_chief:
             step = self.agree(None)
@@ -190,19 +190,19 @@ class Team(Alone):
                 return None
             with np.load(io.BytesIO(self._next(self._links[0], _ARRAYS))) as arrays:
                 return step, {name: arrays[name] for name in arrays.files}
-        self.agree(found and found[0])
-        if found:
+        self.agree(checkpoint and checkpoint[0])
+        if checkpoint:
             content = io.BytesIO()
-            kept: Mapping[str, Any] = found[1]
-            np.savez(content, **kept)
+            named: Mapping[str, Any] = checkpoint[1]
+            np.savez(content, **named)
             self._send(_ARRAYS, content.getvalue())
-        return found
+        return checkpoint
 
     def compare(self, facts: Mapping[str, Any]) -> None:
         """Raises DifferentError on all workers if the facts are not the same on all."""
-        if told := self.agree("; ".join(self._differing(facts))):
+        if differences := self.agree("; ".join(self._differing(facts))):
             raise DifferentError(
-                f"{told}; start all with the same, or see docs/scale.md"
+                f"{differences}; start all with the same, or see docs/scale.md"
             )
 
     def watch(self, signals: stopping.StopSignals) -> None:
@@ -284,10 +284,10 @@ class Team(Alone):
             self._watcher.close()
             return
         if self.is_chief:
-            others = [each for each in self._links if each is not link]
-            for each in others:
+            others = [other for other in self._links if other is not link]
+            for other in others:
                 with contextlib.suppress(OSError):
-                    each.send(_END, _ended(link, reason).encode())
+                    other.send(_END, _ended(link, reason).encode())
         time.sleep(_GRACE)
         if not self._over:
             _leave(_ended(link, reason))
@@ -295,20 +295,20 @@ class Team(Alone):
     def _lost(self, link: _Link, why: str) -> None:
         if self._over:
             return
-        told = f"{link.name} is gone: {why}; {GO_ON}"
-        self._end(told)
-        _leave(told)
+        message = f"{link.name} is gone: {why}; {GO_ON}"
+        self._end(message)
+        _leave(message)
 
 
-def _leave(told: str) -> NoReturn:
+def _leave(message: str) -> NoReturn:
     """Ends the process from any thread: the main one may wait for TensorFlow for ever."""
-    stopping.say(f"error: {told}")
+    stopping.say(f"error: {message}")
     os._exit(LOST)
 
 
 def _ended(link: _Link, reason: bytes) -> str:
-    told = reason.decode(errors="replace")
-    return told if GO_ON in told else f"{link.name} has ended: {told}"
+    message = reason.decode(errors="replace")
+    return message if GO_ON in message else f"{link.name} has ended: {message}"
 
 
 def _differences(
@@ -364,12 +364,12 @@ def _late(
     cluster: Cluster, missing: Sequence[int], wait: float, come: Any
 ) -> LostError:
     names = " and ".join(map(cluster.name, missing))
-    told = f"{names} not here after {wait:g} s (--workers_wait); {GO_ON}"
+    message = f"{names} not here after {wait:g} s (--workers_wait); {GO_ON}"
     for link in come:
         with contextlib.suppress(OSError):
-            link.send(_END, told.encode())
+            link.send(_END, message.encode())
         link.close()
-    return LostError(told)
+    return LostError(message)
 
 
 def _greeted(
@@ -383,12 +383,12 @@ def _greeted(
         if kind == _GREETING and size < _PIECE:
             magic, index, addresses = json.loads(link._read(size))
             if magic == _MAGIC:
-                told = _unfit(cluster, index, addresses, links)
-                if not told:
+                message = _unfit(cluster, index, addresses, links)
+                if not message:
                     link.name = cluster.name(index)
                     connection.settimeout(SILENCE)
                     return index, link
-                link.send(_END, told.encode())
+                link.send(_END, message.encode())
     link.close()
     return None
 

@@ -33,7 +33,7 @@ def svhn(line: str, flags: str = "", train: bytes = GOOD, test: bytes = GOOD, wa
 
 
 ROWS = (
-    Row("draw", "", f"--task is missing; expected one of {', '.join(registry.of_program('trainers.draw'))}"),
+    Row("draw", "", f"--task is missing; expected one of {', '.join(registry.trained_by('trainers.draw'))}"),
     Row("draw", "--task=mnist --distribute=workers", "--distribute must be none or mirrored for trainers.draw. Received: --distribute=workers"),
     Row("draw", "--task=mnst", "unknown --task 'mnst'; did you mean 'mnist'?"),
     Row("draw", "--task=mnist --preset=papr", "unknown --preset 'papr'; did you mean 'paper'? (of --task=mnist)"),

@@ -21,7 +21,7 @@ def runs(**values) -> dict:
 
 
 ROWS = (
-    Row("meta", "", f"--task is missing; expected one of {', '.join(registry.of_program('trainers.meta'))}"),
+    Row("meta", "", f"--task is missing; expected one of {', '.join(registry.trained_by('trainers.meta'))}"),
     Row("meta", "--task=quadratic --distribute=workers", "--distribute must be none or mirrored for trainers.meta. Received: --distribute=workers"),
     Row("meta", "--task=quadratics", "unknown --task 'quadratics'; did you mean 'quadratic'?"),
     Row("meta", "--task=mnist", "--task=mnist is one of python -m trainers.draw, not of trainers.meta"),

@@ -12,7 +12,7 @@ from trainers.tasks.task import LanguageTask
 NO_FLAGS = ""
 # What messages list.
 TASKS = ", ".join(registry.TASKS)
-LANGUAGE = ", ".join(registry.of_kind(LanguageTask))
+LANGUAGE = ", ".join(registry.by_kind(LanguageTask))
 
 
 class Row(NamedTuple):

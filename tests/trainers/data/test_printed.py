@@ -16,7 +16,7 @@ WORDS = st.sampled_from(
 LINES = st.lists(st.lists(WORDS, max_size=12).map(" ".join), max_size=3).map("\n".join)
 
 
-@pytest.mark.parametrize("name", registry.of_kind(LanguageTask))
+@pytest.mark.parametrize("name", registry.by_kind(LanguageTask))
 @hypothesis.given(text=LINES)
 def test_no_character_changes_but_spaces(name, text):
     told = registry.language(name).in_print(text)

@@ -79,7 +79,7 @@ def written_out(task, text):
 @hypothesis.settings(max_examples=150, deadline=None)
 def test_the_graph_does_what_python_does(task, pieces):
     text = "".join(pieces)
-    assert registry.language(task).tokens_of(text) == written_out(task, text)
+    assert registry.language(task).list_tokens(text) == written_out(task, text)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from trainers.training import runs
 SHAPE = (28, 28, 1)
 
 
-@pytest.mark.parametrize("task", registry.of_program("trainers.draw"))
+@pytest.mark.parametrize("task", registry.trained_by("trainers.draw"))
 def test_every_preset_is_valid(task):
     for config in configs.presets(task):
         schema.check(config)

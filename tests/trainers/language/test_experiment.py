@@ -22,7 +22,7 @@ def written(monkeypatch, tmp_path):
     """Returns the text of a model that writes the given tokens."""
 
     def written(task, text, prompt=""):
-        tokens = registry.language(task).tokens_of(text)
+        tokens = registry.language(task).list_tokens(text)
         vocabulary = Vocabulary(dict.fromkeys([*tokens, "<eos>"]))
 
         def generate(ids, max_length, **_):
@@ -70,7 +70,7 @@ def test_measured_results_are_those_of_the_page():
             float(deviation),
             int(last) - int(first) + 1,
         )
-    every = registry.of_kind(type(registry.language("text")))
+    every = registry.by_kind(type(registry.language("text")))
     kept = {
         name: dataclasses.astuple(each)[:4]
         for name, task in every.items()
@@ -82,6 +82,6 @@ def test_measured_results_are_those_of_the_page():
 def test_a_result_is_of_the_text_that_was_measured():
     (measured,) = registry.language("pydoc").measured
     own = {**measured.sha256, "validation": "another"}
-    assert measured.is_of(own, measured.tokens)
-    assert not measured.is_of(own, measured.tokens + 1)
-    assert not measured.is_of({**own, "train": "another"}, measured.tokens)
+    assert measured.matches(own, measured.tokens)
+    assert not measured.matches(own, measured.tokens + 1)
+    assert not measured.matches({**own, "train": "another"}, measured.tokens)

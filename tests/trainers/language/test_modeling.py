@@ -47,7 +47,7 @@ def _drawn(**optimizer):
     model = TrellisLM(9, layer, embedding_units=3, dtype="float64")
     ids = np.random.default_rng(0).integers(0, 9, 400).astype(np.int32)
     task = LanguageModeling(model, config, ids, ids[:50])
-    trainer = runs.trainer_of(config, task, runs.optimizer_of(config))
+    trainer = runs.make_trainer(config, task, runs.make_optimizer(config))
     return trainer, trainer.batches(0), task.initial_state()
 
 
@@ -88,8 +88,8 @@ def test_averaged_steps_on_drawn_windows_go_on_from_their_variables():
     def named(trainer):
         model = trainer.task.model
         return (
-            variables.of_model(model),
-            variables.of_optimizer(trainer.optimizer, model),
+            variables.model_variables(model),
+            variables.optimizer_variables(trainer.optimizer, model),
         )
 
     whole, batches, state = _drawn(learning_rate=3.0)

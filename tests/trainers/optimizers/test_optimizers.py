@@ -204,6 +204,6 @@ def test_an_optimizer_knows_its_slots_before_it_is_made(name, changes):
     config.optimizer.name = name
     if kind.can_average:
         config.schedule.update(changes)
-    made = kind.of_config(config, steps=3, scales=True)
+    made = kind.from_run_config(config, steps=3, scales=True)
     made.build([keras.Variable([1.0, 2.0])])
-    assert tuple(made.slots()) == kind.slots_of(config)
+    assert tuple(made.slots()) == kind.run_slot_names(config)

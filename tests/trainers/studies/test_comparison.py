@@ -18,7 +18,7 @@ from trainers.models.layers import TRELLIS
 from trainers.sequences import models as sequence_models
 from trainers.studies import comparison, comparison_report, search, streaming, study
 from trainers.studies.comparison import MODELS, Model, Settings
-from trainers.studies.comparison_report import Found
+from trainers.studies.comparison_report import RunResult
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
@@ -43,7 +43,7 @@ SETTINGS = Settings(
 
 
 def tiny(model, task="adding"):
-    config = comparison.start_of(SETTINGS, task, model)
+    config = comparison.starting_config(SETTINGS, task, model)
     config.unlock()
     config.model.update(units=6, depth=2, kernel_size=2, dilation_rate=(1, 2))
     config.data.update(steps=6, batch_size=8, train=64, validation=8, test=8)
@@ -65,7 +65,7 @@ CASES = [(task, model) for task in registry.TASKS for model in models_of(task)]
 
 @pytest.mark.parametrize(("task", "model"), CASES)
 def test_every_model_has_settings_for_every_task(task, model):
-    config = comparison.start_of(SETTINGS, task, model)
+    config = comparison.starting_config(SETTINGS, task, model)
     schema.check(config)
     search.check(config, search.space(config))
     layers = TRELLIS if model == comparison.FIRST else (model,)
@@ -86,8 +86,8 @@ def test_a_new_task_has_the_settings_of_the_task_that_it_is_made_of(
 ):
     task = dataclasses.replace(registry.get(kind), name="mine")
     monkeypatch.setitem(registry.TASKS, "mine", task)
-    config = comparison.start_of(SETTINGS, "mine", model)
-    expected = comparison.start_of(SETTINGS, kind, model)
+    config = comparison.starting_config(SETTINGS, "mine", model)
+    expected = comparison.starting_config(SETTINGS, kind, model)
     assert config.to_dict() == expected.to_dict() | {"task": "mine"}
 
 
@@ -118,7 +118,7 @@ def test_a_task_without_settings_for_a_model_is_refused_before_anything_is_loade
         comparison.compare(epath.Path(tmp_path), settings)
     given = search.apply(tiny("gru"), {"task": "mine"})
     settings = settings._replace(given={("mine", "gru"): given})
-    assert comparison.start_of(settings, "mine", "gru") == given
+    assert comparison.starting_config(settings, "mine", "gru") == given
 
 
 def counter(task):
@@ -139,7 +139,9 @@ SPACES = {id(registry.get(task).search): task for task, _ in reversed(CASES)}
 def test_each_value_of_a_space_can_have_the_parameters_of_the_preset(task, model):
     count = counter(task)
     size = count(configs.load(task, SETTINGS.preset))
-    config = search.sized(comparison.start_of(SETTINGS, task, model), size, count)
+    config = search.sized(
+        comparison.starting_config(SETTINGS, task, model), size, count
+    )
     space = search.space(config)
     # Neither real numbers nor what is no part of a model changes a size.
     whole = {
@@ -165,7 +167,7 @@ def test_each_value_of_a_space_can_have_the_parameters_of_the_preset(task, model
 )
 @pytest.mark.parametrize("parameters", [None, 3_000_000])
 def test_all_models_get_as_many_parameters(task, models, count, parameters):
-    starts = {name: comparison.start_of(SETTINGS, task, name) for name in models}
+    starts = {name: comparison.starting_config(SETTINGS, task, name) for name in models}
     number, sized = comparison.equal(starts, count, parameters)
     own = count(starts["trellis"])
     assert number == parameters or abs(number / own - 1) <= 0.02
@@ -177,7 +179,8 @@ def test_all_models_get_as_many_parameters(task, models, count, parameters):
 def test_a_number_that_suits_all_is_found_beside_the_first_model_s():
     """At 10,105 an LSTM of 49 units is 1.4 % off; from 10,141 on, all are within 1 %."""
     starts = {
-        name: comparison.start_of(SETTINGS, "adding", name) for name in MODELS[:4]
+        name: comparison.starting_config(SETTINGS, "adding", name)
+        for name in MODELS[:4]
     }
     count = lambda config: sequence_models.parameters(config, 2, 1)  # noqa: E731
     number, sized = comparison.equal(starts, count, None)
@@ -192,7 +195,7 @@ def test_a_number_that_suits_all_is_found_beside_the_first_model_s():
 
 def test_a_model_that_cannot_be_made_as_large_is_refused():
     starts = {
-        name: comparison.start_of(SETTINGS, "adding", name)
+        name: comparison.starting_config(SETTINGS, "adding", name)
         for name in ("trellis", "tcn")
     }
     count = lambda config: sequence_models.parameters(config, 2, 1)  # noqa: E731
@@ -210,7 +213,7 @@ def test_a_preset_of_another_layer_is_refused():
         ValueError,
         match="--preset must have the layer 'trellis' or 'equilibrium'.*small_lstm",
     ):
-        comparison.start_of(SETTINGS._replace(preset="small_lstm"), "ptb", "gru")
+        comparison.starting_config(SETTINGS._replace(preset="small_lstm"), "ptb", "gru")
 
 
 def test_a_layer_beside_a_trellis_network_has_what_was_changed_of_its_preset():
@@ -425,8 +428,11 @@ def test_points_and_rows():
     config = search.apply(tiny("gru"), {"training.steps": 4, "training.epochs": 2})
     model = Model(config, 50, [0.5], 0.25)
     plans = {"adding": {"trellis": model, "gru": model}}
-    first = [Found(0, [2, 4], [0.3, 0.2], 0.1), Found(1, [2, 4], [0.3, math.inf], 0.3)]
-    second = [Found(0, [2, 4], [0.5, 0.4], 0.2), Found(1, [2], [0.5], None)]
+    first = [
+        RunResult(0, [2, 4], [0.3, 0.2], 0.1),
+        RunResult(1, [2, 4], [0.3, math.inf], 0.3),
+    ]
+    second = [RunResult(0, [2, 4], [0.5, 0.4], 0.2), RunResult(1, [2], [0.5], None)]
     runs = {("adding", "trellis"): first, ("adding", "gru"): second}
     rows = list(csv.DictReader(io.StringIO(comparison_report.points(plans, runs))))
     assert len(rows) == 4 + 2 + 2 + 2
@@ -457,7 +463,10 @@ def test_runs_that_end_by_themselves_take_the_steps_that_they_took(tmp_path):
     schema.check(config)
     assert runs.cosine_steps(config) == 0 and config.schedule.stop_after == 4
     plans = {"adding": {"gru": Model(config, 50, [0.5], 0.25)}}
-    found = [Found(0, [400, 800], [0.3, 0.2], 0.1), Found(1, [2000], [0.3], 0.3)]
+    found = [
+        RunResult(0, [400, 800], [0.3, 0.2], 0.1),
+        RunResult(1, [2000], [0.3], 0.3),
+    ]
     of = {("adding", "gru"): found}
     table = comparison_report.markdown(epath.Path("F"), settings, plans, of)
     assert "| 1,400, 1 of 2 at the most | 500 |" in table
@@ -479,7 +488,7 @@ def test_streaming_is_measured(model, monkeypatch):
     monkeypatch.setattr(streaming, "_STEPS", 2)
     config = tiny(model)
     experiment = comparison._load(config, SETTINGS, epath.Path("nowhere"))
-    costs = streaming.measure({model: streaming.step_of(experiment)})
+    costs = streaming.measure({model: streaming.stream_function(experiment)})
     assert 0 < costs[model] < 10
 
 
@@ -506,7 +515,7 @@ def test_runs_are_ordinary_runs(tmp_path, monkeypatch):
     config = search.apply(tiny("gru"), {"training.steps": 20, "training.epochs": 4})
     file, workdir = epath.Path(tmp_path / "gru.json"), epath.Path(tmp_path / "0")
     file.write_text(json.dumps(config.to_dict()))
-    line = comparison.command_of(config, file, 5, workdir, SETTINGS)
+    line = comparison.training_command(config, file, 5, workdir, SETTINGS)
     monkeypatch.chdir(ROOT)
     log = epath.Path(tmp_path / "log")
     assert comparison._train(line, log, threads=1) == 0, log.read_text()
@@ -530,6 +539,6 @@ def test_the_configs_of_the_page_are_valid(file):
 
 
 def test_a_config_is_read_back(tmp_path):
-    config = comparison.start_of(SETTINGS, "ptb", "transformer")
+    config = comparison.starting_config(SETTINGS, "ptb", "transformer")
     (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
     assert configs.read(tmp_path / "config.json").to_dict() == config.to_dict()

@@ -107,7 +107,7 @@ SPACE = {
 @given(seed=st.integers(0, 2**32), rate=st.floats(1e-3, 1e-1), depth=st.integers(1, 4))
 def test_near_values_change_one_to_three_entries(seed, rate, depth):
     values = {"rate": rate, "dropout": 0.0, "depth": depth, "shape": "1,2"}
-    values["vectors"] = search.told(VECTORS.values[0])
+    values["vectors"] = search.format_value(VECTORS.values[0])
     found = search.near(SPACE, values, [values], random.Random(seed))
     assert list(found) == list(SPACE)
     assert 1 <= sum(found[name] != value for name, value in values.items()) <= 3

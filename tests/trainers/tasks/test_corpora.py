@@ -251,11 +251,11 @@ def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
     ],
 )
 def test_text_of_the_users_has_the_words_of_the_task(task, text, tokens):
-    assert registry.language(task).tokens_of(text) == tokens.split()
+    assert registry.language(task).list_tokens(text) == tokens.split()
 
 
 def test_characters_of_the_users():
-    assert registry.language("ptb_char").tokens_of("It 3\nb") == [
+    assert registry.language("ptb_char").list_tokens("It 3\nb") == [
         "i",
         "t",
         " ",

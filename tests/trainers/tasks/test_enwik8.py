@@ -48,7 +48,7 @@ def test_the_archive_has_the_same(folder):
 
 
 def test_a_text_of_the_users_has_the_same_bytes():
-    assert registry.language("enwik8").tokens_of("é\n") == ["Ã", "©", "<eos>"]
+    assert registry.language("enwik8").list_tokens("é\n") == ["Ã", "©", "<eos>"]
 
 
 @pytest.mark.parametrize(

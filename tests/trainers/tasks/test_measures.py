@@ -9,11 +9,13 @@ from trainers.tasks import measures, registry
 
 def test_words_have_perplexity_and_characters_bits():
     for task in ("ptb", "wikitext2", "wikitext103", "text", "pydoc"):
-        assert registry.language(task).measure.of(math.log(50.0)) == pytest.approx(50.0)
+        assert registry.language(task).measure.from_nats(
+            math.log(50.0)
+        ) == pytest.approx(50.0)
     characters = registry.language("ptb_char").measure
-    assert characters.of(math.log(2.0) * 1.158) == pytest.approx(1.158)
+    assert characters.from_nats(math.log(2.0) * 1.158) == pytest.approx(1.158)
     assert (characters.name, characters.counted) == ("bpc", "characters")
-    assert characters.told(1.158, 1234) == "1.158 (1,234 characters)"
+    assert characters.format_score(1.158, 1234) == "1.158 (1,234 characters)"
 
 
 def test_perplexity_beyond_a_float_is_infinite():

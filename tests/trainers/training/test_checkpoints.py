@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from trainers.training import checkpoints, variables, workdir
+from trainers.training import array_files, checkpoints, variables, workdir
 
 
 @pytest.fixture
@@ -339,7 +339,7 @@ def test_no_checkpoint_is_written_before_the_best_weights_of_its_past(
     assert told[2].endswith("the last checkpoint is that of step 10")
     assert store.save(30, arrays(30))
     assert store.unwritten_best is None
-    assert checkpoints.load(best)["epoch"] == 2
+    assert array_files.load(best)["epoch"] == 2
 
 
 def test_one_after_the_other_is_written_beside_what_goes_on(store, monkeypatch):
@@ -379,7 +379,7 @@ def test_the_best_weights(tmp_path):
         checkpoints.load_best(tmp_path, model)
     store = checkpoints.Checkpoints(tmp_path / "checkpoints")
     weights = [v.numpy() for v in model.variables]
-    store.save_best(variables.arrays(variables.of_model(model)))
+    store.save_best(variables.arrays(variables.model_variables(model)))
     model.set_weights([w + 1 for w in weights])
     checkpoints.load_best(tmp_path, model)
     np.testing.assert_array_equal(model.variables[0].numpy(), weights[0])

@@ -47,7 +47,7 @@ FIRST, CHIEF = {"type": "worker", "index": 0}, {"type": "chief", "index": 0}
     ],
 )
 def test_forms_of_schedulers(groups, task, addresses, index):
-    found = cluster.of_environment(tf_config(groups, task, environment="cloud"))
+    found = cluster.from_environment(tf_config(groups, task, environment="cloud"))
     assert found == cluster.Cluster(addresses, index)
     assert found.is_chief == (index == 0)
     resolver = found.resolver(gpus=2)
@@ -86,7 +86,7 @@ def test_forms_of_schedulers(groups, task, addresses, index):
 )  # fmt: skip
 def test_what_is_wrong_is_told(environment, told):
     with pytest.raises(ValueError, match=told):
-        cluster.of_environment(environment)
+        cluster.from_environment(environment)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def slurm(monkeypatch):
         }
         for name, value in values.items():
             monkeypatch.setenv(name, value)
-        return cluster.of_environment()
+        return cluster.from_environment()
 
     monkeypatch.delenv("TF_CONFIG", raising=False)
     return step

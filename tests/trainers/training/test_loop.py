@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tests.trainers.training import toy
 from trainers import optimizers
 from trainers.training import (
+    array_files,
     checkpoints,
     loop,
     schedules,
@@ -472,7 +473,7 @@ def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeyp
         ):  # the first after that of step 0
             assert gone_on.wait(60)
             written.append(
-                flat([arrays[name] for name in variables.of_model(task.model)])
+                flat([arrays[name] for name in variables.model_variables(task.model)])
             )
         write(file, **arrays)
 
@@ -628,14 +629,14 @@ def test_a_disk_that_stays_full_ends_no_run(
         match=f"{missing} cannot be written .*goes on from step {step}",
     ):
         result.unsaved.save()
-    best = result.unsaved.store.unwritten_best or checkpoints.load(
+    best = result.unsaved.store.unwritten_best or array_files.load(
         tmp_path / "checkpoints" / checkpoints.BEST
     )
     disk.full = lambda arrays: False
     result, task = train(tmp_path)
     assert result == undisturbed[0]
     np.testing.assert_array_equal(values(task), undisturbed[1])
-    kept = checkpoints.load(tmp_path / "checkpoints" / checkpoints.BEST)
+    kept = array_files.load(tmp_path / "checkpoints" / checkpoints.BEST)
     assert best["epoch"] == kept["epoch"] == result.best_epoch
     np.testing.assert_array_equal(best["model/variable"], kept["model/variable"])
 
@@ -713,7 +714,7 @@ def test_a_run_of_0_1_goes_on(tmp_path, undisturbed):
     train(tmp_path, epochs=2)
     folder = tmp_path / "checkpoints"
     for path in folder.glob("*.npz"):
-        arrays = numbered(checkpoints.load(path))
+        arrays = numbered(array_files.load(path))
         np.savez(path, **arrays)
     result, task = train(tmp_path)
     assert result == undisturbed[0]
@@ -786,7 +787,7 @@ def damage_best(path):
 
 def put_a_former_best_in_place(path):
     store = checkpoints.Checkpoints(path.parent)
-    arrays = checkpoints.load(path)
+    arrays = array_files.load(path)
     store.save_best({k: v for k, v in arrays.items() if k.startswith("model/")}, 1)
 
 

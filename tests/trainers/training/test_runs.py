@@ -20,7 +20,13 @@ from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
 from trainers.language import experiment
 from trainers.tasks import config as configs
-from trainers.training import available_memory, checkpoints, runs, stopping, strategies
+from trainers.training import (
+    array_files,
+    available_memory,
+    runs,
+    stopping,
+    strategies,
+)
 from trainers.training.trainer import Trainer
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
@@ -521,7 +527,7 @@ def test_best_weights_that_are_lost_are_not_scored_as_the_best(
     assert last_line(capsys).startswith(
         "last of epoch 2: validation perplexity: exact "
     )
-    assert checkpoints.load(best)["epoch"] == 2
+    assert array_files.load(best)["epoch"] == 2
 
 
 def test_a_finished_run_whose_files_are_lost_says_so(train, tmp_path, capsys):

@@ -91,7 +91,7 @@ def language_trainer(depth, depths):
     config.training.update(steps=100, depths=depths)
     ids = np.random.default_rng(0).integers(0, 9, 200).astype(np.int32)
     task = modeling.LanguageModeling(models.build(config, 9), config, ids, ids)
-    return runs.trainer_of(config, task, runs.optimizer_of(config))
+    return runs.make_trainer(config, task, runs.make_optimizer(config))
 
 
 def test_each_part_trains_as_a_network_of_so_many_levels():

@@ -32,7 +32,7 @@ NAMES = [
 
 def test_every_model_of_a_process_has_the_same_names():
     for _ in range(2):
-        found = variables.of_model(model())
+        found = variables.model_variables(model())
         weights = [name for name in found if "seed_generator" not in name]
         assert weights == NAMES
         generators = {name for name in found if "seed_generator" in name}
@@ -54,7 +54,7 @@ def test_an_optimizer_s_variables_are_named_after_the_model_s(make, own, slots):
     model()
     one, optimizer = model(), make()
     optimizer.build(one.trainable_variables)
-    found = variables.of_optimizer(optimizer, one)
+    found = variables.optimizer_variables(optimizer, one)
     expected = {f"optimizer/{name}" for name in ("iteration", "learning_rate", *own)}
     expected |= {
         f"{name.replace('model', 'optimizer', 1)}/{s}" for name in NAMES for s in slots
@@ -69,7 +69,7 @@ def test_variables_of_one_path_have_names_of_their_own():
             super().__init__()
             self.twins = [self.add_weight(shape=(1,), name="twin") for _ in range(2)]
 
-    assert list(variables.of_model(Twins())) == ["model/twin", "model/twin_1"]
+    assert list(variables.model_variables(Twins())) == ["model/twin", "model/twin_1"]
 
 
 def named(*values):

@@ -73,7 +73,7 @@ def test_a_run_whose_gate_left_the_forget_bias_out_goes_on_without_it(tmp_path):
     workdir.write_json(tmp_path / workdir.CONFIG, values)
     config = runs.load_config(tmp_path)
     assert not config.model.unit_forget_bias
-    workdir.refuse_other_run(tmp_path, config.to_dict(), (), configs.of_a_run)
+    workdir.refuse_other_run(tmp_path, config.to_dict(), (), configs.upgrade)
     values["model"]["gate"] = "lstm"
     workdir.write_json(tmp_path / workdir.CONFIG, values)
     assert runs.load_config(tmp_path).model.unit_forget_bias

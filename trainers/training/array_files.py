@@ -1,0 +1,172 @@
+"""Array files: named arrays in one file, written whole or not at all.
+
+A file is an uncompressed `.npz` of NumPy and a checksum of all its bytes; the checksums in an
+`.npz` cover the arrays' values alone. Files of 0.1 have no checksum and are still read.
+"""
+
+import errno
+import hashlib
+import io
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import numpy as np
+import tensorflow as tf
+from etils import epath
+
+from trainers.data.files import refuse_pipe, set_aside, write_atomically
+from trainers.training.workdir import RUN_ID, WorkdirError
+
+# The errors of file systems and of TensorFlow's object stores.
+FAILURES = (OSError, tf.errors.OpError)
+_SEAL = b"\nsha256 "
+_SEAL_SIZE = len(_SEAL) + 2 * hashlib.sha256().digest_size
+# The size without a comment; NumPy adds none.
+_ZIP_END, _ZIP_END_SIZE = b"PK\x05\x06", 22
+
+
+class DamagedError(WorkdirError):
+    """A file can be read, but its contents are not those that were written."""
+
+
+class MissingError(WorkdirError):
+    """There is no such file."""
+
+
+class OthersError(WorkdirError):
+    """A file is whole, and of another run."""
+
+
+class RunFiles:
+    """The array files of a run in a folder. Each one that is written here says whose it is.
+
+    Attributes:
+        folder: holds the files.
+        announce: takes a line about each file that cannot be written or read.
+        failure: why the last write failed, in words.
+    """
+
+    def __init__(
+        self,
+        folder: epath.PathLike,
+        run_id: str | None,
+        check_held: Callable[[], None],
+        announce: Callable[[str], None],
+    ):
+        self.folder = epath.Path(folder)
+        self.announce = announce
+        self.failure = ""
+        self._run_id = run_id
+        self._check_held = check_held
+
+    def _load(self, path: epath.Path) -> dict[str, np.ndarray]:
+        """Reads a file as `load`; raises OthersError if it is of another run."""
+        arrays = load(path)
+        refuse_others(path, arrays, self._run_id)
+        return arrays
+
+    def _put(self, path: epath.Path, arrays: Mapping[str, Any]) -> None:
+        """Writes a file of this run whole or not at all."""
+        if self._run_id is not None:
+            arrays = {**arrays, RUN_ID: np.array(self._run_id)}
+        self._check_held()
+        # Writing takes so long that another run may have begun before the file gets its name.
+        write_atomically(
+            path, lambda file: _write_sealed(file, arrays), self._check_held
+        )
+
+    def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
+        try:
+            self._put(path, arrays)
+        except FAILURES as error:
+            full = getattr(error, "errno", None) == errno.ENOSPC
+            self.failure = str(error)
+            self.announce(
+                f"{'the disk is full: ' if full else ''}{path} not written ({error})"
+            )
+            return False
+        return True
+
+    def _set_aside(self, path: epath.Path, reason: str) -> None:
+        """Renames a file that the run cannot go on from, since it may still be useful."""
+        try:
+            renamed = set_aside(path)
+        except FAILURES as failure:
+            raise WorkdirError(
+                f"{reason}, and cannot be renamed ({failure})"
+            ) from failure
+        self.announce(f"{reason}; it is now {renamed.name}")
+
+
+def _write_sealed(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+    """Writes arrays, and behind them the checksum of all bytes before it."""
+    hashed = _Hashed(file)
+    np.savez(hashed, **arrays)
+    file.write(_SEAL + hashed.sha256.hexdigest().encode())
+
+
+class _Hashed(io.RawIOBase):
+    """A stream that hashes what it passes on."""
+
+    def __init__(self, file: IO[bytes]):
+        self.file = file
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def load(path: epath.PathLike) -> dict[str, np.ndarray]:
+    """Reads all arrays of a file.
+
+    Raises:
+        MissingError: the file does not exist.
+        DamagedError: its contents are not those that were written.
+        WorkdirError: the file system does not let it be read; its contents are unknown.
+    """
+    try:
+        refuse_pipe(path)
+        content = epath.Path(path).read_bytes()
+    except (FileNotFoundError, tf.errors.NotFoundError) as error:
+        raise MissingError(f"{path} is missing") from error
+    except FAILURES as error:
+        raise WorkdirError(
+            f"{path} cannot be read, its contents are unknown: {error}"
+        ) from error
+    sealed = _is_sealed(path, content)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # damage can cause any error
+        if sealed:
+            raise
+        raise DamagedError(f"{path} cannot be read ({error!r})") from error
+
+
+def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
+    """Returns whether a file has a checksum, and checks it; files of 0.1 have none."""
+    end = len(content) - _SEAL_SIZE
+    seal = content[max(end, 0) :]
+    if seal.startswith(_SEAL):
+        if (
+            hashlib.sha256(memoryview(content)[:end]).hexdigest().encode()
+            != seal[len(_SEAL) :]
+        ):
+            raise DamagedError(f"{path} cannot be read (it does not have its checksum)")
+        return True
+    if not content[-_ZIP_END_SIZE:].startswith(_ZIP_END):
+        raise DamagedError(f"{path} cannot be read (its end is missing)")
+    return False
+
+
+def refuse_others(
+    path: epath.PathLike, arrays: Mapping[str, np.ndarray], run_id: str | None
+) -> None:
+    """Raises OthersError if the arrays of a file are of another run than `run_id`."""
+    owner = str(arrays.get(RUN_ID, run_id))
+    if run_id is not None and owner != run_id:
+        raise OthersError(f"{path} is of another run than its folder's")
