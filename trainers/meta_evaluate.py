@@ -101,7 +101,7 @@ def _check(folder: epath.Path, config: ConfigDict, first: ConfigDict) -> None:
     if registry.get(config.task).program != PROGRAM:
         raise ValueError(f"{folder} is not a run of python -m {PROGRAM}")
     alike = {"episodes": None, "evaluated": None}
-    data = [{**given.data.to_dict(), **alike} for given in (first, config)]
+    data = [{**run_config.data.to_dict(), **alike} for run_config in (first, config)]
     if config.task != first.task or data[0] != data[1]:
         raise ValueError(
             f"{folder} has another task or other data than the first run; evaluate it "

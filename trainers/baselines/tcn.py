@@ -137,6 +137,7 @@ class TemporalBlock(Block):
 
     def _joined(self, hidden: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
         """Returns the block's outputs, of those of its convolutions and of its inputs."""
+        # Its weights were added after those of the convolutions.
         shortcut = self._convolve(-1, sequences, 1, 0) if self._widens else sequences
         return tf.nn.relu(hidden + shortcut)
 

@@ -97,6 +97,7 @@ class AttentionBlock(Block):
         keys, values = (
             pad_left(past, present) for past, present in zip(pasts, new, strict=True)
         )
+        # Another block may reach further back.
         valid = valid[:, valid.shape[1] - self.reach :]
         attended = self.join(self._attend(queries, keys, values, valid))
         hidden = sequences + self.drop(attended, training=training)

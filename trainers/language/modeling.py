@@ -95,6 +95,7 @@ class LanguageModeling(TrainedLayer):
         total = tf.add_n(list(terms))
         scored = tf.cast(tf.size(targets[:, horizon:]), total.dtype)
         sums = {name: term * scored for name, term in terms._asdict().items()}
+        # A loop in TensorFlow needs the nesting that it began with.
         carried = (
             tf.nest.pack_sequence_as(state, tf.nest.flatten(carried)) if state else ()
         )

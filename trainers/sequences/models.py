@@ -26,6 +26,7 @@ def build(config: ConfigDict, data: SequenceData) -> keras.Model:
     if data.classes:
         return classifier(config, shape, len(data.classes), data.permutation)
     layer = layers.build(config.model, _units(config), seed=config.seed)
+    # Targets `[N, T]` are those of time steps, targets `[N]` those of whole sequences.
     layer.return_sequences = data.train.targets.ndim == 2
     return WithDense(layer, data)
 
@@ -72,6 +73,7 @@ class WithDense(keras.Model):
         super().__init__()
         self.layer = layer
         self.answer = slice(*data.answer) if data.answer else None
+        # In float32 whatever the layer computes in: a softmax of bfloat16 loses digits.
         self.dense = keras.layers.Dense(data.outputs, dtype="float32", name="dense")
         self.build((None, *data.train.inputs.shape[1:]))
 
